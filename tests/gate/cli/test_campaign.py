@@ -53,8 +53,8 @@ def filled(path, settings=SETTINGS, items=60):
     ("words", "said"),
     [
         ([], "--budget: not given; valid: a time, such as 2h, or --items N"),
-        (["--budget", "2x"], "--budget: '2x'; valid: a time, as 2h, 30m, 45s or 1h30m"),
-        (["--budget", "0s"], "--budget: '0s'; valid: a time, as 2h, 30m, 45s or 1h30m"),
+        (["--budget", "2x"], "--budget: '2x'; valid: a time, such as 2h, 30m, 45s or 1h30m"),
+        (["--budget", "0s"], "--budget: '0s'; valid: a time, such as 2h, 30m, 45s or 1h30m"),
         (["--items", "0"], "--items: 0; valid: at least 1"),
         (["--items", "1", "--workers", "0"], "--workers: 0; valid: at least 1"),
         (["--items", "1", "--seed", "-1"], "--seed: -1; valid: at least 0"),
@@ -63,16 +63,16 @@ def filled(path, settings=SETTINGS, items=60):
         (["--items", "1", "--rule", "SPY-R99"], "'SPY-R99'"),
         (
             ["--items", "1", "--target", "m:f", "--system", "vllm,spyre"],
-            "--system and --revision: m:f is a scheduler of one system, judged by one revision; ",
+            "--system and --revision: m:f is judged as one system and by one revision; ",
         ),
         (["--items", "1", "--cluster", "here"], "--cluster: 'here'; valid: tcp://HOST:PORT"),
         (
             ["--items", "1", "--cluster", "tcp://h:1", "--workers", "2"],
-            "--workers: a cluster has its own; valid: --workers or --cluster",
+            "--workers: a cluster has its own workers; valid: --workers or --cluster",
         ),
         (
             ["--report", "--budget", "1h"],
-            "--report: runs nothing; valid beside it: --ledger, --out",
+            "--report: runs nothing; valid with it: --ledger, --out",
         ),
         (["--report", "--ledger", "none"], "none: there is no such file; valid: the ledger of "),
     ],

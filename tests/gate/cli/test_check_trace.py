@@ -276,7 +276,7 @@ def test_of_a_record_that_breaks_off_the_rest_is_judged(run):
         (["empty"], "FILE: empty is empty; valid: a trace with one JSON object per line"),
         (["t", "--system", "x"], "--system: 'x' is not a system; valid: spyre, "),
         (["t", "--system", "vllm", "--revision", "2.1.2"], "--revision: '2.1.2' is not a revision"),
-        (["t", "--revision", "x"], "--revision: 'x' is no revision; valid: spyre: sound, "),
+        (["t", "--revision", "x"], "--revision: 'x' is not a revision; valid: spyre: sound, "),
         (["t", "--revision", "head"], "t: line 1: $.revision: 'head' is not a revision of spyre"),
         (["t", "--rule", "SPY-R99"], "no rule 'SPY-R99'; did you mean"),
         (["t", "--rule", ","], "--rule: ',' names no rule; "),

@@ -276,7 +276,7 @@ def test_what_is_known_of_a_release_is_printed_as_a_divergence_with_the_rule(run
     assert lines[start].startswith(f"diverges       SPY-R22  {rule.title}: ")
     assert lines[start + 1 : start + 3] == [
         f"    the rule: {rule.statement}",
-        f"    known of {known}",
+        f"    known divergence of {known}",
     ]
     assert "does not conform (1 fault, 0 held, 1 broken (1 known divergence); seed 0)" in lines[-1]
 
@@ -469,5 +469,7 @@ def test_the_code_of_a_factory_that_no_run_entered_is_named(run, folder):
 def test_without_a_target_it_says_whose_scheduler_is_judged(run, monkeypatch):
     monkeypatch.setitem(PROFILES, "quick", Profile(1, 0, 0, corpus_steps=0))
     words = ("--profile", "quick", "--rule", "SPY-R19")
-    assert run("gate", *words).out.startswith("no target is named, so this judges schedproof's own")
+    assert run("gate", *words).out.startswith(
+        "you named no target, so this judges schedproof's own"
+    )
     assert run("gate", "model", *words).out.startswith("target schedproof model of spyre")
