@@ -53,7 +53,7 @@ def test_a_known_divergence_is_printed_with_the_sentence_of_the_rule():
     assert printed(verdict(KNOWN, NEW)) == [
         f"diverges       SPY-R22  {TITLES['SPY-R22']}: left out",
         f"    the rule: {SAYS['SPY-R22']}",
-        "    known of 2.4.0: pauses",
+        "    known divergence of 2.4.0: pauses",
         f"BROKEN         SPY-R07  {TITLES['SPY-R07']}: too wide",
         "toy 1 against sound: does not conform (0 held, 2 broken (1 known divergence); seed 3)",
     ]
