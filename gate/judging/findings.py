@@ -27,7 +27,7 @@ from ...spec.systems import SYSTEMS
 from ..console import output
 from ..corpus.folder import FoundOn, Origin
 from ..files.scenario_file import FileError, write_scenario
-from ..targets.coverage import Entered, Interval, united
+from ..targets.coverage import Entered, Interval, unite
 from . import verdict
 from .context import GateContext
 from .coverage import only_here
@@ -41,8 +41,7 @@ NEAREST = 12  # runs that break nothing, with which a counterexample is compared
 
 class Place(NamedTuple):
     """The engine and scale of a finding. `known` are rules that break there, past which runs
-    continue.
-    """
+    continue."""
 
     engine: str
     scale: str
@@ -91,10 +90,8 @@ def keep(
     others_first: int = 0,
     nearest: Sequence[Scenario] = (),
 ) -> verdict.Finding:
-    """Write the scenario of a finding to a file, and report the finding.
-
-    `nearest` are similar scenarios that break no rule.
-    """
+    """Write the scenario of a finding to a file, and report the finding. `nearest` are similar
+    scenarios that break no rule."""
     outcome, cause = confirmed
     first, *others = outcome.broken
     message, started = output.unicode_text(first.message), outcome.session.started
@@ -156,9 +153,7 @@ def keep(
 
 def _first_difference(gate: GateContext, scenario: Scenario, first: Broken) -> str | None:
     """Return the fields that differ in the first step that is not as the model's, or as the base's.
-
-    Only steps up to the failing one count.
-    """
+    Only steps up to the failing one count."""
     if gate.base is not None:  # the first step that differs from the base's says more
         difference = gate.base.pair.difference
         return None if difference is None else difference.shape
@@ -179,9 +174,8 @@ STANDARD = sysconfig.get_path("stdlib")
 
 
 def _raising_line(rule: str, details: str) -> str | None:
-    """Return FILE:LINE where a traceback or the stack of a hang ends, outside the
-    standard library.
-    """
+    """Return FILE:LINE where a traceback or the stack of a hang ends, outside the standard
+    library."""
     if rule not in (NEVER_CRASHES, NEVER_HANGS):
         return None
     frames = [
@@ -201,8 +195,7 @@ def _only_here(
     nearest: Sequence[Scenario],
 ) -> tuple[tuple[str, ...], int]:
     """Return the lines that only this scenario runs up to its failing step, and not the nearest
-    passing ones; and the number of those.
-    """
+    passing ones; and the number of those."""
     folder = gate.options.spec.coverage
     if folder is None or not nearest or first.by_adapter:
         return (), 0
@@ -218,16 +211,14 @@ def _only_here(
                 continue
             entered = interval.take()
             if not other.broken and not other.session.rejected:
-                passed, count = united(passed, entered), count + 1
+                passed, count = unite(passed, entered), count + 1
         replay(gate.target, scenario, rules, last_step=first.step, new=gate.in_run())
         return (only_here(interval.take(), passed), count) if count else ((), 0)
 
 
 def _behind(gate: GateContext, place: Place, scenario: Scenario, first: Broken) -> tuple[str, ...]:
     """Return the known rules that break earlier in the same run, since they may be the cause.
-
-    Lockstep does not count: a difference from the model would have ended the run.
-    """
+    Lockstep does not count: a difference from the model would have ended the run."""
     if not place.known and not gate.deviations.covered:
         return ()
     others = [rule for rule in gate.options.rules if rule.id not in (LOCKSTEP, first.rule)]
@@ -238,8 +229,7 @@ def _behind(gate: GateContext, place: Place, scenario: Scenario, first: Broken) 
 
 def collect_into(steps: list[list[Broken]]) -> New:
     """Return a filter that appends the failures of each step to `steps`, and lets the run
-    continue.
-    """
+    continue."""
 
     def new(broken: Sequence[Broken], _: Scenario) -> list[Broken]:
         if broken:
