@@ -54,10 +54,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Failure(msgspec.Struct, frozen=True, kw_only=True):
-    """A broken rule, and a run that breaks it and is not shrunk yet.
-
-    `checking.shape` computes its `shape`.
-    """
+    """A broken rule, and a run that breaks it and is not shrunk yet. `checking.shape` computes its
+    `shape`."""
 
     rule: str
     shape: str
@@ -128,6 +126,5 @@ def canonical(value: Any) -> bytes:
 
 def digest_of(value: Any) -> str:
     """Return sixteen hexadecimal digits that identify the value's content; those of an item are its
-    id.
-    """
+    id."""
     return hashlib.sha256(canonical(value)).hexdigest()[:16]

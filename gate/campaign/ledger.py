@@ -49,10 +49,8 @@ class Header(msgspec.Struct, frozen=True):
 
 
 class Done(msgspec.Struct, frozen=True):
-    """A finished item.
-
-    CPU seconds and worker are not in `result`, which must not depend on them.
-    """
+    """A finished item. CPU seconds and worker are not in `result`, which must not depend on
+    them."""
 
     item: Item
     result: Result

@@ -58,8 +58,7 @@ def command(
     time_limit: TimeLimit = None,
 ) -> None:
     """Judge a recorded trace, with a verdict per rule; --explain also finds the model that matches
-    it.
-    """
+    it."""
     use_rules(extra_rules)
     check_options(system, revision)
     chosen = check_rules(rule or [], system, explain)
@@ -110,7 +109,6 @@ def command(
 
 
 def count_matches(judge: TraceJudge, run: TraceRun) -> None:
-    """Count the models that match the whole run."""
     if run.explainer is None:
         return
     judged = judge.judged[run.begun.system, run.begun.revision]
@@ -120,10 +118,8 @@ def count_matches(judge: TraceJudge, run: TraceRun) -> None:
 
 
 def check_options(system: str | None, revision: str | None) -> None:
-    """Raise InputError if the system is unknown, or has no such revision.
-
-    Without a system, any system's revision is valid.
-    """
+    """Raise InputError if the system is unknown, or has no such revision. Without a system, any
+    system's revision is valid."""
     if system is not None:
         with option("--system"):
             check_system(system)

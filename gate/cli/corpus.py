@@ -65,10 +65,7 @@ def add(
     path: CheckoutPath = None,
 ) -> None:
     """Add scenarios: failures, which are shrunk first, or witnesses of a rule. Duplicates are left
-    out.
-
-    If a file cannot be added, the others still are, and the exit code is 2.
-    """
+    out. If a file cannot be added, the others still are, and the exit code is 2."""
     if expect not in EXPECTATIONS:
         raise InputError("--expect", f"{expect!r}; valid: {', '.join(EXPECTATIONS)}")
     ids = rule_ids(rule)

@@ -244,10 +244,8 @@ def command(
 
 @contextmanager
 def coverage_counted(options: GateOptions, wanted: bool) -> Iterator[GateOptions]:
-    """Yield the options, with a folder for coverage data if the target is Python code.
-
-    The model's code needs no coverage, and that of a command cannot be measured.
-    """
+    """Yield the options, with a folder for coverage data if the target is Python code. The model's
+    code needs no coverage, and that of a command cannot be measured."""
     if not wanted or options.spec.kind in ("model", "command"):
         yield options
         return
@@ -257,10 +255,8 @@ def coverage_counted(options: GateOptions, wanted: bool) -> Iterator[GateOptions
 
 @contextmanager
 def say_which_system(spec: TargetSpec, named: bool) -> Iterator[None]:
-    """Add a hint to a refusal if the user named no system.
-
-    A scheduler of the user's own may belong to another system than the default one.
-    """
+    """Add a hint to a refusal if the user named no system. A scheduler of the user's own may belong
+    to another system than the default one."""
     try:
         yield
     except (ConfigRefused, TargetCrashed) as error:

@@ -103,10 +103,8 @@ def example(name: str) -> str | None:
 
 
 def without_all(words: list[str]) -> tuple[list[str], bool]:
-    """Return the words without `--all`, and whether it was there.
-
-    It is removed only if the command line has `--help`.
-    """
+    """Return the words without `--all`, and whether it was there. It is removed only if the command
+    line has `--help`."""
     wants_all = "--help" in words and "--all" in words
     return [word for word in words if not (wants_all and word == "--all")], wants_all
 
@@ -187,7 +185,6 @@ class Grouped(typer.core.TyperGroup):
         return super().parse_args(ctx, args)
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
-        """Write each group of commands as a section."""
         for title, commands in GROUPS.items():
             shown = [
                 row for row in commands.items() if self._shows_all or row[0] not in RARE_COMMANDS

@@ -99,8 +99,7 @@ def _of_the_model(system: str, revision: str) -> dict[str, object]:
 
 def address() -> tuple[str, bool]:
     """Return the argument of `pip install` that installs this schedproof, and whether its source
-    repository is known.
-    """
+    repository is known."""
     try:
         origin = importlib.metadata.distribution("schedproof").read_text("direct_url.json")
     except importlib.metadata.PackageNotFoundError:
@@ -130,10 +129,8 @@ def command(
         typer.Option(help="published behaviour to judge by (default: the system's first)"),
     ] = None,
 ) -> None:
-    """Write an adapter, [tool.schedproof], a workflow and a hook into this folder.
-
-    Existing files are kept.
-    """
+    """Write an adapter, [tool.schedproof], a workflow and a hook into this folder. Existing files
+    are kept."""
     with option("--system"):
         check_system(system)
     with option("--revision"):

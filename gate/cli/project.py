@@ -103,11 +103,8 @@ def named_target(
 def left_out(
     context: typer.Context, exclude: Sequence[str] | None, rule: Sequence[str] | None, system: str
 ) -> Sequence[str]:
-    """Return the rules to exclude.
-
-    The exclusions of the project file apply only to its own system, and never to rules that the
-    command line names.
-    """
+    """Return the rules to exclude. The exclusions of the project file apply only to its own system,
+    and never to rules that the command line names."""
     if not (exclude and from_project(context, "exclude")):
         return exclude or ()
     if system != (_system(context) or first_system()):

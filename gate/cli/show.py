@@ -152,8 +152,7 @@ def check_no_target(
     file: str, target: str | None, path: Path | None, compare_with: str | None
 ) -> None:
     """Raise InputError if a trace comes with options that name a target, since a trace is not run
-    again.
-    """
+    again."""
     for name, value in (("--target", target), ("--path", path), ("--compare-with", compare_with)):
         if value is not None:
             raise InputError(

@@ -12,10 +12,8 @@ from ..console import INCONCLUSIVE, USAGE, interrupts, shortened
 
 
 def main() -> None:
-    """Run the command line.
-
-    Ctrl-C during loading, a full disk behind stdout and an internal error print one line each.
-    """
+    """Run the command line. Ctrl-C during loading, a full disk behind stdout and an internal error
+    print one line each."""
     _open_closed_streams()
     interrupts.install()
     try:
@@ -28,9 +26,7 @@ def main() -> None:
 
 def _open_closed_streams() -> None:
     """Open the null device in place of each standard stream that the caller closed (`>&-`).
-
-    Otherwise the first file opened would get that descriptor, and children would print into it.
-    """
+    Otherwise the first file opened would get that descriptor, and children would print into it."""
     for name, mode, number in (("stdin", "r", 0), ("stdout", "w", 1), ("stderr", "w", 2)):
         try:
             os.fstat(number)

@@ -64,8 +64,7 @@ def command(
     beyond_start_up: BeyondStartUp = False,
 ) -> None:
     """Step a scheduler by hand: let requests arrive, end or be aborted, and see what the scheduler
-    does.
-    """
+    does."""
     spec = named_target(context, target, path, beyond_start_up=beyond_start_up)
     begun = None if scenario is None else scenario_named(scenario)
     if system is None:

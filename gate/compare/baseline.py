@@ -46,8 +46,7 @@ class Header(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
 
 class Record(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A scenario in the published format, the engine and scale that it came from, and the target's
-    answers in order.
-    """
+    answers in order."""
 
     engine: str
     scale: str

@@ -168,8 +168,7 @@ def print_broken(console: Console, fault: Fault, event: Found | None, rule: Rule
 
 def summary_lines(verdict: Verdict) -> list[str]:
     """Return lines that say how much ran, which rules the base breaks as well, and what was not
-    judged.
-    """
+    judged."""
     runs = sum(engine.runs for engine in verdict.engines)
     steps = sum(engine.steps for engine in verdict.engines)
     seconds = sum(engine.seconds for engine in verdict.engines)
@@ -189,7 +188,6 @@ def summary_lines(verdict: Verdict) -> list[str]:
 
 
 def conclusion(verdict: Verdict) -> str:
-    """Return the result in one line."""
     assert verdict.base is not None
     parts = [f"{plural(len(verdict.faults), 'fault')} that the base does not have"]
     if not verdict.faults:

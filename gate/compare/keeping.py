@@ -93,9 +93,8 @@ def _refused_configurations(gate: GateContext) -> list[Noted]:
 
 
 def _smallest(gate: GateContext, noted: Noted, shrinks: bool) -> Kept:
-    """Shrink a scenario that shows a difference, and confirm by another replay that it
-    still does.
-    """
+    """Shrink a scenario that shows a difference, and confirm by another replay that it still
+    does."""
     assert gate.base is not None
     assert noted.difference is not None
     pair, began, shape = gate.base.pair, time.monotonic(), noted.difference.shape
@@ -130,10 +129,8 @@ def _smallest(gate: GateContext, noted: Noted, shrinks: bool) -> Kept:
 def differs(
     pair: DifferentialTarget, scenario: Scenario, shape: str, last_step: int
 ) -> Difference | None:
-    """Return the difference of this shape that the scenario shows up to `last_step`.
-
-    Returns None if there is none, or if a target refuses the scenario.
-    """
+    """Return the difference of this shape that the scenario shows up to `last_step`. Returns None
+    if there is none, or if a target refuses the scenario."""
     try:
         replay(pair, scenario, (), last_step=last_step)
     except (ConfigRefused, InputError):
@@ -158,8 +155,7 @@ def write_difference(gate: GateContext, kept: Kept) -> Kept:
 
 def finding_of(gate: GateContext, kept: Kept) -> DiffFinding:
     """Return a difference as data, and write the file that B replays if it belongs to another
-    system.
-    """
+    system."""
     noted, difference = kept.noted, kept.difference
     return DiffFinding(
         kind=difference.kind,

@@ -76,8 +76,7 @@ def print_finding(console: Console, finding: DiffFinding, found: Kept, reported:
 
 def print_difference(console: Console, found: Kept, names: Sequence[str]) -> None:
     """Print the kind of a difference, its scenario, the steps before it, the step itself on both
-    targets, and what it means.
-    """
+    targets, and what it means."""
     difference, scenario = found.difference, found.noted.scenario
     console.print(
         f"[red]DIFFERS[/red] [bold]{difference.kind}[/bold] "
@@ -135,8 +134,7 @@ def _side_by_side(found: Kept, names: Sequence[str]) -> Table:
 
 def sides_of(field: Differing) -> tuple[object, object]:
     """Return both values without what they have in common, or unchanged if only the order
-    differs.
-    """
+    differs."""
     first, second = only(field.first, field.second), only(field.second, field.first)
     return (first, second) if first or second else (field.first, field.second)
 

@@ -56,11 +56,8 @@ class Compared(msgspec.Struct, frozen=True):
 
 
 class DiffVerdict(msgspec.Struct, frozen=True):
-    """The result of a comparison.
-
-    `fixed` holds the values that every configuration had; `fault` says why the comparison ended
-    early.
-    """
+    """The result of a comparison. `fixed` holds the values that every configuration had; `fault`
+    says why the comparison ended early."""
 
     a: TargetInfo
     b: TargetInfo

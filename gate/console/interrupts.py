@@ -65,10 +65,8 @@ def check() -> None:
 
 @contextmanager
 def prefer_interrupt() -> Iterator[None]:
-    """Raise KeyboardInterrupt in place of an error that an interrupt caused.
-
-    If Hypothesis is interrupted between two of its own steps, it raises an AssertionError.
-    """
+    """Raise KeyboardInterrupt in place of an error that an interrupt caused. If Hypothesis is
+    interrupted between two of its own steps, it raises an AssertionError."""
     try:
         yield
     except Exception:

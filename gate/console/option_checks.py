@@ -58,9 +58,8 @@ def check_different(files: Mapping[str, Path]) -> None:
 
 
 def check_unicode(name: str, value: str) -> None:
-    """Raise InputError for text that cannot be written as UTF-8, since a report could not
-    hold it.
-    """
+    """Raise InputError for text that cannot be written as UTF-8, since a report could not hold
+    it."""
     try:
         value.encode("utf-8")
     except UnicodeEncodeError:

@@ -48,21 +48,16 @@ SHOWN_DETAILS = 15
 
 class _Console(Console):
     def print(self, *objects: Any, markup: bool | None = None, **options: Any) -> None:
-        """Print an object; on a terminal, wrap long text between words.
-
-        Files and pipes get whole lines. So does a command that somebody may copy.
-        """
+        """Print an object; on a terminal, wrap long text between words. Files and pipes get whole
+        lines. So does a command that somebody may copy."""
         match objects:
             case (str(text),) if self.is_terminal and not COPIED.search(text):
                 objects = (self._wrapped(self.render_str(text, markup=markup)),)
         super().print(*objects, markup=markup, **options)
 
     def _wrapped(self, text: Text) -> Text:
-        """Wrap the text.
-
-        Continuation lines are indented to the text after a label, as in "  rule:    In every", or
-        by two columns.
-        """
+        """Wrap the text. Continuation lines are indented to the text after a label, as in " rule:
+        In every", or by two columns."""
         if text.cell_len <= self.width or "\n" in text.plain:
             return text
         label = LABEL.match(text.plain)
@@ -90,10 +85,8 @@ def say(console: Console, line: str) -> None:
 
 @contextmanager
 def busy(console: Console, what: str) -> Iterator[Callable[[str], None]]:
-    """Show a spinner with the text `what` while the block runs, on a terminal only.
-
-    The function that is yielded appends words to that text.
-    """
+    """Show a spinner with the text `what` while the block runs, on a terminal only. The function
+    that is yielded appends words to that text."""
     if not console.is_terminal:
         yield lambda _: None
         return
@@ -147,10 +140,8 @@ def failure_lines(
     run: Excerpt,
     why: Sequence[str] | None = None,
 ) -> list[str]:
-    """Return everything known about a failure as printable lines.
-
-    `replay` is the complete replay command. `why` is the cause, if the run was examined for it.
-    """
+    """Return everything known about a failure as printable lines. `replay` is the complete replay
+    command. `why` is the cause, if the run was examined for it."""
     lines = [
         f"rule:     {rule.statement}",
         f"source:   {rule.source}",
@@ -200,8 +191,7 @@ def config_line(system: str, revision: str, config: Mapping[str, Any]) -> str:
 
 def _in_words(key: str, value: Any) -> list[str]:
     """Describe a key that is not at its default. A mapping, the target's own keys, is described key
-    by key.
-    """
+    by key."""
     if isinstance(value, Mapping):
         return [f"{inner} {given}" for inner, given in value.items()]
     if isinstance(value, list | tuple):  # of mappings, whose values say enough
@@ -270,7 +260,6 @@ def _prompt(request: Request) -> str:
 
 
 def as_json(value: Any) -> bytes:
-    """Return the value as indented JSON."""
     return msgspec.json.format(json_line(value), indent=2) + b"\n"
 
 

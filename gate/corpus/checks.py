@@ -37,9 +37,8 @@ class Running(NamedTuple):
 
 
 def run_entries(running: Running, entries: Sequence[Entry]) -> int:
-    """Replay each entry and print a line for it, with any unexpected failure; return the
-    exit code.
-    """
+    """Replay each entry and print a line for it, with any unexpected failure; return the exit
+    code."""
     counts = dict.fromkeys(STYLES, 0)
     for entry in entries:
         rules = rules_for(entry.scenario, running.rules)

@@ -74,10 +74,8 @@ class Entry(NamedTuple):
 
     @property
     def failure(self) -> tuple[str, str, str, str]:
-        """Return what identifies the entry's failure: system, revision, rule and shape.
-
-        Every witness is unique.
-        """
+        """Return what identifies the entry's failure: system, revision, rule and shape. Every
+        witness is unique."""
         scenario = self.scenario
         shape = self.shape or file_name(scenario, self.rule)
         return scenario.system, scenario.revision or "", self.rule, shape

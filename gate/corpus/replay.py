@@ -131,10 +131,8 @@ def _of_its_own_rule(
 
 
 def expecting(scenario: Scenario, violates: Sequence[str] | None) -> Scenario:
-    """Return the scenario with a new expectation.
-
-    It expects the rules of `violates` to break in the same step, or, with None, every rule to hold.
-    """
+    """Return the scenario with a new expectation. It expects the rules of `violates` to break in
+    the same step, or, with None, every rule to hold."""
     reported = Expectation(violates=tuple(violates)) if violates else Expectation(holds=True)
     return replace(scenario, expect=reported)
 

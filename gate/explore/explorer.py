@@ -238,10 +238,8 @@ def _work(
     budget: Budget,
     ends: float,
 ) -> None:
-    """Explore one part in a process of its own.
-
-    It is interrupted only between two reports, so that no state is left half expanded.
-    """
+    """Explore one part in a process of its own. It is interrupted only between two reports, so that
+    no state is left half expanded."""
     gc.set_threshold(100_000, 20, 50)  # what is explored stays: looking for garbage seldom pays
     began = reported = time.time()
     try:
@@ -282,10 +280,8 @@ def memory_mb() -> int:
 
 
 def parts_of(options: ExploreOptions, jobs: int) -> list[ExploreOptions]:
-    """Split an exploration into parts for `jobs` processes.
-
-    Neighbouring limits stay together, because they mostly behave alike.
-    """
+    """Split an exploration into parts for `jobs` processes. Neighbouring limits stay together,
+    because they mostly behave alike."""
     limits = options.scope.limits
     if jobs < 2 or len(limits) < 8:
         return [options]

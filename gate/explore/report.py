@@ -120,10 +120,8 @@ class Reporter:
         return any(rule.broken for rule in self._so_far.values())
 
     def _print_verdicts(self, verdicts: dict[str, tuple[str, str]], list_all: bool) -> None:
-        """Print a line for each verdict.
-
-        Unless `list_all`, rules that held share a line, and so do rules that were never exercised.
-        """
+        """Print a line for each verdict. Unless `list_all`, rules that held share a line, and so do
+        rules that were never exercised."""
         together = () if list_all else ("held", "not exercised")
         for rule in self._rules:
             word, where = verdicts[rule.id]
@@ -259,7 +257,6 @@ def _scope(options: ExploreOptions) -> str:
 
 
 def _limits(limits: Sequence[int] | set[int], name: str = "limit") -> str:
-    """Return limits as ranges, such as "limits 6-40"."""
     ranges: list[list[int]] = []
     for limit in sorted(limits):
         if ranges and ranges[-1][-1] == limit - 1:

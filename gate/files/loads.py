@@ -155,9 +155,8 @@ def _prompt(row: Row, piece: int, begins: set[int]) -> tuple[Segment, ...]:
 
 
 def shared_tokens(load: Load, piece: int) -> int:
-    """Return how many prompt tokens also begin an earlier prompt, counting only rows that
-    can run.
-    """
+    """Return how many prompt tokens also begin an earlier prompt, counting only rows that can
+    run."""
     seen, shared = set[int](), 0
     for row in load.rows:
         if row.number in load.unfit:
@@ -192,8 +191,7 @@ class _Lines:
 
 class MooncakeRow(msgspec.Struct):
     """Time in ms; each hash identifies 512 tokens of the prompt together with all tokens before
-    them.
-    """
+    them."""
 
     timestamp: Annotated[float, msgspec.Meta(ge=0)]
     input_length: Tokens
@@ -230,10 +228,8 @@ def _check_time(lines: _Lines, place: str, time: float) -> None:
 
 
 class _Columns(NamedTuple):
-    """The columns of a CSV file: the time with its unit, and the lengths.
-
-    `known` are further columns of every such file, which have no counterpart in a scenario.
-    """
+    """The columns of a CSV file: the time with its unit, and the lengths. `known` are further
+    columns of every such file, which have no counterpart in a scenario."""
 
     time: str
     prompt: str

@@ -39,10 +39,8 @@ class BaseOptions(NamedTuple):
 
 
 class Noted(NamedTuple):
-    """The smallest run that shows a behaviour.
-
-    `found_after` is the time in seconds until the first such run.
-    """
+    """The smallest run that shows a behaviour. `found_after` is the time in seconds until the first
+    such run."""
 
     scenario: Scenario
     engine: str
@@ -70,7 +68,6 @@ class Compared:
     coverage: Coverage = field(default_factory=Coverage)
 
     def add(self, other: "Compared") -> None:
-        """Add the comparisons of a later part of the same gate."""
         for shape, noted in other.differences.items():
             keep_smaller(self.differences, shape, noted)
         for rule, noted in other.repaired.items():
@@ -105,10 +102,8 @@ class Base:
 
     @property
     def hangs(self) -> bool:
-        """Return whether the change or the base hangs.
-
-        If one does, every further run may cost another time limit.
-        """
+        """Return whether the change or the base hangs. If one does, every further run may cost
+        another time limit."""
         return any(shape.startswith(HANG) for shape in self.compared.differences)
 
     def new(self, broken: list[Broken], scenario: Scenario) -> list[Broken]:
@@ -154,10 +149,8 @@ class Base:
         return rule in self.broken_by_base(scenario) and not change.broken
 
     def ended(self, scenario: Scenario, engine: str, scale: str, judge: bool = True) -> None:
-        """Record how the run that ended differs from the base's.
-
-        With `judge`, also record the rules that only the base breaks in it.
-        """
+        """Record how the run that ended differs from the base's. With `judge`, also record the
+        rules that only the base breaks in it."""
         for difference in self.pair.differences:
             self.compared.seen[difference.shape] += 1
             after = time.monotonic() - self._began

@@ -114,7 +114,6 @@ class BreakOff(NamedTuple):
 
     @classmethod
     def of(cls, fault: TargetFault, stderr: str) -> "BreakOff":
-        """Build the reason from the target's exception and stderr."""
         return cls(str(fault), getattr(fault, "details", "") or stderr)
 
 
@@ -167,7 +166,6 @@ class GateResults:
         return options.first_only and bool(self.findings)
 
     def add(self, other: "GateResults") -> None:
-        """Append the results of a later part of the same gate."""
         self.exercised.update(other.exercised)
         self.exercised_cleanly |= other.exercised_cleanly
         self.runs_cut_short.update(other.runs_cut_short)
@@ -235,9 +233,8 @@ class GateContext:
         return [rule for rule in self.options.rules if rule.id not in known]
 
     def others_first(self, rule: str, shrunk: int) -> int:
-        """Return 0 if this finding must be shrunk, or else the number of findings shrunk
-        before it.
-        """
+        """Return 0 if this finding must be shrunk, or else the number of findings shrunk before
+        it."""
         return 0 if rule in WORST or shrunk < self.options.max_failures else shrunk
 
     @property
@@ -271,8 +268,7 @@ def shrink_model_of(target: Target, system: str, version: str) -> Target | None:
 
 class OpenedGate(NamedTuple):
     """The target of a gate, or the pair of a target and its base, with a function that returns
-    their stderr.
-    """
+    their stderr."""
 
     target: Target
     stderr: Callable[[], str]

@@ -50,11 +50,8 @@ class FileCoverage(msgspec.Struct, frozen=True):
 
 
 class Coverage(msgspec.Struct, frozen=True):
-    """The lines that ran in all runs of a gate together, by module; most lines first.
-
-    `page` is a file that lists them line by line. `base` names the code that they were compared
-    with.
-    """
+    """The lines that ran in all runs of a gate together, by module; most lines first. `page` is a
+    file that lists them line by line. `base` names the code that they were compared with."""
 
     lines: int
     entered: int
@@ -102,8 +99,7 @@ def coverage_of(folder: Path | None, page: Path, changes: Changes | None = None)
 
 def only_here(here: Iterable[Entered], elsewhere: Iterable[Entered]) -> tuple[str, ...]:
     """Return the lines entered in `here` but not in `elsewhere`, such as FILE:312-318, 330; most
-    lines first.
-    """
+    lines first."""
     others = {module.path: module.probes for module in elsewhere}
     new_lines = []
     for module in here:
@@ -177,10 +173,8 @@ def missed_lines(function: FunctionCoverage) -> set[int]:
 
 
 def never_entered(coverage: Coverage) -> list[Missed]:
-    """Return the functions that no run entered.
-
-    Those that changed since the base come first, then the others by file and size.
-    """
+    """Return the functions that no run entered. Those that changed since the base come first, then
+    the others by file and size."""
     missed_functions = [
         Missed(file, function)
         for file in coverage.files
@@ -243,10 +237,8 @@ def _bodies(source: str) -> dict[str, list[str]]:
 
 
 def coverage_lines(coverage: Coverage) -> list[tuple[str, str]]:
-    """Return the lines of a report, each as a label and a text.
-
-    Changed functions that were never entered come first.
-    """
+    """Return the lines of a report, each as a label and a text. Changed functions that were never
+    entered come first."""
     missed = never_entered(coverage)
     changed = [function.function.name for function in missed if function.function.changed]
     others = [function.function.name for function in missed if not function.function.changed]

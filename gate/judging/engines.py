@@ -99,10 +99,8 @@ def search_scale(
 
 
 def not_deterministic(runs: int, examples: int) -> TargetFault:
-    """Describe a search that ended early.
-
-    Hypothesis only gives up if the same choices led to a different run.
-    """
+    """Describe a search that ended early. Hypothesis only gives up if the same choices led to a
+    different run."""
     why = f"the search ended after {runs} of {examples} runs: the target is not deterministic"
     return TargetBroken("step", why, "")
 

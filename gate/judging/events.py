@@ -14,8 +14,7 @@ FORMAT = "schedproof/events@1"
 
 class Began(msgspec.Struct, frozen=True, tag="began", tag_field="event"):
     """The start of a gate: the target, the revision of the rules, the profile, the scales, and the
-    base if there is one.
-    """
+    base if there is one."""
 
     target: TargetInfo
     system: str
@@ -35,9 +34,7 @@ class Notice(msgspec.Struct, frozen=True, tag="notice", tag_field="event"):
 
 class Progress(msgspec.Struct, frozen=True, tag="progress", tag_field="event"):
     """The runs and steps of an engine so far; `of` is the number of planned runs, 0 if unknown.
-
-    With `shrinking`, the engine shrinks a finding, which counts steps but no runs.
-    """
+    With `shrinking`, the engine shrinks a finding, which counts steps but no runs."""
 
     engine: str
     runs: int

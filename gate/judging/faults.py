@@ -59,11 +59,8 @@ ACCEPTED_FOR = datetime.timedelta(days=90)
 def faults_of(
     findings: Sequence[Finding], rules: Mapping[str, Rule], today: datetime.date
 ) -> tuple[Fault, ...]:
-    """Group findings into faults.
-
-    Faults that are worst for users come first, and known divergences last. `rules` are by id. The
-    entry that accepts a fault ends 90 days after `today`.
-    """
+    """Group findings into faults. Faults that are worst for users come first, and known divergences
+    last. `rules` are by id. The entry that accepts a fault ends 90 days after `today`."""
     groups: list[list[Finding]] = []
     for finding in findings:
         alike = [group for group in groups if any(_one_cause(finding, member) for member in group)]
@@ -122,10 +119,7 @@ def _is_one_failure(finding: Finding, other: Finding) -> bool:
 
 def _needs_beyond(finding: Finding, other: Finding) -> set[str]:
     """Return the features that a finding needs, without switches that `other` needs the other way
-    round.
-
-    The rule breaks whether such a switch is on or off, so it does not matter.
-    """
+    round. The rule breaks whether such a switch is on or off, so it does not matter."""
     turned = {
         f"{name} {'off' if state == 'on' else 'on'}"
         for name, _, state in (feature.rpartition(" ") for feature in other.needs or ())
@@ -135,10 +129,8 @@ def _needs_beyond(finding: Finding, other: Finding) -> set[str]:
 
 
 def _broken_with(finding: Finding) -> frozenset[str]:
-    """Return the rules broken in the last step, without lockstep.
-
-    Every failure differs from the model, so lockstep says nothing about the cause.
-    """
+    """Return the rules broken in the last step, without lockstep. Every failure differs from the
+    model, so lockstep says nothing about the cause."""
     return finding.rules - {LOCKSTEP}
 
 
@@ -149,8 +141,7 @@ def _comes_after(later: Finding, earlier: Finding) -> bool:
 
 def _content(finding: Finding) -> str:
     """Return the part of the scenario's file name that depends on its configuration and
-    requests.
-    """
+    requests."""
     return Path(finding.scenario).stem.rpartition("-")[2]
 
 
@@ -174,8 +165,7 @@ def _same_needs(finding: Finding, other: Finding) -> bool:
 
 def _root_first(finding: Finding, order: Sequence[Finding]) -> tuple[bool, bool, int, int]:
     """Return a sort key: findings that no other precedes come first, then shrunk ones, then those
-    that need the fewest features.
-    """
+    that need the fewest features."""
     needs = FEW if finding.needs is None else len(finding.needs)
     return bool(finding.behind), bool(finding.others_first), needs, order.index(finding)
 

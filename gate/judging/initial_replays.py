@@ -66,10 +66,8 @@ def replay_seeds(gate: GateContext, scale: str, fixed: Mapping[str, Any]) -> fro
 def replay_workloads(
     gate: GateContext, shape: str, within: str, fixed: Mapping[str, Any], known: frozenset[str]
 ) -> None:
-    """Run one shape of workload, drawn from the seed.
-
-    The configuration is that of the scale `within`. `known` are rules that broke earlier.
-    """
+    """Run one shape of workload, drawn from the seed. The configuration is that of the scale
+    `within`. `known` are rules that broke earlier."""
     options = gate.options
     runs = workloads(
         *(options.system, options.revision, shape, scales_of(options.system).scales[within]),
@@ -117,10 +115,8 @@ def _replay_and_shrink(
 
 
 def _can_run(gate: GateContext, scenario: Scenario) -> set[str]:
-    """Return the requests that the model accepts.
-
-    If it refuses the configuration, all of them count, and the replay reports the refusal.
-    """
+    """Return the requests that the model accepts. If it refuses the configuration, all of them
+    count, and the replay reports the refusal."""
     try:
         model = make_model(scenario.system, gate.options.revision, scenario.config)
     except InputError:
@@ -181,11 +177,8 @@ def _replay(
     on_failure: Found,
     known: set[str],
 ) -> None:
-    """Run each scenario to its end, while `on_failure` returns true.
-
-    `on_failure` adds the broken rule to `known`. Then the run is repeated, until it breaks no new
-    rule.
-    """
+    """Run each scenario to its end, while `on_failure` returns true. `on_failure` adds the broken
+    rule to `known`. Then the run is repeated, until it breaks no new rule."""
     began = time.monotonic()
     totals: Counter[str] = Counter()
     complete = False
@@ -270,8 +263,7 @@ def settle(
     deviations: Deviations, target: Target, revision: str, rules: Sequence[Rule]
 ) -> list[Outcome]:
     """Replay the known failures of these rules, except those already settled; return the
-    outcomes.
-    """
+    outcomes."""
     ids, outcomes = {rule.id for rule in rules}, []
     for number, scenario in deviations.scenarios.items():
         if number in deviations.status or deviations.entries[number].rule not in ids:

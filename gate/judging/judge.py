@@ -31,10 +31,8 @@ Finish = Callable[[GateContext], Mapping[str, Any]]
 
 
 def no_fields(_: GateContext) -> Mapping[str, Any]:
-    """Return no further fields for the verdict.
-
-    This is the `finish` of a gate that has a single target.
-    """
+    """Return no further fields for the verdict. This is the `finish` of a gate that has a single
+    target."""
     return {}
 
 
@@ -304,9 +302,7 @@ def _violated(
     rule: str, finding: verdict.Finding, exercised: int, faults: Sequence[verdict.Fault]
 ) -> verdict.RuleVerdict:
     """Return the verdict on a rule that the finding breaks, first or in the same step as the first.
-
-    If the adapter is at fault, the verdict says nothing about the scheduler.
-    """
+    If the adapter is at fault, the verdict says nothing about the scheduler."""
     is_first = finding.rule == rule
     fault = next(
         (candidate for candidate in faults if finding.scenario in candidate.scenarios), None

@@ -129,10 +129,8 @@ def _rule(path: Path, number: int, own: Any, known: set[str]) -> systems.OwnRule
 def _guarded(
     path: Path, rule: str, function: RuleFunction, is_answer: Callable[[Any], bool]
 ) -> RuleFunction:
-    """Wrap a function of a user's rule.
-
-    An exception or an invalid answer is then reported as a fault of the rule, not of the target.
-    """
+    """Wrap a function of a user's rule. An exception or an invalid answer is then reported as a
+    fault of the rule, not of the target."""
 
     def checked(history: RunHistory, step: Step) -> Any:
         try:

@@ -171,8 +171,7 @@ def _add_in_order(
     gate: GateContext, stages: Sequence[Stage], workers: Mapping[Stage, _Worker]
 ) -> None:
     """Add the results up to the first stage that ended early, and the findings of unfinished
-    stages.
-    """
+    stages."""
     for stage in stages:
         worker = workers.get(stage)
         if worker is None:
@@ -187,8 +186,7 @@ def _add_in_order(
 
 def _with_own_coverage(options: GateOptions) -> GateOptions:
     """Return the options with a coverage folder for this process alone, since others run at the
-    same time.
-    """
+    same time."""
     if options.spec.coverage is None:
         return options
     folder = options.spec.coverage / f"{os.getpid()}"

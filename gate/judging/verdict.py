@@ -55,9 +55,6 @@ class EngineRun(msgspec.Struct, frozen=True):
     def of(
         cls, name: str, scale: str, totals: Counter[str], seconds: float, complete: bool
     ) -> "EngineRun":
-        """Build an EngineRun from counts of runs, steps, refused configurations and rejected
-        requests.
-        """
         counted = (totals["runs"], totals["steps"], seconds, totals["refused"], totals["rejected"])
         return cls(name, scale, *counted, complete)
 
@@ -155,8 +152,7 @@ class Fault(msgspec.Struct, frozen=True):
 
 class Refusal(msgspec.Struct, frozen=True):
     """Configurations that the target refused for the same reason: their number, and the first
-    message.
-    """
+    message."""
 
     count: int
     message: str

@@ -67,8 +67,7 @@ class CellVerdict(NamedTuple):
 
 class GateRun(NamedTuple):
     """A finished gate: its return code, the files that it wrote, by relative path, and its time in
-    seconds.
-    """
+    seconds."""
 
     returned: int
     files: dict[str, bytes]

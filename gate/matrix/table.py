@@ -47,8 +47,7 @@ class Row(msgspec.Struct, frozen=True):
 
 class Entry(msgspec.Struct, frozen=True):
     """One release in one configuration: how many rules held and broke, or why there is no
-    verdict.
-    """
+    verdict."""
 
     name: str
     version: str

@@ -27,9 +27,8 @@ ON_THE_COMMAND_LINE = ("target", "profile", "seed")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Declare the options: all for the configuration file, and some for the command line
-    as well.
-    """
+    """Declare the options: all for the configuration file, and some for the command line as
+    well."""
     group = parser.getgroup("schedproof")
     for name, says in OPTIONS.items():
         parser.addini(f"schedproof_{name}", says)
@@ -38,9 +37,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """If the user names a target, read the options, and collect tests from the
-    configuration file.
-    """
+    """If the user names a target, read the options, and collect tests from the configuration
+    file."""
     config.addinivalue_line("markers", "schedproof: a rule or a scenario of schedproof")
     given = {name: _given(config, name) for name in OPTIONS}
     if not given["target"]:

@@ -31,13 +31,11 @@ class Failed(Exception):  # noqa: N818 (a finding, not an error)
 
 class RuleFile(pytest.File):
     """The configuration file that names the target. Its tests are named after rules and
-    scenarios.
-    """
+    scenarios."""
 
     def collect(self) -> Iterator[pytest.Item]:
         """Yield a test for every rule that has a predicate, then one for each scenario of the
-        corpus.
-        """
+        corpus."""
         judgement = self.config.stash[JUDGEMENT]
         for rule in judgement.setting.rules:
             yield RuleItem.from_parent(self, name=rule.id, title=rule.title)

@@ -101,10 +101,8 @@ def _read(root: Path, given: Mapping[str, str]) -> Setting:
 
 
 def _add_project_options(root: Path, given: Mapping[str, str]) -> Mapping[str, str]:
-    """Fill in options from `[tool.schedproof]` where pytest's own options are empty.
-
-    The profile is not taken from there, because tests run more often than a gate.
-    """
+    """Fill in options from `[tool.schedproof]` where pytest's own options are empty. The profile is
+    not taken from there, because tests run more often than a gate."""
     project = read_project(root).given
     if project.get("target", given["target"]) != given["target"]:
         return given  # of another target
@@ -165,10 +163,8 @@ class Judgement:
         return tuple(str(root / path) for path in self._config.getini("pythonpath"))
 
     def known_failures(self, scenario: Scenario) -> Deviations:
-        """Return the known deviations, settled for this target.
-
-        `scenario` is one that the target accepts.
-        """
+        """Return the known deviations, settled for this target. `scenario` is one that the target
+        accepts."""
         setting, target = self.setting, self.open_target.target
         known = setting.deviations
         if known.entries:

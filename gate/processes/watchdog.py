@@ -80,7 +80,6 @@ class WatchedProcess(subprocess.Popen[bytes]):
             raise
 
     def send_signal(self, sig: int) -> None:
-        """Send a signal to the command, unless it has ended."""
         if self.poll() is None:
             with suppress(ProcessLookupError):
                 os.kill(self.leader, sig)
@@ -157,8 +156,7 @@ def run_watched(
 
 def end_with_parent() -> None:
     """Make this process, which `multiprocessing` started, end when its parent does, however that
-    ends.
-    """
+    ends."""
     import multiprocessing
     import threading
     from multiprocessing.connection import wait
@@ -269,8 +267,7 @@ def _kill(processes: Iterable[int]) -> None:
 
 def _descendants(ancestor: int) -> list[int]:
     """Return all running descendants; a process that has ended but is not yet reaped does not
-    count.
-    """
+    count."""
     parents = {}
     for name in os.listdir("/proc") if os.path.isdir("/proc/self") else ():
         stat = f"/proc/{name}/stat"

@@ -59,10 +59,8 @@ class Ndjson:
 
 
 class ReportOptions(NamedTuple):
-    """The files to write, by the options of the same names.
-
-    It also says whether to write for GitHub, and whether a passing gate lists every rule.
-    """
+    """The files to write, by the options of the same names. It also says whether to write for
+    GitHub, and whether a passing gate lists every rule."""
 
     json: Path | None
     junit: Path | None
@@ -139,10 +137,7 @@ def reporters(
     page: Report | None = None,
 ) -> Iterator[FanOutReporter]:
     """Open the reporters of the requested files, then that of the console; `page` writes
-    `options.html`.
-
-    Files come first, since nobody may be reading the console's output.
-    """
+    `options.html`. Files come first, since nobody may be reading the console's output."""
     with ExitStack() as open_reports:
         chosen: list[Report] = []
         if options.ndjson is not None:

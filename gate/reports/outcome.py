@@ -57,10 +57,7 @@ def reason_of(entry: RuleVerdict) -> str:
 
 def explained(event: Found, rule: Rule, fault: Fault | None = None) -> list[str]:
     """Return everything known about a finding, and about the fault that it begins, as printable
-    lines.
-
-    An earlier failure of the same run may be the cause.
-    """
+    lines. An earlier failure of the same run may be the cause."""
     finding = event.finding
     broken = Broken(finding.rule, finding.step, finding.message)
     reported = (rule, event.scenario, broken, finding.scenario, event.replay, event.run)
@@ -133,7 +130,6 @@ def reach_in_words(reach: Reach) -> str:
 
 
 def how_many(faults: Sequence[Fault]) -> str:
-    """Return the number of faults in words."""
     return f"{len(faults)} fault{'s' * (len(faults) != 1)}"
 
 

@@ -70,8 +70,7 @@ class Pace:
 
     def words(self, event: Progress) -> str:
         """Describe the engine, its runs, the time left, the pace and the steps; the most useful
-        come first.
-        """
+        come first."""
         self._count(event)
         parts = [f"{event.engine}: {event.runs}/{event.of}"]
         if not event.of:
@@ -173,11 +172,8 @@ class Terminal:
 def print_verdict(
     console: Console, verdict: Verdict, rules: Sequence[Rule], verbose: bool = True
 ) -> None:
-    """Print a line per rule, the runs, and the result.
-
-    If the target conforms, the rules that held share a line, and so do those that could not be
-    judged, unless `verbose`.
-    """
+    """Print a line per rule, the runs, and the result. If the target conforms, the rules that held
+    share a line, and so do those that could not be judged, unless `verbose`."""
     entries = verdict.rules
     if not verbose and verdict.exit_code == CONFORMS:
         print_together(console, entries, rules)

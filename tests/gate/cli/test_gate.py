@@ -86,7 +86,9 @@ def test_a_target_that_refuses_every_configuration_is_exit_2_with_its_words(run,
 @pytest.mark.usefixtures("every_scale")
 def test_a_scale_that_the_target_refuses_is_left_out_and_named(run, toy):
     result, data = gate_json(run, toy("LargeBlocks"), "--rule", "ALL-R03")
-    assert "scale small left out, the target refuses it: block_size must be 64" in result.out
+    assert (
+        "scale small left out, because the target refuses it: block_size must be 64" in result.out
+    )
     scales = [engine["scale"] for engine in data["engines"]]
     assert "small" not in scales
     assert {"short", "tight"} <= {*scales}
