@@ -27,7 +27,7 @@ def report(console: Console, ledger: Ledger, out: Path) -> int:
         FileError: the folder cannot be written to.
     """
     if ledger.items:
-        incomplete = f" ({ledger.incomplete:,} not complete)" if ledger.incomplete else ""
+        incomplete = f" ({ledger.incomplete:,} incomplete)" if ledger.incomplete else ""
         say(
             console,
             f"{ledger.items:,} items{incomplete}, "
@@ -51,7 +51,7 @@ def report(console: Console, ledger: Ledger, out: Path) -> int:
             else f"no verdict after {ledger.items:,} items",
         )
         return INCONCLUSIVE
-    say(console, f"no rule is broken in {ledger.items:,} items, and each was exercised")
+    say(console, f"no rule is broken in {ledger.items:,} items, and every rule was exercised")
     return CONFORMS
 
 
@@ -76,7 +76,10 @@ def _findings(console: Console, ledger: Ledger, out: Path) -> tuple[int, int]:
         where = f"{failure.scenario.system} {failure.scenario.revision}, {question.target}"
         if name not in ledger.findings:
             doubtful += 1
-            say(console, f"{failure.rule} ({where}): not replayed yet; the next run will")
+            say(
+                console,
+                f"{failure.rule} ({where}): not replayed yet; run the campaign again",
+            )
             continue
         finding = ledger.findings[name]
         if finding is None:

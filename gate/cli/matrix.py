@@ -1,5 +1,6 @@
-"""`schedproof matrix`: judge many releases in several configurations, and show since when a rule
-breaks."""
+"""`schedproof matrix`: judge many releases in several configurations, and show since when each rule
+breaks.
+"""
 
 import shlex
 from pathlib import Path
@@ -34,7 +35,7 @@ def command(
         str, typer.Option(help="profile of every gate: quick, ci or nightly")
     ] = "quick",
     seed: Annotated[int, typer.Option(help="seed of every gate, 0 or more")] = 0,
-    jobs: Annotated[int, typer.Option(help="how many gates run at once, at least 1")] = 1,
+    jobs: Annotated[int, typer.Option(help="gates to run at once, at least 1")] = 1,
     cluster: Annotated[
         str | None,
         typer.Option(help="address of a Dask scheduler to use instead of --jobs, tcp://HOST:PORT"),

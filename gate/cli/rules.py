@@ -1,4 +1,4 @@
-"""`schedproof rules`: the rules of a system, from its catalogue."""
+"""`schedproof rules`: show the rules of a system."""
 
 from collections.abc import Sequence
 from typing import Annotated

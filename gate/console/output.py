@@ -1,4 +1,4 @@
-"""Output for every command: the console, a failure in full, errors of one line."""
+"""Output that every command shares: the console, a failure in full, and errors of one line."""
 
 import os
 import re
@@ -48,18 +48,16 @@ SHOWN_DETAILS = 15
 
 class _Console(Console):
     def print(self, *objects: Any, markup: bool | None = None, **options: Any) -> None:
-        """Print; on a terminal, break a text that is too long between words.
-
-        A file or a pipe gets whole lines, and so does a command that somebody may copy.
-        """
+        """Print an object; on a terminal, wrap long text between words. Files and pipes get whole
+        lines. So does a command that somebody may copy."""
         match objects:
             case (str(text),) if self.is_terminal and not COPIED.search(text):
                 objects = (self._wrapped(self.render_str(text, markup=markup)),)
         super().print(*objects, markup=markup, **options)
 
     def _wrapped(self, text: Text) -> Text:
-        """Wrap the text; continued lines are indented to the text after a label ("  rule:
-        In every"), or by two columns."""
+        """Wrap the text. Continuation lines are indented to the text after a label, as in " rule:
+        In every", or by two columns."""
         if text.cell_len <= self.width or "\n" in text.plain:
             return text
         label = LABEL.match(text.plain)
@@ -87,8 +85,8 @@ def say(console: Console, line: str) -> None:
 
 @contextmanager
 def busy(console: Console, what: str) -> Iterator[Callable[[str], None]]:
-    """Show a spinner with the text `what` on a terminal while the block runs; print nothing
-    elsewhere. The yielded function appends words to that text."""
+    """Show a spinner with the text `what` while the block runs, on a terminal only. The function
+    that is yielded appends words to that text."""
     if not console.is_terminal:
         yield lambda _: None
         return
@@ -97,12 +95,12 @@ def busy(console: Console, what: str) -> Iterator[Callable[[str], None]]:
 
 
 def plural(number: int, noun: str) -> str:
-    """Return a number with its noun, in the plural if need be."""
+    """Return a number with its noun, in the plural unless it is 1."""
     return f"{number:,} {noun}{'s' * (number != 1)}"
 
 
 def notice(console: Console) -> Callable[[str], None]:
-    """Return a function that prints a remark."""
+    """Return a function that prints a text dimmed, as a remark."""
     return lambda text: console.print(text, style="dim", markup=False)
 
 
@@ -142,17 +140,15 @@ def failure_lines(
     run: Excerpt,
     why: Sequence[str] | None = None,
 ) -> list[str]:
-    """Return everything that is known of a failure as printable lines.
-
-    `replay` is the whole replay command; `why` is the cause, if the run was followed to find it.
-    """
+    """Return everything known about a failure as printable lines. `replay` is the complete replay
+    command. `why` is the cause, if the run was examined for it."""
     lines = [
         f"rule:     {rule.statement}",
         f"source:   {rule.source}",
         f"step {broken.step}:  {broken.message}",
         f"config:   {scenario_config(scenario)}",
         *request_lines(scenario),
-        "steps before, with what changed:",
+        "the steps before, and what changed:",
     ]
     last = None
     for number, step in run.recent:
@@ -194,7 +190,8 @@ def config_line(system: str, revision: str, config: Mapping[str, Any]) -> str:
 
 
 def _in_words(key: str, value: Any) -> list[str]:
-    """Describe a key that is not at its default; a mapping (the target's own keys) key by key."""
+    """Describe a key that is not at its default. A mapping, the target's own keys, is described key
+    by key."""
     if isinstance(value, Mapping):
         return [f"{inner} {given}" for inner, given in value.items()]
     if isinstance(value, list | tuple):  # of mappings, whose values say enough
@@ -221,7 +218,7 @@ def request_lines(scenario: Scenario) -> list[str]:
 
 
 def partition_words(request: Request) -> str:
-    """Return the adapter and the salt of a request, in words; empty without them."""
+    """Describe the adapter and the salt of a request; empty if it has neither."""
     adapter = f", adapter {request.lora}" if request.lora is not None else ""
     salt = f", salt {request.cache_salt}" if request.cache_salt is not None else ""
     return adapter + salt
@@ -263,7 +260,6 @@ def _prompt(request: Request) -> str:
 
 
 def as_json(value: Any) -> bytes:
-    """Return the value as indented JSON."""
     return msgspec.json.format(json_line(value), indent=2) + b"\n"
 
 
@@ -292,6 +288,6 @@ def fail(message: str) -> None:
 
 
 def to_stderr(line: str) -> None:
-    """Print a line to stderr. If that fails, the line is lost and the exit code stays the same."""
+    """Print a line to stderr. If that fails, drop the line; the exit code does not change."""
     with suppress(OSError):
         print(line, file=sys.stderr, flush=True)

@@ -40,7 +40,7 @@ def read_scenario(path: Path) -> Scenario:
 def scenario_of(data: Any, path: str) -> Scenario:
     """Return the scenario in JSON data, with a revision and a complete configuration.
 
-    `path` names it in errors.
+    Errors name the file `path`.
 
     Raises:
         FileError: another format, or an invalid value.
@@ -167,7 +167,7 @@ def _check_expectation(scenario: Scenario) -> None:
 
 
 def _check_keys(data: dict[str, Any]) -> None:
-    """Raise an error for unknown keys that lists the valid ones; msgspec rejects wrong types."""
+    """Raise an error for an unknown key that lists the valid keys. msgspec rejects wrong types."""
     places: list[tuple[str, Any, type[msgspec.Struct]]] = [("$", data, Scenario)]
     places.append(("$.expect", data.get("expect"), Expectation))
     requests, events = data.get("requests"), data.get("events")

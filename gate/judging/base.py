@@ -1,7 +1,7 @@
 """Compare a change with its base by driving both through the same scenarios.
 
 If the base breaks a rule in the same scenario, the change is not to blame: the run continues, and
-so does the search for that rule. Only rules that the base keeps and the change breaks count.
+the search for that rule goes on. Only rules that the change breaks and the base keeps count.
 """
 
 import time
@@ -39,7 +39,7 @@ class BaseOptions(NamedTuple):
 
 
 class Noted(NamedTuple):
-    """The smallest run that shows a behavior; `found_after` is the time in seconds until the first
+    """The smallest run that shows a behaviour. `found_after` is the time in seconds until the first
     such run."""
 
     scenario: Scenario
@@ -68,7 +68,6 @@ class Compared:
     coverage: Coverage = field(default_factory=Coverage)
 
     def add(self, other: "Compared") -> None:
-        """Add the comparisons of a later part of the same gate."""
         for shape, noted in other.differences.items():
             keep_smaller(self.differences, shape, noted)
         for rule, noted in other.repaired.items():
@@ -103,12 +102,12 @@ class Base:
 
     @property
     def hangs(self) -> bool:
-        """Return whether the change or the base hangs; every further run may cost another time
-        limit."""
+        """Return whether the change or the base hangs. If one does, every further run may cost
+        another time limit."""
         return any(shape.startswith(HANG) for shape in self.compared.differences)
 
     def new(self, broken: list[Broken], scenario: Scenario) -> list[Broken]:
-        """Return those of the broken rules that the base keeps in this scenario."""
+        """Return the failures of rules that the base keeps in this scenario."""
         if self._run != self.pair.runs:
             self._run, self._broken, self._shared, self._cut = self.pair.runs, set(), set(), False
         self._broken |= {failure.rule for failure in broken}
@@ -150,8 +149,8 @@ class Base:
         return rule in self.broken_by_base(scenario) and not change.broken
 
     def ended(self, scenario: Scenario, engine: str, scale: str, judge: bool = True) -> None:
-        """Note what a run has shown. With `judge`, also note the rules that only the base breaks
-        in it."""
+        """Record how the run that ended differs from the base's. With `judge`, also record the
+        rules that only the base breaks in it."""
         for difference in self.pair.differences:
             self.compared.seen[difference.shape] += 1
             after = time.monotonic() - self._began

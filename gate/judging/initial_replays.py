@@ -1,5 +1,7 @@
-"""Replay whole scenarios: the seeds, the user's corpus and known failures before the search, and
-workloads after it."""
+"""Replay complete scenarios.
+
+Before the search these are the seeds, the user's corpus and known failures; after it, workloads.
+"""
 
 import time
 from collections import Counter
@@ -26,7 +28,7 @@ from . import verdict
 from .context import GateContext
 from .deviations import Deviations
 from .events import Notice, Progress
-from .findings import Place, collected_in, confirm, keep, shrink_and_keep
+from .findings import Place, collect_into, confirm, keep, shrink_and_keep
 
 # A long scenario is shrunk less far: so many steps are run at most.
 SHRINK_STEPS = 20_000
@@ -35,11 +37,13 @@ Found = Callable[[Scenario, Outcome, float], bool]
 
 
 def replay_seeds(gate: GateContext, scale: str, fixed: Mapping[str, Any]) -> frozenset[str]:
-    """Replay the seed corpus of a scale; return the rules that it breaks, each kept with a small
-    scenario.
+    """Replay the seed corpus of a scale, and keep a small scenario for each rule that breaks.
 
-    `fixed`: keys of the configuration that have a single value. A scenario is skipped if fixing
-    them makes one of its requests impossible to run, since a target need not refuse such a request.
+    `fixed` are keys of the configuration that have a single value. A scenario is skipped if they
+    make one of its requests impossible to run, since a target need not refuse such a request.
+
+    Returns:
+        The rules that break.
     """
     corpus = _short_enough(gate, seed_corpus(gate.options.system, scale))
     options = gate.options
@@ -62,11 +66,8 @@ def replay_seeds(gate: GateContext, scale: str, fixed: Mapping[str, Any]) -> fro
 def replay_workloads(
     gate: GateContext, shape: str, within: str, fixed: Mapping[str, Any], known: frozenset[str]
 ) -> None:
-    """Run one shape of workload, drawn from the seed.
-
-    `within` is the scale from which the configuration is taken; `known` are rules that broke
-    earlier.
-    """
+    """Run one shape of workload, drawn from the seed. The configuration is that of the scale
+    `within`. `known` are rules that broke earlier."""
     options = gate.options
     runs = workloads(
         *(options.system, options.revision, shape, scales_of(options.system).scales[within]),
@@ -114,8 +115,8 @@ def _replay_and_shrink(
 
 
 def _can_run(gate: GateContext, scenario: Scenario) -> set[str]:
-    """Return the requests that the model accepts; all of them if it refuses the configuration,
-    which the replay then reports."""
+    """Return the requests that the model accepts. If it refuses the configuration, all of them
+    count, and the replay reports the refusal."""
     try:
         model = make_model(scenario.system, gate.options.revision, scenario.config)
     except InputError:
@@ -144,7 +145,7 @@ def _has_fixed(gate: GateContext, scenario: Scenario) -> bool:
 
 
 def replay_own(gate: GateContext) -> None:
-    """Replay the user's corpus. A scenario that breaks a rule is kept without shrinking."""
+    """Replay the user's corpus, and keep scenarios that break a rule without shrinking them."""
     known: set[str] = set()
 
     def on_failure(scenario: Scenario, outcome: Outcome, seconds: float) -> bool:
@@ -176,11 +177,8 @@ def _replay(
     on_failure: Found,
     known: set[str],
 ) -> None:
-    """Run each scenario to its end while `on_failure` returns true; `on_failure` adds the rule to
-    `known`.
-
-    A run that breaks a rule is repeated with that rule known, until it breaks no new rule.
-    """
+    """Run each scenario to its end, while `on_failure` returns true. `on_failure` adds the broken
+    rule to `known`. Then the run is repeated, until it breaks no new rule."""
     began = time.monotonic()
     totals: Counter[str] = Counter()
     complete = False
@@ -189,7 +187,7 @@ def _replay(
             interrupts.check()
             gate.report(Progress(f"{engine}, {scale}", number, len(chosen), totals["steps"]))
             meant = replace(scenario, revision=gate.options.revision, expect=None)
-            if not _to_its_end(gate, meant, on_failure, known, totals, Place(engine, scale)):
+            if not _replay_to_end(gate, meant, on_failure, known, totals, Place(engine, scale)):
                 break
         complete = True
     finally:
@@ -197,7 +195,7 @@ def _replay(
         gate.results.engines.append(verdict.EngineRun.of(engine, scale, totals, seconds, complete))
 
 
-def _to_its_end(
+def _replay_to_end(
     gate: GateContext,
     meant: Scenario,
     on_failure: Found,
@@ -205,8 +203,7 @@ def _to_its_end(
     totals: Counter[str],
     place: Place,
 ) -> bool:
-    """Replay one scenario, continuing past each rule that it breaks; return whether to go on with
-    others."""
+    """Replay one scenario, past each rule that it breaks; return whether to go on with the next."""
     runs = totals["runs"] + 1
     while True:
         began = time.monotonic()
@@ -227,13 +224,12 @@ def _to_its_end(
         if is_new and on_failure(meant, outcome, time.monotonic() - began):
             continue
         history = outcome.session.monitor.history
-        gate.results.reach = gate.results.reach.with_run(_accepted(meant, outcome), history)
+        gate.results.reach = gate.results.reach.with_run(_accepted_part(meant, outcome), history)
         return not is_new and not gate.results.hung
 
 
-def _accepted(scenario: Scenario, outcome: Outcome) -> Scenario:
-    """Return the part of a scenario that took place, without the requests that the target
-    refused."""
+def _accepted_part(scenario: Scenario, outcome: Outcome) -> Scenario:
+    """Return the part of a scenario that ran, without the requests that the target refused."""
     took_place = until(scenario, outcome.steps)
     rejected = outcome.session.rejected
     accepted = [request for request in took_place.requests if request.id not in rejected]
@@ -266,7 +262,8 @@ def replay_deviations(gate: GateContext) -> None:
 def settle(
     deviations: Deviations, target: Target, revision: str, rules: Sequence[Rule]
 ) -> list[Outcome]:
-    """Replay those known failures of these rules that are not settled yet."""
+    """Replay the known failures of these rules, except those already settled; return the
+    outcomes."""
     ids, outcomes = {rule.id for rule in rules}, []
     for number, scenario in deviations.scenarios.items():
         if number in deviations.status or deviations.entries[number].rule not in ids:
@@ -274,7 +271,7 @@ def settle(
         try:
             meant = replace(scenario, revision=revision, expect=None)
             broken: list[list[Broken]] = []
-            outcome = replay(target, meant, rules, new=collected_in(broken))
+            outcome = replay(target, meant, rules, new=collect_into(broken))
         except (ConfigRefused, InputError) as refusal:
             deviations.refused(number, str(refusal))
             continue

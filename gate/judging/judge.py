@@ -31,7 +31,8 @@ Finish = Callable[[GateContext], Mapping[str, Any]]
 
 
 def no_fields(_: GateContext) -> Mapping[str, Any]:
-    """Return no further fields for the verdict, since a gate of a single target has none."""
+    """Return no further fields for the verdict. This is the `finish` of a gate that has a single
+    target."""
     return {}
 
 
@@ -49,7 +50,7 @@ def run_gate(
 
     Raises:
         UnknownTargetError, ReleaseError, InputError: there is no such target.
-        TargetFault, ConfigRefused: it does not start, or accepts no configuration.
+        TargetFault, ConfigRefused: the target does not start, or accepts no configuration.
     """
     set_hypothesis_home()
     with opened_gate(options, offline=options.offline, notice=notice) as subject:
@@ -62,17 +63,16 @@ def run_gate(
 def judge(gate: GateContext, finish: Finish = no_fields) -> verdict.Verdict:
     """Run the whole gate.
 
-    1. Ask the target which scales, features and fields it has.
-    2. Replay the user's known deviations, and the user's corpus.
-    3. Replay the built-in scenarios and the seed corpus of each scale.
-    4. Search each scale with Hypothesis for rules that the seed corpus did not break.
-    5. Run workloads, at sizes that the search does not draw, for rules that did not break yet.
-    6. Combine the results into one verdict per rule, with the fields that `finish` gives.
+    1. Ask the target which scales, features and fields it has. 2. Replay the user's known
+    deviations, and the user's corpus. 3. Replay the built-in scenarios and the seed corpus of each
+    scale. 4. Search each scale with Hypothesis for rules that the seed corpus did not break. 5. Run
+    workloads, at sizes that the search does not draw, for rules that did not break yet. 6. Combine
+    the results into one verdict per rule, with the fields that `finish` gives.
 
-    Ctrl-C, a hang, or a breach of the protocol ends the gate early; its findings so far are kept.
+    Ctrl-C, a hang or a breach of the protocol ends the gate early and keeps its findings so far.
 
     Raises:
-        KeyboardInterrupt: Ctrl-C in step 1: nothing is judged.
+        KeyboardInterrupt: Ctrl-C in step 1, when nothing is judged yet.
         TargetFault, ConfigRefused: the target does not start, or accepts no configuration.
     """
     capabilities = probe(gate.probe_request)
@@ -102,7 +102,7 @@ def _run(gate: GateContext, capabilities: Capabilities) -> None:
 
 
 def _announce(gate: GateContext, capabilities: Capabilities) -> verdict.TargetInfo:
-    """Report the target, and prepare whatever depends on its version."""
+    """Report the target, and prepare everything that depends on its version."""
     options, started = gate.options, capabilities.started
     target = verdict.TargetInfo(options.spec.text, started.name, started.version)
     about = (options.system, options.revision, options.profile_name, options.seed)
@@ -136,7 +136,7 @@ def _replays(capabilities: Capabilities) -> list[Stage]:
 def _searches(
     gate: GateContext, capabilities: Capabilities, broken: dict[Stage, frozenset[str]]
 ) -> list[Stage]:
-    """Return a search of each scale, for the rules that its seed corpus did not break."""
+    """Return one search per scale, for the rules that the scale's seed corpus did not break."""
     shrunk = Counter(finding.scale for finding in gate.results.findings if finding.costs)
     choices, avoid = capabilities.choices, capabilities.refused_kinds
     return [
@@ -147,7 +147,7 @@ def _searches(
 
 
 def _workloads(gate: GateContext, capabilities: Capabilities) -> list[Stage]:
-    """Return a stage per shape of workload, in the largest scale that the target accepts."""
+    """Return one stage per shape of workload, at the largest scale that the target accepts."""
     within = capabilities.scales[-1]
     broken = frozenset[str]().union(*(finding.rules for finding in gate.results.findings))
     return [
@@ -289,7 +289,7 @@ def _verdict_of(
         why = f"exercised only in runs that {_enders(results.runs_cut_short)} ended"
         return verdict.RuleVerdict(rule.id, "inconclusive", message=why, exercised=steps)
     if results.broken_off:
-        why = "the gate was broken off before the rule was exercised"
+        why = "the gate stopped before the rule was exercised"
         return verdict.RuleVerdict(rule.id, "inconclusive", message=why)
     return verdict.RuleVerdict(rule.id, "not_exercised", message=rule.witness)
 
@@ -302,9 +302,7 @@ def _violated(
     rule: str, finding: verdict.Finding, exercised: int, faults: Sequence[verdict.Fault]
 ) -> verdict.RuleVerdict:
     """Return the verdict on a rule that the finding breaks, first or in the same step as the first.
-
-    If the adapter is at fault, the verdict decides nothing about the scheduler.
-    """
+    If the adapter is at fault, the verdict says nothing about the scheduler."""
     is_first = finding.rule == rule
     fault = next(
         (candidate for candidate in faults if finding.scenario in candidate.scenarios), None

@@ -1,4 +1,4 @@
-"""Write JUnit XML: a test case per rule; those that fail contain the whole explanation."""
+"""Write JUnit XML: a test case per rule; a failed one contains the complete explanation."""
 
 import xml.etree.ElementTree as ET
 from collections.abc import Sequence
@@ -102,5 +102,5 @@ class JUnit:
 
 
 def _texts(**attributes: str) -> dict[str, str]:
-    """Remove the unprintable characters that XML 1.0 forbids; the library escapes the rest."""
+    """Yield texts without the characters that XML 1.0 forbids; the library escapes the rest."""
     return {name: one_line(value) for name, value in attributes.items()}

@@ -26,14 +26,15 @@ SUMMARY = "GITHUB_STEP_SUMMARY"
 
 
 class FoundLine(msgspec.Struct, frozen=True, tag="found", tag_field="event"):
-    """A finding, the path of its scenario file, and the command that replays it."""
+    """A line of --ndjson: a finding, and the command that replays it."""
 
     finding: Finding
     replay: str
 
 
 class Ndjson:
-    """Writes one line per event. The first event empties the file; the last line is the verdict.
+    """Writes one line per event. The first event empties the file, and the last line is the
+    verdict.
 
     Raises:
         FileError: the file cannot be written to.
@@ -58,8 +59,8 @@ class Ndjson:
 
 
 class ReportOptions(NamedTuple):
-    """The files to write, by the options of the same names; whether to write for GitHub; and
-    whether a passing gate lists every rule."""
+    """The files to write, by the options of the same names. It also says whether to write for
+    GitHub, and whether a passing gate lists every rule."""
 
     json: Path | None
     junit: Path | None
@@ -118,7 +119,7 @@ class FanOutReporter:
 
 
 def check_report_options(options: ReportOptions) -> None:
-    """Raise InputError before the gate starts if a report cannot be written."""
+    """Raise InputError if a report cannot be written, before the gate starts."""
     for option, file in options.files().items():
         check_file(option, file)
     check_different(options.files())
@@ -135,10 +136,8 @@ def reporters(
     printer: type[Terminal] = Terminal,
     page: Report | None = None,
 ) -> Iterator[FanOutReporter]:
-    """Open the requested reporters, then that of the console; `page` writes `options.html`.
-
-    Files come first, since the console may have no reader.
-    """
+    """Open the reporters of the requested files, then that of the console; `page` writes
+    `options.html`. Files come first, since nobody may be reading the console's output."""
     with ExitStack() as open_reports:
         chosen: list[Report] = []
         if options.ndjson is not None:

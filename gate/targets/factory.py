@@ -1,4 +1,4 @@
-"""Open a target: the model in this process, anything else in a process of its own."""
+"""Open a target: the model in this process, and anything else in a process of its own."""
 
 import ast
 import importlib
@@ -48,7 +48,7 @@ def opened(
 
     Raises:
         UnknownTargetError, ReleaseError, InputError: the factory, release or checkout is not
-            available. A factory is called when the target first starts.
+            available. The factory itself is called only when the target first starts.
     """
     if spec.is_model:
         yield Opened(ModelTarget(spec.formula), lambda: "")
@@ -75,7 +75,7 @@ def opened(
 
 
 def make_target(spec: TargetSpec) -> Any:
-    """Return the target that the factory `MODULE:FACTORY` makes.
+    """Call the factory `MODULE:FACTORY` and return the target that it makes.
 
     Output of the module goes to stderr, since stdout carries only replies.
 
@@ -109,7 +109,7 @@ def make_target(spec: TargetSpec) -> Any:
     missing = [name for name in required if not callable(getattr(target, name, None))]
     if missing:
         raise UnknownTargetError(
-            f"TARGET {spec.text!r}: {factory_name}() gives a {type(target).__name__} without "
+            f"TARGET {spec.text!r}: {factory_name}() returns a {type(target).__name__} without "
             f"{', '.join(missing)}; valid: an object with the methods {', '.join(required)}"
         )
     return target
@@ -125,7 +125,7 @@ def _raised(error: BaseException) -> str:
 
 @contextmanager
 def _stdout_to_stderr() -> Iterator[None]:
-    """Redirect descriptor 1 to stderr, which includes output of C code."""
+    """Redirect descriptor 1 to stderr, so that output of C code goes there as well."""
     sys.stdout.flush()
     kept = os.dup(1)
     os.dup2(2, 1)

@@ -1,4 +1,5 @@
-"""Host a Python target on stdin/stdout: one JSON request per line in, one JSON reply per line out.
+"""Serve a Python target on stdin and stdout: one JSON request per line in, one JSON reply per line
+out.
 
 Standard library only: this file also runs inside the environment of a release under test.
 """
@@ -17,10 +18,8 @@ Reply = dict[str, Any]
 
 
 class Target(Protocol):
-    """A scheduler under test; each operation returns the protocol's reply.
-
-    `control` is optional: only the kinds that the reply to `start` declares are sent.
-    """
+    """A scheduler under test; each operation returns the protocol's reply. A method `control` is
+    optional: only the kinds that the reply to `start` declares are sent."""
 
     def start(self, system: str, revision: str, config: dict[str, Any]) -> Reply:
         """Discard everything and start with this configuration."""
@@ -39,7 +38,7 @@ class Target(Protocol):
 
 
 class ProtocolError(Exception):
-    """The request cannot be understood; targets may raise this as well."""
+    """Raised if a request cannot be understood; targets may raise it as well."""
 
 
 # What each operation takes: the type of every key, and the keys that may be left out.
@@ -56,11 +55,8 @@ TYPE_NAMES = {str: "a string", dict: "an object", bool: "true or false"}
 
 
 def serve(target: Target) -> None:
-    """Answer requests until stdin ends, the reader of the replies goes away, or Ctrl-C.
-
-    On SIGUSR1, the stack of the target is printed to stderr, so that a client can see where it
-    hangs.
-    """
+    """Answer requests until stdin ends, the reader of the replies goes away, or Ctrl-C. SIGUSR1
+    prints the target's stack to stderr, so that a client can see where it hangs."""
     faulthandler.register(signal.SIGUSR1, file=2)
     replies = _claim_stdout()
     try:
@@ -89,7 +85,8 @@ def answer(target: Target, line: bytes) -> Reply:
 
 
 def _call(target: Target, operation: str, arguments: dict[str, Any]) -> Reply:
-    """Call the method with positional arguments, since it may name its parameters freely.
+    """Call a method of the target with positional arguments, since its parameters may have any
+    names.
 
     Raises:
         ProtocolError: the target has no such method, or it takes other arguments.
@@ -104,7 +101,7 @@ def _call(target: Target, operation: str, arguments: dict[str, Any]) -> Reply:
     except TypeError as error:
         if error.__traceback__ is None or error.__traceback__.tb_next is not None:
             raise  # from inside the method
-        raise ProtocolError(f"it cannot be called ({error}); {valid}") from None
+        raise ProtocolError(f"its {operation} cannot be called ({error}); {valid}") from None
 
 
 def crashed(error: BaseException) -> Reply:
@@ -160,8 +157,8 @@ def _claim_stdout() -> BinaryIO:
     """Keep the real stdout for replies, and send all other output to stderr.
 
     C libraries print to descriptor 1 as well, so the descriptor itself is redirected, not only
-    `sys.stdout`. It stays redirected after the loop, since output of exit handlers must not reach
-    the reader either.
+    `sys.stdout`. It stays redirected after the last request, because output of exit handlers must
+    not reach the reader either.
     """
     sys.stdout.flush()
     replies = os.fdopen(os.dup(1), "wb")

@@ -13,11 +13,12 @@ from .streams import Output, stream_tokens
 
 
 class RefusedError(Exception):
-    """This release does not support the configuration or the request; `str()` is one line."""
+    """Raised if this release does not support the configuration or the request; `str()` is one
+    line."""
 
 
 def refuse(key: str, value: object, valid: str) -> RefusedError:
-    """Return a refusal of a configuration that names the place, the value and the valid ones."""
+    """Return a refusal of a configuration; it names the key, the value and the valid values."""
     return RefusedError(f"$.config.{key} is {json.dumps(value, default=repr)}; valid is {valid}")
 
 
@@ -83,7 +84,8 @@ TO_CONNECTOR = {
 
 
 class EncoderInput(NamedTuple):
-    """A segment of a prompt that an encoder computes: its number, name, first token and length."""
+    """A segment of a prompt that an encoder computes, with its number, its name, its first token
+    and its length."""
 
     number: int
     stream: str
@@ -92,7 +94,7 @@ class EncoderInput(NamedTuple):
 
 
 class CheckedRequest(NamedTuple):
-    """A client's request; `prompt` has its tokens."""
+    """A client's request, checked; `prompt` has its tokens."""
 
     prompt: list[int]
     max_tokens: int
@@ -109,7 +111,7 @@ class CheckedRequest(NamedTuple):
 
 
 def read_request(request: Mapping[str, Any]) -> CheckedRequest:
-    """Return the request in an `add`; raise ProtocolError if it is malformed."""
+    """Parse the request in an `add`; raise ProtocolError if it is malformed."""
     try:
         name, max_tokens = request["id"], request["max_tokens"]
         segments = [(stream, length) for stream, length in request["prompt"]]

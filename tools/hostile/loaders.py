@@ -1,4 +1,4 @@
-"""Every kind of file that schedproof reads: a good one, and its loader."""
+"""Every kind of file that schedproof reads: an example, and its loader."""
 
 import datetime
 import io
@@ -85,8 +85,8 @@ CHECKED = [rule for rule in RULES if rule.id == "SPY-R07"]
 
 
 class Loader(NamedTuple):
-    """A kind of file: the function that reads it, and the one that corrupts it (path, good bytes,
-    number)."""
+    """A kind of file: the function that reads it, and the function (path, bytes, number) that
+    corrupts it."""
 
     read: Callable[[Path], Any]
     spoil: Callable[[Path, bytes, int], None]
@@ -97,8 +97,8 @@ def _spoil(path: Path, whole: bytes, seed: int) -> None:
 
 
 def _spoil_rules(path: Path, whole: bytes, seed: int) -> None:
-    """Cut a rules file or append invalid code to it, but leave its code unchanged, because it
-    is run."""
+    """Truncate a rules file or append invalid code to it. Its own code is left unchanged, because
+    it is executed."""
     rng = random.Random(seed)
     cut = whole[: rng.choice((len(whole), rng.randint(0, len(whole))))]
     path.write_bytes(
@@ -151,7 +151,7 @@ LOADERS: Mapping[str, Loader] = {
 
 @cache
 def good() -> Mapping[str, bytes]:
-    """Return a good file of each kind, by name."""
+    """Return an example of each kind of file, by name."""
     with tempfile.TemporaryDirectory() as place:
         return _made(Path(place))
 

@@ -1,4 +1,6 @@
-"""Corrupts a file: its bytes, or its values if it is JSON. Equal numbers corrupt it alike."""
+"""Corrupt a file: its bytes, or its values if it is JSON. Equal numbers corrupt it in the
+same way.
+"""
 
 import gzip
 import json
@@ -64,7 +66,8 @@ VALUES: list[Any] = [
 
 
 def spoiled(whole: bytes, seed: int, packed: bool) -> bytes:
-    """Return the file corrupted; if it is `packed`, half of the time its unpacked content is."""
+    """Return the corrupted file. If it is `packed`, its unpacked content is corrupted half of the
+    time."""
     rng = random.Random(seed)
     inside = packed and rng.random() < 0.5
     data = gzip.decompress(whole) if inside else whole
@@ -76,7 +79,7 @@ def spoiled(whole: bytes, seed: int, packed: bool) -> bytes:
 
 
 def _cut(data: bytes, rng: random.Random) -> bytes:
-    """Remove, insert, double or replace some bytes."""
+    """Remove, insert, duplicate or replace some bytes."""
     start = rng.randint(0, len(data))
     end = min(start + rng.choice((0, 0, 1, 2, 8, 40, 10**6)), len(data))
     put = rng.choice(
@@ -86,7 +89,7 @@ def _cut(data: bytes, rng: random.Random) -> bytes:
 
 
 def _meant(data: bytes, rng: random.Random) -> bytes | None:
-    """Return the same JSON with another value, key or length somewhere; None if it is no JSON."""
+    """Return the JSON with another value, key or length somewhere; None if it is not JSON."""
     lines = data.splitlines(keepends=True)
     number = 0
     try:

@@ -1,6 +1,6 @@
 """How long does each long command print nothing on a terminal?
 
-More than two seconds without a sign of life is a failure. It takes some minutes:
+More than two seconds without output is a failure. The tool takes some minutes:
 
     make tool NAME=hostile.silence OPTIONS="gate model"    # only commands that begin like this
 """
@@ -49,8 +49,8 @@ COMMANDS = (
 
 
 def longest_silence(command: str, folder: Path) -> tuple[float, float, int]:
-    """Run a command; return its longest time without output, its total time (seconds), and its exit
-    code."""
+    """Run a command; return its longest time without output and its total time, in seconds, and its
+    exit code."""
     ours, theirs = pty.openpty()
     began = last = time.monotonic()
     process = subprocess.Popen(
@@ -100,7 +100,7 @@ def prepared(folder: Path) -> None:
 
 
 def main() -> int:
-    """Time each command, print a table, and return how many are silent for too long."""
+    """Time each command and print a table; return how many are silent for too long."""
     known = parser(__doc__)
     known.add_argument("words", nargs="*", help="only commands that begin with these words")
     options = known.parse_args()

@@ -1,6 +1,7 @@
-"""Does a command end in one line if something that every machine has is missing or full?
+"""Does a command end with one line if something that every machine has is missing or full?
 
-Each command runs in each place of `places.py`: without HOME, with stdout closed, on a full disk ...
+Each command runs in each environment of `places.py`: without HOME, with stdout closed, on a full
+disk ...
 
     make tool NAME=hostile.surroundings OPTIONS="--only 'a full disk'"
 """
@@ -40,7 +41,7 @@ BAD = f"cmd:{sys.executable} {Path(__file__).with_name('bad_target.py')}"
 
 
 class Work(NamedTuple):
-    """A command, and the file that it makes, if any."""
+    """A command, and the file that it writes, if any."""
 
     words: tuple[str, ...]
     makes: str = ""
@@ -98,7 +99,7 @@ WORKS = {
 
 
 class AttackReport(NamedTuple):
-    """The result of a command in one place."""
+    """The result of a command in one environment."""
 
     place: str
     work: str
@@ -108,7 +109,7 @@ class AttackReport(NamedTuple):
 
 
 def attack(task: tuple[str, str, int]) -> AttackReport:
-    """Run a command in a place, twice at the same time if the place says so."""
+    """Run a command in an environment, twice at the same time if that says so."""
     where, name, seed = task
     place, work = PLACES[where], WORKS[name]
     mark = f"place-{os.getpid()}-{abs(hash(task))}"
@@ -126,7 +127,7 @@ def attack(task: tuple[str, str, int]) -> AttackReport:
 
 @contextmanager
 def _folder() -> Iterator[Path]:
-    """Make an empty folder next to the scenario that commands are given."""
+    """Make an empty folder next to the scenario that commands read."""
     with tempfile.TemporaryDirectory() as root:
         here = Path(root) / "here"
         here.mkdir()
@@ -168,9 +169,9 @@ def _wrong(ended: Ended | None, place: Place, name: str, here: Path) -> list[str
     if "Traceback" in ended.err or "Exception ignored" in ended.err:
         found.append(f"a traceback: {ended.err[-400:]!r}")
     if ended.code != usual and not (place.stops and ended.code in (USAGE, place.also)):
-        found.append(f"exit code {ended.code}, elsewhere {usual}: {ended.err[-300:]!r}")
+        found.append(f"exit code {ended.code}, but {usual} elsewhere: {ended.err[-300:]!r}")
     if ended.code == USAGE and not _last(ended).startswith("schedproof: "):
-        found.append(f"no error of ours: {ended.err[-300:]!r}")
+        found.append(f"not an error of schedproof: {ended.err[-300:]!r}")
     if makes and ended.code == usual and not [*here.rglob(makes)]:
         found.append(f"exit code {ended.code}, and no {makes}")
     found += damaged(here)
@@ -188,7 +189,7 @@ def _last(ended: Ended) -> str:
 
 @cache
 def cluster() -> str:
-    """Start a Dask scheduler with a worker in normal surroundings, and return its address."""
+    """Start a Dask scheduler with a worker in a normal environment, and return its address."""
     from distributed import LocalCluster
 
     options = {"n_workers": 1, "threads_per_worker": 1, "dashboard_address": None}
@@ -199,7 +200,7 @@ def cluster() -> str:
 
 @cache
 def usually(name: str) -> int:
-    """Return the exit code of a command in normal surroundings."""
+    """Return the exit code of a command in a normal environment."""
     with _folder() as here:
         ended = _ended(*_begun(PLACES["nothing odd"], WORKS[name], here, "usual", random.Random(0)))
         assert ended is not None
@@ -208,7 +209,7 @@ def usually(name: str) -> int:
 
 
 def main() -> int:
-    """Run every command in every place, print a table, and return how many times something was
+    """Run every command in every environment and print a table; return how many times something was
     wrong."""
     known = parser(__doc__)
     known.add_argument("--only", choices=PLACES)

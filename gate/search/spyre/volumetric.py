@@ -1,4 +1,4 @@
-"""`schedproof search`: search or prove one rule with the solver, and print results as they come."""
+"""Search or prove one of Spyre's volumetric rules with Z3, and print results as they come."""
 
 import time
 from collections.abc import Callable, Iterator
@@ -43,10 +43,10 @@ TERMS = (
     "  tkv:  the position of the batch's next token; a newcomer with a longer prompt moves it on",
     "  base: the larger of the tkv that admission uses and the newcomer's prompt",
     "  term: the largest tkv that one request can reach, by the formula",
-    "  walk: by ascending terms, the formula compares the requests still to come x term with the "
-    "limit, until it can answer",
-    "  a lemma for any number is about one request or two, whatever the batch; the code runs with "
-    "as many as the lemma's name says",
+    "  walk: in ascending order of terms, the formula compares the requests still to come x term "
+    "with the limit, until it can answer",
+    "  a lemma for any number of requests is about one or two of them, whatever the batch; the "
+    "code runs with as many as the lemma's name says",
 )
 
 
@@ -54,8 +54,8 @@ TERMS = (
 class VolumeSearch:
     """A question about a rule, and where to report its answer.
 
-    `block`: the size of a block in tokens; None for any size, which only a proof can cover. `also`:
-    another target to replay a counterexample on, with its name.
+    `block` is the size of a block in tokens, or None for any size, which only a proof can cover.
+    `also` is another target to replay a counterexample on, with its name.
     """
 
     console: Console
@@ -88,7 +88,7 @@ def answer(console: Console, question: Question) -> int:
             problem = f"max_model_len {setting.max_model_len}; valid with --target: more than "
             raise InputError("--param", f"{problem}block_size; else a release accepts no request")
         setting = replace(setting, release_door=True)
-    with counterexample.opened_beside(console, question.target, "spyre") as also:
+    with counterexample.open_second_target(console, question.target, "spyre") as also:
         settles = setting.pauses and question.rule == LIMIT  # its lemmas are all about one block
         block = None if any_block and not settles else setting.block
         search = VolumeSearch(
@@ -111,7 +111,7 @@ def answer_vectorized(console: Console, rule: Rule, question: Question) -> int:
         InputError: a revision, formula or key that lanes do not support, or NumPy is missing.
     """
     vectorized.check_installed()
-    with counterexample.opened_beside(console, question.target, "spyre") as also:
+    with counterexample.open_second_target(console, question.target, "spyre") as also:
         return vectorized.run_vectorized(
             *(console, rule, question.revision, question.changes, also, question.out),
             question.time_limit,
@@ -143,11 +143,13 @@ def run_search(search: VolumeSearch) -> int:
 
 
 def run_own(search: VolumeSearch) -> int:
-    """Decide whether a user's formula is sound; if not, show a run and how far it exceeds the
-    limit.
+    """Decide whether a user's formula is sound. If not, show a run that exceeds the limit, and by
+    how much.
 
-    The smallest run is searched with lengths of a few tokens, so that it is easy to read. Return
-    the exit code.
+    The smallest run is searched with lengths of a few tokens, so that it is easy to read.
+
+    Returns:
+        The exit code.
     """
     setting = search.setting
     search.say(f"search {search.rule}, {_described(setting)}")
@@ -264,8 +266,11 @@ def _proven_first(search: VolumeSearch) -> bool:
 
 
 def run_worst(search: VolumeSearch, objective: Objective) -> int:
-    """Print the worst case of the formula with this many requests, and a run that shows it; return
-    the exit code."""
+    """Print the worst case of the formula with this many requests, and show a run that reaches it.
+
+    Returns:
+        The exit code.
+    """
     search.setting = setting = replace(search.setting, requests=search.setting.requests or 5)
     search.say(f"worst {objective} of {setting.requests} requests, {_described(setting)}")
     if objective == "overshoot" and setting.requests <= largest_harmless(setting):
@@ -317,7 +322,7 @@ def _refusal(search: VolumeSearch, known: Known) -> int:
         _starts(ModelTarget(name), scenario, last) for name in (search.setting.formula, "exact")
     )
     if joins is None or (waits is not None and waits <= joins):
-        search.say("inconclusive: on the model no request waits longer than by the exact check")
+        search.say("inconclusive: on the model, no request waits longer than with the exact check")
         return INCONCLUSIVE
     search.say(
         f"{last} could join in step {joins}, and {known.reached} tokens of {search.setting.limit} "
@@ -341,8 +346,11 @@ def _starts(target: Target, scenario: Scenario, request_id: str) -> int | None:
 
 
 def run_proof(search: VolumeSearch) -> int:
-    """Prove the rule lemma by lemma, for the numbers of requests that `proven_for` names; return
-    the exit code."""
+    """Prove the rule lemma by lemma, for the numbers of requests that `proven_for` names.
+
+    Returns:
+        The exit code.
+    """
     setting = search.setting
     search.say(
         f"prove {search.rule} for {proven_for(*_scope(search))}, {_configuration(setting)}, "
@@ -410,10 +418,13 @@ def _write(search: VolumeSearch, scenario: Scenario, name: str) -> Path:
 def _replayed(
     search: VolumeSearch, arrivals: list[Any], most: Callable[[Step], int] | None = None
 ) -> int:
-    """Replay the solver's run and return the exit code.
+    """Replay the solver's run on the model and show it.
 
-    It is shrunk and shown up to its first step beyond the limit, or with `most` shown unshrunk up
-    to its worst step.
+    It is shrunk, and shown up to its first step beyond the limit. With `most`, it is not shrunk,
+    and shown up to its worst step.
+
+    Returns:
+        The exit code.
     """
     scenario = _scenario(search, arrivals)
     [rule] = select(load("spyre"), [search.rule])

@@ -58,7 +58,7 @@ MAY_MISS = (
 
 
 class VllmTarget(HostedTarget):
-    """Serve the protocol's five operations from the vLLM release that can be imported."""
+    """The protocol's operations on the vLLM release that is on the path."""
 
     def open(self, system: str, config: dict[str, Any]) -> Hosted:
         protocol_checks.check_system(system, "vllm")
@@ -68,14 +68,15 @@ class VllmTarget(HostedTarget):
         title = scheduler_class.title("vllm", release.version)
         observes = observed_fields(engine)
         described = (*title, observes, defaults(release), engine.start_up)
-        return Hosted(engine, *described, control.offered(engine))
+        return Hosted(engine, *described, control.accepted_events(engine))
 
     def admit(self, engine: VllmEngine, request: protocol_checks.CheckedRequest) -> None:
         """Queue a request, unless vLLM refuses it at its front door."""
         engine.add(request)
 
     def advance(self, engine: VllmEngine) -> dict[str, Any]:
-        """Take one decision, make up its tokens, and complete the oldest decision in flight."""
+        """Let the scheduler take one decision, make up its tokens, and complete the oldest decision
+        in flight."""
         before = look_before(engine)
         decision = engine.scheduler.schedule()
         decided = look_at(engine, before, decision)
@@ -93,5 +94,5 @@ class VllmTarget(HostedTarget):
 def main() -> None:
     fix_hash_seed()
     coverage.count_packages("vllm.v1.core")
-    scheduler_class.say_at_once(load_release)
+    scheduler_class.load_early(load_release)
     serve(VllmTarget())

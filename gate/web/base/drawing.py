@@ -1,4 +1,6 @@
-"""Lay out the picture of a cause in percent, so that it fits any width and needs no script."""
+"""Lay out the picture of a failure's cause in percent, so that it fits any width and needs no
+script.
+"""
 
 import re
 from collections.abc import Sequence
@@ -47,9 +49,11 @@ class Spot(NamedTuple):
 
 
 class Chart(NamedTuple):
-    """A curve: points in percent, the limit's height, where it is crossed, and the lowest value.
+    """A curve near its limit: points in percent, the limit's height, where it is crossed, the
+    lowest value.
 
-    What was projected, and what is still to come, are lines from the step of the admission on.
+    What admission projected and what is still to come are lines from the admission's step to the
+    last.
     """
 
     curve: Curve
@@ -65,10 +69,8 @@ class Chart(NamedTuple):
 
 
 class Picture(NamedTuple):
-    """The values of the template `cause.html`.
-
-    `why` are pairs of a step, which may be empty, and a sentence.
-    """
+    """The values of the template `cause.html`. `why` holds pairs of a step, which may be empty, and
+    a sentence."""
 
     cause: Cause
     why: Sequence[tuple[str, str]]
@@ -115,7 +117,7 @@ def _pieces(bar: Bar, longest: int) -> list[Piece]:
 
 
 def _chart(curve: Curve) -> Chart:
-    """Draw what is near the limit, and small values from 0."""
+    """Draw the part of a curve that is near the limit, or from 0 if the values are small."""
     latest = curve.projected[-1:]
     begin = latest[0][0] if latest else max((step for step, _ in curve.points), default=0)
     last = max([step for step, _ in curve.points] + [begin + 1])

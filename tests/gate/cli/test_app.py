@@ -147,7 +147,7 @@ def test_a_wrong_scenario_is_one_line_with_file_and_path(changes, says, run):
         ("toys:nothing", "toys has no callable 'nothing'"),
         ("toys:not_callable", "toys has no callable 'not_callable'"),
         ("toys:raises", "raises() raised "),
-        ("toys:no_target", "no_target() gives a object without start, add, abort, step, stop"),
+        ("toys:no_target", "no_target() returns a object without start, add, abort, step, stop"),
         ("broken:make", "cannot import 'broken' (SyntaxError: "),
         ("exits:make", "cannot import 'exits' ("),
     ],

@@ -48,8 +48,8 @@ def test_a_change_that_breaks_nothing_is_told_so_in_three_lines(console):
     assert len(lines) == 3
     assert lines[1] == "the base breaks as well: ALL-R05"
     assert lines[2] == (
-        "Mine (vllm 0.28.0) against vllm 0.28.0: no fault that the base does not have, in what ran "
-        "(seed 0)"
+        "Mine (vllm 0.28.0) against vllm 0.28.0: the runs found no fault that the base does not "
+        "have (seed 0)"
     )
 
 
@@ -152,4 +152,4 @@ def test_a_gate_lists_the_kinds_of_difference_and_replay_shows_one(run, tmp_path
     assert shown.code == 1, shown
     assert "running: in the order " in shown.out
     same = run("replay", command[1], "--base", "model")
-    assert (same.code, same.out.startswith("no difference in ")) == (0, True)
+    assert (same.code, same.out.startswith("the targets do not differ in ")) == (0, True)

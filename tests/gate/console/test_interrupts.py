@@ -67,11 +67,11 @@ def test_a_gate_whose_ctrl_c_is_swallowed_is_interrupted_before_the_next_run(ste
 
 
 def test_an_error_that_ctrl_c_led_to_is_ctrl_c():
-    with pytest.raises(AssertionError), interrupts.instead():
+    with pytest.raises(AssertionError), interrupts.prefer_interrupt():
         raise AssertionError
     with suppress(KeyboardInterrupt):
         interrupts.press()
-    with pytest.raises(KeyboardInterrupt), interrupts.instead():
+    with pytest.raises(KeyboardInterrupt), interrupts.prefer_interrupt():
         raise AssertionError
 
 
@@ -92,7 +92,7 @@ def test_a_time_limit_ends_a_run_as_ctrl_c_does_and_says_so():
         signal.pause()
     with pytest.raises(KeyboardInterrupt):
         interrupts.check()
-    assert interrupts.why() == "the time limit of 0.01 s is over"
+    assert interrupts.why() == "the time limit of 0.01 s was reached"
     interrupts.no_limit()
     interrupts.check()
     assert interrupts.why() == "interrupted"
@@ -120,7 +120,7 @@ except KeyboardInterrupt:
     ("strike", "why"),
     [
         ("os.kill(os.getpid(), signal.SIGINT)", "interrupted"),
-        ("interrupts.limit(0.01); signal.pause()", "the time limit of 0.01 s is over"),
+        ("interrupts.limit(0.01); signal.pause()", "the time limit of 0.01 s was reached"),
     ],
 )
 @pytest.mark.parametrize("swallow", ["gc.callbacks.append(strike); gc.collect()", "Destroyed()"])

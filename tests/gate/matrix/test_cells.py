@@ -9,7 +9,14 @@ import pytest
 from schedproof.gate.files.scenario_file import FileError
 from schedproof.gate.judging.verdict import Finding, RuleVerdict, TargetInfo, Verdict
 from schedproof.gate.matrix import cells
-from schedproof.gate.matrix.cells import Cell, CellVerdict, cells_of, judge, kept, run_cells
+from schedproof.gate.matrix.cells import (
+    Cell,
+    CellVerdict,
+    cells_of,
+    earlier_verdict,
+    judge,
+    run_cells,
+)
 from schedproof.gate.matrix.table import Releases, matrix_of, page_of, spans
 from schedproof.gate.processes import executors
 from schedproof.gate.processes.executors import DEATHS, ClusterError
@@ -73,11 +80,11 @@ def test_a_cell_is_judged_once(tmp_path):
     assert first > 0
     assert again == 0
     assert "conforms" in (tmp_path / "logs" / "model-bounded-small.txt").read_text()
-    assert kept(CELL._replace(seed=1), tmp_path) is None
+    assert earlier_verdict(CELL._replace(seed=1), tmp_path) is None
     for damaged in ("{", '{"more": ' + "[" * 3000 + "]" * 3000 + "}", "\udcff"):
         data = damaged.encode(errors="surrogateescape")
         (tmp_path / "verdicts" / "model-bounded-small.json").write_bytes(data)
-        assert kept(CELL, tmp_path) is None
+        assert earlier_verdict(CELL, tmp_path) is None
 
 
 def test_a_gate_writes_into_a_folder_of_its_own(monkeypatch):
@@ -171,7 +178,7 @@ def test_a_cell_that_costs_every_worker_is_given_up(tmp_path, monkeypatch):
 
     monkeypatch.setattr(executors, "Pool", lambda *options: Deadly())
     [judged] = run_cells([CELL], tmp_path, ignored)
-    assert judged.problem == f"it has cost {DEATHS} workers"
+    assert judged.problem == f"its worker died {DEATHS} times"
     assert len(numbers) == DEATHS
 
 
@@ -185,7 +192,7 @@ def test_a_worker_with_another_version_is_refused(tmp_path, address, monkeypatch
 @pytest.mark.slow
 def test_on_a_cluster_the_files_come_back(tmp_path, address):
     [judged] = run_cells([CELL], tmp_path, ignored, cluster=address, work=conforms)
-    assert judged.verdict == kept(CELL, tmp_path)
+    assert judged.verdict == earlier_verdict(CELL, tmp_path)
     assert "conforms" in (tmp_path / "logs" / "model-bounded-small.txt").read_text()
 
 

@@ -51,7 +51,7 @@ def test_a_kind_of_configuration_that_a_target_refuses_is_known_and_said(gate):
     query = ProbeRequest(PlansItsPool(), "vllm", "documented", load("vllm"))
     capabilities = probe(query)
     assert capabilities.refused_kinds == {WITH_THE_NULL_BLOCK, ANY_LENGTH}
-    said = f"{ANY_LENGTH}: left out, the target refuses it: $.config.num_blocks: too few"
+    said = f"{ANY_LENGTH}: left out, because the target refuses it: $.config.num_blocks: too few"
     assert said in capabilities.left_out
     assert probe(query._replace(fixed={"num_blocks": 64})).refused_kinds == set()
 

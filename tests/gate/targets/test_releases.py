@@ -255,11 +255,11 @@ def test_a_tree_that_is_not_as_its_wheel_is_named_and_made_anew(name, cache):
     prepare()
     tree, lines = cache / "vllm-0.19.1", list[str]()
     CHANGES[name](tree)
-    why = f"vllm 0.19.1 ({name} is not as it was installed)"
+    why = f"vllm 0.19.1 ({name} has changed since it was installed)"
     with pytest.raises(ReleaseError, match=re.escape(f"not installed: {why}; ")):
         prepare(offline=True)
     releases.prepare(SPYRE, report=lines.append)
-    assert f"{why}: all of it is installed again" in lines
+    assert f"{why}: installing all of it again" in lines
     assert wheels.difference(tree) == ""
 
 
@@ -288,7 +288,7 @@ def test_a_wheel_that_was_not_published_is_refused_and_not_kept(cache, index, mo
 def test_a_wheel_that_is_on_no_list_is_said_to_be(index):
     lines = list[str]()
     releases.prepare(SPYRE, report=lines.append)
-    assert "vllm 0.19.1: its wheel is on no list, so it is used unchecked" in lines
+    assert "vllm 0.19.1: its wheel is on no list, so it is used without a check" in lines
     assert index.commands
 
 
@@ -441,7 +441,7 @@ def test_two_runs_wait_for_each_other(cache, index):
                 threading.Timer(0.05, lambda: fcntl.flock(held, fcntl.LOCK_UN)).start()
 
         releases.prepare(SPYRE, offline=False, report=report)
-    assert lines[:2] == ["waiting for another installation to end", "Python environment: 1.1 GB"]
+    assert lines[:2] == ["waiting for another installation to finish", "Python environment: 1.1 GB"]
 
 
 def test_a_folder_that_cannot_be_written_is_named(tmp_path, index, monkeypatch):

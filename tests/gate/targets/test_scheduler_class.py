@@ -41,7 +41,7 @@ def written(folder, text):
 def test_without_one_the_releases_own_is_driven_under_its_name():
     assert scheduler_class.chosen(Own) is Own
     assert scheduler_class.title("vllm", "0.28.0") == ("vllm", "0.28.0")
-    scheduler_class.say_at_once(lambda: pytest.fail("nothing is loaded before it is asked for"))
+    scheduler_class.load_early(lambda: pytest.fail("nothing is loaded before it is asked for"))
 
 
 def test_a_derived_class_is_driven_under_its_own_name(tmp_path, monkeypatch):
@@ -53,7 +53,7 @@ def test_a_derived_class_is_driven_under_its_own_name(tmp_path, monkeypatch):
     assert found.__name__ == "Mine"
     assert scheduler_class.title("vllm", "0.28.0") == ("Mine", "vllm 0.28.0")
     loaded: list[int] = []
-    scheduler_class.say_at_once(lambda: loaded.append(1))
+    scheduler_class.load_early(lambda: loaded.append(1))
     assert loaded == [1]
 
 

@@ -293,7 +293,7 @@ def test_a_formula_of_ones_own_that_cannot_be_read_is_one_line(run, tmp_path):
         "--config: formula 'what' is unknown; valid: document_own"
     )
     run("gate", "model:2.1.0", "--config", "formula=2.1.2").refused(
-        "--config: formula=2.1.2 of model:2.1.0; valid: of the target model"
+        "--config: formula=2.1.2 does not apply to model:2.1.0; valid: with the target model"
     )
 
 
@@ -385,7 +385,7 @@ def test_ctrl_c_before_there_is_an_answer_is_one_line_and_exit_3(run, monkeypatc
         (["SPY-R07", "--prove", "--target", "model"], "--target: replays a counterexample of Z3"),
         (
             ["SPY-R07", "--engine", "hypothesis", "--param", "block_size=2"],
-            "--param: 'block_size=2': not with this engine; valid: formula=NAME",
+            "--param: 'block_size=2': this engine does not take it; valid: formula=NAME",
         ),
         (
             ["SPY-R41", "--revision", "2.1.2"],
@@ -473,7 +473,7 @@ def test_a_counterexample_is_replayed_on_another_target_too(run):
     words = ["--param", "formula=2.1.0", "--target", "model:2.0.1", *SMALLEST]
     result = run("search", "SPY-R07", *words)
     assert result.code == 1, result
-    assert "\nmodel:2.0.1 breaks it, too, at step " in result.out
+    assert "\nmodel:2.0.1 also breaks it, at step  " in result.out
     command = result.out.splitlines()[-1].split()
     assert command[:3] == ["replay:", "schedproof", "replay"]
     assert run(*command[2:]).code == 1
@@ -485,7 +485,9 @@ def test_a_target_that_keeps_the_limit_in_that_run_is_no_finding(run):
     words = ["--param", "formula=2.1.0", "--target", "model:common_base", *SMALLEST]
     result = run("search", "SPY-R07", *words)
     assert result.code == 3, result
-    assert result.out.endswith("keeps the limit in this run: it admits by another formula\n")
+    assert result.out.endswith(
+        "keeps the limit in this run, because it admits by another formula\n"
+    )
 
 
 @pytest.mark.slow
@@ -525,7 +527,7 @@ def test_engines_that_disagree_are_told_and_exit_1(run, monkeypatch):
     monkeypatch.setattr("schedproof.gate.search.question._explored", lambda *_: 3)
     result = run("search", "SPY-R07", "--engine", "all")
     assert result.code == 1
-    assert result.out.startswith("the engines disagree: a proof and a counterexample")
+    assert result.out.startswith("the engines disagree: one has a proof, another a counterexample")
 
 
 @pytest.fixture
@@ -647,7 +649,7 @@ def test_a_rule_of_another_system_can_be_sampled_and_explored(run, monkeypatch):
         ),
         (
             ["V1-I2", "--engine", "hypothesis", "--param", "formula=2.1.0"],
-            "--param: 'formula=2.1.0': not with this engine",
+            "--param: 'formula=2.1.0': this engine takes no parameters",
         ),
     ],
 )
@@ -675,4 +677,4 @@ def test_a_run_that_breaks_nothing_is_not_called_a_counterexample(run, monkeypat
         if line.startswith(("counterexample:", "a run that breaks nothing:"))
     }
     assert ": breaks SPY-R35 " in named["counterexample"]
-    assert "every rule is kept" in named["a run that breaks nothing"]
+    assert "breaks no rule" in named["a run that breaks nothing"]

@@ -204,7 +204,7 @@ def test_a_target_that_fails_ends_the_run_which_can_begin_anew(how, verdict):
     assert reported["log"][-1]["line"].endswith("no answer")
     assert (reported["details"] != []) == (how == "crash")
     for move in (run.step, lambda: run.arrive(1, 1), lambda: run.end("r0")):
-        with pytest.raises(NotNow, match="the run has ended; valid: undo, or start again"):
+        with pytest.raises(NotNow, match="the run has ended; valid: undo, or start over"):
             move()
     run.undo()
     assert not run.ended
@@ -230,7 +230,7 @@ def test_a_target_that_answers_otherwise_when_asked_again_is_told():
     run.arrive(6, 4)
     run.step()
     run.end("r0")
-    assert run.notice == "run again, the target answers step 0 differently from before"
+    assert run.notice == "on a second run, the target answers step 0 differently"
     run.step()
     assert run.notice == ""
 
