@@ -29,6 +29,8 @@ TO_CONNECTOR = {
 }
 # Which partition of the prefix cache a request is in.
 OF_PARTITION = {"cache_salt": None, "lora": None}
+# Fields of optional features that a target without the feature never sees.
+OF_FEATURES = {**TO_CONNECTOR, **OF_PARTITION, "grammar_steps": 0}
 # What an operator does to a whole scheduler, in the words of vLLM's engine.
 Control = Literal[
     "reset_prefix_cache", "reset_running_requests", "pause_new", "pause_all", "resume"
@@ -47,6 +49,8 @@ class Request(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
     many steps after the next one; None means that nothing is sent. `encoder_inputs`: the segments
     of the prompt, by number from 0, that an encoder computes before the model does. `cache_salt`
     and `lora`: requests with different salts or adapters never share blocks, even for equal tokens.
+    `grammar_steps`: in this many steps from its arrival on, the grammar of its structured output is
+    still being compiled.
     """
 
     id: Name
@@ -66,6 +70,7 @@ class Request(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
     encoder_inputs: tuple[Count, ...] = ()
     cache_salt: Name | None = None
     lora: Name | None = None
+    grammar_steps: StepNumber = 0
 
     @property
     def prompt_len(self) -> int:
@@ -98,7 +103,7 @@ class Request(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
             options |= {"external_tokens": self.external_tokens, "load_steps": self.load_steps}
         if self.encoder_inputs:
             options["encoder_inputs"] = list(self.encoder_inputs)
-        for key, nothing in (TO_CONNECTOR | OF_PARTITION).items():
+        for key, nothing in OF_FEATURES.items():
             if getattr(self, key) != nothing:
                 options[key] = getattr(self, key)
         return options

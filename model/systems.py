@@ -196,10 +196,11 @@ def check_features(scenario: Scenario, revision: str, config: Mapping[str, Any])
     """Check that a configuration has what a scenario's requests and events need.
 
     Raises:
-        InputError: it has no encoder, no partitions, or no such events.
+        InputError: it has no encoder, no partitions, no grammars, or no such events.
     """
     _check_encoder(scenario, config)
     _check_partitions(scenario, config)
+    _check_grammars(scenario, config)
     _check_events(scenario, revision, config)
 
 
@@ -225,6 +226,17 @@ def _check_partitions(scenario: Scenario, config: Mapping[str, Any]) -> None:
                     f"{json.dumps(value)} without partitions; valid: absent, or a configuration of "
                     "vllm with cache_partitions true",
                 )
+
+
+def _check_grammars(scenario: Scenario, config: Mapping[str, Any]) -> None:
+    """Raise InputError for grammars if the configuration has no structured outputs."""
+    for index, request in enumerate(scenario.requests):
+        if request.grammar_steps and not config.get("structured_outputs"):
+            raise InputError(
+                f"$.requests[{index}].grammar_steps",
+                f"{request.grammar_steps} without structured outputs; valid: 0, or a configuration "
+                "of vllm with structured_outputs true",
+            )
 
 
 def _check_events(scenario: Scenario, revision: str, config: Mapping[str, Any]) -> None:

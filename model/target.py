@@ -10,14 +10,13 @@ from typing import Any, Protocol
 import msgspec
 
 from .errors import InputError, ReleaseEnded
-from .scenario import OF_PARTITION, TO_CONNECTOR, Request, check_requests
+from .scenario import OF_FEATURES, Request, check_requests
 from .systems import Model, full_config, make_model, with_formula
 
 Reply = dict[str, Any]
 REQUEST_KEYS = frozenset(
     {"id", "prompt", "max_tokens", "output_len", "priority", "accepted", "encoder_inputs"}
-    | TO_CONNECTOR.keys()
-    | OF_PARTITION.keys()
+    | OF_FEATURES.keys()
 )
 
 

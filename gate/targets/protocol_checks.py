@@ -106,6 +106,7 @@ class CheckedRequest(NamedTuple):
     inputs: tuple[EncoderInput, ...] = ()
     cache_salt: str | None = None
     lora: str | None = None
+    grammar_steps: int = 0
 
 
 def read_request(request: Mapping[str, Any]) -> CheckedRequest:
@@ -126,7 +127,9 @@ def read_request(request: Mapping[str, Any]) -> CheckedRequest:
     if not isinstance(accepted, list):
         raise ProtocolError(f"request {name!r}: accepted must be a list of numbers of drafts")
     loads = {key: request.get(key, nothing) for key, nothing in TO_CONNECTOR.items()}
-    numbers = [max_tokens, output_len, priority, *(length for _, length in segments)]
+    grammar_steps = request.get("grammar_steps", 0)
+    numbers = [max_tokens, output_len, priority, grammar_steps]
+    numbers += [length for _, length in segments]
     numbers += [*accepted, *(tokens for tokens in loads.values() if tokens is not None)]
     if not all(type(number) is int for number in numbers):
         raise ProtocolError(
@@ -142,7 +145,8 @@ def read_request(request: Mapping[str, Any]) -> CheckedRequest:
     partition: dict[str, Any] = {key: request.get(key) for key in ("cache_salt", "lora")}
     if not all(value is None or isinstance(value, str) for value in partition.values()):
         raise ProtocolError(f"request {name!r}: cache_salt and lora must be strings")
-    return CheckedRequest(prompt, max_tokens, priority, output, **loads, inputs=inputs, **partition)
+    others = {**loads, **partition, "grammar_steps": grammar_steps}
+    return CheckedRequest(prompt, max_tokens, priority, output, inputs=inputs, **others)
 
 
 def _encoder_inputs(

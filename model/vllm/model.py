@@ -6,7 +6,7 @@ from typing import Any, ClassVar
 
 from ..scenario import CONTROLS, Request
 from ..systems import Reference, ReferenceModel
-from . import control, encoder, kv_groups, partition, scheduler, speculation
+from . import blocked, control, encoder, kv_groups, partition, scheduler, speculation
 from .config import VllmConfig, read_config
 from .releases import RELEASES
 from .revision import DOCUMENTED, Revision
@@ -95,6 +95,9 @@ class VllmModel(ReferenceModel[State]):
                 deferrals=request.load_deferrals,
                 send_steps=request.send_steps,
             )
+        if request.grammar_steps and self.config.has_grammars:
+            newcomer = newcomer._replace(blocked=request.grammar_steps)
+            return blocked.arrive(self.config, state, newcomer, self.revision)
         return scheduler.arrive(self.config, state, newcomer)
 
     def abort(self, state: State, request_id: str) -> State:
@@ -118,8 +121,12 @@ class VllmModel(ReferenceModel[State]):
         (ALL-R07)."""
         if state.pause:
             plan = control.decide(self.config, state, self.revision)
-            return scheduler.carry_out(self.config, state, plan, abort_inside, self.revision)
-        return scheduler.step(self.config, state, abort_inside, self.revision)
+        elif self.config.has_grammars:
+            plan = blocked.decide(self.config, state, self.revision)
+        else:
+            return scheduler.step(self.config, state, abort_inside, self.revision)
+        plan = blocked.nearer(plan) if self.config.has_grammars else plan
+        return scheduler.carry_out(self.config, state, plan, abort_inside, self.revision)
 
 
 def make_model(revision: str, config: Mapping[str, Any]) -> VllmModel:

@@ -53,6 +53,7 @@ class Sequence(sequence.Sequence, frozen=True):
             null block stands for one that was given back.
         junction: the number of its tokens that full attention had cached when it started, if a
             further group lacked some of them; otherwise 0.
+        blocked: steps from now on in which its grammar is not compiled yet.
     """
 
     priority: int = 0
@@ -76,6 +77,7 @@ class Sequence(sequence.Sequence, frozen=True):
     needs: tuple[int, ...] = ()
     tables: tuple[tuple[int, ...], ...] = ()
     junction: int = 0
+    blocked: int = 0
 
     def rewound(self) -> Self:
         return super().rewound()._replace(tables=())

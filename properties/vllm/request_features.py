@@ -11,13 +11,14 @@ from hypothesis import strategies as st
 
 from ...model.pool import Content
 from ...model.scenario import Request, Segment
-from .history import encoder, loads, speculation
+from .history import blocked, encoder, loads, speculation
 
 PICTURE = "picture"
 MOST = 8  # in what a request says by itself
 TITLES = "abcdef"
 # Of salts and of adapters, so that one may be called as the other is.
 PARTITIONS = st.sampled_from((None, None, "x", "y"))
+GRAMMAR_STEPS = st.sampled_from((0, 1, 3, 0, 2, 8))
 
 
 @st.composite
@@ -81,13 +82,15 @@ def with_features(draw: st.DrawFn, request: Request, config: Mapping[str, Any]) 
     if config.get("cache_partitions"):
         salt, adapter = draw(PARTITIONS), draw(PARTITIONS)
         request = msgspec.structs.replace(request, cache_salt=salt, lora=adapter)
+    if config.get(blocked.KEY):
+        request = msgspec.structs.replace(request, grammar_steps=draw(GRAMMAR_STEPS))
     return request
 
 
 def has_features(config: Mapping[str, Any]) -> bool:
-    partitions = config.get("cache_partitions")
+    named = config.get("cache_partitions") or config.get(blocked.KEY)
     drafts = speculation.drafts(config)
-    return bool(drafts or partitions or loads.are_made(config) or encoder.encodes(config))
+    return bool(drafts or named or loads.are_made(config) or encoder.encodes(config))
 
 
 @st.composite
