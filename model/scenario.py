@@ -50,7 +50,8 @@ class Request(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
     of the prompt, by number from 0, that an encoder computes before the model does. `cache_salt`
     and `lora`: requests with different salts or adapters never share blocks, even for equal tokens.
     `grammar_steps`: in this many steps from its arrival on, the grammar of its structured output is
-    still being compiled.
+    still being compiled. `sent_as`: the id by which the target knows it, which an earlier request
+    had, unless that one is not over yet.
     """
 
     id: Name
@@ -71,6 +72,7 @@ class Request(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
     cache_salt: Name | None = None
     lora: Name | None = None
     grammar_steps: StepNumber = 0
+    sent_as: Name | None = None
 
     @property
     def prompt_len(self) -> int:

@@ -201,6 +201,7 @@ def check_features(scenario: Scenario, revision: str, config: Mapping[str, Any])
     _check_encoder(scenario, config)
     _check_partitions(scenario, config)
     _check_grammars(scenario, config)
+    _check_ids(scenario, config)
     _check_events(scenario, revision, config)
 
 
@@ -236,6 +237,17 @@ def _check_grammars(scenario: Scenario, config: Mapping[str, Any]) -> None:
                 f"$.requests[{index}].grammar_steps",
                 f"{request.grammar_steps} without structured outputs; valid: 0, or a configuration "
                 "of vllm with structured_outputs true",
+            )
+
+
+def _check_ids(scenario: Scenario, config: Mapping[str, Any]) -> None:
+    """Raise InputError for ids that are used again if the configuration does not allow it."""
+    for index, request in enumerate(scenario.requests):
+        if request.sent_as is not None and not config.get("reused_ids"):
+            raise InputError(
+                f"$.requests[{index}].sent_as",
+                f"{json.dumps(request.sent_as)} if ids are not used again; valid: absent, or a "
+                "configuration of vllm with reused_ids true",
             )
 
 

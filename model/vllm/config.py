@@ -27,6 +27,7 @@ SAYING_NOTHING = {
     "prefix_cache_retention_interval": None,
     "cache_partitions": False,
     "structured_outputs": False,
+    "reused_ids": False,
 }
 
 
@@ -67,6 +68,8 @@ class VllmConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
     blocks of requests with the same ones.
 
     Grammars: with `structured_outputs`, requests may wait until their grammar is compiled.
+
+    Ids: with `reused_ids`, a request may have the id of one that is over.
     """
 
     block_size: Positive = 16
@@ -100,6 +103,8 @@ class VllmConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
     cache_partitions: bool | UnsetType = UNSET
     # Requests that wait for their grammar (`blocked`).
     structured_outputs: bool | UnsetType = UNSET
+    # Ids that are used again: the model has its own.
+    reused_ids: bool | UnsetType = UNSET
 
     @property
     def watermark_blocks(self) -> int:
@@ -220,6 +225,9 @@ def read_config(values: Mapping[str, Any], revision: str) -> VllmConfig:
     _check_encoder(config)
     _check_groups(config)
     _check_grammars(config)
+    if config.reused_ids is True and config.loads:
+        problem = "true with a kv_connector is not modelled; valid: false, or no kv_connector"
+        raise InputError("$.config.reused_ids", problem)
     return config
 
 

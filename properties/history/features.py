@@ -44,7 +44,7 @@ class Features:
 
     def as_sent(self, config: Config, request: Request) -> Request:
         """Return the request without the fields that this configuration does not support."""
-        return replace(request, accepted=(), **OF_FEATURES)
+        return replace(request, accepted=(), sent_as=None, **OF_FEATURES)
 
     def follows(self, config: Config) -> tuple[str, ...]:
         """Return the fields without which a client cannot tell what is computed."""

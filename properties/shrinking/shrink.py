@@ -110,7 +110,7 @@ def simpler_requests(request: Request, block: int) -> Iterator[Request]:
         yield replace(request, abort_inside=False)
     if (plain := request.without_connector()) != request:
         yield plain
-    for key, nothing in OF_FEATURES.items():
+    for key, nothing in {**OF_FEATURES, "sent_as": None}.items():
         if getattr(request, key) != nothing:
             yield replace(request, **{key: nothing})
     for key in ("load_steps", "load_deferrals", "send_steps", "grammar_steps"):

@@ -73,6 +73,7 @@ class VllmEngine(SchedulerView):
             self.grammars.compile(own, request.grammar_steps)
         self.scheduler.add_request(own)
         self._outputs[name] = request.output
+        self.flights.drop({name})  # of another request that had the id before
         if self._loads is not None:
             self._offer(self._loads, request)
 

@@ -44,6 +44,7 @@ KEYS = {
     "kv_groups": protocol_checks.Kind(groups.is_list, "a list of groups"),
     "cache_partitions": protocol_checks.FLAG,
     grammars.KEY: protocol_checks.FLAG,
+    "reused_ids": protocol_checks.FLAG,
 }
 
 
@@ -55,6 +56,7 @@ MAY_MISS = (
     *ENCODER_KEYS,
     *groups.KEYS,
     "cache_partitions",
+    "reused_ids",
     grammars.KEY,
 )
 

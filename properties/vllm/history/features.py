@@ -50,6 +50,8 @@ class VllmFeatures(Features):
             request = replace(request, cache_salt=None, lora=None)
         if not config.get(blocked.KEY):
             request = replace(request, grammar_steps=0)
+        if not config.get("reused_ids"):
+            request = replace(request, sent_as=None)
         return request if loads.are_made(config) else request.without_connector()
 
     def follows(self, config: Config) -> tuple[str, ...]:

@@ -62,6 +62,7 @@ def test_what_must_be_fixed_is_what_the_other_lacks():
         "prefix_cache_retention_interval": None,
         "cache_partitions": False,
         "structured_outputs": False,
+        "reused_ids": False,
         "policy": "fcfs",
         "reserve_full_isl": True,
         "watermark": 0.0,
