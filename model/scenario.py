@@ -30,7 +30,7 @@ TO_CONNECTOR = {
 # Which partition of the prefix cache a request is in.
 OF_PARTITION = {"cache_salt": None, "lora": None}
 # Fields of optional features that a target without the feature never sees.
-OF_FEATURES = {**TO_CONNECTOR, **OF_PARTITION, "grammar_steps": 0}
+OF_FEATURES = {**TO_CONNECTOR, **OF_PARTITION, "grammar_steps": 0, "grammar_fails": False}
 # What an operator does to a whole scheduler, in the words of vLLM's engine.
 Control = Literal[
     "reset_prefix_cache", "reset_running_requests", "pause_new", "pause_all", "resume"
@@ -50,8 +50,8 @@ class Request(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
     of the prompt, by number from 0, that an encoder computes before the model does. `cache_salt`
     and `lora`: requests with different salts or adapters never share blocks, even for equal tokens.
     `grammar_steps`: in this many steps from its arrival on, the grammar of its structured output is
-    still being compiled. `sent_as`: the id by which the target knows it, which an earlier request
-    had, unless that one is not over yet.
+    still being compiled; with `grammar_fails`, it then turns out to be invalid. `sent_as`: the id
+    by which the target knows it, which an earlier request had, unless that one is not over yet.
     """
 
     id: Name
@@ -72,6 +72,7 @@ class Request(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
     cache_salt: Name | None = None
     lora: Name | None = None
     grammar_steps: StepNumber = 0
+    grammar_fails: bool = False
     sent_as: Name | None = None
 
     @property

@@ -232,11 +232,19 @@ def _check_partitions(scenario: Scenario, config: Mapping[str, Any]) -> None:
 def _check_grammars(scenario: Scenario, config: Mapping[str, Any]) -> None:
     """Raise InputError for grammars if the configuration has no structured outputs."""
     for index, request in enumerate(scenario.requests):
-        if request.grammar_steps and not config.get("structured_outputs"):
+        for key in ("grammar_steps", "grammar_fails"):
+            value = getattr(request, key)
+            if value and not config.get("structured_outputs"):
+                raise InputError(
+                    f"$.requests[{index}].{key}",
+                    f"{json.dumps(value)} without structured outputs; valid: "
+                    f"{json.dumps(type(value)())}, or a configuration of vllm with "
+                    "structured_outputs true",
+                )
+        if request.grammar_fails and config.get("max_num_encoder_input_tokens"):
             raise InputError(
-                f"$.requests[{index}].grammar_steps",
-                f"{request.grammar_steps} without structured outputs; valid: 0, or a configuration "
-                "of vllm with structured_outputs true",
+                f"$.requests[{index}].grammar_fails",
+                "true with an encoder is not modelled; valid: false, or no encoder_cache_size",
             )
 
 

@@ -218,6 +218,7 @@ def request_lines(scenario: Scenario) -> list[str]:
             words += f", sent as {request.sent_as}"
         if request.grammar_steps:
             words += f", its grammar is compiled after {request.grammar_steps} steps"
+        words += ", its grammar is invalid" if request.grammar_fails else ""
         lines.append(f"{arrives}: {lengths}{words}{stops}{aborted}")
     more = len(scenario.requests) - SHOWN_REQUESTS
     events = [f"{event.kind} before step {event.step}" for event in scenario.events]

@@ -107,6 +107,7 @@ class CheckedRequest(NamedTuple):
     cache_salt: str | None = None
     lora: str | None = None
     grammar_steps: int = 0
+    grammar_fails: bool = False
 
 
 def read_request(request: Mapping[str, Any]) -> CheckedRequest:
@@ -147,7 +148,8 @@ def read_request(request: Mapping[str, Any]) -> CheckedRequest:
     partition: dict[str, Any] = {key: request.get(key) for key in ("cache_salt", "lora")}
     if not all(value is None or isinstance(value, str) for value in partition.values()):
         raise ProtocolError(f"request {name!r}: cache_salt and lora must be strings")
-    others = {**loads, **partition, "grammar_steps": grammar_steps}
+    fails = bool(request.get("grammar_fails"))
+    others = {**loads, **partition, "grammar_steps": grammar_steps, "grammar_fails": fails}
     return CheckedRequest(prompt, max_tokens, priority, output, inputs=inputs, **others)
 
 

@@ -95,8 +95,10 @@ class VllmModel(ReferenceModel[State]):
                 deferrals=request.load_deferrals,
                 send_steps=request.send_steps,
             )
-        if request.grammar_steps and self.config.has_grammars:
-            newcomer = newcomer._replace(blocked=request.grammar_steps)
+        if self.config.has_grammars and (request.grammar_steps or request.grammar_fails):
+            newcomer = newcomer._replace(
+                blocked=request.grammar_steps, invalid=request.grammar_fails
+            )
             return blocked.arrive(self.config, state, newcomer, self.revision)
         return scheduler.arrive(self.config, state, newcomer)
 
@@ -125,8 +127,12 @@ class VllmModel(ReferenceModel[State]):
             plan = blocked.decide(self.config, state, self.revision)
         else:
             return scheduler.step(self.config, state, abort_inside, self.revision)
-        plan = blocked.nearer(plan) if self.config.has_grammars else plan
-        return scheduler.carry_out(self.config, state, plan, abort_inside, self.revision)
+        if not self.config.has_grammars:
+            return scheduler.carry_out(self.config, state, plan, abort_inside, self.revision)
+        reports = blocked.reports(self.config, state, plan)
+        plan = blocked.nearer(plan)
+        after, seen = scheduler.carry_out(self.config, state, plan, abort_inside, self.revision)
+        return blocked.end_refused(after, seen) if reports else (after, seen)
 
 
 def make_model(revision: str, config: Mapping[str, Any]) -> VllmModel:

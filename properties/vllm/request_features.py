@@ -18,6 +18,7 @@ MOST = 8  # in what a request says by itself
 TITLES = "abcdef"
 # Of salts and of adapters, so that one may be called as the other is.
 PARTITIONS = st.sampled_from((None, None, "x", "y"))
+GRAMMAR_FAILS = st.sampled_from((*7 * (False,), True))
 GRAMMAR_STEPS = st.sampled_from((0, 1, 3, 0, 2, 8))
 
 
@@ -83,7 +84,10 @@ def with_features(draw: st.DrawFn, request: Request, config: Mapping[str, Any]) 
         salt, adapter = draw(PARTITIONS), draw(PARTITIONS)
         request = msgspec.structs.replace(request, cache_salt=salt, lora=adapter)
     if config.get(blocked.KEY):
-        request = msgspec.structs.replace(request, grammar_steps=draw(GRAMMAR_STEPS))
+        fails = not encoder.encodes(config) and draw(GRAMMAR_FAILS)
+        request = msgspec.structs.replace(
+            request, grammar_steps=draw(GRAMMAR_STEPS), grammar_fails=fails
+        )
     return request
 
 

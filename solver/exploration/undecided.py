@@ -188,7 +188,7 @@ class OpenRequestHistory:
     partition = (None, None)  # nor salts, adapters or resets
     since_reset = 0
     blocked = 0  # nor grammars
-    arrived_blocked = False
+    arrived_blocked = invalid = False
 
     def __init__(self, request: str, candidates: Candidates, arrival: int = 0) -> None:
         self.id = request

@@ -66,11 +66,12 @@ class VllmEngine(SchedulerView):
             self.encoded[name] = tuple(segment.number for segment in request.inputs)
         self._check_unbounded(len(request.prompt) + request.max_tokens)
         self._arrivals += 1
-        if request.grammar_steps:
+        has_grammar = request.grammar_steps or request.grammar_fails
+        if has_grammar:
             grammars.ask_for(taken)
         own = self._request_class.from_engine_core_request(taken, self._hasher)
-        if request.grammar_steps:
-            self.grammars.compile(own, request.grammar_steps)
+        if has_grammar:
+            self.grammars.compile(own, request.grammar_steps, request.grammar_fails)
         self.scheduler.add_request(own)
         self._outputs[name] = request.output
         self.flights.drop({name})  # of another request that had the id before

@@ -16,20 +16,23 @@ class Grammars:
     """The grammars that are being compiled, with the steps until they are."""
 
     def __init__(self) -> None:
-        self._left: list[tuple[int, Future[Any]]] = []
+        self._left: list[tuple[int, Future[Any], bool]] = []
 
-    def compile(self, request: Any, steps: int) -> None:
-        """Make vLLM's request wait for its grammar in this many steps from the next one on."""
+    def compile(self, request: Any, steps: int, fails: bool) -> None:
+        """Make vLLM's request wait for its grammar in this many steps from the next one on; it
+        `fails` if the compiler then raises an error."""
         grammar: Future[Any] = Future()
         request.structured_output_request.grammar = grammar
-        self._left.append((steps, grammar))
+        self._left.append((steps, grammar, fails))
 
     def step(self) -> None:
         """Begin a step; hand over the grammars that are compiled by now."""
-        for steps, grammar in self._left:
-            if not steps:
+        for steps, grammar, fails in self._left:
+            if not steps and fails:
+                grammar.set_exception(RuntimeError("the grammar is invalid"))
+            elif not steps:
                 grammar.set_result(_any_token()())
-        self._left = [(steps - 1, grammar) for steps, grammar in self._left if steps]
+        self._left = [(steps - 1, *rest) for steps, *rest in self._left if steps]
 
 
 def ask_for(taken: Any) -> None:

@@ -13,7 +13,7 @@ KEY = "structured_outputs"
 
 def all_are(config: Mapping[str, Any], live: Collection[VllmRequestHistory]) -> bool:
     """Return whether no unfinished request can be scheduled in the coming step."""
-    return bool(config.get(KEY)) and all(request.blocked for request in live)
+    return bool(config.get(KEY)) and all(request.blocked or request.invalid for request in live)
 
 
 def step(live: Collection[VllmRequestHistory]) -> None:

@@ -49,7 +49,7 @@ class VllmFeatures(Features):
         if not config.get("cache_partitions"):
             request = replace(request, cache_salt=None, lora=None)
         if not config.get(blocked.KEY):
-            request = replace(request, grammar_steps=0)
+            request = replace(request, grammar_steps=0, grammar_fails=False)
         if not config.get("reused_ids"):
             request = replace(request, sent_as=None)
         return request if loads.are_made(config) else request.without_connector()
@@ -118,8 +118,10 @@ class VllmFeatures(Features):
         ) or blocked.all_are(history.config, requests_of(history.live).values())
 
     def may_end_early(self, history: RunHistory[Any], account: RequestHistory) -> bool:
-        """Return whether a failed load ends the request; V1-R28 says when."""
-        return loads.ends_on_failure(history.config, of(account))
+        """Return whether a failed load or an invalid grammar ends the request; V1-R28 and V1-R43
+        say when."""
+        request = of(account)
+        return request.invalid or loads.ends_on_failure(history.config, request)
 
     def idle_steps(self, history: RunHistory) -> int:
         """Return the steps that a full queue of decisions, or a connector without an answer,

@@ -143,7 +143,7 @@ def may_go(history: VllmRun, step: Step) -> Iterator[VllmRequestHistory]:
         request
         for request in (() if history.pause else waited_before(history))
         if request.id not in step.scheduled
-        and not request.blocked
+        and not (request.blocked or request.invalid)
         and not in_flight.computed_still(history, request)
         and not _is_loaded(history, step, request)
     )

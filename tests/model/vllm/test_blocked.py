@@ -91,6 +91,28 @@ def test_grammars_are_compiled_while_the_scheduler_is_paused():
     assert step(target)["scheduled"] == {"a": 6}
 
 
+def test_a_request_with_an_invalid_grammar_ends_once_it_is_compiled():
+    target = started()
+    add(target, "a", 1, grammar_fails=True)
+    add(target, "b")
+    assert [step(target)["finished"] for _ in range(2)] == [{}, {"a": "error"}]
+    assert step(target)["waiting"] == []
+
+
+def test_an_invalid_grammar_is_noticed_only_when_admission_comes_to_it():
+    target = started(max_num_seqs=1)
+    add(target, "a", max_tokens=2)
+    add(target, "b", grammar_fails=True)
+    assert [step(target)["finished"] for _ in range(3)] == [{}, {"a": "length"}, {"b": "error"}]
+
+
+def test_with_steps_in_flight_an_invalid_grammar_is_reported_with_the_next_completion():
+    target = started(async_scheduling=True)
+    add(target, "a")
+    add(target, "b", grammar_fails=True)
+    assert [step(target)["finished"] for _ in range(2)] == [{}, {"b": "error"}]
+
+
 @pytest.mark.parametrize("changes", [{"kv_connector": True}, {"pipeline_parallel_size": 3}])
 def test_what_is_not_modelled_with_grammars_is_refused(changes):
     reply = ModelTarget().start("vllm", "0.33", CONFIG | changes)

@@ -3,6 +3,7 @@
 import json
 
 import pytest
+from msgspec.structs import replace
 
 from schedproof.gate.files.scenario_file import FileError, scenario_json, scenario_of
 from schedproof.model.scenario import Request, Scenario
@@ -12,6 +13,7 @@ from schedproof.properties.checking.replay import replay
 from schedproof.properties.shrinking.shrink import shrink
 from schedproof.spec.catalogue import load
 
+LAST = {"arrival": 0, "prompt": (("z", 6),), "max_tokens": 4}
 SMALL = {"block_size": 4, "max_num_seqs": 2, "max_num_batched_tokens": 16, "max_model_len": 32}
 
 
@@ -50,6 +52,49 @@ def test_the_model_keeps_every_rule_while_requests_wait_for_their_grammars(revis
 
 def test_a_long_wait_for_a_grammar_is_no_lack_of_progress():
     assert judged(scenario(200)).broken == []
+
+
+class Compiles(ModelTarget):
+    """A target for which every grammar is valid."""
+
+    def add(self, request):
+        return super().add({**request, "grammar_fails": False})
+
+
+class NeverTells(ModelTarget):
+    """A target that forgets requests whose grammar is invalid without ending them."""
+
+    def step(self):
+        reply = super().step()
+        finished, waiting = reply["step"]["finished"], reply["step"]["waiting"]
+        waiting += [name for name, reason in finished.items() if reason == "error"]
+        reply["step"]["finished"] = {n: r for n, r in finished.items() if r != "error"}
+        return reply
+
+
+def invalid(*steps):
+    run = scenario(*steps)
+    requests = tuple(replace(request, grammar_fails=True) for request in run.requests)
+    return replace(run, requests=(*requests, Request(id="z", **LAST)))
+
+
+def test_a_request_with_an_invalid_grammar_ends_with_an_error_and_no_rule_is_broken():
+    outcome = judged(invalid(2, 0, 1))
+    assert (outcome.broken, outcome.finished) == ([], True)
+    assert outcome.session.monitor.history.requests["a"].ended == "error"
+    assert outcome.exercised["V1-R43"]
+
+
+def test_a_request_that_runs_although_its_grammar_is_invalid_is_named():
+    [first, *_] = judged(invalid(0), Compiles()).broken
+    assert (first.rule, first.message) == (
+        *("V1-R41", "a scheduled, although its grammar cannot be compiled"),
+    )
+
+
+def test_a_request_that_waits_although_its_grammar_is_invalid_is_named():
+    [first, *_] = judged(invalid(0), NeverTells()).broken
+    assert first.rule == "V1-R43"
 
 
 def test_a_request_that_runs_before_its_grammar_is_named():
