@@ -122,7 +122,7 @@ def read_request(request: Mapping[str, Any]) -> CheckedRequest:
         ) from error
     output_len = request.get("output_len", max_tokens)
     priority = request.get("priority", 0)
-    names = [name, request.get("stream", name), *(stream for stream, _ in segments)]
+    names = [name, request.get("stream", ""), *(stream for stream, _ in segments)]
     if not all(isinstance(word, str) for word in names):
         raise ProtocolError(f"request {name!r}: the id and the names of streams must be strings")
     accepted = request.get("accepted", [])
@@ -142,7 +142,7 @@ def read_request(request: Mapping[str, Any]) -> CheckedRequest:
             f"request {name!r}: output_len is {output_len}; valid is 1 to max_tokens = {max_tokens}"
         )
     prompt = [token for stream, length in segments for token in stream_tokens(stream, length)]
-    stream = request.get("stream", name)
+    stream = request.get("stream", "")
     output = Output(name, output_len, output_len < max_tokens, tuple(accepted), stream)
     inputs = _encoder_inputs(name, segments, request.get("encoder_inputs", []))
     partition: dict[str, Any] = {key: request.get(key) for key in ("cache_salt", "lora")}
