@@ -1,6 +1,7 @@
 """The step observation of the target protocol: everything that a target shows of one step."""
 
-from typing import Annotated, Literal
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal
 
 import msgspec
 
@@ -53,6 +54,22 @@ class Step(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     encoder_dropped: Ids | None = None
     group_blocks: dict[str, tuple[tuple[Count, ...], ...]] | None = None
     completes: bool | None = None
+
+
+def renamed(step: Mapping[str, Any], names: Mapping[str, str]) -> dict[str, Any]:
+    """Return a step as a target shows it, with other names for some requests."""
+    return {
+        field: value if field == "encoder_dropped" else _renamed(value, names)
+        for field, value in step.items()
+    }
+
+
+def _renamed(value: Any, names: Mapping[str, str]) -> Any:
+    if isinstance(value, Mapping):
+        return {names.get(name, name): entry for name, entry in value.items()}
+    if isinstance(value, list | tuple):
+        return [names.get(name, name) for name in value]
+    return value
 
 
 FIELDS = frozenset(Step.__struct_fields__)

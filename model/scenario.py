@@ -29,6 +29,8 @@ TO_CONNECTOR = {
 }
 # The fields that choose a request's partition of the prefix cache, with their defaults.
 OF_PARTITION = {"cache_salt": None, "lora": None}
+# Fields of optional features, with their defaults; a target without the feature never sees them.
+OF_FEATURES = {**TO_CONNECTOR, **OF_PARTITION, "grammar_steps": 0, "grammar_fails": False}
 # An operator's actions on the whole scheduler, named as in vLLM's engine.
 Control = Literal[
     "reset_prefix_cache", "reset_running_requests", "pause_new", "pause_all", "resume"
@@ -47,6 +49,9 @@ class Request(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
     many steps after the next one; None means that nothing is sent. `encoder_inputs`: the segments
     of the prompt, by number from 0, that an encoder computes before the model does. `cache_salt`
     and `lora`: requests with different salts or adapters never share blocks, even for equal tokens.
+    `grammar_steps`: in this many steps from its arrival on, the grammar of its structured output is
+    still being compiled; with `grammar_fails`, it then turns out to be invalid. `sent_as`: the id
+    by which the target knows it, which an earlier request had, unless that one is not over yet.
     """
 
     id: Name
@@ -66,6 +71,9 @@ class Request(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
     encoder_inputs: tuple[Count, ...] = ()
     cache_salt: Name | None = None
     lora: Name | None = None
+    grammar_steps: StepNumber = 0
+    grammar_fails: bool = False
+    sent_as: Name | None = None
 
     @property
     def prompt_len(self) -> int:
@@ -98,7 +106,7 @@ class Request(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
             options |= {"external_tokens": self.external_tokens, "load_steps": self.load_steps}
         if self.encoder_inputs:
             options["encoder_inputs"] = list(self.encoder_inputs)
-        for key, nothing in (TO_CONNECTOR | OF_PARTITION).items():
+        for key, nothing in OF_FEATURES.items():
             if getattr(self, key) != nothing:
                 options[key] = getattr(self, key)
         return options

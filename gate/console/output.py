@@ -211,6 +211,11 @@ def request_lines(scenario: Scenario) -> list[str]:
         arrives = f"{_named(request):<9} arrives before step {request.arrival}"
         lengths = f"prompt {_prompt(request)}, max_tokens {request.max_tokens}"
         words = partition_words(request) + encoder_words(request) + load_words(request)
+        if request.sent_as is not None:
+            words += f", sent as {request.sent_as}"
+        if request.grammar_steps:
+            words += f", its grammar is compiled after {request.grammar_steps} steps"
+        words += ", its grammar is invalid" if request.grammar_fails else ""
         lines.append(f"{arrives}: {lengths}{words}{stops}{aborted}")
     more = len(scenario.requests) - SHOWN_REQUESTS
     events = [f"{event.kind} before step {event.step}" for event in scenario.events]

@@ -12,8 +12,7 @@ import msgspec
 from ...model.errors import InputError
 from ...model.scenario import (
     FORMAT,
-    OF_PARTITION,
-    TO_CONNECTOR,
+    OF_FEATURES,
     Event,
     Expectation,
     Request,
@@ -185,7 +184,7 @@ def _check_keys(data: dict[str, Any]) -> None:
 
 def _plain_request(request: dict[str, Any]) -> dict[str, Any]:
     defaults: dict[str, Any] = {"abort_at": None, "abort_inside": False, "priority": 0}
-    defaults |= {"accepted": (), "encoder_inputs": (), **TO_CONNECTOR, **OF_PARTITION}
+    defaults |= {"accepted": (), "encoder_inputs": (), "sent_as": None, **OF_FEATURES}
     plain = {k: v for k, v in request.items() if defaults.get(k, ...) != v}
     if plain.get("output_len") in (None, plain["max_tokens"]):
         plain.pop("output_len", None)

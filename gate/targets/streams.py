@@ -21,15 +21,16 @@ def stream_tokens(stream: str, count: int, start: int = 0) -> list[int]:
 @dataclass(frozen=True)
 class Output:
     """The output of a request. In the n-th verification of drafts, `accepted[n]` of them are right.
-    At the end of `accepted`, it starts over."""
+    At the end of `accepted`, it starts over. `stream` names its tokens; by default, the id does."""
 
     id: str
     length: int
     ends_with_eos: bool
     accepted: tuple[int, ...] = ()
+    stream: str = ""
 
     def token(self, index: int) -> int:
         """Return the generated token at place `index`, from 0."""
         if self.ends_with_eos and index == self.length - 1:
             return EOS
-        return stream_tokens(f"out:{self.id}", 1, index)[0]
+        return stream_tokens(f"out:{self.stream or self.id}", 1, index)[0]

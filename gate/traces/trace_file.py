@@ -24,7 +24,7 @@ from ...model.errors import InputError
 from ...model.faults import TargetBroken
 from ...model.observation import FIELDS, NULLABLE, Count, Step
 from ...model.replies import DECLARED, DEFAULTS, read_started
-from ...model.scenario import CONTROLS, OF_PARTITION, TO_CONNECTOR, Request, check_requests
+from ...model.scenario import CONTROLS, OF_FEATURES, Request, check_requests
 from ...model.systems import full_config, resolve_revision
 from ..files.reading import FileError, check_unique, located, quoted
 from .run_events import (
@@ -130,8 +130,7 @@ ERRORS = {
 }
 ADDED_KEYS = (
     *("id", "prompt", "max_tokens", "output_len", "priority", "accepted", "encoder_inputs"),
-    *TO_CONNECTOR,
-    *OF_PARTITION,
+    *OF_FEATURES,
 )
 DECODE = msgspec.json.Decoder().decode
 UNFINISHED = "Input data was truncated"  # in the words of msgspec

@@ -26,6 +26,8 @@ SAYING_NOTHING = {
     "kv_groups": [{"kind": "full"}],
     "prefix_cache_retention_interval": None,
     "cache_partitions": False,
+    "structured_outputs": False,
+    "reused_ids": False,
 }
 
 
@@ -65,6 +67,10 @@ class VllmConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
 
     Partitions: with `cache_partitions`, requests may have a salt or an adapter, and find only
     blocks of requests with the same salt and adapter.
+
+    Grammars: with `structured_outputs`, requests may wait until their grammar is compiled.
+
+    Ids: with `reused_ids`, a request may have the id of one that is over.
     """
 
     block_size: Positive = 16
@@ -96,6 +102,10 @@ class VllmConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
     prefix_cache_retention_interval: Count | UnsetType | None = UNSET
     # Salts and adapters of requests (`partition`).
     cache_partitions: bool | UnsetType = UNSET
+    # Requests that wait for their grammar (`blocked`).
+    structured_outputs: bool | UnsetType = UNSET
+    # Ids that are used again: the model has its own.
+    reused_ids: bool | UnsetType = UNSET
 
     @property
     def watermark_blocks(self) -> int:
@@ -146,6 +156,12 @@ class VllmConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
     @property
     def ends_on_failed_loads(self) -> bool:
         return self.kv_load_failure_policy == "fail"
+
+    # Requests that wait for their grammar.
+
+    @property
+    def has_grammars(self) -> bool:
+        return self.structured_outputs is True
 
     # Inputs that an encoder computes.
 
@@ -210,6 +226,10 @@ def read_config(values: Mapping[str, Any], revision: str) -> VllmConfig:
     _check_in_flight(config)
     _check_encoder(config)
     _check_groups(config)
+    _check_grammars(config)
+    if config.reused_ids is True and config.loads:
+        problem = "true with a kv_connector is not modelled; valid: false, or no kv_connector"
+        raise InputError("$.config.reused_ids", problem)
     return config
 
 
@@ -315,6 +335,21 @@ def _check_groups(config: VllmConfig) -> None:
         if config.more_groups and is_on:
             problem = f"{len(config.kv_groups)} groups with {key} are not modelled"
             raise InputError(path, f"{problem}; valid: one group, or no {key}")
+
+
+def _check_grammars(config: VllmConfig) -> None:
+    others = {
+        "kv_connector": config.loads,
+        "pipeline_parallel_size": config.depth > 2,
+    }
+    for key, is_on in others.items():
+        if config.has_grammars and is_on:
+            value = "true" if config.loads else config.pipeline_parallel_size
+            raise InputError(
+                "$.config.structured_outputs",
+                f"true with {key} {value} is not modelled; valid: false, or "
+                + ("no kv_connector" if config.loads else "at most 2 decisions in flight"),
+            )
 
 
 # For each key, the value without effect, for comparisons with systems that lack the key.

@@ -6,7 +6,7 @@ from typing import Any, ClassVar
 
 from ..scenario import CONTROLS, Request
 from ..systems import Reference, ReferenceModel
-from . import control, encoder, kv_groups, partition, scheduler, speculation
+from . import blocked, control, encoder, kv_groups, partition, scheduler, speculation
 from .config import VllmConfig, read_config
 from .releases import RELEASES
 from .revision import DOCUMENTED, Revision
@@ -95,6 +95,11 @@ class VllmModel(ReferenceModel[State]):
                 deferrals=request.load_deferrals,
                 send_steps=request.send_steps,
             )
+        if self.config.has_grammars and (request.grammar_steps or request.grammar_fails):
+            newcomer = newcomer._replace(
+                blocked=request.grammar_steps, invalid=request.grammar_fails
+            )
+            return blocked.arrive(self.config, state, newcomer, self.revision)
         return scheduler.arrive(self.config, state, newcomer)
 
     def abort(self, state: State, request_id: str) -> State:
@@ -119,8 +124,16 @@ class VllmModel(ReferenceModel[State]):
         (ALL-R07)."""
         if state.pause:
             plan = control.decide(self.config, state, self.revision)
+        elif self.config.has_grammars:
+            plan = blocked.decide(self.config, state, self.revision)
+        else:
+            return scheduler.step(self.config, state, abort_inside, self.revision)
+        if not self.config.has_grammars:
             return scheduler.carry_out(self.config, state, plan, abort_inside, self.revision)
-        return scheduler.step(self.config, state, abort_inside, self.revision)
+        reports = blocked.reports(self.config, state, plan)
+        plan = blocked.nearer(plan)
+        after, seen = scheduler.carry_out(self.config, state, plan, abort_inside, self.revision)
+        return blocked.end_refused(after, seen) if reports else (after, seen)
 
 
 def make_model(revision: str, config: Mapping[str, Any]) -> VllmModel:

@@ -62,6 +62,11 @@ def is_alone(state: State) -> bool:
     return len(state.running) + len(state.waiting) + len(state.parked) <= 1
 
 
+def keep_place(waiting: tuple[Sequence, ...]) -> tuple[Sequence, ...]:
+    """Leave a blocked request behind those that arrived before it. Since 0.31.0."""
+    return waiting
+
+
 def has_room(
     config: VllmConfig, plan: Plan, sequence: Sequence, hit: tuple[int, ...], tokens: int
 ) -> bool:
@@ -109,6 +114,8 @@ def publishes_verified(config: VllmConfig) -> bool:
 
 RELEASE_0_25 = replace(DOCUMENTED, name="0.25", padding=pads_beside_decodes)
 RELEASE_0_30 = replace(RELEASE_0_25, name="0.30", padding=pads_with_head_start)
-RELEASE_0_31 = replace(RELEASE_0_30, name="0.31", begin=begin, has_room=has_room)
+RELEASE_0_31 = replace(
+    RELEASE_0_30, name="0.31", begin=begin, has_room=has_room, queue_blocked=keep_place
+)
 RELEASE_0_33 = replace(RELEASE_0_31, name="0.33", ends_round=goes_on, publishes=publishes_verified)
 RELEASES = (RELEASE_0_25, RELEASE_0_30, RELEASE_0_31, RELEASE_0_33)

@@ -35,6 +35,14 @@ def publishes(config: VllmConfig) -> bool:
     return config.decides_ahead
 
 
+def queue_blocked(waiting: tuple[Sequence, ...]) -> tuple[Sequence, ...]:
+    """Return the queue with its last request in front of all that were not set aside, since
+    blocked requests have the queue of those that were."""
+    *others, newcomer = waiting
+    front = sum(sequence.aside for sequence in others)
+    return (*others[:front], newcomer._replace(aside=True), *others[front:])
+
+
 @dataclass(frozen=True, slots=True)
 class Revision:
     """The functions that decide in one published behaviour.
@@ -51,6 +59,7 @@ class Revision:
             behind it get nothing.
         has_room: whether a load may begin.
         publishes: whether a block can be found as soon as emitted tokens have filled it.
+        queue_blocked: the queue, first come first served, whose last request arrives blocked.
     """
 
     name: str
@@ -59,6 +68,7 @@ class Revision:
     ends_round: Callable[[VllmConfig], bool] = ends_round
     has_room: HasRoom = connector.has_room
     publishes: Callable[[VllmConfig], bool] = publishes
+    queue_blocked: Callable[[tuple[Sequence, ...]], tuple[Sequence, ...]] = queue_blocked
 
 
 DOCUMENTED = Revision("documented")

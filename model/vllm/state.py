@@ -53,6 +53,8 @@ class Sequence(sequence.Sequence, frozen=True):
             null block stands for one that was given back.
         junction: the number of its tokens that full attention had cached when it started, if a
             further group lacked some of them; otherwise 0.
+        blocked: steps from now on in which its grammar is not compiled yet.
+        invalid: its grammar cannot be compiled; `refused` once the scheduler has seen that.
     """
 
     priority: int = 0
@@ -76,6 +78,9 @@ class Sequence(sequence.Sequence, frozen=True):
     needs: tuple[int, ...] = ()
     tables: tuple[tuple[int, ...], ...] = ()
     junction: int = 0
+    blocked: int = 0
+    invalid: bool = False
+    refused: bool = False
 
     def rewound(self) -> Self:
         return super().rewound()._replace(tables=())

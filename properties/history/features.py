@@ -13,7 +13,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from ...model.observation import Step
-from ...model.scenario import Request
+from ...model.scenario import OF_FEATURES, Request
 from ...spec.systems import part
 from . import prefix_hits
 from .request_history import RequestHistory
@@ -44,7 +44,7 @@ class Features:
 
     def as_sent(self, config: Config, request: Request) -> Request:
         """Return the request without the fields that this configuration does not support."""
-        return replace(request.without_connector(), accepted=(), cache_salt=None, lora=None)
+        return replace(request, accepted=(), sent_as=None, **OF_FEATURES)
 
     def follows(self, config: Config) -> tuple[str, ...]:
         """Return the fields without which a client cannot tell what is computed."""
@@ -96,8 +96,9 @@ class Features:
         request without drafts."""
         return None
 
-    def blocks_are_filled(self, history: Run, step: Step) -> bool:
-        """Return whether blocks may be filled in a step that computes nothing."""
+    def may_compute_nothing(self, history: Run, step: Step) -> bool:
+        """Return whether a step may compute nothing: blocks are being filled from outside, or no
+        request can be scheduled yet."""
         return False
 
     def may_end_early(self, history: Run, account: RequestHistory) -> bool:

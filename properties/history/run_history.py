@@ -284,7 +284,7 @@ class RunHistory(Generic[R]):
         features.begin(self, step)
         stands = self.pause is not None and not step.scheduled
         self.pause_steps = self.pause_steps + 1 if stands else 0
-        if not self.live or stands or features.blocks_are_filled(self, step):
+        if not self.live or stands or features.may_compute_nothing(self, step):
             self.barren_steps = 0
         else:
             self.busy_steps += 1

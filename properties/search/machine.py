@@ -277,9 +277,17 @@ class SchedulerMachine(RuleBasedStateMachine):
         features = request_features_of(self.search.options.system)
         if features is not None and features.has_features(self.config):
             request = data.draw(features.with_features(request, self.config))
+        if self.config.get("reused_ids"):
+            request = msgspec.structs.replace(request, sent_as=data.draw(self.ids_of_ended()))
         self.requests.append(request)
         self.judged(self.session.add, request)
         self.search.rejected += name in self.session.rejected
+
+    def ids_of_ended(self) -> st.SearchStrategy[str | None]:
+        """Draw the id of a request that is over, the last one or the first, or None."""
+        unknown = {*self.history.live, *self.history.aborts_to_report, *self.session.rejected}
+        over = [request.id for request in self.requests if request.id not in unknown]
+        return st.sampled_from((*over[-1:], None, *over[:1], *over[-1:]))
 
     def knock(self, request: Request | None) -> None:
         """Send a request that can never run; if it is refused, it does not become part of

@@ -24,6 +24,8 @@ def features_of_requests(requests: Sequence[Request]) -> dict[str, bool]:
         "shared prompt": shared and not any(request.encoder_inputs for request in requests),
         "priority": any(request.priority for request in requests),
         "failed load": any(request.load_fails_at is not None for request in requests),
+        **({"grammar": True} if any(request.grammar_steps for request in requests) else {}),
+        **({"invalid grammar": True} if any(r.grammar_fails for r in requests) else {}),
     }
 
 

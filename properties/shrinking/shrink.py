@@ -11,7 +11,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from ...model.errors import InputError
-from ...model.scenario import OF_PARTITION, TO_CONNECTOR, Event, Request, Scenario, Segment
+from ...model.scenario import OF_FEATURES, Event, Request, Scenario, Segment
 from ...model.systems import check_features, full_config, resolve_revision
 from ..search.reach import features_of_requests
 
@@ -110,15 +110,12 @@ def simpler_requests(request: Request, block: int) -> Iterator[Request]:
         yield replace(request, abort_inside=False)
     if (plain := request.without_connector()) != request:
         yield plain
-    for key, nothing in TO_CONNECTOR.items():
+    for key, nothing in {**OF_FEATURES, "sent_as": None}.items():
         if getattr(request, key) != nothing:
             yield replace(request, **{key: nothing})
-    for key in ("load_steps", "load_deferrals", "send_steps"):
+    for key in ("load_steps", "load_deferrals", "send_steps", "grammar_steps"):
         for smaller in smaller_numbers(getattr(request, key) or 0, 0, block):
             yield replace(request, **{key: smaller})
-    for key in OF_PARTITION:
-        if getattr(request, key) is not None:
-            yield replace(request, **{key: None})
     if request.output_len is not None and request.output_len != request.max_tokens:
         yield replace(request, output_len=None)
     if request.priority:

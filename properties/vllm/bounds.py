@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ..history.bounds import Bounds, fits_pool, fits_pool_and_budget, in_chunks, pool_limit
-from .history import encoder, groups, in_flight, loads
+from .history import blocked, encoder, groups, in_flight, loads
 from .history.request_history import VllmRequestHistory
 from .history.speculation import lookahead, most_ahead
 
@@ -35,11 +35,11 @@ def waits(
     if unbounded.
 
     By priority, others may overtake it forever. So may requests that were preempted before, with
-    more than two steps in flight; all others while it is loading, with a connector; and those that
-    need no encoder, while an encoder has no room for it.
+    more than two steps in flight; all others while it is loading, with a connector, or waits for
+    its grammar; and those that need no encoder, while an encoder has no room for it.
     """
     depth = in_flight.depth(config)
-    overtaken = loads.are_made(config) or encoder.encodes(config)
+    overtaken = loads.are_made(config) or encoder.encodes(config) or config.get(blocked.KEY)
     if config["policy"] == "priority" or depth > 2 or overtaken:
         return None
     return sum(alone(config, request) for request in started) + (len(started) + 2) * depth

@@ -11,13 +11,15 @@ from hypothesis import strategies as st
 
 from ...model.pool import Content
 from ...model.scenario import Request, Segment
-from .history import encoder, loads, speculation
+from .history import blocked, encoder, loads, speculation
 
 PICTURE = "picture"
 MOST = 8  # at most in one value of a request
 TITLES = "abcdef"
 # Names of both salts and adapters, so that a salt may be called like an adapter.
 PARTITIONS = st.sampled_from((None, None, "x", "y"))
+GRAMMAR_FAILS = st.sampled_from((*7 * (False,), True))
+GRAMMAR_STEPS = st.sampled_from((0, 1, 3, 0, 2, 8))
 
 
 @st.composite
@@ -81,13 +83,18 @@ def with_features(draw: st.DrawFn, request: Request, config: Mapping[str, Any]) 
     if config.get("cache_partitions"):
         salt, adapter = draw(PARTITIONS), draw(PARTITIONS)
         request = msgspec.structs.replace(request, cache_salt=salt, lora=adapter)
+    if config.get(blocked.KEY):
+        fails = not encoder.encodes(config) and draw(GRAMMAR_FAILS)
+        request = msgspec.structs.replace(
+            request, grammar_steps=draw(GRAMMAR_STEPS), grammar_fails=fails
+        )
     return request
 
 
 def has_features(config: Mapping[str, Any]) -> bool:
-    partitions = config.get("cache_partitions")
+    named = config.get("cache_partitions") or config.get(blocked.KEY)
     drafts = speculation.drafts(config)
-    return bool(drafts or partitions or loads.are_made(config) or encoder.encodes(config))
+    return bool(drafts or named or loads.are_made(config) or encoder.encodes(config))
 
 
 @st.composite

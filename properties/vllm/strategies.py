@@ -30,6 +30,7 @@ IN_FLIGHT: Mapping[str, Config] = {
     "loads": {"kv_connector": True},
     "loads ahead": {"kv_connector": True, "async_scheduling": True},
 }
+WITHOUT_GRAMMARS = ("longer pipeline", AHEAD_IN_STAGES, "loads", "loads ahead")
 FULL = {"kind": "full"}
 SEVERAL_ON_THEIR_WAY = {"async_scheduling", "pipeline_parallel_size"}
 EARLY_COMPLETIONS = st.sampled_from((0, 0, 1, 0, 3, 2))
@@ -50,6 +51,8 @@ def options(draw: st.DrawFn, config: Config, avoid: frozenset[str] = frozenset()
         drawn |= draw(encoders(config))
     if caches(config) and draw(st.sampled_from((*3 * (False,), True))):
         drawn |= {"cache_partitions": True}
+    if steps not in WITHOUT_GRAMMARS and draw(st.sampled_from((*4 * (False,), True))):
+        drawn |= {"structured_outputs": True}
     drawn |= IN_FLIGHT.get(steps, {})
     if set(drawn) & SEVERAL_ON_THEIR_WAY and (early := draw(EARLY_COMPLETIONS)):
         drawn |= {"early_completions": early}
@@ -77,7 +80,8 @@ def kv_groups(draw: st.DrawFn, config: Config) -> dict[str, Any]:
     blocks = blocks_for(length, block)
     # A server counts one more block for each window, even if no request is that long.
     longest = groups.blocks_of_all({**config, **drawn}, blocks) + len(further)
-    return {**drawn, "num_blocks": longest + draw(st.sampled_from((0, 1, blocks, 0, 2 * blocks)))}
+    pool = longest + draw(st.sampled_from((0, 1, blocks, 0, 2 * blocks)))
+    return {**drawn, "num_blocks": pool, "watermark": draw(watermarks(pool))}
 
 
 @st.composite

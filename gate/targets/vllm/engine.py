@@ -13,7 +13,7 @@ from typing import Any
 from .. import scheduler_class
 from ..protocol_checks import CheckedRequest, RefusedError, refuse
 from ..streams import EOS, Output
-from . import control, encoder, groups, in_flight
+from . import control, encoder, grammars, groups, in_flight
 from .drafts import Drafts
 from .in_flight import Flight
 from .loads import Offer
@@ -47,6 +47,7 @@ class VllmEngine(SchedulerView):
         self._aborted = importlib.import_module("vllm.v1.request").RequestStatus.FINISHED_ABORTED
         self._runner_output = importlib.import_module("vllm.v1.outputs").ModelRunnerOutput
         self._loads = self.scheduler.connector.loads if config.get("kv_connector") else None
+        self.grammars = grammars.Grammars()
         self._outputs: dict[str, Output] = {}
         self._arrivals = 0
         self._adapters: dict[str, int] = {}  # their numbers
@@ -65,9 +66,15 @@ class VllmEngine(SchedulerView):
             self.encoded[name] = tuple(segment.number for segment in request.inputs)
         self._check_unbounded(len(request.prompt) + request.max_tokens)
         self._arrivals += 1
+        has_grammar = request.grammar_steps or request.grammar_fails
+        if has_grammar:
+            grammars.ask_for(taken)
         own = self._request_class.from_engine_core_request(taken, self._hasher)
+        if has_grammar:
+            self.grammars.compile(own, request.grammar_steps, request.grammar_fails)
         self.scheduler.add_request(own)
         self._outputs[name] = request.output
+        self.flights.drop({name})  # of another request that had the id before
         if self._loads is not None:
             self._offer(self._loads, request)
 

@@ -207,7 +207,8 @@ def observe(
     if engine.config["num_blocks"] is not None:
         seen["free_blocks"] = engine.free_blocks()
     if engine.flights.most > 1:
-        seen["emitted_at"] = {name: first[name] for name in seen["emitted"]}
+        # A release may emit a token that was computed for another request of the same id.
+        seen["emitted_at"] = {name: first.get(name, 0) for name in seen["emitted"]}
     if engine.config.get(encoder.BUDGET):
         seen |= decided.encoder
     if groups.after_first(engine.config):

@@ -10,7 +10,7 @@ from typing import Any
 from .. import coverage, protocol_checks, scheduler_class
 from ..jsonl import serve
 from ..release_adapter import Hosted, HostedTarget
-from . import control, groups
+from . import control, grammars, groups
 from .drafts import KEYS as DRAFT_KEYS
 from .encoder import KEYS as ENCODER_KEYS
 from .engine import VllmEngine
@@ -43,6 +43,8 @@ KEYS = {
     "prefix_cache_retention_interval": protocol_checks.or_null(protocol_checks.COUNT),
     "kv_groups": protocol_checks.Kind(groups.is_list, "a list of groups"),
     "cache_partitions": protocol_checks.FLAG,
+    grammars.KEY: protocol_checks.FLAG,
+    "reused_ids": protocol_checks.FLAG,
 }
 
 
@@ -54,6 +56,8 @@ MAY_MISS = (
     *ENCODER_KEYS,
     *groups.KEYS,
     "cache_partitions",
+    "reused_ids",
+    grammars.KEY,
 )
 
 
@@ -77,6 +81,7 @@ class VllmTarget(HostedTarget):
     def advance(self, engine: VllmEngine) -> dict[str, Any]:
         """Let the scheduler take one decision, make up its tokens, and complete the oldest decision
         in flight."""
+        engine.grammars.step()
         before = look_before(engine)
         decision = engine.scheduler.schedule()
         decided = look_at(engine, before, decision)

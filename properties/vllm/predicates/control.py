@@ -11,7 +11,7 @@ from ...rules.predicate import Predicate
 from ..history import encoder, in_flight
 from ..history.request_history import VllmRequestHistory
 from ..history.run import VllmRun, state_of
-from .decision import names, preempted, ran_before, waited_before
+from .decision import names, preempted, ran_before, waited_before, was_set_aside
 
 OF_RUNNING = "reset_running_requests"
 
@@ -100,6 +100,8 @@ def _made_wait(history: VllmRun) -> list[VllmRequestHistory]:
     """
     config = history.config
     if config["policy"] == "priority" or encoder.encodes(config) or in_flight.depth(config) > 1:
+        return []
+    if any(was_set_aside(history, request) for request in history.live.values()):
         return []
     event = next((event for event in history.events if event.kind == OF_RUNNING), None)
     ran = (event.running or ()) if event is not None else ()

@@ -13,7 +13,7 @@ from ....spec.systems import SYSTEMS
 from ...history.per_step_cache import once
 from ...history.prefix_hits import caches
 from ...rules.pool import blocks_for
-from ..history import encoder, in_flight, loads, speculation
+from ..history import blocked, encoder, in_flight, loads, speculation
 from ..history.request_history import VllmRequestHistory
 from ..history.run import VllmRun, encoded, outputs_after
 
@@ -46,13 +46,14 @@ def waited_before(history: VllmRun) -> list[VllmRequestHistory]:
     """Return all other unfinished requests in the order of their turns, parked ones first.
 
     With more than two decisions in flight, preempted requests are set aside in the order of their
-    preemptions, so the order that the target shows counts.
+    preemptions; and if some wait for a grammar, requests are not admitted in the order of their
+    arrival. The order that the target shows then counts.
     """
     running = {request.id for request in ran_before(history)}
     waiting = [request for request in history.live.values() if request.id not in running]
     if loads.are_made(history.config):
         return _parked_first(history, waiting)
-    if not _set_aside(history):
+    if not _order_is_shown(history):
         if history.config.get("policy") != "priority":
             return waiting  # unfinished requests are in order of arrival
         return sorted(waiting, key=lambda request: key(history, request))
@@ -60,7 +61,9 @@ def waited_before(history: VllmRun) -> list[VllmRequestHistory]:
     places = {name: place for place, name in enumerate(shown)}
     again = [request for request in waiting if request.preemptions]
     again.sort(key=lambda request: places.get(request.id, 0))
-    return again + [request for request in waiting if not request.preemptions]
+    new = [request for request in waiting if not request.preemptions]
+    first = [request for request in new if was_set_aside(history, request)]
+    return first + again + [request for request in new if request not in first]
 
 
 def _parked_first(history: VllmRun, waiting: list[VllmRequestHistory]) -> list[VllmRequestHistory]:
@@ -96,6 +99,18 @@ def _set_aside(history: VllmRun) -> bool:
     return in_flight.depth(history.config) >= 3 and history.config["policy"] != "priority"
 
 
+def _order_is_shown(history: VllmRun) -> bool:
+    """Return whether only the target shows the order of preempted requests."""
+    grammars = history.config.get(blocked.KEY) and history.config["policy"] != "priority"
+    return bool(grammars) or _set_aside(history)
+
+
+def was_set_aside(history: VllmRun, request: VllmRequestHistory) -> bool:
+    """Return whether a request is in front of others because it had to wait for its grammar; since
+    0.31.0 it keeps its place."""
+    return request.arrived_blocked and history.revision not in since("0.31")
+
+
 def order_is_known(history: VllmRun) -> bool:
     """Return whether the order of the waiting requests is known.
 
@@ -107,8 +122,9 @@ def order_is_known(history: VllmRun) -> bool:
         line = waited_before(history)
         again = [request.preemptions > 0 for request in line]
         arrivals = [request.arrival for request in line if not request.preemptions]
-        return sum(again[1:]) == 0 and arrivals == sorted(arrivals)
-    if not _set_aside(history):
+        aside = any(was_set_aside(history, request) for request in line)
+        return sum(again[1:]) == 0 and arrivals == sorted(arrivals) and not aside
+    if not _order_is_shown(history):
         return True
     if loads.are_made(history.config):
         return False
@@ -120,13 +136,14 @@ def order_is_known(history: VllmRun) -> bool:
 def may_go(history: VllmRun, step: Step) -> Iterator[VllmRequestHistory]:
     """Return the requests that could be admitted but are not, in the same order.
 
-    A request with a decision or a load in flight cannot be admitted, and none can while the
-    scheduler is paused.
+    A request with a decision or a load in flight cannot be admitted, nor one that waits for its
+    grammar, and none can while the scheduler is paused.
     """
     return (
         request
         for request in (() if history.pause else waited_before(history))
         if request.id not in step.scheduled
+        and not (request.blocked or request.invalid)
         and not in_flight.computed_still(history, request)
         and not _is_loaded(history, step, request)
     )

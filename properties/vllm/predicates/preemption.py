@@ -10,7 +10,7 @@ from ...rules.predicate import PHASES, Predicate
 from ..history import groups, in_flight, loads, speculation
 from ..history.request_history import VllmRequestHistory
 from ..history.run import VllmRun
-from .decision import kept, key, names, preempted, ran_before, wants
+from .decision import kept, key, names, preempted, ran_before, wants, was_set_aside
 
 
 def victim_not_the_tail(history: VllmRun, step: Step) -> str | None:
@@ -160,6 +160,8 @@ def newcomer_before_preempted(history: VllmRun, step: Step) -> str | None:
     for name in step.waiting or ():
         request = history.live.get(name)
         if request is None or name in (step.parked or ()) or loads.place_unknown(request):
+            continue
+        if was_set_aside(history, request) and not request.preemptions:
             continue
         if request.id in gone or request.preemptions:
             if newcomer is not None:
