@@ -1,20 +1,22 @@
 """Compare a change with its base by driving both through the same scenarios.
 
-If the base breaks a rule in the same scenario, the change is not to blame: the run continues, and
-so does the search for that rule. Only rules that the base keeps and the change breaks count.
+If the base fails in the same way in the same scenario, the change is not to blame: the run
+continues, and so does the search for that rule. A failure counts if the base does not have it: it
+breaks another rule, names other requests, says something else, or comes earlier.
 """
 
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from ...model.errors import InputError
 from ...model.faults import ConfigRefused
 from ...model.scenario import Scenario
-from ...properties.checking.difference import CRASH, HANG, Difference
+from ...properties.checking.difference import HANG, Difference
 from ...properties.checking.differential_target import Coverage, DifferentialTarget
+from ...properties.checking.failure_signature import shape
 from ...properties.checking.replay import replay
 from ...properties.rules.predicate import Broken
 from ...properties.rules.registry import NEVER_CRASHES, NEVER_HANGS
@@ -22,7 +24,7 @@ from ...properties.search.state import NO_END, size
 from ...spec.catalogue import Rule
 from ..targets.target_spec import TargetSpec
 
-FAILS = {CRASH: NEVER_CRASHES, HANG: NEVER_HANGS}
+ENDS = (NEVER_CRASHES, NEVER_HANGS)
 
 
 class BaseOptions(NamedTuple):
@@ -69,8 +71,8 @@ class Compared:
 
     def add(self, other: "Compared") -> None:
         """Add the comparisons of a later part of the same gate."""
-        for shape, noted in other.differences.items():
-            keep_smaller(self.differences, shape, noted)
+        for kind, noted in other.differences.items():
+            keep_smaller(self.differences, kind, noted)
         for rule, noted in other.repaired.items():
             keep_smaller(self.repaired, rule, noted)
         self.seen.update(other.seen)
@@ -95,9 +97,11 @@ class Base:
         self.pair = pair
         self.compared = Compared(coverage=pair.coverage)
         self._rules = rules
+        # A base that decides otherwise may wait or crash for the same reason in a later step.
+        self._at_any_step = {*ENDS, *(rule.id for rule in rules if rule.kind == "progress")}
         self._run = 0
-        self._broken: set[str] = set()  # by the change, in the run `_run`
-        self._shared: set[str] = set()
+        self._broken: set[str] = set()  # rules that the change breaks in the run `_run`
+        self._shared: dict[str, str] = {}  # failures of both in that run, each with its rule
         self._cut = False
         self._began = time.monotonic()
 
@@ -108,38 +112,49 @@ class Base:
         return any(shape.startswith(HANG) for shape in self.compared.differences)
 
     def new(self, broken: list[Broken], scenario: Scenario) -> list[Broken]:
-        """Return those of the broken rules that the base keeps in this scenario."""
+        """Return those failures of the change that the base does not have in this scenario."""
         if self._run != self.pair.runs:
-            self._run, self._broken, self._shared, self._cut = self.pair.runs, set(), set(), False
+            self._run, self._broken, self._shared, self._cut = self.pair.runs, set(), {}, False
         self._broken |= {failure.rule for failure in broken}
-        unknown = [failure for failure in broken if failure.rule not in self._shared]
+        unknown = [failure for failure in broken if _signature(failure) not in self._shared]
         if not unknown or not self._rules:
             return []
-        shared = {failure.rule for failure in unknown}
-        if self.pair.differences:  # else the base has done the same
-            base = self.broken_by_base(scenario)
-            shared = {name for name in shared if name in base or base.keys() & {*FAILS.values()}}
-        self._shared |= shared
-        self.compared.shared.update(shared)
-        new = [failure for failure in unknown if failure.rule not in shared]
+        shared = unknown
+        # If the two do not differ yet, the base has done the same, unless both crash.
+        if self.pair.differences or any(failure.rule in ENDS for failure in unknown):
+            first = dict[str, Broken]()
+            for failure in reversed(self.failures_of_base(scenario)):
+                first[_signature(failure)] = failure
+            shared = [failure for failure in unknown if self._explained(failure, first)]
+        new = [failure for failure in unknown if failure not in shared]
+        self.compared.shared.update({failure.rule for failure in shared} - {*self._shared.values()})
+        self._shared |= {_signature(failure): failure.rule for failure in shared}
         self._cut |= bool(new)
         return new
 
-    def broken_by_base(self, scenario: Scenario) -> dict[str, Broken]:
-        """Run a scenario to its end on the base alone; return every rule that the base breaks."""
+    def _explained(self, failure: Broken, by_base: Mapping[str, Broken]) -> bool:
+        """Return whether one of the base's failures, by signature, is the same."""
+        same = by_base.get(_signature(failure))
+        return same is not None and (same.step <= failure.step or same.rule in self._at_any_step)
+
+    def failures_of_base(self, scenario: Scenario) -> list[Broken]:
+        """Run a scenario to its end on the base alone; return its failures in order."""
         self.pair.part()
-        failures: dict[str, Broken] = {}
+        failures: list[Broken] = []
 
         def collect(broken: list[Broken], _: Scenario) -> list[Broken]:
-            for failure in broken:
-                failures.setdefault(failure.rule, failure)
+            failures.extend(broken)
             return []
 
         try:
             replay(self.pair.sides[1].target, scenario, self._rules, new=collect)
         except (ConfigRefused, InputError):
-            return {}
+            return []
         return failures
+
+    def broken_by_base(self, scenario: Scenario) -> dict[str, Broken]:
+        """Run a scenario to its end on the base alone; return the first failure of each rule."""
+        return {failure.rule: failure for failure in reversed(self.failures_of_base(scenario))}
 
     def only_base_breaks(self, rule: str, scenario: Scenario) -> bool:
         """Return whether the base breaks a rule in a scenario where the change breaks none."""
@@ -166,3 +181,8 @@ class Base:
         for rule in self.broken_by_base(scenario).keys() - broken:
             self.compared.kept[rule] += 1
             keep_smaller(self.compared.repaired, rule, Noted(scenario, engine, scale))
+
+
+def _signature(failure: Broken) -> str:
+    """Return the rule and the words of its message: the requests, but not the numbers."""
+    return shape(failure, ())

@@ -1,13 +1,17 @@
 """A gate against a base counts what the base keeps and the change breaks, and nothing else."""
 
+from collections.abc import Mapping
+
 import pytest
 
 from schedproof.gate.compare.change import changes_of
 from schedproof.gate.judging.base import Base, BaseOptions, Compared, Noted
 from schedproof.gate.judging.context import GateContext
+from schedproof.gate.judging.initial_replays import replay_own
 from schedproof.gate.judging.judge import judge
 from schedproof.gate.targets import probe as probing
 from schedproof.gate.targets.target_spec import TargetSpec
+from schedproof.model.faults import TargetCrashed
 from schedproof.model.scenario import Request, Scenario
 from schedproof.properties.checking.differential_target import DifferentialTarget, Side
 from schedproof.spec.catalogue import load, select
@@ -92,6 +96,68 @@ def test_a_rule_that_the_base_breaks_elsewhere_is_still_searched_for(against):
     [finding] = verdict.findings
     assert (finding.rule, finding.requests) == ("ALL-R03", 2)
     assert verdict.repaired == ()
+
+
+class Breaks(Toy):
+    """Shows a stranger, which is in no request (against ALL-R03), in the steps of `strangers`.
+
+    It shows `more` reserved blocks than it has, so that it differs from another toy in each step.
+    """
+
+    strangers: Mapping[int, str] = {}
+    more = 0
+    crash: int | None = None
+
+    def start(self, *args):
+        self.number = -1
+        return super().start(*args)
+
+    def bend(self, step):
+        self.number += 1
+        if self.number == self.crash:
+            raise TargetCrashed("step", "RuntimeError: the base's own", "")
+        step["reserved_blocks"] += self.more
+        if self.number in self.strangers:
+            step["waiting"] = [self.strangers[self.number]]
+
+
+def toy(**attributes):
+    return type("Made", (Breaks,), attributes)()
+
+
+@pytest.fixture
+def in_one_run(against):
+    """The failures of ALL-R03 in the only run of a gate, in which the base breaks the rule, too."""
+    request = Request(id="r0", arrival=0, prompt=(("r0", 5),), max_tokens=9)
+    scenario = Scenario(system="spyre", revision="sound", requests=(request,))
+
+    def judged(change, base):
+        judged = against(change, base, corpus=(scenario,))
+        replay_own(judged)
+        return [(found.rule, found.step) for found in judged.results.findings]
+
+    return judged
+
+
+@pytest.mark.parametrize(
+    ("change", "base", "found"),
+    [
+        ({4: "x"}, {4: "x"}, []),
+        ({4: "x"}, {2: "x"}, []),  # ... one that comes later follows its decisions
+        ({2: "x"}, {4: "x"}, [("ALL-R03", 2)]),
+        ({2: "x", 4: "y"}, {2: "x"}, [("ALL-R03", 4)]),
+    ],
+)
+def test_a_failure_of_the_base_explains_the_same_failure_from_then_on(
+    in_one_run, change, base, found
+):
+    assert in_one_run(toy(strangers=change, more=1), toy(strangers=base)) == found
+
+
+@pytest.mark.parametrize("crash", [1, 6])
+def test_a_crash_of_the_base_explains_no_other_failure(in_one_run, crash):
+    found = in_one_run(toy(strangers={4: "x"}), toy(crash=crash))
+    assert found == [("ALL-R03", 4)]
 
 
 def test_what_two_parts_of_a_gate_have_compared_is_added_and_the_smaller_run_is_kept():
