@@ -222,7 +222,8 @@ def _behind(gate: GateContext, place: Place, scenario: Scenario, first: Broken) 
     others = [rule for rule in gate.options.rules if rule.id not in (LOCKSTEP, first.rule)]
     steps: list[list[Broken]] = []
     replay(gate.target, scenario, others, last_step=first.step, new=collected_in(steps))
-    return tuple(dict.fromkeys(failure.rule for broken in steps for failure in broken))
+    rules = dict.fromkeys(failure.rule for broken in steps for failure in broken)
+    return tuple(rule for rule in rules if rule != first.rule)  # a crash needs no rule to be judged
 
 
 def collected_in(steps: list[list[Broken]]) -> New:
