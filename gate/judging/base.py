@@ -11,6 +11,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from msgspec.structs import replace
+
 from ...model.errors import InputError
 from ...model.faults import ConfigRefused
 from ...model.scenario import Scenario
@@ -155,6 +157,21 @@ class Base:
     def broken_by_base(self, scenario: Scenario) -> dict[str, Broken]:
         """Run a scenario to its end on the base alone; return the first failure of each rule."""
         return {failure.rule: failure for failure in reversed(self.failures_of_base(scenario))}
+
+    def has_with_fewer(self, failure: Broken, scenario: Scenario) -> bool:
+        """Return whether the base has the failure of a small scenario if it lacks one of the
+        requests. Then the change has only moved it, by another decision."""
+        meant = shape(failure, [request.id for request in scenario.requests])
+        for left_out in scenario.requests:
+            rest = [request for request in scenario.requests if request != left_out]
+            names = [request.id for request in rest]
+            failures = (
+                self.failures_of_base(replace(scenario, requests=tuple(rest))) if rest else []
+            )
+            if any(shape(failure, names) == meant for failure in failures):
+                self.compared.shared[failure.rule] += 1
+                return True
+        return False
 
     def only_base_breaks(self, rule: str, scenario: Scenario) -> bool:
         """Return whether the base breaks a rule in a scenario where the change breaks none."""

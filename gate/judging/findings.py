@@ -269,8 +269,9 @@ def shrink_and_keep(
     found_after: float,
     shrunk_in: float = 0.0,
     others_first: int = 0,
-) -> verdict.Finding:
-    """Shrink a scenario and keep the smallest one that breaks the same rule.
+) -> verdict.Finding | None:
+    """Shrink a scenario and keep the smallest one that breaks the same rule; return None if the
+    base has the same failure.
 
     Try at most `attempts` scenarios, on the shrink model first if there is one, then on the target.
     `found_after`: seconds until the rule broke. `shrunk_in`: seconds that earlier shrinking took.
@@ -332,9 +333,13 @@ def shrink_and_keep(
             needs = needed_features(smallest, breaks)
         nearest += passing
     finally:
+        finding = None
         confirmed = confirm(gate, place, smallest, first)
-        seconds = shrunk_in + time.monotonic() - began
-        finding = keep(
-            *(gate, place, smallest, confirmed, found_after, seconds, needs, others_first, nearest)
-        )
+        is_moved = attempts and gate.base is not None and gate.base.has_with_fewer(first, smallest)
+        if not is_moved:
+            seconds = shrunk_in + time.monotonic() - began
+            finding = keep(
+                *(gate, place, smallest, confirmed, found_after, seconds),
+                *(needs, others_first, nearest),
+            )
     return finding
