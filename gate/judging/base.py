@@ -124,9 +124,9 @@ class Base:
         shared = unknown
         # If the two do not differ yet, the base has done the same, unless both crash.
         if self.pair.differences or any(failure.rule in ENDS for failure in unknown):
-            first = dict[str, Broken]()
-            for failure in reversed(self.failures_of_base(scenario)):
-                first[_signature(failure)] = failure
+            later = any(failure.rule in self._at_any_step for failure in unknown)
+            failures = self.failures_of_base(scenario, None if later else unknown[0].step)
+            first = {_signature(failure): failure for failure in reversed(failures)}
             shared = [failure for failure in unknown if self._explained(failure, first)]
         new = [failure for failure in unknown if failure not in shared]
         self.compared.shared.update({failure.rule for failure in shared} - {*self._shared.values()})
@@ -139,8 +139,9 @@ class Base:
         same = by_base.get(_signature(failure))
         return same is not None and (same.step <= failure.step or same.rule in self._at_any_step)
 
-    def failures_of_base(self, scenario: Scenario) -> list[Broken]:
-        """Run a scenario to its end on the base alone; return its failures in order."""
+    def failures_of_base(self, scenario: Scenario, last_step: int | None = None) -> list[Broken]:
+        """Run a scenario to its end, or up to a step, on the base alone; return its failures in
+        order."""
         self.pair.part()
         failures: list[Broken] = []
 
@@ -149,7 +150,7 @@ class Base:
             return []
 
         try:
-            replay(self.pair.sides[1].target, scenario, self._rules, new=collect)
+            replay(self.pair.sides[1].target, scenario, self._rules, None, last_step, collect)
         except (ConfigRefused, InputError):
             return []
         return failures
