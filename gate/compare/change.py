@@ -1,6 +1,6 @@
 """Judge a change against its base: report only what it breaks, repairs or decides differently."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rich.console import Console
@@ -18,13 +18,16 @@ from ..judging.base import BaseOptions, Noted
 from ..judging.context import BreakOff, GateContext
 from ..judging.events import Concluded, Event, Found
 from ..judging.verdict import Change, Fault, Verdict
+from ..reports.outcome import lines_of_code
 from ..reports.terminal import Terminal, print_coverage
 from ..targets.target_spec import TargetSpec, replay_options
 from .keeping import keep_differences
 
 MOST = 12  # kinds of decision that are shrunk and written down
-SHOWN = 5  # of them that are printed
+SHOWN = 5  # of them that are printed, if the change breaks nothing
+BESIDE_FAULTS = 2  # of them that are printed otherwise
 WHOLE = 2  # faults that are printed with their scenarios
+SEVERE = ("crash", "hang", "request", "blocks")  # kinds of fault that are never printed below one
 FEW = 3  # runs in which only the base breaks a rule, before the change is said to repair it
 ATTEMPTS = 60  # to shrink a scenario that a change repairs
 
@@ -130,15 +133,23 @@ class ChangeReporter(Terminal):
 
     def _judged(self, verdict: Verdict) -> None:
         by_id = {rule.id: rule for rule in self._rules}
+        below = below_others(verdict.faults)
         for fault in verdict.faults:
+            if fault.number in below:
+                continue
             event = self._found.get(fault.scenario) if len(verdict.faults) <= WHOLE else None
             print_broken(self._console, fault, event, by_id[fault.rule])
+            for other in verdict.faults:
+                if below.get(other.number) == fault.number:
+                    line = f"  may follow: {in_short(other, by_id[other.rule])} ({other.scenario})"
+                    self._console.print(one_line(line), markup=False, soft_wrap=True)
         for change in verdict.repaired:
             self._line("REPAIRS", "green", f"{change.what} {by_id[change.what].title}", change)
-        for change in verdict.decisions[:SHOWN]:
+        shown = BESIDE_FAULTS if verdict.faults else SHOWN
+        for change in verdict.decisions[:shown]:
             self._line("DIFFERS", "yellow", change.what, change)
-        if len(verdict.decisions) > SHOWN:
-            more = plural(len(verdict.decisions) - SHOWN, "more kind")
+        if len(verdict.decisions) > shown:
+            more = plural(len(verdict.decisions) - shown, "more kind")
             self._dim(f"and {more} of difference: --json names them")
         for line in summary_lines(verdict):
             self._dim(line)
@@ -151,6 +162,26 @@ class ChangeReporter(Terminal):
         self._console.print(f"[{style}]{word}[/{style}] {text}", soft_wrap=True)
 
 
+def below_others(faults: Sequence[Fault]) -> dict[int, int]:
+    """Return for each fault that may follow from another one the number of the first that it
+    follows from. Severe faults are not among them."""
+    by_number = {fault.number: fault for fault in faults}
+    below = {}
+    for fault in faults:
+        chain = [fault.number]
+        while (before := by_number[chain[-1]].behind) is not None and before not in chain:
+            chain.append(before)
+        # In a ring, in which each may follow from the next, the first is as good as any.
+        first = chain[-1] if before is None else min(chain[chain.index(before) :])
+        if first != fault.number and fault.kind not in SEVERE:
+            below[fault.number] = first
+    return below
+
+
+def in_short(fault: Fault, rule: Rule) -> str:
+    return f"{rule.id} {rule.title}: step {fault.step}: {fault.message}"
+
+
 def print_broken(console: Console, fault: Fault, event: Found | None, rule: Rule) -> None:
     """Print a fault: the rules that the change breaks, the run, and the command that replays it."""
     console.print(
@@ -158,9 +189,11 @@ def print_broken(console: Console, fault: Fault, event: Found | None, rule: Rule
         f"{escape(one_line(fault.message))}",
         soft_wrap=True,
     )
-    lines = [f"also breaks: {', '.join(fault.follows)}"] if fault.follows and event else []
+    lines = [f"decided:  {fault.decided}"] * bool(fault.decided and event is None)
     if event is not None:
-        lines.insert(0, f"means: {fault.means}")
+        lines.append(f"means: {fault.means}")
+        lines += [f"also breaks: {', '.join(fault.follows)}"] * bool(fault.follows)
+        lines += lines_of_code(fault)
         lines += [output.scenario_config(event.scenario), *output.request_lines(event.scenario)]
     for line in (*lines, f"replay: {fault.replay}"):
         console.print(f"  {one_line(line)}", markup=False, soft_wrap=True)
@@ -189,7 +222,9 @@ def summary_lines(verdict: Verdict) -> list[str]:
 
 def conclusion(verdict: Verdict) -> str:
     assert verdict.base is not None
-    parts = [f"{plural(len(verdict.faults), 'fault')} that the base does not have"]
+    below = len(below_others(verdict.faults))
+    parts = [f"{plural(len(verdict.faults) - below, 'fault')} that the base does not have"]
+    parts += [f"{below} more that may follow"] * bool(below)
     if not verdict.faults:
         parts = ["the runs found no fault that the base does not have"]
     if verdict.repaired:

@@ -1,20 +1,24 @@
 """Compare a change with its base by driving both through the same scenarios.
 
-If the base breaks a rule in the same scenario, the change is not to blame: the run continues, and
-the search for that rule goes on. Only rules that the change breaks and the base keeps count.
+If the base fails in the same way in the same scenario, the change is not to blame: the run
+continues, and so does the search for that rule. A failure counts if the base does not have it: the
+change breaks another rule, names other requests, gives another reason, or breaks the rule earlier.
 """
 
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
+
+from msgspec.structs import replace
 
 from ...model.errors import InputError
 from ...model.faults import ConfigRefused
 from ...model.scenario import Scenario
-from ...properties.checking.difference import CRASH, HANG, Difference
+from ...properties.checking.difference import HANG, Difference
 from ...properties.checking.differential_target import Coverage, DifferentialTarget
+from ...properties.checking.failure_signature import shape
 from ...properties.checking.replay import replay
 from ...properties.rules.predicate import Broken
 from ...properties.rules.registry import NEVER_CRASHES, NEVER_HANGS
@@ -22,7 +26,7 @@ from ...properties.search.state import NO_END, size
 from ...spec.catalogue import Rule
 from ..targets.target_spec import TargetSpec
 
-FAILS = {CRASH: NEVER_CRASHES, HANG: NEVER_HANGS}
+ENDS = (NEVER_CRASHES, NEVER_HANGS)
 
 
 class BaseOptions(NamedTuple):
@@ -68,8 +72,9 @@ class Compared:
     coverage: Coverage = field(default_factory=Coverage)
 
     def add(self, other: "Compared") -> None:
-        for shape, noted in other.differences.items():
-            keep_smaller(self.differences, shape, noted)
+        """Add the comparisons of a later part of the same gate."""
+        for kind, noted in other.differences.items():
+            keep_smaller(self.differences, kind, noted)
         for rule, noted in other.repaired.items():
             keep_smaller(self.repaired, rule, noted)
         self.seen.update(other.seen)
@@ -94,9 +99,11 @@ class Base:
         self.pair = pair
         self.compared = Compared(coverage=pair.coverage)
         self._rules = rules
+        # A base that decides otherwise may wait or crash for the same reason in a later step.
+        self._at_any_step = {*ENDS, *(rule.id for rule in rules if rule.kind == "progress")}
         self._run = 0
-        self._broken: set[str] = set()  # by the change, in the run `_run`
-        self._shared: set[str] = set()
+        self._broken: set[str] = set()  # rules that the change breaks in the run `_run`
+        self._shared: dict[str, str] = {}  # failures of both in that run, each with its rule
         self._cut = False
         self._began = time.monotonic()
 
@@ -107,38 +114,65 @@ class Base:
         return any(shape.startswith(HANG) for shape in self.compared.differences)
 
     def new(self, broken: list[Broken], scenario: Scenario) -> list[Broken]:
-        """Return the failures of rules that the base keeps in this scenario."""
+        """Return those failures of the change that the base does not have in this scenario."""
         if self._run != self.pair.runs:
-            self._run, self._broken, self._shared, self._cut = self.pair.runs, set(), set(), False
+            self._run, self._broken, self._shared, self._cut = self.pair.runs, set(), {}, False
         self._broken |= {failure.rule for failure in broken}
-        unknown = [failure for failure in broken if failure.rule not in self._shared]
+        unknown = [failure for failure in broken if _signature(failure) not in self._shared]
         if not unknown or not self._rules:
             return []
-        shared = {failure.rule for failure in unknown}
-        if self.pair.differences:  # else the base has done the same
-            base = self.broken_by_base(scenario)
-            shared = {name for name in shared if name in base or base.keys() & {*FAILS.values()}}
-        self._shared |= shared
-        self.compared.shared.update(shared)
-        new = [failure for failure in unknown if failure.rule not in shared]
+        shared = unknown
+        # If the two do not differ yet, the base has done the same, unless both crash.
+        if self.pair.differences or any(failure.rule in ENDS for failure in unknown):
+            later = any(failure.rule in self._at_any_step for failure in unknown)
+            failures = self.failures_of_base(scenario, None if later else unknown[0].step)
+            first = {_signature(failure): failure for failure in reversed(failures)}
+            shared = [failure for failure in unknown if self._explained(failure, first)]
+        new = [failure for failure in unknown if failure not in shared]
+        self.compared.shared.update({failure.rule for failure in shared} - {*self._shared.values()})
+        self._shared |= {_signature(failure): failure.rule for failure in shared}
         self._cut |= bool(new)
         return new
 
-    def broken_by_base(self, scenario: Scenario) -> dict[str, Broken]:
-        """Run a scenario to its end on the base alone; return every rule that the base breaks."""
+    def _explained(self, failure: Broken, by_base: Mapping[str, Broken]) -> bool:
+        """Return whether one of the base's failures, by signature, is the same."""
+        same = by_base.get(_signature(failure))
+        return same is not None and (same.step <= failure.step or same.rule in self._at_any_step)
+
+    def failures_of_base(self, scenario: Scenario, last_step: int | None = None) -> list[Broken]:
+        """Run a scenario to its end, or up to a step, on the base alone; return its failures in
+        order."""
         self.pair.part()
-        failures: dict[str, Broken] = {}
+        failures: list[Broken] = []
 
         def collect(broken: list[Broken], _: Scenario) -> list[Broken]:
-            for failure in broken:
-                failures.setdefault(failure.rule, failure)
+            failures.extend(broken)
             return []
 
         try:
-            replay(self.pair.sides[1].target, scenario, self._rules, new=collect)
+            replay(self.pair.sides[1].target, scenario, self._rules, None, last_step, collect)
         except (ConfigRefused, InputError):
-            return {}
+            return []
         return failures
+
+    def broken_by_base(self, scenario: Scenario) -> dict[str, Broken]:
+        """Run a scenario to its end on the base alone; return the first failure of each rule."""
+        return {failure.rule: failure for failure in reversed(self.failures_of_base(scenario))}
+
+    def has_with_fewer(self, failure: Broken, scenario: Scenario) -> bool:
+        """Return whether the base has the failure of a small scenario if it lacks one of the
+        requests. Then the change has only moved it, by another decision."""
+        meant = shape(failure, [request.id for request in scenario.requests])
+        for left_out in scenario.requests:
+            rest = [request for request in scenario.requests if request != left_out]
+            names = [request.id for request in rest]
+            failures = (
+                self.failures_of_base(replace(scenario, requests=tuple(rest))) if rest else []
+            )
+            if any(shape(failure, names) == meant for failure in failures):
+                self.compared.shared[failure.rule] += 1
+                return True
+        return False
 
     def only_base_breaks(self, rule: str, scenario: Scenario) -> bool:
         """Return whether the base breaks a rule in a scenario where the change breaks none."""
@@ -165,3 +199,8 @@ class Base:
         for rule in self.broken_by_base(scenario).keys() - broken:
             self.compared.kept[rule] += 1
             keep_smaller(self.compared.repaired, rule, Noted(scenario, engine, scale))
+
+
+def _signature(failure: Broken) -> str:
+    """Return the rule and the words of its message: the requests, but not the numbers."""
+    return shape(failure, ())

@@ -87,8 +87,8 @@ def search_scale(
                 if search.failure is not None:
                     place = Place("hypothesis", scale, known)
                     finding = _found(gate, place, search, attempts, shrunk)
-                    known |= finding.rules
-                    shrunk += finding.costs
+                    known |= {search.failure[1][0].rule} if finding is None else finding.rules
+                    shrunk += finding is not None and finding.costs
             examples -= search.runs_to_failure if broken else examples
             steps -= search.steps_to_failure if broken else steps
             seed += 1
@@ -131,8 +131,13 @@ def _watch(gate: GateContext, before: Progress, search: Search) -> None:
     gate.report(replace(before, runs=runs, steps=steps, shrinking=shrinking))
 
 
-def _found(gate: GateContext, place: Place, search: Search, attempts: int, shrunk: int) -> Finding:
-    """Shrink, confirm and keep the finding of a search; `shrunk` findings came before it."""
+def _found(
+    gate: GateContext, place: Place, search: Search, attempts: int, shrunk: int
+) -> Finding | None:
+    """Shrink, confirm and keep the finding of a search; `shrunk` findings came before it.
+
+    Return None if the base has the same failure.
+    """
     assert search.failure is not None
     scenario, (first, *_) = search.failure
     took = (search.found_after, search.shrink_seconds, gate.others_first(first.rule, shrunk))

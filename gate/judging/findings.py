@@ -224,7 +224,8 @@ def _behind(gate: GateContext, place: Place, scenario: Scenario, first: Broken) 
     others = [rule for rule in gate.options.rules if rule.id not in (LOCKSTEP, first.rule)]
     steps: list[list[Broken]] = []
     replay(gate.target, scenario, others, last_step=first.step, new=collect_into(steps))
-    return tuple(dict.fromkeys(failure.rule for broken in steps for failure in broken))
+    rules = dict.fromkeys(failure.rule for broken in steps for failure in broken)
+    return tuple(rule for rule in rules if rule != first.rule)  # a crash needs no rule to be judged
 
 
 def collect_into(steps: list[list[Broken]]) -> New:
@@ -274,8 +275,9 @@ def shrink_and_keep(
     found_after: float,
     shrunk_in: float = 0.0,
     others_first: int = 0,
-) -> verdict.Finding:
-    """Shrink a scenario, and keep the smallest one that breaks the same rule.
+) -> verdict.Finding | None:
+    """Shrink a scenario, and keep the smallest one that breaks the same rule; return None if the
+    base has the same failure.
 
     Ctrl-C ends the shrinking; the smallest scenario so far is kept.
 
@@ -341,9 +343,13 @@ def shrink_and_keep(
             needs = needed_features(smallest, breaks)
         nearest += passing
     finally:
+        finding = None
         confirmed = confirm(gate, place, smallest, first)
-        seconds = shrunk_in + time.monotonic() - began
-        finding = keep(
-            *(gate, place, smallest, confirmed, found_after, seconds, needs, others_first, nearest)
-        )
+        is_moved = attempts and gate.base is not None and gate.base.has_with_fewer(first, smallest)
+        if not is_moved:
+            seconds = shrunk_in + time.monotonic() - began
+            finding = keep(
+                *(gate, place, smallest, confirmed, found_after, seconds),
+                *(needs, others_first, nearest),
+            )
     return finding

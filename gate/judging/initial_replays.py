@@ -92,7 +92,7 @@ def _replay_and_shrink(
 
     Unless `go_on`, stop at the first failure.
     """
-    known = {*broken}
+    known, moved = {*broken}, set[str]()
     shrunk = 0
 
     def on_failure(scenario: Scenario, outcome: Outcome, seconds: float) -> bool:
@@ -106,12 +106,14 @@ def _replay_and_shrink(
         finding = shrink_and_keep(
             gate, place, scenario, first, attempts, seconds, others_first=others_first
         )
-        known.update(finding.rules)
-        shrunk += finding.costs
+        if finding is None:  # the search may find another failure of the rule
+            moved.add(first.rule)
+        known.update({first.rule} if finding is None else finding.rules)
+        shrunk += finding is not None and finding.costs
         return go_on and not gate.results.hung
 
     _replay(gate, engine, scale, chosen, on_failure, known)
-    return known
+    return known - moved
 
 
 def _can_run(gate: GateContext, scenario: Scenario) -> set[str]:

@@ -12,6 +12,7 @@ from ...model.target import ModelTarget
 from ...properties.rules.registry import LOCKSTEP, applies, followed_by, observable
 from ...properties.search.workloads import shapes_of
 from ...spec.catalogue import Rule, load
+from ..console.output import plural
 from ..targets import checkouts, releases
 from ..targets.coverage import entered
 from ..targets.probe import Capabilities, probe
@@ -279,7 +280,7 @@ def _verdict_of(
         why = "broke once, but not again in the same scenario"
         return verdict.RuleVerdict(rule.id, "inconclusive", message=why, exercised=steps)
     if results.compared.shared[rule.id]:
-        why = f"the base breaks it in the same scenarios ({results.compared.shared[rule.id]} runs)"
+        why = f"the base breaks it as well ({plural(results.compared.shared[rule.id], 'run')})"
         return verdict.RuleVerdict(rule.id, "known", message=why, exercised=steps)
     if (known := gate.deviations.of_rule(rule.id)) is not None:
         return verdict.RuleVerdict(rule.id, "known", message=known.reason, exercised=steps)

@@ -200,8 +200,9 @@ class Verdict(msgspec.Struct, frozen=True):
     their states. `config` holds the keys that the user fixed in every run. `coverage` is that of
     the target's own modules, if it can be measured. `reach` has the sizes and features of the runs.
 
-    With a `base`, a rule that the base breaks in the same scenario is "known". `repaired` lists
-    rules that only the base breaks, and `decisions` the kinds of decision that differ.
+    With a `base`, a rule is "known" if the base has the same failures in the same scenarios.
+    `repaired` lists rules that only the base breaks, and `decisions` the kinds of decision that
+    differ.
     """
 
     target: TargetInfo

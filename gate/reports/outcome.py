@@ -76,7 +76,8 @@ def explained(event: Found, rule: Rule, fault: Fault | None = None) -> list[str]
     return [one_line(line) for line in lines]
 
 
-def _of_the_fault(fault: Fault) -> list[str]:
+def lines_of_code(fault: Fault) -> list[str]:
+    """Return where the scheduler raised or hung, and the lines that only this run entered."""
     lines = []
     if fault.decided:
         lines.append(f"decided:  {fault.decided}")
@@ -86,6 +87,11 @@ def _of_the_fault(fault: Fault) -> list[str]:
         files = [_first_lines(file) for file in fault.only_here[:SHOWN_FILES]]
         files += ["..."] * (len(fault.only_here) > SHOWN_FILES)
         lines.append(f"only here: {'; '.join(files)} ({what})")
+    return lines
+
+
+def _of_the_fault(fault: Fault) -> list[str]:
+    lines = lines_of_code(fault)
     if fault.needs:
         lines.append(f"needs:    {', '.join(fault.needs)}")
     if fault.follows:

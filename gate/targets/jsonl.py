@@ -105,10 +105,14 @@ def _call(target: Target, operation: str, arguments: dict[str, Any]) -> Reply:
 
 
 def crashed(error: BaseException) -> Reply:
+    """Return the reply to an operation that raised. An exception without words, such as that of an
+    assertion, is told by the line that raised it."""
+    frames = traceback.extract_tb(error.__traceback__)
+    words = str(error) or (frames[-1].line if frames else "")
     return {
         "ok": False,
         "error": "crashed",
-        "message": _unicode(f"{type(error).__name__}: {error}"),
+        "message": _unicode(f"{type(error).__name__}: {words}"),
         "traceback": _unicode("".join(traceback.format_exception(error))),
     }
 

@@ -87,9 +87,10 @@ def replay(
     while True:
         number = outcome.steps
         broken = client_actions(session, scenario, arrivals, number)
-        if not broken:
-            broken = session.step()
         outcome.broken = new(broken, scenario)
+        if not (outcome.broken or ends_run(broken)):
+            broken = session.step()
+            outcome.broken = new(broken, scenario)
         if session.recent and session.recent[-1][0] == number:
             step = session.recent[-1][1]
             outcome.steps += 1

@@ -117,10 +117,10 @@ class Session:
         if self._lockstep is not None:
             reply = self._lockstep.add(request.for_target())
             if not reply["ok"] and self.monitor.history.live[request.id].never_runnable:
-                self._lockstep = (
-                    None  # each target may treat a request that can never run as it likes
-                )
+                # Each target may treat a request that can never run as it likes.
+                self._lockstep = None
             elif not reply["ok"]:
+                self._lockstep = None
                 message = f"{request.id} is accepted, but the model refuses it: {reply['message']}"
                 return [Broken(LOCKSTEP, self.monitor.history.step, message)]
         return []
@@ -156,6 +156,7 @@ class Session:
         expected = self._lockstep.control(kind)
         if expected["ok"] and expected["done"] == done:
             return []
+        self._lockstep = None
         words = (
             f"done: target {done}, model {expected['done']}"
             if expected["ok"]
@@ -184,8 +185,10 @@ class Session:
             self._model_reply = self._lockstep.step()
             if self._model_reply["ok"]:
                 differences = self._differences(step, reply["step"])
-            else:  # the model ends here, and cannot say what follows
-                self._lockstep = self._model_reply = None
+            else:
+                self._model_reply = None
+            if differences or self._model_reply is None:  # the model says nothing of what follows
+                self._lockstep = None
         self.recent.append((self.monitor.history.step, step))
         return self.monitor.observe(step, differences)
 

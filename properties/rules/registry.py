@@ -43,9 +43,8 @@ def explored(rule: Rule) -> bool:
 
 
 def ends_run(broken: Iterable[Broken]) -> bool:
-    """Return whether nothing can be judged after this, because the target is gone or has departed
-    from the model."""
-    return any(finding.rule in (NEVER_CRASHES, NEVER_HANGS, LOCKSTEP) for finding in broken)
+    """Return whether nothing can be judged after this, because the target is gone."""
+    return any(finding.rule in (NEVER_CRASHES, NEVER_HANGS) for finding in broken)
 
 
 def observable(

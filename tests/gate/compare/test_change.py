@@ -8,7 +8,7 @@ import pytest
 from schedproof.gate.compare.change import ChangeReporter
 from schedproof.gate.judging.events import Concluded
 from schedproof.gate.judging.profiles import PROFILES, Profile
-from schedproof.gate.judging.verdict import Change, RuleVerdict, TargetInfo, Verdict
+from schedproof.gate.judging.verdict import Change, Fault, RuleVerdict, TargetInfo, Verdict
 from schedproof.gate.targets import probe as probing
 from schedproof.gate.targets.bases import base_of
 from schedproof.gate.targets.checkouts import known_checkouts
@@ -61,6 +61,37 @@ def test_what_it_repairs_and_decides_otherwise_is_a_line_each_with_its_command(c
     assert ": schedproof replay r.json\n" in text
     assert "DIFFERS decision: preempted (4 runs): schedproof replay d.json\n" in text
     assert "repairs 1 rule, 1 kind of difference (seed 0)" in text
+
+
+def fault(number, rule, kind="decision", **changes):
+    words = "what it means", rule, number, f"{rule} breaks", f"{rule}.json", "replay", ""
+    return Fault(number, kind, *words, **changes)
+
+
+def test_a_fault_that_may_follow_from_another_one_is_a_line_below_it(console):
+    severe = fault(1, "ALL-R09", behind=2, kind="blocks")
+    faults = severe, fault(2, "ALL-R03"), fault(3, "V1-R07", behind=2)
+    lines = reported(console, verdict(faults=faults)).splitlines()
+    below = [line for line in lines if line.startswith("  may follow")]
+    assert below == ["  may follow: V1-R07 no needless wait: step 3: V1-R07 breaks (V1-R07.json)"]
+    assert lines[lines.index(below[0]) - 2].startswith("BREAKS ALL-R03 no request lost")
+    assert "2 faults that the base does not have, 1 more that may follow" in lines[-1]
+
+
+def test_of_many_faults_a_chain_is_below_the_first(console):
+    faults = fault(1, "V1-R07", behind=2), fault(2, "ALL-R09", behind=3), fault(3, "ALL-R03")
+    text = reported(console, verdict(faults=faults))
+    first, *below = [line for line in text.splitlines() if ": step " in line]
+    assert first.startswith("BREAKS ALL-R03")
+    assert [line.split()[2] for line in below] == ["V1-R07", "ALL-R09"]
+
+
+def test_beside_a_fault_only_two_kinds_of_difference_are_printed(console):
+    decisions = tuple(Change(f"decision: {n}", "d.json", 1, "x", "replay") for n in range(6))
+    assert reported(console, verdict(decisions=decisions)).count("DIFFERS") == 5
+    text = reported(console, verdict(decisions=decisions, faults=(fault(1, "ALL-R03"),)))
+    assert text.count("DIFFERS") == 2
+    assert "and 4 more kinds of difference: --json names them\n" in text
 
 
 def test_the_base_of_a_class_is_the_class_of_the_release_from_which_it_is_derived():

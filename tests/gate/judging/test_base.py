@@ -1,20 +1,33 @@
 """A gate against a base counts what the base keeps and the change breaks, and nothing else."""
 
+from collections.abc import Mapping
+
 import pytest
+from msgspec.structs import replace
 
 from schedproof.gate.compare.change import changes_of
+from schedproof.gate.judging import initial_replays
 from schedproof.gate.judging.base import Base, BaseOptions, Compared, Noted
 from schedproof.gate.judging.context import GateContext
+from schedproof.gate.judging.initial_replays import replay_own
 from schedproof.gate.judging.judge import judge
 from schedproof.gate.targets import probe as probing
 from schedproof.gate.targets.target_spec import TargetSpec
+from schedproof.model.faults import TargetCrashed
 from schedproof.model.scenario import Request, Scenario
+from schedproof.model.systems import full_config
 from schedproof.properties.checking.differential_target import DifferentialTarget, Side
 from schedproof.spec.catalogue import load, select
 
 from ..build import Ghosts, Toy, entry
 
 TERMS = ("spyre", "sound")
+ALONE = Scenario(
+    system="spyre",
+    revision="sound",
+    config=full_config("spyre", "sound", {}),
+    requests=(Request(id="r0", arrival=0, prompt=(("r0", 5),), max_tokens=9),),
+)
 
 
 class ShowsMore(Toy):
@@ -52,7 +65,7 @@ def test_what_the_base_breaks_in_the_same_scenario_is_not_counted(against):
     assert (verdict.exit_code, verdict.findings, verdict.decisions) == (0, (), ())
     rule = entry(verdict, "ALL-R03")
     assert rule.status == "known"
-    assert "the base breaks it in the same scenarios" in (rule.message or "")
+    assert "the base breaks it as well (" in (rule.message or "")
 
 
 def test_that_holds_where_the_two_differ_otherwise_too(against):
@@ -92,6 +105,102 @@ def test_a_rule_that_the_base_breaks_elsewhere_is_still_searched_for(against):
     [finding] = verdict.findings
     assert (finding.rule, finding.requests) == ("ALL-R03", 2)
     assert verdict.repaired == ()
+
+
+class Breaks(Toy):
+    """Shows a stranger, which is in no request (against ALL-R03), in the steps of `strangers`.
+
+    It shows `more` reserved blocks than it has, so that it differs from another toy in each step.
+    """
+
+    strangers: Mapping[int, str] = {}
+    more = 0
+    crash: int | None = None
+
+    def start(self, *args):
+        self.number = -1
+        return super().start(*args)
+
+    def bend(self, step):
+        self.number += 1
+        if self.number == self.crash:
+            raise TargetCrashed("step", "RuntimeError: the base's own", "")
+        step["reserved_blocks"] += self.more
+        if self.number in self.strangers:
+            step["waiting"] = [self.strangers[self.number]]
+
+
+def toy(**attributes):
+    return type("Made", (Breaks,), attributes)()
+
+
+@pytest.fixture
+def in_one_run(against):
+    """The failures of ALL-R03 in the only run of a gate, in which the base breaks the rule, too."""
+
+    def judged(change, base):
+        judged = against(change, base, corpus=(ALONE,))
+        replay_own(judged)
+        return [(found.rule, found.step) for found in judged.results.findings]
+
+    return judged
+
+
+@pytest.mark.parametrize(
+    ("change", "base", "found"),
+    [
+        ({4: "x"}, {4: "x"}, []),
+        ({4: "x"}, {2: "x"}, []),  # ... one that comes later follows its decisions
+        ({2: "x"}, {4: "x"}, [("ALL-R03", 2)]),
+        ({2: "x", 4: "y"}, {2: "x"}, [("ALL-R03", 4)]),
+    ],
+)
+def test_a_failure_of_the_base_explains_the_same_failure_from_then_on(
+    in_one_run, change, base, found
+):
+    assert in_one_run(toy(strangers=change, more=1), toy(strangers=base)) == found
+
+
+@pytest.mark.parametrize("crash", [1, 6])
+def test_a_crash_of_the_base_explains_no_other_failure(in_one_run, crash):
+    found = in_one_run(toy(strangers={4: "x"}), toy(crash=crash))
+    assert found == [("ALL-R03", 4)]
+
+
+class Lonely(Toy):
+    """Shows a stranger (against ALL-R03) in runs of at most `crowd` requests."""
+
+    crowd = 1
+
+    def start(self, *args):
+        self.added = 0
+        return super().start(*args)
+
+    def add(self, request):
+        self.added += 1
+        return super().add(request)
+
+    def bend(self, step):
+        if self.added <= self.crowd:
+            step["waiting"] = [*step["waiting"], "x"]
+
+
+class Lonelier(Lonely):
+    crowd = 9
+
+
+def test_a_failure_that_the_base_has_with_a_request_fewer_is_not_the_changes(against, monkeypatch):
+    beside = replace(ALONE.requests[0], id="r1", prompt=(("r1", 5),))
+    seeds = {"two": replace(ALONE, requests=(*ALONE.requests, beside))}
+    monkeypatch.setattr(initial_replays, "seed_corpus", lambda *_: seeds)
+    monkeypatch.setattr(initial_replays, "by_length", lambda _: {})
+
+    def judged(base):
+        verdict = judge(against(Lonelier(), base, examples=1, corpus_steps=99), changes_of)
+        return verdict.exit_code, entry(verdict, "ALL-R03").status
+
+    assert judged(Lonely()) == (0, "known")
+    assert judged(Toy()) == (1, "violated")
 
 
 def test_what_two_parts_of_a_gate_have_compared_is_added_and_the_smaller_run_is_kept():

@@ -10,7 +10,7 @@ from schedproof.gate.corpus.folder import entries
 from schedproof.gate.judging.judge import judge
 from schedproof.gate.judging.profiles import PROFILES, Profile
 from schedproof.gate.targets import probe as probing
-from schedproof.model.faults import TargetHung
+from schedproof.model.faults import TargetCrashed, TargetHung
 from schedproof.model.scenario import Request, Scenario
 from schedproof.model.target import ModelTarget
 from schedproof.model.vllm.model import VllmModel
@@ -44,6 +44,24 @@ def test_the_own_corpus_is_replayed_before_anything_is_searched(gate, found, mon
     assert (finding.engine, finding.scale, finding.rule) == ("own corpus", "given", "ALL-R03")
     [own] = [engine for engine in verdict.engines if engine.name == "own corpus"]
     assert (own.runs, own.complete) == (1, True)
+
+
+def test_a_crash_is_behind_what_broke_before_it_and_not_behind_itself(gate, monkeypatch):
+    class Crashes(Ghosts):
+        crowd = 1
+
+        def bend(self, step):
+            super().bend(step)
+            if step["tkv"] > 6:
+                raise TargetCrashed("step", "RuntimeError: no", "")
+
+    monkeypatch.setattr(probing, "SCALES", ("small",))
+    monkeypatch.setitem(PROFILES, "none", Profile(0, 0, 0, 0))
+    request = Request(id="r", arrival=0, prompt=(("r", 4),), max_tokens=9)
+    corpus = [Scenario(system="spyre", revision="sound", requests=(request,))]
+    verdict = judge(gate(Crashes(), "ALL-R01 ALL-R03", corpus=corpus, profile_name="none"))
+    behind = {finding.rule: finding.behind for finding in verdict.findings}
+    assert behind == {"ALL-R03": (), "ALL-R01": ("ALL-R03",)}
 
 
 def test_what_is_repaired_holds_and_counts_as_run(gate, found):

@@ -236,6 +236,15 @@ def test_an_interrupt_ends_the_loop_quietly():
     assert b"Traceback" not in done.stderr
 
 
+def test_an_exception_without_words_is_told_by_the_line_that_raised_it():
+    try:
+        assert START["op"] == "stop"
+    except AssertionError as error:
+        plain = AssertionError().with_traceback(error.__traceback__)
+    assert jsonl.crashed(plain)["message"] == 'AssertionError: assert START["op"] == "stop"'
+    assert jsonl.crashed(KeyError())["message"] == "KeyError: "
+
+
 def test_half_a_surrogate_in_what_a_target_raises_is_still_a_crash():
     reply = jsonl.crashed(ValueError("\ud800 and more"))
     assert json.loads(json.dumps(reply).encode())["message"] == "ValueError: \\ud800 and more"

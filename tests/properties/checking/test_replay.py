@@ -1,5 +1,6 @@
 """Replay: the order of events, where a run ends, and what was expected of it."""
 
+import dataclasses
 from typing import Any
 
 import pytest
@@ -103,6 +104,42 @@ def test_the_first_broken_step_ends_a_run():
     assert outcome.broken[0].rule == "ALL-R03"
     assert outcome.broken[0].step == outcome.steps - 1 == 1
     assert not outcome.finished
+
+
+def but_lockstep(broken, _):
+    return [failure for failure in broken if failure.rule != "ALL-R07"]
+
+
+def test_a_run_that_departs_from_its_model_as_known_is_judged_by_the_other_rules():
+    class Departs(ModelTarget):
+        number = -1
+
+        def step(self):
+            reply = super().step()
+            self.number += 1
+            reply["step"]["tkv"] += self.number == 1
+            reply["step"]["waiting"] = ["ghost"] * (self.number == 2)
+            return reply
+
+    beside = dataclasses.replace(*select(RULES, ["ALL-R07"]), revisions=("*",), beside="sound")
+    outcome = replay(Departs(), scenario(), [beside, *select(RULES, ["ALL-R03"])], new=but_lockstep)
+    [failure] = outcome.broken
+    assert (failure.rule, failure.step) == ("ALL-R03", 2)
+
+
+def test_a_refusal_that_is_known_does_not_repeat_what_clients_do():
+    class Strict(Recorder):
+        def add(self, request):
+            self.calls.append(f"add {request['id']}")
+            if request["id"] == "a":
+                return {"ok": False, "error": "rejected", "message": "no"}
+            return ModelTarget.add(self, request)
+
+    target = Strict()
+    requests = (request("a"), request("b", abort_at=0), request("c", 1))
+    outcome = replay(target, scenario(*requests), RULES, new=lambda broken, _: [])
+    assert target.calls[:4] == ["add a", "add b", "abort b", "step"]
+    assert outcome.finished
 
 
 def test_a_run_is_cut_after_the_last_step_asked_for():
