@@ -10,6 +10,8 @@ from .cause import Cause, Cell
 from .failure import Failure, left
 
 BLOCK = re.compile(r"\bblock (\d+)\b")
+# The messages of rules that count the blocks which a request holds.
+HOLDS = re.compile(r"\b(holds|shows)\b.*\bblocks?\b|\bblocks for\b")
 ALONE = 48  # blocks of a pool that are drawn one by one
 QUIET = ("held", "shared", "free")
 
@@ -19,7 +21,12 @@ def pool_cause(failure: Failure) -> Cause | None:
     if step.blocks is None:
         return None
     owners = _owners(step)
-    named = {int(number) for number in BLOCK.findall(failure.message)} & failure.holders.keys()
+    named = {int(number) for number in BLOCK.findall(failure.message)}
+    if HOLDS.search(failure.first.message):
+        named |= {
+            block for name, table in step.blocks.items() if failure.names(name) for block in table
+        }
+    named &= failure.holders.keys()
     missing = 0
     if size is not None and step.free_blocks is not None:
         missing = size - len(owners) - step.free_blocks

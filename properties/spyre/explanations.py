@@ -225,7 +225,6 @@ def _words(model: SpyreModel, current: int, state: State, newcomer: Sequence) ->
 
 
 def _admitted(model: SpyreModel, joins: Admission) -> list[str]:
-    limit = model.config.max_batch_tkv
     lines = [f"step {joins.step}: {joins.newcomer} joins; the projection accepts it:"]
     for name, reach in sorted(joins.projected.items(), key=lambda item: item[1]):
         words = joins.words.get(name)

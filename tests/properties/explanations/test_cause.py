@@ -93,6 +93,23 @@ class Stands(Bent):
             step |= {"kind": "idle", "scheduled": {}, "emitted": {}, "finished": {}}
 
 
+class RunsAlone(ModelTarget):
+    """Runs one request at a time, whatever max_num_seqs is."""
+
+    def start(self, system, revision, config):
+        return super().start(system, revision, {**config, "max_num_seqs": 1})
+
+
+class HoldsMore(Bent):
+    """The second request holds a block that it does not need."""
+
+    def bend(self, step):
+        if len(step["blocks"]) > 1:
+            second = list(step["blocks"])[1]
+            step["blocks"][second] = (*step["blocks"][second], 12)
+            step["free_blocks"] -= 1
+
+
 class Raises(Bent):
     def bend(self, step):
         if self.number == 2:
@@ -219,6 +236,45 @@ def test_a_standstill_names_the_last_progress_and_what_was_free():
     assert set(rows["a"].turns[2:]) == {"·"}
     assert all(need.needs <= need.free for row in cause.rows for need in row.needs)
     assert any("nothing that is shown keeps it back" in line for line in cause.why)
+
+
+def test_a_request_that_waits_needlessly_lacks_nothing():
+    """It needs blocks for a chunk, which the threshold bounds, not for its whole prompt."""
+    bounds = {"num_blocks": 6, "max_num_seqs": 2, "long_prefill_token_threshold": 4}
+    meant = Scenario(
+        system="vllm",
+        revision="documented",
+        config=full_config("vllm", "documented", SMALL | bounds | {"reserve_full_isl": False}),
+        requests=(ALONE[0], Request(id="b", arrival=0, prompt=(("b", 22),), max_tokens=1)),
+    )
+    cause = cause_of(RunsAlone(), "V1-R07", meant)
+    assert cause.headline == "b waits for 1 step, with 1 slot and 5 blocks free"
+    [b] = [row for row in cause.rows if row.request == "b"]
+    assert [(need.needs, need.what) for need in b.needs] == [
+        (1, "slots"),
+        (1, "blocks"),
+        (4, "tokens of the budget"),
+    ]
+    [a] = [row for row in cause.rows if row.request == "a"]
+    assert a.needs == ()  # it has had its turn
+
+
+def test_blocks_that_a_request_holds_needlessly_are_marked():
+    cause = cause_of(HoldsMore(), "V1-R14", scenario(*ALONE))
+    assert "b holds 3 blocks" in cause.headline
+    named = {cell.first: cell.owners for cell in cause.cells if cell.state == "named"}
+    assert {owner for owners in named.values() for owner in owners} == {"b"}
+    assert len(named) == 3
+    assert cells(cause)[12].holds == ""  # nothing was written to it
+
+
+def test_a_request_that_leaves_in_the_step_is_shown_if_the_rule_names_it():
+    meant, evidence = scenario(*ALONE), Evidence()
+    rules = select(load("vllm", "documented"), ["ALL-R03"])
+    replay(ModelTarget(), meant, rules, evidence.watch, begun=evidence.begun)
+    last = evidence.cause(meant, [Broken("V1CP-R14", 4, "b preempted, a stays")])
+    assert last is not None
+    assert {row.request for row in last.rows} == {"a", "b"}
 
 
 def test_a_crash_shows_the_requests_as_they_stood():

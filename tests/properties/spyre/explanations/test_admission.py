@@ -111,7 +111,8 @@ def test_a_shorter_projection_is_named_if_the_limit_breaks_before_its_end(tmp_pa
     assert made is not None
     assert explain_volume(made, scenario, 7)[-2:] == [
         "  2 requests alive until r0 ends x 7 = 14 <= 15",
-        "  r0 has not ended when r1 is at tkv 8: within its own projection, and 1 beyond that of r0",
+        "  r0 has not ended when r1 is at tkv 8: "
+        "within its own projection, and 1 beyond that of r0",
     ]
 
 
