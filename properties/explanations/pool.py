@@ -71,7 +71,7 @@ def _miscounted(
     failure: Failure, owners: Mapping[int, list[str]], missing: int
 ) -> tuple[dict[int, tuple[str, bool]], list[str], str]:
     step, last = failure.first.step, failure.last
-    before = _owners(failure.before) if failure.before is not None else {}
+    before = _owners(failure.before)
     given = {
         number: [name for name in names if name not in owners.get(number, ())]
         for number, names in before.items()
@@ -164,9 +164,19 @@ def _blocks(numbers: Sequence[int]) -> str:
     return f"block{'s' * (len(numbers) > 1)} {spans(numbers)}"
 
 
-def _owners(step: Step) -> dict[int, list[str]]:
+def tables(step: Step | None) -> dict[str, list[int]]:
+    """Return the blocks that each request holds, in all groups; 0 has slid out of a window."""
+    if step is None:
+        return {}
+    found = {name: [*table] for name, table in (step.blocks or {}).items()}
+    for name, groups in (step.group_blocks or {}).items():
+        found.setdefault(name, []).extend(number for table in groups for number in table if number)
+    return found
+
+
+def _owners(step: Step | None) -> dict[int, list[str]]:
     owners: dict[int, list[str]] = {}
-    for name, table in (step.blocks or {}).items():
+    for name, table in tables(step).items():
         for number in dict.fromkeys(table):
             owners.setdefault(number, []).append(name)
     return owners

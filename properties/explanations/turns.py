@@ -146,10 +146,11 @@ def _state(failure: Failure, account: RequestHistory) -> str:
 
 def _turn(failure: Failure, account: RequestHistory, number: int) -> str:
     step = failure.steps[number]
+    got = str(step.scheduled.get(account.id, ""))
     if account.id in (step.preempted or ()):
-        return "×"
-    if account.id in step.scheduled:
-        return str(step.scheduled[account.id])
+        return f"× {got}".rstrip()
+    if got:
+        return got
     return "·" if _arrival(failure, account.id) <= number else ""
 
 

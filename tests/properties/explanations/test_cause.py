@@ -310,3 +310,53 @@ def test_a_run_that_never_began_has_no_cause():
 )
 def test_numbers_in_a_row_are_one_span(numbers, words):
     assert spans(numbers) == words
+
+
+class LosesWindow(Bent):
+    """A block that slides out of the window never comes back."""
+
+    lost, held = 0, frozenset[int]()
+
+    def bend(self, step):
+        now = {number for groups in step["group_blocks"].values() for number in groups[0]}
+        self.lost += len(self.held - now)
+        self.held = frozenset(now)
+        step["free_blocks"] -= self.lost
+
+
+def test_the_pool_has_the_blocks_of_all_groups():
+    config = {
+        **{"block_size": 4, "num_blocks": 12, "max_num_seqs": 2, "max_num_batched_tokens": 8},
+        **{"max_model_len": 20, "enable_prefix_caching": False},
+        "kv_groups": [{"kind": "full"}, {"kind": "sliding_window", "window": 6}],
+    }
+    meant = Scenario(
+        system="vllm",
+        revision="documented",
+        config=full_config("vllm", "documented", config),
+        requests=(Request(id="a", arrival=0, prompt=(("a", 8),), max_tokens=6),),
+    )
+    cause = cause_of(LosesWindow(), "ALL-R09", meant)
+    lost = [cell for cell in cause.cells if cell.state == "lost"]
+    assert {cell.owners for cell in lost} == {("a",)}
+    assert cause.headline.startswith(f"{len(lost)} of 12 blocks")
+    assert not any(cell.perhaps for cell in lost)
+
+
+def test_an_admission_that_the_formula_refuses_is_named():
+    """The target admits by another formula than the one it names."""
+    last = Step(kind="decode", scheduled={"a": 1, "b": 1}, tkv=40)
+    join = SimpleNamespace(step=0, joined=True, newcomer="b", largest=90)
+    failure = SimpleNamespace(
+        config={"max_batch_tkv": 64},
+        message="2 requests x tkv 40 = 80 > 64",
+        numbers={2, 40, 64, 80},
+        last=last,
+        steps=[last],
+        first=Broken("SPY-R07", 0, ""),
+        projections=(join,),
+        version="sound",
+    )
+    cause = limit_cause(failure)
+    assert cause is not None
+    assert cause.why[0] == "step 0: b joins, although the formula of sound projects 90"
