@@ -77,7 +77,10 @@ def _miscounted(
         for number, names in before.items()
     }
     is_loss, many = missing > 0, abs(missing)
+    is_held = bool(owners) or is_loss
     suspects = [n for n, names in given.items() if names and (n in owners) != is_loss]
+    if not is_held:
+        suspects = [n for n, names in given.items() if names]
     why = [
         f"step {step}: {name} {_does(failure, name)}, and gives up "
         f"{_blocks([n for n in suspects if name in given[n]])}"
@@ -91,13 +94,17 @@ def _miscounted(
         why += [f"step {step}: {words}, and its blocks are not shown" for words in does]
     if failure.before is not None and failure.before.free_blocks is not None:
         why.append(f"the free blocks go from {failure.before.free_blocks} to {last.free_blocks}")
-    marks = {number: ("lost" if is_loss else "twice", len(suspects) != many) for number in suspects}
+    state = "lost" if is_loss else "twice" if is_held else "returned"
+    marks = {number: (state, len(suspects) != many) for number in suspects}
     blocks, verb, them = (f"{many} blocks", "are", "them")
     if many == 1:
         blocks, verb, them = "1 block", "is", "it"
     if is_loss:
         why.append(f"{blocks} {verb} neither held nor free from here on")
         return marks, why, f"{many} of {failure.config['num_blocks']} blocks {verb} lost"
+    if not is_held:
+        why.append(f"{blocks} {verb} given back twice: two requests can get {them}")
+        return marks, why, f"{blocks} {verb} free twice, and none is held"
     why.append(f"{blocks} {verb} free and held: another request can get {them}")
     return marks, why, f"{blocks} {verb} free although a request holds {them}"
 

@@ -183,7 +183,8 @@ def _needs(failure: Failure, account: RequestHistory) -> Iterator[Need]:
     if failure.ended_by_it and account.id in step.scheduled:
         return  # it had its turn in this step, of which the rest is left
     budget = config.get("max_num_batched_tokens")
-    left = max((budget or 0) - sum(step.scheduled.values()), 0)
+    spent = sum(step.scheduled.values()) if failure.ended_by_it else 0  # or the next step's begins
+    left = max((budget or 0) - spent, 0)
     turn = missing = max(account.num_tokens - account.computed, 1)
     for most in (config.get("chunk_size"), budget, config.get("long_prefill_token_threshold")):
         turn = min(turn, most) if most else turn

@@ -21,6 +21,7 @@ STATES = {
     "free": "free",
     "lost": "LOST",
     "twice": "FREE AND HELD",
+    "returned": "FREE TWICE",
     "unwritten": "NEVER WRITTEN",
     "foreign": "OTHER TOKENS",
     "named": "held",

@@ -59,6 +59,16 @@ class FreesTwice(Bent):
         step["free_blocks"] += self.number >= 3
 
 
+class ReturnsTwice(Bent):
+    """A request that leaves gives one of its blocks back twice."""
+
+    more = 0
+
+    def bend(self, step):
+        self.more += bool(step["finished"])
+        step["free_blocks"] += self.more
+
+
 class ReadsOthers(Bent):
     """The first block of the second request is that of the first one."""
 
@@ -174,6 +184,16 @@ def test_a_block_that_is_free_and_held_is_counted():
     assert {cell.state for cell in cause.cells} >= {"held", "free"}
 
 
+def test_a_block_that_is_free_twice_is_held_by_nobody():
+    once = Request(id="a", arrival=0, prompt=(("a", 3),), max_tokens=2)
+    cause = cause_of(ReturnsTwice(), "ALL-R09", scenario(once))
+    assert cause.headline == "1 block is free twice, and none is held"
+    assert [(cell.first, cell.state) for cell in cause.cells if cell.state != "free"] == [
+        (1, "returned")
+    ]
+    assert cause.why[0] == "step 1: a leaves (length), and gives up block 1"
+
+
 def test_a_block_with_other_tokens_is_marked_with_what_it_holds():
     cause = cause_of(ReadsOthers(), "ALL-R11", scenario(*ALONE))
     [foreign] = [cell for cell in cause.cells if cell.state == "foreign"]
@@ -281,6 +301,8 @@ def test_a_crash_shows_the_requests_as_they_stood():
     cause = cause_of(Raises(), "ALL-R01")
     assert cause.headline == "IndexError: pop from an empty list"
     assert [row.request for row in cause.rows] == ["a", "b"]
+    budgets = {need.free for row in cause.rows for need in row.needs if "budget" in need.what}
+    assert budgets == {16}  # the step that raised had all of it
 
 
 def test_steps_that_a_replay_leaves_out_keep_their_numbers():
