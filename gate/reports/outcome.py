@@ -87,7 +87,7 @@ def _of_the_fault(fault: Fault) -> list[str]:
         files += ["..."] * (len(fault.only_here) > SHOWN_FILES)
         lines.append(f"only here: {'; '.join(files)} ({what})")
     if fault.needs:
-        lines.append(f"needs:    {', '.join(fault.needs)}")
+        lines.append(f"only with: {', '.join(fault.needs)}")
     if fault.follows:
         lines.append(f"follows:  {', '.join(fault.follows)} {breaks(fault.follows)}, too")
     lines += [f"also in:  {path}" for path in fault.scenarios[1:]]
