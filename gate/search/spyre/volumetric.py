@@ -26,7 +26,15 @@ from ....solver.spyre.admission_sequences import (
     to_scenario,
 )
 from ....solver.spyre.proofs_by_rule import JOIN, LIMIT, limit_lemmas, proven_for
-from ....solver.spyre.worst_case import OBJECTIVES, Known, Objective, fewest, least_slack, worst
+from ....solver.spyre.worst_case import (
+    OBJECTIVES,
+    Known,
+    Objective,
+    fewest,
+    least_slack,
+    with_slack,
+    worst,
+)
 from ....spec.catalogue import Rule, load, select
 from ...console import BROKEN, CONFORMS, INCONCLUSIVE, output
 from ...files.scenario_file import write_scenario
@@ -199,10 +207,10 @@ def _say_slack(search: VolumeSearch) -> None:
     elif tokens == 0:
         search.say("slack: none is needed; every lemma about the formula holds")
     else:
-        with_slack = f"--param formula={formula}+{tokens}"
+        more = f"--param formula={with_slack(formula, tokens)}"
         search.say(
             f"slack: {tokens} tokens more for every request are needed, and enough for the "
-            f"lemmas about the formula: {with_slack}"
+            f"lemmas about the formula: {more}"
         )
 
 
