@@ -162,7 +162,8 @@ def print_broken(console: Console, fault: Fault, event: Found | None, rule: Rule
     if event is not None:
         lines.insert(0, f"means: {fault.means}")
         lines += [output.scenario_config(event.scenario), *output.request_lines(event.scenario)]
-    for line in (*lines, f"replay: {fault.replay}"):
+    show = fault.replay.replace("schedproof replay ", "schedproof show ", 1)
+    for line in (*lines, f"replay: {fault.replay}", f"show:   {show}"):
         console.print(f"  {one_line(line)}", markup=False, soft_wrap=True)
 
 
