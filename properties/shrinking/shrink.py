@@ -225,7 +225,7 @@ def needed_features(
             is_needed = still_breaks(changed) is False
         if is_needed:
             needed.append(_feature(key, value))
-    occurs = features_of_requests(scenario.requests) | {"control event": bool(scenario.events)}
+    occurs = features_of_requests(scenario) | {"control event": bool(scenario.events)}
     return (*needed, *(name for name, is_there in occurs.items() if is_there))
 
 
