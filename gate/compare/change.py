@@ -195,7 +195,8 @@ def print_broken(console: Console, fault: Fault, event: Found | None, rule: Rule
         lines += [f"also breaks: {', '.join(fault.follows)}"] * bool(fault.follows)
         lines += lines_of_code(fault)
         lines += [output.scenario_config(event.scenario), *output.request_lines(event.scenario)]
-    for line in (*lines, f"replay: {fault.replay}"):
+    show = fault.replay.replace("schedproof replay ", "schedproof show ", 1)
+    for line in (*lines, f"replay: {fault.replay}", f"show:   {show}"):
         console.print(f"  {one_line(line)}", markup=False, soft_wrap=True)
 
 

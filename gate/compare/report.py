@@ -151,7 +151,8 @@ def print_summary(console: Console, verdict: DiffVerdict, left_out: Sequence[str
         )
         broken_off = "" if engine.complete else ", broken off"
         plain(
-            f"{engine.name}, {engine.scale}: {engine.runs} runs, {engine.steps} steps in "
+            f"{engine.name}, {engine.scale}: {output.plural(engine.runs, 'run')}, "
+            f"{output.plural(engine.steps, 'step')} in "
             f"{engine.seconds:.1f} s{refused}{rejected}{broken_off}"
         )
     compared = verdict.compared

@@ -13,6 +13,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.text import Text
 
+from ...model.errors import InputError
 from ...model.scenario import Request, Scenario
 from ...model.systems import full_config, resolve_revision
 from ...properties.checking.session import Excerpt
@@ -182,6 +183,8 @@ def scenario_config(scenario: Scenario) -> str:
 def config_line(system: str, revision: str, config: Mapping[str, Any]) -> str:
     """Return a configuration for a reader: its sizes, and every key that is not at its default."""
     usual = full_config(system, revision, {})
+    with suppress(InputError):  # a record may have keys of its own
+        config = full_config(system, revision, config)
     parts = [f"{key} {config[key]}" for key in ALWAYS_SHOWN if key in config]
     for key, value in config.items():
         if key not in ALWAYS_SHOWN and value != usual.get(key):
@@ -200,7 +203,7 @@ def _in_words(key: str, value: Any) -> list[str]:
 
 
 def request_lines(scenario: Scenario) -> list[str]:
-    lines = []
+    lines, loads = [], scenario.config.get("kv_connector")
     for request in scenario.requests[:SHOWN_REQUESTS]:
         early = request.tokens_to_emit < request.max_tokens
         stops = f", stops after {request.tokens_to_emit}" if early else ""
@@ -210,7 +213,8 @@ def request_lines(scenario: Scenario) -> list[str]:
             aborted = f", aborted {inside} step {request.abort_at}"
         arrives = f"{_named(request):<9} arrives before step {request.arrival}"
         lengths = f"prompt {_prompt(request)}, max_tokens {request.max_tokens}"
-        words = partition_words(request) + encoder_words(request) + load_words(request)
+        words = partition_words(request) + encoder_words(request)
+        words += load_words(request) if loads else ""
         if request.sent_as is not None:
             words += f", sent as {request.sent_as}"
         if request.grammar_steps:
@@ -246,7 +250,7 @@ def load_words(request: Request) -> str:
     if request.load_fails_at is not None:
         words += f", the load fails from token {request.load_fails_at} on"
     if request.load_deferrals:
-        words += f", the connector defers its answer {request.load_deferrals} times"
+        words += f", the connector defers its answer {plural(request.load_deferrals, 'time')}"
     if request.send_steps is not None:
         words += f", its blocks are sent in {request.send_steps + 1} steps"
     return words

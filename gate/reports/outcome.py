@@ -93,7 +93,7 @@ def lines_of_code(fault: Fault) -> list[str]:
 def _of_the_fault(fault: Fault) -> list[str]:
     lines = lines_of_code(fault)
     if fault.needs:
-        lines.append(f"needs:    {', '.join(fault.needs)}")
+        lines.append(f"only with: {', '.join(fault.needs)}")
     if fault.follows:
         lines.append(f"follows:  {', '.join(fault.follows)} {breaks(fault.follows)} as well")
     lines += [f"also in:  {path}" for path in fault.scenarios[1:]]

@@ -289,20 +289,26 @@ def in_one_line(engines: Sequence[EngineRun]) -> list[EngineRun]:
 
 
 def engine_line(engine: EngineRun) -> str:
-    refused = f", {engine.refused_configs} configurations refused" * bool(engine.refused_configs)
-    rejected = f", {engine.rejected_requests} requests refused" * bool(engine.rejected_requests)
+    refused = [
+        f", {plural(number, noun)} refused"
+        for number, noun in (
+            (engine.refused_configs, "configuration"),
+            (engine.rejected_requests, "request"),
+        )
+        if number
+    ]
     broken_off = "" if engine.complete else ", stopped early"
     return (
-        f"{engine.name}, {engine.scale}: {engine.runs} runs, {engine.steps} steps in "
-        f"{engine.seconds:.1f} s{refused}{rejected}{broken_off}"
+        f"{engine.name}, {engine.scale}: {plural(engine.runs, 'run')}, "
+        f"{plural(engine.steps, 'step')} in "
+        f"{engine.seconds:.1f} s{''.join(refused)}{broken_off}"
     )
 
 
 def refusal_line(refusal: Refusal) -> str:
     """Say how many configurations the target refused, and why."""
     such = "" if refusal.count == 1 else ", such as"
-    plural = "s" * (refusal.count > 1)
-    return f"refused {refusal.count} configuration{plural}{such}: {refusal.message}"
+    return f"refused {plural(refusal.count, 'configuration')}{such}: {refusal.message}"
 
 
 def summary(verdict: Verdict, rules: Sequence[Rule]) -> str:

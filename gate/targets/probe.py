@@ -184,9 +184,11 @@ def _features(request: ProbeRequest, plainest: _Plainest, capabilities: Capabili
     for key, value in fixed.items():
         if not any(key in earlier for earlier in capabilities.fixed.values()):
             capabilities.left_out.append(
-                f"only {key} {value}, because the target refuses anything else: {plainest.why}"
+                f"always {key} {value}, because the target does not start otherwise: {plainest.why}"
             )
-    for feature in scales_of(request.system).features:
+    features = scales_of(request.system).features
+    firsts = {next(iter(feature)) for feature in features}
+    for feature in features:
         key, value = next(iter(feature.items()))
         if key in fixed or key in request.fixed or base.get(key, ...) == value or key in taken:
             continue
@@ -195,16 +197,19 @@ def _features(request: ProbeRequest, plainest: _Plainest, capabilities: Capabili
             full_config(request.system, request.revision, {**base, **feature})
         except InputError:  # not a feature of this revision
             continue
+        sizes = feature.keys() - firsts - usual.keys()  # they mean nothing without the feature
         try:
             capabilities.shows |= _start(request, {**base, **feature}).shows
         except ConfigRefused as refusal:
             line = f"{key} {value} left out, because the target refuses it: {refusal}"
             refused.setdefault(key, line)
+            instead |= {size: neutral.get(size) for size in sizes}
             instead[key] = usual.get(key, neutral.get(key))  # an absent key means nothing
         else:
             taken.add(key)
             refused.pop(key, None)
-            instead.pop(key, None)
+            for accepted in (key, *sizes):
+                instead.pop(accepted, None)
     for key, line in refused.items():
         if not any(key in earlier for earlier in capabilities.fixed.values()):
             capabilities.left_out.append(line)

@@ -6,7 +6,7 @@ gives the requests, with what each needed and what was free. The message of the 
 evidence it is about, and the picture shows the numbers of the message.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from ...model.observation import Step
@@ -19,7 +19,7 @@ from ..rules.predicate import Broken
 from .cause import Cause
 from .explain import explain
 from .failure import Failure
-from .pool import pool_cause
+from .pool import pool_cause, tables
 from .tokens import hit_cause, limit_cause
 from .turns import turns_cause
 
@@ -66,8 +66,7 @@ class Evidence:
         self._before, self._last = self._last, step
 
     def _note_holders(self, number: int, step: Step) -> None:
-        before: Mapping[str, Sequence[int]] = (self._last and self._last.blocks) or {}
-        after: Mapping[str, Sequence[int]] = step.blocks or {}
+        before, after = tables(self._last), tables(step)
         for name in after.keys() | before.keys():
             old, new = before.get(name, ()), after.get(name, ())
             if old == new:

@@ -18,7 +18,8 @@ def too_few_blocks(history: RunHistory, step: Step) -> str | None:
     for name, tokens in (step.computed or {}).items():
         held = len((step.blocks or {}).get(name, ()))
         if name in history.live and held < blocks_for(history, tokens):
-            return f"{name} has {tokens} tokens computed, but {held} blocks for them"
+            room = held * history.config["block_size"]
+            return f"{name} has {tokens} tokens computed, but blocks for only {room} of them"
     return None
 
 

@@ -131,7 +131,7 @@ def request_lost(history: RunHistory[Any], step: Step) -> str | None:
     (ALL-R03)."""
     if not step.scheduled.keys() <= history.live.keys():
         strangers = [name for name in step.scheduled if name not in history.live]
-        return f"{_names(strangers)} scheduled, but finished, aborted or never accepted"
+        return f"{_names(strangers)} scheduled, although ended or never accepted"
     finished = step.finished or {}
     foreign = [n for n in finished if n not in history.live and n not in history.aborts_to_report]
     if foreign:
@@ -146,7 +146,7 @@ def request_lost(history: RunHistory[Any], step: Step) -> str | None:
         lost, kept = sorted(unfinished - queued), sorted(queued - unfinished)
         if lost:
             return f"{_names(lost)} unfinished, but neither waiting nor running nor paused"
-        return f"{_names(kept)} still queued, but finished, aborted or never accepted"
+        return f"{_names(kept)} still queued, although ended or never accepted"
     misplaced = [name for name in step.prefilling or () if name not in queued]
     if misplaced:
         return f"{_names(misplaced)} prefilling, but neither running nor waiting"

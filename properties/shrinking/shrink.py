@@ -59,17 +59,17 @@ def simpler(scenario: Scenario) -> Iterator[Scenario]:
     for index in reversed(range(len(requests))):
         if len(requests) > 1:
             yield replace(scenario, requests=requests[:index] + requests[index + 1 :])
+    earliest = min(request.arrival for request in requests)
+    if earliest > 0:
+        events = tuple([_sooner(event, earliest) for event in scenario.events])
+        earlier = tuple(_earlier(request, earliest) for request in requests)
+        yield replace(scenario, requests=earlier, events=events)
     yield from _fewer_events(scenario)
     yield from _plainer_options(scenario)
     block = int(scenario.config.get("block_size", 64))
     for index in reversed(range(len(requests))):
         for plainer in simpler_requests(requests[index], block):
             yield replace(scenario, requests=(*requests[:index], plainer, *requests[index + 1 :]))
-    earliest = min(request.arrival for request in requests)
-    if earliest > 0:
-        events = tuple([_sooner(event, earliest) for event in scenario.events])
-        earlier = tuple(_earlier(request, earliest) for request in requests)
-        yield replace(scenario, requests=earlier, events=events)
 
 
 def _fewer_events(scenario: Scenario) -> Iterator[Scenario]:
@@ -222,7 +222,7 @@ def needed_features(
             is_needed = still_breaks(changed) is False
         if is_needed:
             needed.append(_feature(key, value))
-    occurs = features_of_requests(scenario.requests) | {"control event": bool(scenario.events)}
+    occurs = features_of_requests(scenario) | {"control event": bool(scenario.events)}
     return (*needed, *(name for name, is_there in occurs.items() if is_there))
 
 

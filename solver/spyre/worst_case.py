@@ -267,6 +267,12 @@ def needed(setting: Setting) -> Needed | None:
     return most_needed
 
 
+def with_slack(formula: str, tokens: int) -> str:
+    """Return the name of a formula with so many tokens more, which may have some already."""
+    name, _, given = formula.rpartition("+")
+    return f"{name}+{int(given) + tokens}" if given.isdigit() and name else f"{formula}+{tokens}"
+
+
 def least_slack(formula: str, most: int) -> int | None:
     """Return the least slack, up to `most` tokens, with which the formula's terms cover every
     possible tkv.
@@ -274,11 +280,11 @@ def least_slack(formula: str, most: int) -> int | None:
     With it, the formula is sound. None if no slack is enough.
     """
     low, high = -1, most
-    if not covers(f"{formula}+{high}"):
+    if not covers(with_slack(formula, high)):
         return None
     while high - low > 1:
         middle = (low + high) // 2
-        low, high = (low, middle) if covers(f"{formula}+{middle}") else (middle, high)
+        low, high = (low, middle) if covers(with_slack(formula, middle)) else (middle, high)
     return high
 
 

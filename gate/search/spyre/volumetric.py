@@ -26,7 +26,15 @@ from ....solver.spyre.admission_sequences import (
     to_scenario,
 )
 from ....solver.spyre.proofs_by_rule import JOIN, LIMIT, limit_lemmas, proven_for
-from ....solver.spyre.worst_case import OBJECTIVES, Known, Objective, fewest, least_slack, worst
+from ....solver.spyre.worst_case import (
+    OBJECTIVES,
+    Known,
+    Objective,
+    fewest,
+    least_slack,
+    with_slack,
+    worst,
+)
 from ....spec.catalogue import Rule, load, select
 from ...console import BROKEN, CONFORMS, INCONCLUSIVE, output
 from ...files.scenario_file import write_scenario
@@ -199,11 +207,12 @@ def _say_slack(search: VolumeSearch) -> None:
     if tokens is None:
         search.say(f"slack: {most} tokens more for every request are not enough")
     elif tokens == 0:
-        search.say("slack: none is needed, by the lemmas about the terms")
+        search.say("slack: none is needed; every lemma about the formula holds")
     else:
-        with_slack = f"--param formula={formula}+{tokens}"
+        more = f"--param formula={with_slack(formula, tokens)}"
         search.say(
-            f"slack: with {tokens} tokens more the lemmas about the terms hold: {with_slack}"
+            f"slack: {tokens} tokens more for every request are needed, and enough for the "
+            f"lemmas about the formula: {more}"
         )
 
 
@@ -225,7 +234,7 @@ def _fewest(search: VolumeSearch) -> int:
         for query in bounded(search.time_limit, fewest, setting, most):
             spent = time.monotonic() - began
             if query.answer == "sat":
-                search.say(f"{query.requests} requests ({query.where}): sat after {spent:.1f} s")
+                search.say(f"{query.requests} requests ({query.where}): found after {spent:.1f} s")
                 return _replayed(search, list(query.arrivals))
             search.say(f"{query.requests} requests: {query.answer} after {spent:.1f} s")
             unknown |= query.answer == "unknown"
@@ -253,9 +262,10 @@ def _proven_first(search: VolumeSearch) -> bool:
     except Unanswered as why:
         search.say(f"no proof: {why}")
         return False
-    failed = [f"{lemma.name} {lemma.status}" for lemma in lemmas if lemma.status != "proven"]
+    failed = [lemma for lemma in lemmas if lemma.status != "proven"]
+    for lemma in failed:
+        search.say(f"no proof: {lemma.name} {lemma.status}: {lemma.sentence}")
     if failed:
-        search.say(f"no proof: {', '.join(failed)}")
         return False
     spent = time.monotonic() - began
     search.say(
@@ -287,7 +297,8 @@ def run_worst(search: VolumeSearch, objective: Objective) -> int:
     except Unanswered as error:
         why = str(error)
     if known is None or not known.exact:
-        search.say(f"inconclusive{' between the two' * bool(known)}: {why}")
+        between = f"between {known.reached} and {known.at_most}: " if known else ""
+        search.say(f"inconclusive: {between}{why}; --time-limit allows more")
     if known is None:
         return INCONCLUSIVE
     code = _report_worst(search, objective, known)

@@ -23,6 +23,7 @@ STATES = {
     "free": "free",
     "lost": "LOST",
     "twice": "FREE AND HELD",
+    "returned": "FREE TWICE",
     "unwritten": "NEVER WRITTEN",
     "foreign": "OTHER TOKENS",
     "named": "held",
@@ -120,17 +121,19 @@ def _chart(curve: Curve) -> Chart:
     """Draw the part of a curve that is near the limit, or from 0 if the values are small."""
     latest = curve.projected[-1:]
     begin = latest[0][0] if latest else max((step for step, _ in curve.points), default=0)
-    last = max([step for step, _ in curve.points] + [begin + 1])
+    last = max([step for step, _ in curve.points] + [begin + bool(latest)])
     value = curve.points[-1][1] if curve.coming is None else curve.coming
-    base = min([curve.limit, *(value for _, _, value, _ in latest)])
+    top = max([value, curve.limit, *(most for _, _, most, _ in latest)])
+    base = min([curve.limit, *(most for _, _, most, _ in latest)])
     beyond = max(value - base, 1)
     low = max(base - beyond * 2 // 5, 0) if base > 2 * beyond else 0
     near = [*takewhile(lambda point: point[1] >= low, reversed(curve.points))][::-1]
+    near = curve.points[-len(near) - 1 :]  # a jump comes from below the axis
     first = min([step for step, _ in near] + [begin])
 
     def spot(step: int, height_of: int) -> Spot:
         across = (step - first) / max(last - first, 1)
-        height = (height_of - low) / max(max(value, curve.limit) - low, 1)
+        height = (height_of - low) / max(top - low, 1)
         return Spot(2 + 96 * across, ROOM + (100 - 2 * ROOM) * (1 - height))
 
     drawn = [(spot(begin, most), spot(last, most), name) for begin, _, most, name in latest]

@@ -60,8 +60,8 @@ def wrong_victim(history: RunHistory, step: Step) -> str | None:
     if needed > free:
         return None
     return (
-        f"{names(gone)} preempted, although {free} blocks were free without {gone[0].id} and "
-        f"running requests needed at most {needed}"
+        f"{names(gone)} preempted, although running requests needed at most {needed} blocks, and "
+        f"{free} were free before {gone[0].id} gave up its own"
     )
 
 

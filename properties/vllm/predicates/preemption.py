@@ -109,9 +109,9 @@ def taken_without_need(history: VllmRun, step: Step) -> str | None:
         return None
     others = len(gone) - 1
     return (
-        f"{names(gone)} preempted, although {free} blocks were free without {last.id}"
-        f"{f' (including those of {others} others)' if others else ''} and running requests needed "
-        f"at most {needed}"
+        f"{names(gone)} preempted, although running requests needed at most {needed} blocks, and "
+        f"{free}{f' (including those of {others} others)' if others else ''} were free before "
+        f"{last.id} gave up its own"
     )
 
 

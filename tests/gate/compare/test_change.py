@@ -155,6 +155,20 @@ def test_a_revision_that_is_not_there_is_one_line(repository):
         base_of(spec, False, "HEAD~9")
 
 
+def test_what_it_breaks_has_a_command_that_replays_and_one_that_draws_it(console):
+    replay = "schedproof replay r.json --target vllm==0.28.0:mine.py:Mine"
+    fault = Fault(
+        *(1, "request", "a request is lost", "ALL-R03", 4, "r1 is lost", "r.json", replay, ""),
+        scenarios=("r.json",),
+    )
+    text = reported(console, verdict(faults=(fault,)))
+    assert text.startswith(
+        "BREAKS ALL-R03 no request lost, doubled or invented: step 4: r1 is lost"
+    )
+    assert f"\n  replay: {replay}\n" in text
+    assert "\n  show:   schedproof show r.json --target vllm==0.28.0:mine.py:Mine\n" in text
+
+
 ORDER = """
 from schedproof.model.target import ModelTarget
 

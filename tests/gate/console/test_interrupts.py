@@ -12,12 +12,13 @@ import pytest
 
 from schedproof.gate.console import interrupts
 from schedproof.gate.console.option_checks import check_different, check_unicode
-from schedproof.gate.console.output import config_line
+from schedproof.gate.console.output import config_line, request_lines
 from schedproof.gate.files.scenario_file import FileError
 from schedproof.gate.files.writing import write
 from schedproof.gate.judging import engines
 from schedproof.gate.judging.judge import judge
 from schedproof.model.errors import InputError
+from schedproof.model.scenario import Request, Scenario
 from schedproof.model.systems import full_config
 
 from ..build import Toy
@@ -150,6 +151,25 @@ def test_a_targets_own_keys_are_listed_one_by_one():
 def test_a_value_that_is_not_at_its_default_is_named_in_words():
     config = full_config("spyre", "sound", {"interleave": False})
     assert config_line("spyre", "sound", config).endswith(", interleave off")
+
+
+def test_a_feature_that_is_written_out_and_off_is_not_named():
+    off = {"num_speculative_tokens": 0, "kv_connector": False, "kv_groups": [{"kind": "full"}]}
+    usual = full_config("vllm", "documented", {})
+    assert config_line("vllm", "documented", usual | off) == config_line(
+        "vllm", "documented", usual
+    )
+
+
+def test_a_load_is_told_only_where_there_is_a_connector():
+    request = Request(id="r", arrival=0, prompt=(("r", 4),), max_tokens=1, load_deferrals=1)
+    for connector, words in ((False, ""), (True, ", the connector defers its answer 1 time")):
+        config = full_config("vllm", "documented", {"kv_connector": connector})
+        scenario = Scenario(
+            system="vllm", revision="documented", config=config, requests=(request,)
+        )
+        [line] = request_lines(scenario)
+        assert line == f"r         arrives before step 0: prompt 4, max_tokens 1{words}"
 
 
 def test_a_file_appears_whole_and_alone(tmp_path):

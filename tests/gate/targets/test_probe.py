@@ -73,9 +73,23 @@ def test_an_option_that_a_target_does_not_have_is_fixed_without_it_and_said(gate
     assert capabilities.scales == ["small", "tight"]
     assert capabilities.fixed["small"] == {"interleave": False}
     [text] = [
-        remark for remark in capabilities.left_out if remark.startswith("interleave False alone")
+        remark for remark in capabilities.left_out if remark.startswith("interleave False always")
     ]
     assert "True is not for us" in text
+
+
+class LacksAnEncoder(ModelTarget):
+    def start(self, system, revision, config):
+        if config.get("max_num_encoder_input_tokens"):
+            return {"ok": False, "error": "config", "message": "no encoder here"}
+        return super().start(system, revision, config)
+
+
+def test_the_sizes_of_a_refused_feature_are_left_out_with_it():
+    query = ProbeRequest(LacksAnEncoder(), "vllm", "documented", load("vllm"))
+    fixed = probe(query).fixed["small"]
+    assert fixed == {"max_num_encoder_input_tokens": 0, "encoder_cache_size": 0}
+    full_config("vllm", "documented", fixed)
 
 
 def test_nothing_is_fixed_for_a_target_that_takes_all(gate):

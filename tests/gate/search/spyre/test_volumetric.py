@@ -66,9 +66,9 @@ def test_a_counterexample_is_replayed_explained_and_written(run):
         "search SPY-R07, formula 2.1.0: "
         "block_size 2, chunk_size 2, max_batch_tkv 8, max_model_len 8"
     )
-    assert lines[1] == "no proof: covers_newcomer refuted"
+    assert lines[1].startswith("no proof: covers_newcomer refuted: The term of the newcomer ")
     assert lines[2] == "up to 1 requests: 1 x 8 <= 8, whichever requests are admitted"
-    assert lines[3].startswith("2 requests (short prompts first): sat after ")
+    assert lines[3].startswith("2 requests (short prompts first): found after ")
     assert "BROKEN SPY-R07 batch × tkv within the limit" in lines[4]
     assert "  why:" in lines
     [file] = Path("schedproof-out").iterdir()
@@ -224,8 +224,8 @@ def test_the_join_by_the_tkv_of_the_last_prompt_is_found_at_production_scale(run
     words = ["--param", "pausing=false", "--param", "interleave=false"]
     result = run("search", "SPY-R47", "--revision", "2.5.2", *words)
     assert result.code == 1, result
-    assert "\nno proof: remembered_tkv_covers_every_member_1 refuted, " in result.out
-    assert "\n5 requests (short prompts first): sat after " in result.out
+    assert "\nno proof: remembered_tkv_covers_every_member_1 refuted: " in result.out
+    assert "\n5 requests (short prompts first): found after " in result.out
     [file] = Path("schedproof-out").iterdir()
     assert run("replay", str(file), "--rule", "SPY-R47").code == 1
 
@@ -257,10 +257,12 @@ def test_a_formula_of_ones_own_is_refuted_by_a_small_run_and_told_its_slack(run,
     result = run("search", "SPY-R07", "--param", "formula=my.py:last_token", "--param", SCALE)
     assert result.code == 1, result
     lines = result.out.splitlines()
-    assert "no proof: covers_decoding refuted, covers_newcomer refuted" in lines
+    refuted = [line.split(":")[1].strip() for line in lines if line.startswith("no proof: ")]
+    assert refuted == ["covers_decoding refuted", "covers_newcomer refuted"]
     assert "  step 3:  2 requests x tkv 4 = 8 > 6 (by 2)" in result.out
-    slack = "slack: with 63 tokens more the lemmas about the terms hold: --param formula=my.py:last"
+    slack = "slack: 63 tokens more for every request are needed, and enough for the lemmas "
     assert any(line.startswith(slack) for line in lines)
+    assert any("about the formula: --param formula=my.py:last_token+63" in line for line in lines)
     assert "--target model:my.py:last_token --rule SPY-R07" in result.out
 
 
@@ -279,7 +281,7 @@ def test_a_formula_of_ones_own_that_is_sound_is_proven(run, tmp_path):
     )
     assert lines[2:4] == [
         "  for blocks of 64, any max_model_len and any max_batch_tkv",
-        "slack: none is needed, by the lemmas about the terms",
+        "slack: none is needed; every lemma about the formula holds",
     ]
 
 
@@ -517,7 +519,7 @@ def test_all_engines_are_asked_and_one_counterexample_is_enough(run, monkeypatch
     monkeypatch.setattr("schedproof.gate.search.question._explored", lambda *_: 3)
     result = run("search", "SPY-R07", "--engine", "all", "--param", "formula=1.10.0")
     assert result.code == 1, result
-    assert ": sat after " in result.out
+    assert ": found after " in result.out
     assert "corpus, production scale: found after " in result.out
 
 

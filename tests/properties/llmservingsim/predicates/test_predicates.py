@@ -302,7 +302,8 @@ def test_running_first_then_the_tail_gives_way_alone_and_with_everything(step, m
 def test_nobody_gives_way_while_blocks_are_enough():
     reported = tail.not_as_vllm(with_tables(three(), 2), ran({"a": 1}, "a", "bc", preempted=("b",)))
     assert reported == (
-        "b preempted, although 2 blocks were free without b and running requests needed at most 2"
+        "b preempted, although running requests needed at most 2 blocks, and 2 were free "
+        "before b gave up its own"
     )
 
 

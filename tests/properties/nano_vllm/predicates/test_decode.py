@@ -76,8 +76,8 @@ def test_victims_are_the_last_of_those_who_run(gone, reported):
         (1, None),
         (
             2,
-            "b preempted, although 2 blocks were free without b and running requests needed at "
-            "most 2",
+            "b preempted, although running requests needed at most 2 blocks, and 2 were free "
+            "before b gave up its own",
         ),
     ],
 )
@@ -92,7 +92,8 @@ def test_who_is_inside_a_block_needs_none():
     history = with_tables(book(runs("a", 5), runs("b", 6), running="ab"), 0)
     reported = decode.wrong_victim(history, ran({"a": 1}, "a", "b", preempted=("b",)))
     assert reported == (
-        "b preempted, although 0 blocks were free without b and running requests needed at most 0"
+        "b preempted, although running requests needed at most 0 blocks, and 0 were free "
+        "before b gave up its own"
     )
 
 

@@ -137,7 +137,9 @@ def test_a_victim_whose_blocks_stay_taken_is_judged_by_one_rule():
     history.last = ran({}, "ab", blocks={"a": (1, 2), "b": (3, 4)}, free_blocks=4)
     step = ran({"a": 1}, "a", "b", preempted=("b",))
     assert preemption.needless_preemption(history, step) is None
-    assert "although 4 blocks were free" in str(loads.preempted_for_nothing(history, step))
+    assert "and 4 were free before b gave up its own" in str(
+        loads.preempted_for_nothing(history, step)
+    )
 
 
 def test_no_token_comes_of_a_step_that_is_still_on_its_way():
