@@ -74,8 +74,10 @@ def replay_workloads(
         seed=options.seed,
         number=options.profile.workloads,
     )
-    # In a long run, a failure behind another one is most likely its consequence.
-    _replay_and_shrink(gate, shape, [*runs], verdict.WORKLOADS, known, go_on=False)
+    # In a long run, a failure behind another one is most likely its consequence. A target that
+    # stands still is followed up to the bound of ALL-R06 otherwise: some 100,000 steps.
+    budget = options.profile.steps
+    _replay_and_shrink(gate, shape, [*runs], verdict.WORKLOADS, known, budget, go_on=False)
 
 
 def _replay_and_shrink(
@@ -84,12 +86,14 @@ def _replay_and_shrink(
     chosen: Sequence[Scenario],
     engine: str = "corpus",
     broken: frozenset[str] = frozenset(),
+    budget: int | None = None,
     *,
     go_on: bool = True,
 ) -> set[str]:
     """Replay scenarios and shrink failures of rules not in `broken`; return the rules that break.
 
-    Unless `go_on`, stop at the first failure.
+    The runs end after `budget` steps in all, if it is given. Unless `go_on`, stop at the first
+    failure.
     """
     known = {*broken}
     shrunk = 0
@@ -109,7 +113,7 @@ def _replay_and_shrink(
         shrunk += finding.costs
         return go_on and not gate.results.hung
 
-    _replay(gate, engine, scale, chosen, on_failure, known)
+    _replay(gate, engine, scale, chosen, on_failure, known, budget)
     return known
 
 
@@ -175,11 +179,13 @@ def _replay(
     chosen: Sequence[Scenario],
     on_failure: Found,
     known: set[str],
+    budget: int | None = None,
 ) -> None:
     """Run each scenario to its end while `on_failure` returns true; `on_failure` adds the rule to
     `known`.
 
-    A run that breaks a rule is repeated with that rule known, until it breaks no new rule.
+    A run that breaks a rule is repeated with that rule known, until it breaks no new rule. The runs
+    end after `budget` steps in all, if it is given.
     """
     began = time.monotonic()
     totals: Counter[str] = Counter()
@@ -189,7 +195,10 @@ def _replay(
             interrupts.check()
             gate.report(Progress(f"{engine}, {scale}", number, len(chosen), totals["steps"]))
             meant = replace(scenario, revision=gate.options.revision, expect=None)
-            if not _to_its_end(gate, meant, on_failure, known, totals, Place(engine, scale)):
+            last = None if budget is None else budget - totals["steps"] - 1
+            if last is not None and last < 0:
+                break
+            if not _to_its_end(gate, meant, on_failure, known, totals, Place(engine, scale), last):
                 break
         complete = True
     finally:
@@ -204,9 +213,10 @@ def _to_its_end(
     known: set[str],
     totals: Counter[str],
     place: Place,
+    last: int | None = None,
 ) -> bool:
-    """Replay one scenario, continuing past each rule that it breaks; return whether to go on with
-    others."""
+    """Replay one scenario up to step `last`, continuing past each rule that it breaks; return
+    whether to go on with others."""
     runs = totals["runs"] + 1
     while True:
         began = time.monotonic()
@@ -214,7 +224,7 @@ def _to_its_end(
             # What its model refuses the revision has no rule for, though the release may take it.
             make_model(meant.system, gate.options.revision, meant.config)
             rules = gate.rules_beyond(known)
-            outcome = replay(gate.target, meant, rules, new=gate.in_run())
+            outcome = replay(gate.target, meant, rules, last_step=last, new=gate.in_run())
         except (ConfigRefused, InputError) as refusal:  # a release may lack an option, say
             totals["refused"] += 1
             gate.results.refusals[str(refusal)] += 1

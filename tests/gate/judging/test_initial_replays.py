@@ -7,6 +7,7 @@ from msgspec.structs import replace
 
 from schedproof.gate.corpus.builtin_scenarios import seed_corpus
 from schedproof.gate.corpus.folder import entries
+from schedproof.gate.judging.initial_replays import replay_workloads
 from schedproof.gate.judging.judge import judge
 from schedproof.gate.judging.profiles import PROFILES, Profile
 from schedproof.gate.targets import probe as probing
@@ -154,3 +155,26 @@ def test_what_is_fixed_makes_no_request_too_large_that_a_target_need_not_refuse(
         engine for engine in verdict.engines if (engine.name, engine.scale) == ("corpus", "small")
     ]
     assert 0 < small.runs < len(seed_corpus("vllm", "small"))
+
+
+@pytest.mark.parametrize("runs", [1, 3])
+def test_a_workload_of_a_target_that_stands_still_ends_with_the_steps_of_the_profile(
+    gate, monkeypatch, runs
+):
+    class StandsStill(ModelTarget):
+        def step(self):
+            return {"ok": True, "step": {"kind": "idle", "scheduled": {}}}
+
+        def start(self, *about):
+            return super().start(*about) | {"observes": []}
+
+    monkeypatch.setitem(PROFILES, "short", Profile(1, 0, 0, 0, steps=500, workloads=runs))
+    judged = gate(
+        *(StandsStill(), "ALL-R01"),
+        profile_name="short",
+        system="generic",
+        revision="documented",
+    )
+    replay_workloads(judged, "crowd", "small", {}, frozenset())
+    [engine] = judged.results.engines
+    assert engine.steps == 500
