@@ -30,6 +30,7 @@ from .findings import Place, collected_in, confirm, keep, shrink_and_keep
 
 # A long scenario is shrunk less far: so many steps are run at most.
 SHRINK_STEPS = 20_000
+OWN_CORPUS = "own corpus"  # an engine
 # What is done with a scenario that breaks a rule, and the seconds that it took; whether to go on.
 Found = Callable[[Scenario, Outcome, float], bool]
 
@@ -153,13 +154,18 @@ def replay_own(gate: GateContext) -> None:
 
     def on_failure(scenario: Scenario, outcome: Outcome, seconds: float) -> bool:
         first = outcome.broken[0]
-        place = Place("own corpus", "given", frozenset(known))
+        place = Place(OWN_CORPUS, "given", frozenset(known))
         again = confirm(gate, place, scenario, first)
         known.update(keep(gate, place, scenario, again, seconds, 0.0).rules)
         return not gate.results.hung
 
-    if gate.options.corpus:
-        _replay(gate, "own corpus", "given", gate.options.corpus, on_failure, known)
+    whole, system = gate.options.corpus, gate.options.system
+    own = [scenario for scenario in whole if scenario.system == system]
+    if others := len(whole) - len(own):
+        about = f"{others} of {len(whole)} scenarios left out: they are not of {system}"
+        gate.report(Notice(f"{OWN_CORPUS}: {about}"))
+    if own:
+        _replay(gate, OWN_CORPUS, "given", own, on_failure, known)
 
 
 def _short_enough(gate: GateContext, scenarios: Mapping[str, Scenario]) -> list[Scenario]:
@@ -228,6 +234,11 @@ def _to_its_end(
         except (ConfigRefused, InputError) as refusal:  # a release may lack an option, say
             totals["refused"] += 1
             gate.results.refusals[str(refusal)] += 1
+            if place.engine == OWN_CORPUS:
+                name = meant.name or "a scenario"
+                gate.report(
+                    Notice(f"{OWN_CORPUS}: {name} left out, the target refuses it: {refusal}")
+                )
             return True
         totals.update(outcome.counts)
         totals["runs"] = runs  # one, however often it is run again behind a rule

@@ -7,7 +7,8 @@ from msgspec.structs import replace
 
 from schedproof.gate.corpus.builtin_scenarios import seed_corpus
 from schedproof.gate.corpus.folder import entries
-from schedproof.gate.judging.initial_replays import replay_workloads
+from schedproof.gate.judging.events import Notice
+from schedproof.gate.judging.initial_replays import replay_own, replay_workloads
 from schedproof.gate.judging.judge import judge
 from schedproof.gate.judging.profiles import PROFILES, Profile
 from schedproof.gate.targets import probe as probing
@@ -52,6 +53,22 @@ def test_what_is_repaired_holds_and_counts_as_run(gate, found):
     verdict = judge(gate(Toy(), "ALL-R03", corpus=corpus, examples=1))
     assert (verdict.exit_code, entry(verdict, "ALL-R03").status) == (0, "held")
     assert [engine.runs for engine in verdict.engines if engine.name == "own corpus"] == [1]
+
+
+def test_what_is_not_replayed_of_the_own_corpus_is_said(gate, found, monkeypatch):
+    class Refuses(Toy):
+        def start(self, *about):
+            return {"ok": False, "error": "config", "message": "too small"}
+
+    [kept] = entries(found)
+    corpus = [kept.scenario, replace(kept.scenario, system="vllm")]
+    judged = gate(Refuses(), "ALL-R03", corpus=corpus)
+    gate.events.clear()
+    replay_own(judged)
+    assert [event.text for event in gate.events if isinstance(event, Notice)] == [
+        "own corpus: 1 of 2 scenarios left out: they are not of spyre",
+        f"own corpus: {kept.scenario.name} left out, the target refuses it: too small",
+    ]
 
 
 @pytest.mark.slow
