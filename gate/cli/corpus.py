@@ -267,6 +267,9 @@ def export(
         parse_target(target)
     if out is not None:
         check_file("--out", out)
+        if out.suffix == ".json" and out.resolve().parent == corpus.resolve():
+            problem = f"{out}: a .json file there is an entry of the corpus; valid: another place"
+            raise InputError("--out", problem)
     ids = rule_ids(rule)
     entries = [kept for kept in corpus_folder.entries(corpus) if not ids or kept.rule in ids]
     for entry in entries:

@@ -179,7 +179,7 @@ def command(
         markdown=markdown_file,
         html=html_file,
     )
-    check_report_options(report_options)
+    check_report_options(report_options, {"--deviations": deviations, "--extra-rules": extra_rules})
     system_named = system is not None
     system = spec.default_system if system is None else system
     with option("--system"):

@@ -15,7 +15,7 @@ from ..console.option_checks import at_least, check_unicode, option
 from ..files.writing import write
 from ..judging.profiles import PROFILES
 from ..matrix.cells import CellVerdict, cells_of, run_cells
-from ..matrix.table import BROKEN, matrix_of, page_of
+from ..matrix.table import matrix_of, page_of
 from ..processes.executors import ClusterError
 from ..targets.releases import releases_of
 from ..targets.supported_releases import packages
@@ -83,7 +83,7 @@ def command(
     def report(judged: CellVerdict, seconds: float) -> None:
         nonlocal done
         done += 1
-        line = f"{done}/{len(cells)}  {judged.cell.title}: {_summary(judged)}"
+        line = f"{done}/{len(cells)}  {judged.cell.title}: {judged.outcome}"
         output.say(console, f"{line} ({seconds:.0f} s)" if seconds else f"{line} (kept)")
 
     try:
@@ -101,11 +101,4 @@ def command(
     write(out / "matrix.json", output.as_json(matrix))
     write(out / "matrix.md", page_of(matrix, words).encode())
     output.say(console, f"{out / 'matrix.md'}: {len(matrix.rows)} rows of broken rules")
-    raise typer.Exit(INCONCLUSIVE if any(result.verdict is None for result in judged) else 0)
-
-
-def _summary(judged: CellVerdict) -> str:
-    if judged.verdict is None:
-        return f"no verdict: {judged.problem}"
-    broken = [rule.id for rule in judged.verdict.rules if rule.status == BROKEN]
-    return f"broken: {', '.join(broken)}" if broken else "no rule is broken"
+    raise typer.Exit(0 if all(result.is_judged for result in judged) else INCONCLUSIVE)

@@ -32,6 +32,7 @@ from .findings import Place, collect_into, confirm, keep, shrink_and_keep
 
 # A long scenario is shrunk less far: so many steps are run at most.
 SHRINK_STEPS = 20_000
+OWN_CORPUS = "own corpus"  # an engine
 # What is done with a scenario that breaks a rule, and the seconds that it took; whether to go on.
 Found = Callable[[Scenario, Outcome, float], bool]
 
@@ -75,8 +76,10 @@ def replay_workloads(
         seed=options.seed,
         number=options.profile.workloads,
     )
-    # In a long run, a failure behind another one is most likely its consequence.
-    _replay_and_shrink(gate, shape, [*runs], verdict.WORKLOADS, known, go_on=False)
+    # In a long run, a failure behind another one is most likely its consequence. A target that
+    # stands still is followed up to the bound of ALL-R06 otherwise: some 100,000 steps.
+    budget = options.profile.steps
+    _replay_and_shrink(gate, shape, [*runs], verdict.WORKLOADS, known, budget, go_on=False)
 
 
 def _replay_and_shrink(
@@ -85,12 +88,14 @@ def _replay_and_shrink(
     chosen: Sequence[Scenario],
     engine: str = "corpus",
     broken: frozenset[str] = frozenset(),
+    budget: int | None = None,
     *,
     go_on: bool = True,
 ) -> set[str]:
     """Replay scenarios and shrink failures of rules not in `broken`; return the rules that break.
 
-    Unless `go_on`, stop at the first failure.
+    The runs end after `budget` steps in all, if it is given. Unless `go_on`, stop at the first
+    failure.
     """
     known, moved = {*broken}, set[str]()
     shrunk = 0
@@ -112,7 +117,7 @@ def _replay_and_shrink(
         shrunk += finding is not None and finding.costs
         return go_on and not gate.results.hung
 
-    _replay(gate, engine, scale, chosen, on_failure, known)
+    _replay(gate, engine, scale, chosen, on_failure, known, budget)
     return known - moved
 
 
@@ -152,13 +157,18 @@ def replay_own(gate: GateContext) -> None:
 
     def on_failure(scenario: Scenario, outcome: Outcome, seconds: float) -> bool:
         first = outcome.broken[0]
-        place = Place("own corpus", "given", frozenset(known))
+        place = Place(OWN_CORPUS, "given", frozenset(known))
         again = confirm(gate, place, scenario, first)
         known.update(keep(gate, place, scenario, again, seconds, 0.0).rules)
         return not gate.results.hung
 
-    if gate.options.corpus:
-        _replay(gate, "own corpus", "given", gate.options.corpus, on_failure, known)
+    whole, system = gate.options.corpus, gate.options.system
+    own = [scenario for scenario in whole if scenario.system == system]
+    if others := len(whole) - len(own):
+        about = f"{others} of {len(whole)} scenarios left out: they are not of {system}"
+        gate.report(Notice(f"{OWN_CORPUS}: {about}"))
+    if own:
+        _replay(gate, OWN_CORPUS, "given", own, on_failure, known)
 
 
 def _short_enough(gate: GateContext, scenarios: Mapping[str, Scenario]) -> list[Scenario]:
@@ -178,9 +188,13 @@ def _replay(
     chosen: Sequence[Scenario],
     on_failure: Found,
     known: set[str],
+    budget: int | None = None,
 ) -> None:
     """Run each scenario to its end, while `on_failure` returns true. `on_failure` adds the broken
-    rule to `known`. Then the run is repeated, until it breaks no new rule."""
+    rule to `known`. Then the run is repeated, until it breaks no new rule.
+
+    The runs end after `budget` steps in all, if it is given.
+    """
     began = time.monotonic()
     totals: Counter[str] = Counter()
     complete = False
@@ -189,7 +203,11 @@ def _replay(
             interrupts.check()
             gate.report(Progress(f"{engine}, {scale}", number, len(chosen), totals["steps"]))
             meant = replace(scenario, revision=gate.options.revision, expect=None)
-            if not _replay_to_end(gate, meant, on_failure, known, totals, Place(engine, scale)):
+            last = None if budget is None else budget - totals["steps"] - 1
+            if last is not None and last < 0:
+                break
+            place = Place(engine, scale)
+            if not _replay_to_end(gate, meant, on_failure, known, totals, place, last):
                 break
         complete = True
     finally:
@@ -204,8 +222,10 @@ def _replay_to_end(
     known: set[str],
     totals: Counter[str],
     place: Place,
+    last: int | None = None,
 ) -> bool:
-    """Replay one scenario, past each rule that it breaks; return whether to go on with the next."""
+    """Replay one scenario up to step `last`, past each rule that it breaks; return whether to go on
+    with the next."""
     runs = totals["runs"] + 1
     while True:
         began = time.monotonic()
@@ -213,10 +233,15 @@ def _replay_to_end(
             # What its model refuses the revision has no rule for, though the release may take it.
             make_model(meant.system, gate.options.revision, meant.config)
             rules = gate.rules_beyond(known)
-            outcome = replay(gate.target, meant, rules, new=gate.in_run())
+            outcome = replay(gate.target, meant, rules, last_step=last, new=gate.in_run())
         except (ConfigRefused, InputError) as refusal:  # a release may lack an option, say
             totals["refused"] += 1
             gate.results.refusals[str(refusal)] += 1
+            if place.engine == OWN_CORPUS:
+                name = meant.name or "a scenario"
+                gate.report(
+                    Notice(f"{OWN_CORPUS}: {name} left out, the target refuses it: {refusal}")
+                )
             return True
         totals.update(outcome.counts)
         totals["runs"] = runs  # one, however often it is run again behind a rule

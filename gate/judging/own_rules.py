@@ -84,7 +84,7 @@ def _read(path: Path) -> list[Any]:
         raise FileError(f"{path}: {problem}; valid: a .py file with RULES")
     try:
         names = runpy.run_path(str(path))
-    except Exception as error:  # it is the user's code
+    except (Exception, SystemExit) as error:  # it is the user's code
         line = error.lineno if isinstance(error, SyntaxError) else _line_in(path, error)
         where = f", line {line}" if line else ""
         raise FileError(f"{path}: {type(error).__name__}: {error}{where}") from None
@@ -135,7 +135,7 @@ def _guarded(
     def checked(history: RunHistory, step: Step) -> Any:
         try:
             answer = function(history, step)
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             line = _line_in(path, error)
             where = f", line {line}" if line else ""
             what = f"{type(error).__name__}: {error}{where}"

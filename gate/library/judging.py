@@ -208,7 +208,7 @@ def gate_options(
         seed=seed,
         max_failures=max_failures,
         out=out,
-        corpus=[scenario for scenario in corpus if scenario.system == system],
+        corpus=corpus,
         step_limit=step_limit,
         memory_limit=memory_limit,
         offline=offline,

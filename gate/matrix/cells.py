@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from ..console import INCONCLUSIVE
 from ..console.step_lines import one_line
 from ..files.reading import FileError, decode_json
 from ..files.writing import naming_file, write
@@ -63,6 +64,22 @@ class CellVerdict(NamedTuple):
     cell: Cell
     verdict: Verdict | None
     problem: str = ""
+
+    @property
+    def is_judged(self) -> bool:
+        """Whether the gate passed or failed."""
+        return self.verdict is not None and self.verdict.exit_code != INCONCLUSIVE
+
+    @property
+    def outcome(self) -> str:
+        """Return the result in a line."""
+        rules = self.verdict.rules if self.verdict is not None else ()
+        if broken := [rule.id for rule in rules if rule.status == "violated"]:
+            return f"broken: {', '.join(broken)}"
+        if self.is_judged:
+            return "no rule is broken"
+        fault = self.problem if self.verdict is None else self.verdict.fault
+        return f"no verdict: {fault or 'inconclusive'}"
 
 
 class GateRun(NamedTuple):
@@ -134,7 +151,13 @@ def run_cells(
 
 
 def earlier_verdict(cell: Cell, folder: Path) -> Verdict | None:
-    """Return the verdict of an earlier run with the same profile and seed, if there is one."""
+    """Return the verdict of an earlier run with the same profile and seed, if there is one and the
+    gate did not break off."""
+    verdict = _read(cell, folder)
+    return verdict if verdict is not None and verdict.fault is None else None
+
+
+def _read(cell: Cell, folder: Path) -> Verdict | None:
     try:
         data = (folder / "verdicts" / f"{cell.file_name}.json").read_bytes()
         verdict = decode_json(data, "", Verdict)
@@ -187,7 +210,7 @@ def _store(cell: Cell, folder: Path, ran: GateRun) -> CellVerdict:
         with naming_file(path):
             path.parent.mkdir(parents=True, exist_ok=True)
         write(path, data)
-    verdict = earlier_verdict(cell, folder)
+    verdict = _read(cell, folder)
     if verdict is not None:
         return CellVerdict(cell, verdict)
     log = ran.files[f"logs/{cell.file_name}.txt"].decode(errors="replace").splitlines()

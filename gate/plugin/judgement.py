@@ -19,7 +19,7 @@ from ...model.systems import check_system, full_config, resolve_revision
 from ...properties.checking.session import Session
 from ...properties.rules.registry import applies
 from ...spec.catalogue import CatalogueError, Rule, load
-from ..console import shortened
+from ..console import INCONCLUSIVE, shortened
 from ..console.option_checks import option
 from ..console.output import one_line
 from ..files.project_file import read_project
@@ -218,6 +218,9 @@ class Judgement:
             raise KeyboardInterrupt
         if gate.results.fault is not None:
             raise BrokenOff(gate.results.fault)
+        if verdict.exit_code == INCONCLUSIVE and not gate.results.reach.requests:
+            # Every test would be skipped, and pytest would pass.
+            raise BrokenOff(BreakOff("the target took no request, so nothing was judged", ""))
         return Answer(verdict, _reports(found, verdict, setting.rules))
 
 

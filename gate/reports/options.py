@@ -1,7 +1,7 @@
 """The reports that a user can request from a gate, and the reporters that make them."""
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
@@ -118,11 +118,13 @@ class FanOutReporter:
                 self.failed.append(error)
 
 
-def check_report_options(options: ReportOptions) -> None:
-    """Raise InputError if a report cannot be written, before the gate starts."""
+def check_report_options(options: ReportOptions, inputs: Mapping[str, Path | None] = {}) -> None:
+    """Raise InputError, before the gate starts, if a report cannot be written or would replace one
+    of the inputs."""
     for option, file in options.files().items():
         check_file(option, file)
-    check_different(options.files())
+    named = {option: file for option, file in inputs.items() if file is not None}
+    check_different(named | options.files())
     summary = _summary()
     if options.github and summary is not None:
         check_file(SUMMARY, summary)

@@ -84,7 +84,7 @@ def read_term(name: str) -> Term:
         raise InputError("formula", f"{path}: no such file; {VALID}")
     try:
         names = runpy.run_path(str(path))
-    except Exception as error:  # it is the user's code
+    except (Exception, SystemExit) as error:  # it is the user's code
         raise InputError("formula", f"{path}: {_words(path, error)}") from None
     function = names.get(word)
     if not inspect.isfunction(function):
@@ -134,7 +134,7 @@ def _checked(path: Path, word: str, function: Callable[..., Any]) -> Term:
             )
         except InputError:
             raise
-        except Exception as error:  # it is the user's code
+        except (Exception, SystemExit) as error:  # it is the user's code
             what = f"{path}: {word} raised {_words(path, error)}"
             if kind is int:
                 of = ", ".join(f"{name}={value}" for name, value in given.items())

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 
 from ...model.errors import InputError
-from ...model.faults import ConfigRefused
+from ...model.faults import ConfigRefused, TargetFault
 from ...model.scenario import Event, Request, Scenario, Segment
 from ...model.systems import full_config, make_model
 from ..checking.session import Session
@@ -156,6 +156,8 @@ class SchedulerMachine(RuleBasedStateMachine):
         except ConfigRefused as refusal:
             self.search.refused[str(refusal)] += 1
             assume(False)
+        except TargetFault as fault:
+            self.search.break_off(fault)
         self.config = config
         self.over = False
         if knocks:
@@ -364,11 +366,12 @@ class SchedulerMachine(RuleBasedStateMachine):
     def judged(self, operation: Callable[..., list[Broken]], *args: Any) -> None:
         """Call the target and judge its answer; after an exception, end the run so that it is not
         drained."""
+        self.over = True
         try:
             broken = operation(*args)
-        except BaseException:
-            self.over = True
-            raise
+        except TargetFault as fault:
+            self.search.break_off(fault)
+        self.over = False
         if broken:
             self.judge(broken)
 

@@ -56,6 +56,8 @@ def run_search(search: Search, examples: int, seed_value: int, shrink_runs: int)
     stops = contextlib.suppress(RuleBroken, StopSearch, Flaky, Unsatisfiable)
     with without_local_constants(), stops:
         run_state_machine_as_test(machine, settings=budget)
+    if search.fault is not None:
+        raise search.fault
     if search.failure is not None:
         search.shrink_seconds = time.monotonic() - search.began - search.found_after
     return search.failure is not None

@@ -215,6 +215,10 @@ def test_verify_has_a_line_for_each_problem(run, tmp_path):
         (("run", "--step-limit", "0"), "--step-limit: 0.0; valid: at least 0.1"),
         (("list",), "schedproof-corpus: there is no such folder"),
         (("export", "--as", "xml"), "--as: 'xml'; valid: pytest, json, upstream"),
+        (
+            ("export", "--as", "json", "--corpus", ".", "-o", "x.json"),
+            "--out: x.json: a .json file there is an entry of the corpus; valid: another place",
+        ),
     ],
 )
 def test_bad_input_is_one_line(run, tmp_path, monkeypatch, words, says):

@@ -4,6 +4,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from schedproof.gate.files.scenario_file import FileError
@@ -85,6 +86,24 @@ def test_a_cell_is_judged_once(tmp_path):
         data = damaged.encode(errors="surrogateescape")
         (tmp_path / "verdicts" / "model-bounded-small.json").write_bytes(data)
         assert earlier_verdict(CELL, tmp_path) is None
+
+
+@pytest.mark.parametrize("fault", [None, "it hung"])
+def test_a_gate_that_ended_inconclusive_is_no_pass_and_one_that_broke_off_runs_again(
+    tmp_path, fault
+):
+    def gate(cell):
+        ran = conforms(cell)
+        place = f"verdicts/{cell.file_name}.json"
+        old = msgspec.json.decode(ran.files[place], type=Verdict)
+        new = msgspec.structs.replace(old, exit_code=3, fault=fault)
+        return ran._replace(files=ran.files | {place: msgspec.json.encode(new)})
+
+    result = cells._store(CELL, tmp_path, gate(CELL))
+    assert result.verdict is not None
+    assert result.outcome == f"no verdict: {fault or 'inconclusive'}"
+    assert not result.is_judged
+    assert (kept(CELL, tmp_path) is None) == (fault is not None)
 
 
 def test_a_gate_writes_into_a_folder_of_its_own(monkeypatch):
