@@ -34,7 +34,7 @@ def report(console: Console, ledger: Ledger, out: Path) -> int:
             f"{ledger.scenarios:,} runs, {ledger.steps:,} steps, {ledger.seconds:,.0f} s of CPU, "
             f"{ledger.seconds / ledger.items:.2f} s an item",
         )
-    never = _exercised(console, ledger)
+    never = _print_exercised(console, ledger)
     for item, reason in sorted(ledger.failed.items())[:SHOWN]:
         say(console, f"item {item} has no result: {reason}")
     if len(ledger.failed) > SHOWN:
@@ -55,7 +55,7 @@ def report(console: Console, ledger: Ledger, out: Path) -> int:
     return CONFORMS
 
 
-def _exercised(console: Console, ledger: Ledger) -> int:
+def _print_exercised(console: Console, ledger: Ledger) -> int:
     """Print a line for each revision; return how many rules were never exercised."""
     missing, settings = 0, ledger.settings
     for pair in settings.pairs:
@@ -87,7 +87,7 @@ def _findings(console: Console, ledger: Ledger, out: Path) -> tuple[int, int]:
             say(console, f"{failure.rule} ({where}): did not break again, so it does not count")
             continue
         broken += 1
-        path = write_scenario(_named(question, finding), out, finding.rule)
+        path = write_scenario(_with_origin(question, finding), out, finding.rule)
         line = f"{finding.rule} ({where}): {finding.message}"
         console.print(f"[red]BROKEN[/red] {escape(line)}")
         command = ["schedproof", "replay", str(path), "--rule", finding.rule]
@@ -96,7 +96,7 @@ def _findings(console: Console, ledger: Ledger, out: Path) -> tuple[int, int]:
     return broken, doubtful
 
 
-def _named(question: Shrinking, finding: Failure) -> Scenario:
+def _with_origin(question: Shrinking, finding: Failure) -> Scenario:
     name = f"{finding.rule} on {question.target}"
     origin = {
         "rule": finding.rule,

@@ -81,8 +81,8 @@ def command(
     path_a: Annotated[
         Path | None,
         typer.Option(
-            help=f"TARGET_A's checkout of {', '.join(known_checkouts())}, or the folder that has "
-            "--scheduler-cls"
+            help="folder of TARGET_A, if that is a checkout of "
+            f"{', '.join(known_checkouts())}, or of --scheduler-cls"
         ),
     ] = None,
     path_b: Annotated[Path | None, typer.Option(help="like --path-a, for TARGET_B")] = None,

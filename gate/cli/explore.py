@@ -61,7 +61,7 @@ def command(
     aborts: Annotated[
         str | None,
         typer.Option(
-            help="clients that give up: none; alone: at most one per step, and not in a step in "
+            help="whether clients give up: none; alone: at most one per step, and not in a step in "
             "which a request ends early; any  [default: the scope's]"
         ),
     ] = None,

@@ -12,7 +12,7 @@ from ...spec.catalogue import load
 from ...spec.systems import first_system
 from ..files.project_file import Project, read_project
 from ..judging.profiles import PROFILES
-from ..judging.rule_choice import excluded, picked
+from ..judging.rule_choice import excluded, rules_named
 from ..targets.supported_releases import ReleaseError, packages
 from ..targets.target_spec import TargetSpec, UnknownTargetError, parse_target
 
@@ -110,7 +110,7 @@ def left_out(
     if system != (_system(context) or first_system()):
         return ()
     catalogue = load(system)
-    named = picked(catalogue, rule) if rule else {}
+    named = rules_named(catalogue, rule) if rule else {}
     return [rule_id for rule_id in excluded(catalogue, exclude) if not named.get(rule_id)]
 
 

@@ -80,7 +80,7 @@ def record(console: Console, recording: Recording, seed: int, file: Path) -> int
                 ("corpus", key, _corpus(recording, seed_corpus(recording.system, key)))
                 for key in scales
             ),
-            *(("hypothesis", key, _generated(recording, key, seed)) for key in scales),
+            *(("hypothesis", key, _generate(recording, key, seed)) for key in scales),
         ):
             for scenario in scenarios:
                 recorder = Recorder(recording.target)
@@ -127,7 +127,7 @@ def _corpus(recording: Recording, scenarios: Mapping[str, Scenario]) -> Iterator
             yield replace(scenario, revision=recording.revision, config=config, expect=None)
 
 
-def _generated(recording: Recording, scale: str, seed: int) -> Iterator[Scenario]:
+def _generate(recording: Recording, scale: str, seed: int) -> Iterator[Scenario]:
     scenarios: dict[str, Scenario] = {}
 
     def note(scenario: Scenario) -> None:

@@ -53,10 +53,10 @@ class _Console(Console):
         lines. So does a command that somebody may copy."""
         match objects:
             case (str(text),) if self.is_terminal and not COPIED.search(text):
-                objects = (self._wrapped(self.render_str(text, markup=markup)),)
+                objects = (self._wrap(self.render_str(text, markup=markup)),)
         super().print(*objects, markup=markup, **options)
 
-    def _wrapped(self, text: Text) -> Text:
+    def _wrap(self, text: Text) -> Text:
         """Wrap the text. Continuation lines are indented to the text after a label, as in " rule:
         In every", or by two columns."""
         if text.cell_len <= self.width or "\n" in text.plain:

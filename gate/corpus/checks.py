@@ -50,7 +50,7 @@ def run_entries(running: Running, entries: Sequence[Entry]) -> int:
         running.console.print(f"[{style}]{judged.status:<15}[/{style}] ", end="")
         output.say(running.console, f"{output.one_line(str(entry.path))}{why}")
         if judged.status == "NOT AS EXPECTED":
-            _explained(running, entry, judged)
+            _print_failure(running, entry, judged)
     reported = ", ".join(f"{count} {status.lower()}" for status, count in counts.items() if count)
     output.say(running.console, reported or "no entry to run")
     if counts["NOT AS EXPECTED"]:
@@ -58,7 +58,7 @@ def run_entries(running: Running, entries: Sequence[Entry]) -> int:
     return INCONCLUSIVE if counts["inconclusive"] or not counts["as expected"] else CONFORMS
 
 
-def _explained(running: Running, entry: Entry, judged: EntryVerdict) -> None:
+def _print_failure(running: Running, entry: Entry, judged: EntryVerdict) -> None:
     if judged.outcome is None or judged.broken is None:
         command = f"schedproof replay {shlex.quote(str(entry.path))}{running.options}"
         output.say(running.console, f"  replay:   {command}")
@@ -127,7 +127,7 @@ def prune(entries: Sequence[Entry], target: Target, say: Say, *, dry_run: bool) 
     """
     removed = 0
     smallest: dict[tuple[str, ...], Entry] = {}
-    for entry in sorted(entries, key=_preferred):
+    for entry in sorted(entries, key=_preference):
         why = _why_not(entry, smallest)
         if why and judge(target, entry.scenario, entry.rule, rules_for(entry.scenario)).broken:
             say(f"{entry.path}: kept, because it still breaks a rule ({why})")
@@ -143,7 +143,7 @@ def prune(entries: Sequence[Entry], target: Target, say: Say, *, dry_run: bool) 
     return removed
 
 
-def _preferred(entry: Entry) -> tuple[tuple[int, int], bool, str]:
+def _preference(entry: Entry) -> tuple[tuple[int, int], bool, str]:
     misnamed = entry.path.name != file_name(entry.scenario, entry.rule)
     return size(entry.scenario), misnamed, entry.path.name
 

@@ -199,7 +199,7 @@ class RepositoryTest:
         last: int | None = None
         others = (revision for revision in revisions_of(scenario.system) if revision != own)
         for revision in (own, *others):
-            outcome, steps = _replayed(scenario, self.rule, revision)
+            outcome, steps = _replay_model(scenario, self.rule, revision)
             if outcome is None:
                 continue
             if not outcome.broken and outcome.finished:
@@ -265,7 +265,9 @@ def _request(request: Request) -> dict[str, Any]:
     return values
 
 
-def _replayed(scenario: Scenario, rule: str, revision: str) -> tuple[Outcome | None, list[Step]]:
+def _replay_model(
+    scenario: Scenario, rule: str, revision: str
+) -> tuple[Outcome | None, list[Step]]:
     # Judged by this rule alone where the revision has it.
     variant = replace(scenario, revision=revision, expect=None)
     catalogue = load(scenario.system, revision)

@@ -31,7 +31,7 @@ from ...solver.exploration.scope import Aborts, Scope
 from ...solver.systems import explored_systems, space_of
 from ...spec.catalogue import Rule, select
 from ..files.scenario_file import FileError
-from ..judging.rule_choice import check_applies, picked
+from ..judging.rule_choice import check_applies, rules_named
 from ..processes.work_process import block_sigint
 from .checkpoint import load, save_checkpoint
 
@@ -106,7 +106,7 @@ def chosen_rules(
     Raises:
         InputError, CatalogueError: a named rule cannot be checked here.
     """
-    named = picked(catalogue, words) if words else {}
+    named = rules_named(catalogue, words) if words else {}
     rules = [rule for rule in catalogue if not words or rule.id in named]
     for chosen in rules:
         if not named.get(chosen.id):
@@ -292,7 +292,7 @@ def parts_of(options: ExploreOptions, jobs: int) -> list[ExploreOptions]:
     ]
 
 
-def confirmed(
+def confirm(
     counterexample: Counterexample, rules: Sequence[Rule], formula: str | None = None
 ) -> dict[int, tuple[Scenario, Outcome]]:
     """Replay the counterexample on the model at each of its limits; `formula` replaces the

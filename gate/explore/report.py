@@ -15,7 +15,7 @@ from ..console import BROKEN, CONFORMS, INCONCLUSIVE, output
 from ..files.scenario_file import write_scenario
 from ..files.writing import write
 from ..targets.target_spec import model_spec, replay_options
-from .explorer import Budget, Ended, Event, Failed, Progress, confirmed, explore, parts_of
+from .explorer import Budget, Ended, Event, Failed, Progress, confirm, explore, parts_of
 
 MARKS = {
     "held": "green",
@@ -175,7 +175,7 @@ class Reporter:
 
     def _confirm(self, counterexample: Counterexample, options: ExploreOptions) -> None:
         so_far = self._so_far[counterexample.rule]
-        broken = confirmed(counterexample, self._rules, options.formula)
+        broken = confirm(counterexample, self._rules, options.formula)
         so_far.doubtful += len(counterexample.limits) - len(broken)
         if broken and not so_far.broken:
             limit = min(broken)

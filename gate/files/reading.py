@@ -138,7 +138,7 @@ def check_unique(line: bytes, value: dict[str, Any]) -> None:
 
 
 def unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Build a JSON object, as the `object_pairs_hook` of `json.loads`.
+    """Build a JSON object; an `object_pairs_hook` for `json.loads`.
 
     Raises:
         ValueError: a key occurs twice.

@@ -86,7 +86,7 @@ def search_scale(
                 gate.results.runs_cut_short.update(search.runs_cut_short)
                 if search.failure is not None:
                     place = Place("hypothesis", scale, known)
-                    finding = _found(gate, place, search, attempts, shrunk)
+                    finding = _keep_finding(gate, place, search, attempts, shrunk)
                     known |= {search.failure[1][0].rule} if finding is None else finding.rules
                     shrunk += finding is not None and finding.costs
             examples -= search.runs_to_failure if broken else examples
@@ -131,7 +131,7 @@ def _watch(gate: GateContext, before: Progress, search: Search) -> None:
     gate.report(replace(before, runs=runs, steps=steps, shrinking=shrinking))
 
 
-def _found(
+def _keep_finding(
     gate: GateContext, place: Place, search: Search, attempts: int, shrunk: int
 ) -> Finding | None:
     """Shrink, confirm and keep the finding of a search; `shrunk` findings came before it.

@@ -238,7 +238,7 @@ def judge_rules(
     chosen = {rule.id for rule in options.rules}
     # A crash or a hang ends a run whether or not its rule was chosen.
     judged = [
-        _violated(rule, failure, results.exercised[rule], faults)
+        _violation(rule, failure, results.exercised[rule], faults)
         for rule, failure in first.items()
         if rule not in chosen
     ]
@@ -275,7 +275,7 @@ def _verdict_of(
         (candidate for candidate in results.findings if rule.id in candidate.consequences), None
     )
     if (finding := first.get(rule.id, beside)) is not None:
-        return _violated(rule.id, finding, steps, faults)
+        return _violation(rule.id, finding, steps, faults)
     if rule.id in results.unconfirmed:
         why = "broke once, but not again in the same scenario"
         return verdict.RuleVerdict(rule.id, "inconclusive", message=why, exercised=steps)
@@ -299,7 +299,7 @@ def _enders(cut: Counter[str]) -> str:
     return ", ".join(f"{rule} ({runs})" for rule, runs in cut.most_common()) or "an interruption"
 
 
-def _violated(
+def _violation(
     rule: str, finding: verdict.Finding, exercised: int, faults: Sequence[verdict.Fault]
 ) -> verdict.RuleVerdict:
     """Return the verdict on a rule that the finding breaks, first or in the same step as the first.

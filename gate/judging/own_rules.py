@@ -119,14 +119,14 @@ def _rule(path: Path, number: int, own: Any, known: set[str]) -> systems.OwnRule
         witness=own.witness,
         engines=("hypothesis", "corpus"),
     )
-    words = _guarded(
+    words = _guard(
         path, own.id, own.broken, lambda answer: answer is None or isinstance(answer, str)
     )
-    exercised = _guarded(path, own.id, own.exercised, lambda answer: isinstance(answer, bool))
+    exercised = _guard(path, own.id, own.exercised, lambda answer: isinstance(answer, bool))
     return systems.OwnRule(rule, Predicate(words, exercised))
 
 
-def _guarded(
+def _guard(
     path: Path, rule: str, function: RuleFunction, is_answer: Callable[[Any], bool]
 ) -> RuleFunction:
     """Wrap a function of a user's rule. An exception or an invalid answer is then reported as a

@@ -14,7 +14,7 @@ from ..targets.target_spec import TargetSpec
 NO_LOCKSTEP = "none"
 
 
-def picked(catalogue: Sequence[Rule], words: Sequence[str]) -> dict[str, bool]:
+def rules_named(catalogue: Sequence[Rule], words: Sequence[str]) -> dict[str, bool]:
     """Return the ids that --rule selects, each with whether the user named it in full.
 
     `A,B` counts as A and B.
@@ -45,7 +45,7 @@ def judged_by(
     """
     catalogue = load(system, revision)
     named = (
-        picked(catalogue, words)
+        rules_named(catalogue, words)
         if words
         else dict.fromkeys([known.id for known in catalogue], False)
     )

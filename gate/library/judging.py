@@ -30,7 +30,7 @@ from ..judging.judge import judge as judge_context
 from ..judging.judge import run_gate
 from ..judging.own_rules import use_rules
 from ..judging.profiles import PROFILES, set_hypothesis_home
-from ..judging.rule_choice import excluded, judged_by, picked
+from ..judging.rule_choice import excluded, judged_by, rules_named
 from ..judging.verdict import Verdict
 from ..targets.factory import opened
 from ..targets.pipe import read_reply
@@ -194,7 +194,7 @@ def gate_options(
     at_least("--jobs", jobs, 1)
     catalogue = load(system)
     left_out = {**dict.fromkeys(excluded(catalogue, exclude), "--exclude"), **by_design}
-    named = picked(catalogue, rules) if rules else {}
+    named = rules_named(catalogue, rules) if rules else {}
     return GateOptions(
         spec=spec,
         system=system,

@@ -32,7 +32,7 @@ from ..judging.judge import judge
 from ..judging.profiles import PROFILES, set_hypothesis_home
 from ..judging.rule_choice import excluded
 from ..judging.verdict import Verdict
-from ..reports.outcome import explained
+from ..reports.outcome import explanation_lines
 from ..targets.factory import Opened, opened
 from ..targets.supported_releases import ReleaseError
 from ..targets.target_spec import TargetSpec, UnknownTargetError, parse_target
@@ -232,7 +232,7 @@ def _reports(found: Sequence[Found], verdict: Verdict, rules: Sequence[Rule]) ->
         rule, fault = by_id[event.finding.rule], faults.get(event.finding.scenario)
         word = "ADAPTER" if event.finding.by_adapter else "BROKEN"
         lines = [f"fault {fault.number}:  {fault.means}"] if fault else []
-        lines += explained(event, rule, fault)
+        lines += explanation_lines(event, rule, fault)
         text = "\n".join([f"{word} {rule.id} {rule.title}", *(f"  {line}" for line in lines)])
         reports.setdefault(rule.id, text)
     return reports

@@ -55,7 +55,7 @@ def reason_of(entry: RuleVerdict) -> str:
     return f"{entry.message or ''} ({', '.join(also)})" if also else entry.message or ""
 
 
-def explained(event: Found, rule: Rule, fault: Fault | None = None) -> list[str]:
+def explanation_lines(event: Found, rule: Rule, fault: Fault | None = None) -> list[str]:
     """Return everything known about a finding, and about the fault that it begins, as printable
     lines. An earlier failure of the same run may be the cause."""
     finding = event.finding

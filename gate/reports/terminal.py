@@ -22,7 +22,7 @@ from ..judging.verdict import (
     Verdict,
 )
 from .outcome import (
-    explained,
+    explanation_lines,
     how_many,
     in_short,
     out_of_date,
@@ -165,7 +165,7 @@ class Terminal:
     def _print_failure(self, event: Found, rule_id: str, fault: Fault | None = None) -> None:
         rule = next(judged for judged in self._rules if judged.id == rule_id)
         word = "ADAPTER" if fault is not None and fault.kind == "adapter" else "BROKEN"
-        show_failure(self._console, rule, explained(event, rule, fault), word)
+        show_failure(self._console, rule, explanation_lines(event, rule, fault), word)
         print_details(event.run.details or event.stderr, self._console)
 
 

@@ -159,7 +159,7 @@ def called_with(contract: Contract, message: str) -> dict[str, Any] | None:
         return None
 
 
-def judged(contract: Contract, claim: Claim) -> Answer:
+def confirm_claim(contract: Contract, claim: Claim) -> Answer:
     """Return the answer on a contract, after trying the claim's counterexample with plain
     numbers."""
     if claim.holds:
@@ -195,7 +195,7 @@ def _ask_all(
         try:
             # The limit of the engine is processor time, and it overruns: twice that is the end.
             [claim] = bounded(2 * time_limit + START_UP, engine, contract.name, time_limit)
-            answer = judged(contract, claim)
+            answer = confirm_claim(contract, claim)
         except Unanswered as why:
             answer = Answer("inconclusive", str(why))
         spent = time.monotonic() - began

@@ -96,11 +96,11 @@ def run_proofs(
         for line in answer(proof, lemmas):
             say(line)
         if certificate is not None:
-            codes.append(certified(say, lemmas, certificate))
+            codes.append(print_certificate(say, lemmas, certificate))
         if not prove:
             remaining = max(ends - time.monotonic(), 1.0)
             for name, found in bounded(remaining, _counterexamples, system, rule):
-                codes.append(_shown(say, name, rule, found, out))
+                codes.append(_show(say, name, rule, found, out))
     except Unanswered as why:
         say(f"inconclusive: {why}")
         return INCONCLUSIVE
@@ -125,7 +125,7 @@ def answer(proof: RuleProof, lemmas: Sequence[Discharged]) -> Iterator[str]:
 
 
 def writing(folder: Path | None) -> Callable[[str, str], None] | None:
-    """Return a function that writes a certificate's files to `folder`; None without a folder."""
+    """Return a function that writes a file of a certificate to `folder`; None without a folder."""
     return None if folder is None else partial(_write, folder)
 
 
@@ -159,7 +159,7 @@ def check_certificate(folder: Path | None, prove: bool) -> None:
         raise InputError("--certificate", f"{folder} cannot be written; {valid}")
 
 
-def certified(say: Say, lemmas: Sequence[Discharged], folder: Path) -> int:
+def print_certificate(say: Say, lemmas: Sequence[Discharged], folder: Path) -> int:
     """Write and print cvc5's answers on the lemmas; return the exit code."""
     answers = [(lemma, lemma.certified) for lemma in lemmas if lemma.certified is not None]
     listed = [
@@ -203,7 +203,7 @@ def _counterexamples(
         yield name, make()
 
 
-def _shown(say: Say, name: str, rule: str, found: Scenario | ScenarioPair | None, out: Path) -> int:
+def _show(say: Say, name: str, rule: str, found: Scenario | ScenarioPair | None, out: Path) -> int:
     """Replay and show a run that a proof names; return the exit code. It is a counterexample only
     if it breaks a rule."""
     if found is None:
@@ -212,11 +212,11 @@ def _shown(say: Say, name: str, rule: str, found: Scenario | ScenarioPair | None
         return INCONCLUSIVE
     if isinstance(found, ScenarioPair):
         say(f"two runs: {name}")
-        return _compared(say, rule, found, out)
-    return _replayed(say, name, rule, found, out)
+        return _compare_runs(say, rule, found, out)
+    return _replay_run(say, name, rule, found, out)
 
 
-def _replayed(say: Say, name: str, rule: str, scenario: Scenario, out: Path) -> int:
+def _replay_run(say: Say, name: str, rule: str, scenario: Scenario, out: Path) -> int:
     revision = scenario.revision or ""
     rules = [
         candidate for candidate in load(scenario.system, revision) if applies(candidate, revision)
@@ -238,7 +238,7 @@ def _replayed(say: Say, name: str, rule: str, scenario: Scenario, out: Path) -> 
     return BROKEN if any(failure.rule == rule for failure in broken) else CONFORMS
 
 
-def _compared(say: Say, rule: str, pair: ScenarioPair, out: Path) -> int:
+def _compare_runs(say: Say, rule: str, pair: ScenarioPair, out: Path) -> int:
     [key] = [name for name, value in pair.few.config.items() if pair.more.config[name] != value]
     counts = []
     for scenario in pair:

@@ -100,9 +100,9 @@ def run(console: Console, question: Question) -> int:
     codes = []
     if question.engine in ("z3", "all"):
         with output.busy(console, "asking Z3"):
-            codes.append(_solved(console, question, system, own))
+            codes.append(_solve(console, question, system, own))
     if question.engine in ("hypothesis", "all"):
-        codes.append(_sampled(console, question, system, rule))
+        codes.append(_sample(console, question, system, rule))
     if question.engine in ("explore", "all"):
         code = _explored(console, question, system, rule)
         # What holds in a small scope is no proof: it does not count against the others.
@@ -176,7 +176,7 @@ def _check_proof_options(question: Question) -> None:
             )
 
 
-def _solved(console: Console, question: Question, system: str, own: OwnQuestions | None) -> int:
+def _solve(console: Console, question: Question, system: str, own: OwnQuestions | None) -> int:
     proof = proofs_of(system).get(question.rule)
     if proof is None:
         assert own is not None, question.rule
@@ -193,7 +193,7 @@ def _solved(console: Console, question: Question, system: str, own: OwnQuestions
     )
 
 
-def _sampled(console: Console, question: Question, system: str, rule: Rule) -> int:
+def _sample(console: Console, question: Question, system: str, rule: Rule) -> int:
     revision = resolve_revision(system, question.revision)
     return run_samples(
         *(console, system, rule, revision, _formula(question, system), question.out),

@@ -76,7 +76,7 @@ class Child:
         self._memory_limit = memory_limit
         self._stderr = stderr
         self._answers = 0
-        self._sizes = _opened(f"/proc/{self._process.leader}/statm")
+        self._sizes = _open(f"/proc/{self._process.leader}/statm")
         # A target that does not read must not block us for longer than its time limit.
         os.set_blocking(self._in, False)
         self._writable, self._readable = select.poll(), select.poll()
@@ -196,7 +196,7 @@ class Child:
             os.close(self._sizes)
 
 
-def _opened(path: str) -> int | None:
+def _open(path: str) -> int | None:
     """Open a file that is read again and again; None if the system does not have it."""
     try:
         return os.open(path, os.O_RDONLY | os.O_CLOEXEC)

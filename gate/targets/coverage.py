@@ -131,11 +131,11 @@ class _CountingLoader(SourceFileLoader):
     def exec_module(self, module: ModuleType) -> None:
         tree = ast.parse(self.get_data(self.path), self.path)
         probes = _insert_probes(tree)
-        vars(module)[PROBES] = _mapped(Path(os.environ[VARIABLE]), self, probes)
+        vars(module)[PROBES] = _map_probes(Path(os.environ[VARIABLE]), self, probes)
         exec(compile(tree, self.path, "exec", dont_inherit=True), vars(module))
 
 
-def _mapped(folder: Path, loader: SourceFileLoader, probes: int) -> Any:
+def _map_probes(folder: Path, loader: SourceFileLoader, probes: int) -> Any:
     """Map the bytes of a module's probes into memory, shared by all processes of the target. The
     file also holds the module's path and name."""
     words = f"{os.path.abspath(loader.path)}\0{loader.name}"

@@ -299,14 +299,14 @@ def _half(target: Target, scenario: Scenario) -> None:
         pass
 
 
-def _stopped(target: Target, _: Scenario) -> None:
+def _stop(target: Target, _: Scenario) -> None:
     read_ok("stop", target.stop())
 
 
 BEFORE: Mapping[str, Callable[[Target, Scenario], None]] = {
     "two equal runs": lambda _, __: None,
     "start during a run": _half,
-    "start after a stop": _stopped,
+    "start after a stop": _stop,
 }
 
 
@@ -320,7 +320,7 @@ def _replies(target: Target, scenario: Scenario) -> Iterator[Mapping[str, Any]]:
     live: set[str] = set()
     for number in range(MAX_STEPS):
         for request in scenario.requests:
-            if request.arrival == number and _added(target, request):
+            if request.arrival == number and _add(target, request):
                 live.add(request.id)
         reply = target.step()
         read_step(reply, REQUIRED)
@@ -330,5 +330,5 @@ def _replies(target: Target, scenario: Scenario) -> Iterator[Mapping[str, Any]]:
             return
 
 
-def _added(target: Target, request: Request) -> bool:
+def _add(target: Target, request: Request) -> bool:
     return read_ok("add", target.add(request.for_target())) is None

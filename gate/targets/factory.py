@@ -92,7 +92,7 @@ def make_target(spec: TargetSpec) -> Any:
             module = importlib.import_module(module_name)
         except (Exception, SystemExit) as error:
             raise UnknownTargetError(
-                f"TARGET {spec.text!r}: cannot import {module_name!r} ({_raised(error)})"
+                f"TARGET {spec.text!r}: cannot import {module_name!r} ({_describe(error)})"
             ) from None
         factory = getattr(module, factory_name, None)
         if not callable(factory):
@@ -103,7 +103,7 @@ def make_target(spec: TargetSpec) -> Any:
             target = factory()
         except (Exception, SystemExit) as error:
             raise UnknownTargetError(
-                f"TARGET {spec.text!r}: {factory_name}() raised {_raised(error)}"
+                f"TARGET {spec.text!r}: {factory_name}() raised {_describe(error)}"
             ) from None
     required = [name for name in OPERATIONS if name != "control"]  # sent only if declared
     missing = [name for name in required if not callable(getattr(target, name, None))]
@@ -115,7 +115,7 @@ def make_target(spec: TargetSpec) -> Any:
     return target
 
 
-def _raised(error: BaseException) -> str:
+def _describe(error: BaseException) -> str:
     """Describe an exception of the user's code in one line, with the place that raised it."""
     frames = traceback.extract_tb(error.__traceback__)
     own = [f for f in frames if f.filename not in LOADERS and "importlib" not in f.filename]

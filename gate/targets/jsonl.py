@@ -93,7 +93,7 @@ def _call(target: Target, operation: str, arguments: dict[str, Any]) -> Reply:
     """
     names = [name for name in OPERATIONS[operation] if name in arguments]
     method: Callable[..., Reply] | None = getattr(target, operation, None)
-    valid = f"valid: a method {operation}({_listed(['self', *names])})"
+    valid = f"valid: a method {operation}({_list(['self', *names])})"
     if method is None:
         raise ProtocolError(f"{type(target).__name__} has no {operation}; {valid}")
     try:
@@ -126,17 +126,17 @@ def _parse(line: bytes) -> tuple[str, dict[str, Any]]:
         message = json.loads(line)
     except (ValueError, RecursionError) as error:
         raise ProtocolError(
-            f"not a line of JSON ({error}): {_shown(line)}; valid is an object such as "
+            f"not a line of JSON ({error}): {_quote(line)}; valid is an object such as "
             '{"op": "step"}'
         ) from error
     if not isinstance(message, dict):
-        raise ProtocolError(f"not a JSON object: {_shown(line)}; valid is {{'op': ...}}")
+        raise ProtocolError(f"not a JSON object: {_quote(line)}; valid is {{'op': ...}}")
     if "op" not in message:
-        raise ProtocolError(f"key 'op' is missing; valid operations are {_listed(OPERATIONS)}")
+        raise ProtocolError(f"key 'op' is missing; valid operations are {_list(OPERATIONS)}")
     operation = message.pop("op")
     if not isinstance(operation, str) or operation not in OPERATIONS:
         raise ProtocolError(
-            f"unknown operation {operation!r}; valid operations are {_listed(OPERATIONS)}"
+            f"unknown operation {operation!r}; valid operations are {_list(OPERATIONS)}"
         )
     _check_arguments(operation, message)
     return operation, message
@@ -144,7 +144,7 @@ def _parse(line: bytes) -> tuple[str, dict[str, Any]]:
 
 def _check_arguments(operation: str, arguments: dict[str, Any]) -> None:
     expected = OPERATIONS[operation]
-    valid = f"valid keys of {operation!r} are {_listed(['op', *expected])}"
+    valid = f"valid keys of {operation!r} are {_list(['op', *expected])}"
     for key in expected:
         if key not in arguments and key not in OPTIONAL:
             raise ProtocolError(f"key {key!r} of {operation!r} is missing; {valid}")
@@ -185,10 +185,10 @@ def _close(replies: BinaryIO) -> None:
         replies.close()
 
 
-def _shown(line: bytes, limit: int = 200) -> str:
+def _quote(line: bytes, limit: int = 200) -> str:
     text = line.decode(errors="backslashreplace").rstrip("\r\n")
     return repr(text if len(text) <= limit else text[:limit] + "...")
 
 
-def _listed(names: Iterable[str]) -> str:
+def _list(names: Iterable[str]) -> str:
     return ", ".join(names)

@@ -65,7 +65,7 @@ def chosen(own: type) -> Any:
     if not isinstance(cls, type):
         raise _complaint(f"it has no class {name!r}")
     if not issubclass(cls, own):
-        raise _complaint(f"{name} is not a {own.__name__}; valid: a class derived from it")
+        raise _complaint(f"{name} is not derived from {own.__name__}; valid: a class that is")
     return own_class(cls, own) if OWN_CLASS in os.environ else cls
 
 

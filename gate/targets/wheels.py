@@ -29,7 +29,7 @@ def check_published(wheel: Path, name: str) -> bool:
     Raises:
         ReleaseError: the list has other wheels under this name and version; this file is removed.
     """
-    known = published().get(name)
+    known = published_digests().get(name)
     if known is None:
         return False
     with wheel.open("rb") as file:
@@ -44,7 +44,7 @@ def check_published(wheel: Path, name: str) -> bool:
 
 
 @cache
-def published() -> Mapping[str, tuple[str, ...]]:
+def published_digests() -> Mapping[str, tuple[str, ...]]:
     """Return the SHA-256 digests of each release's published wheels."""
     text = PUBLISHED.read_text(encoding="utf-8").replace("\\\n", " ")
     lines = [line.split() for line in text.splitlines() if line and not line.startswith("#")]

@@ -212,13 +212,13 @@ class TraceJudge:
         run.recent.append((number, step))
         broken = run.monitor.observe(step)
         if run.explainer is not None:
-            broken += self._compared(run, run.explainer, step, number)
+            broken += self._compare(run, run.explainer, step, number)
         if self._watch is not None:
             self._watch(run, step)
         if broken:
             self._break(run, event.line, broken)
 
-    def _compared(
+    def _compare(
         self, run: TraceRun, explainer: Explainer, step: Step, number: int
     ) -> list[Broken]:
         match = explainer.match_of(run.begun.revision)

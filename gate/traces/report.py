@@ -66,7 +66,7 @@ class TraceReporter:
     @contextmanager
     def progress(self, events: Iterator[Event]) -> Iterator[Iterator[Event]]:
         try:
-            yield events if self._status is None else self._counted(events)
+            yield events if self._status is None else self._with_progress(events)
         finally:
             self.quiet()
 
@@ -74,7 +74,7 @@ class TraceReporter:
         if self._status is not None:
             self._status.stop()
 
-    def _counted(self, events: Iterator[Event]) -> Iterator[Event]:
+    def _with_progress(self, events: Iterator[Event]) -> Iterator[Event]:
         for number, event in enumerate(events):
             if number % PROGRESS_EVERY == 0 and self._status is not None:
                 read, size = self._source.position(), self._source.size
@@ -119,7 +119,7 @@ def print_explanation(console: Console, run: TraceRun, explainer: Explainer) -> 
     best = explainer.best
     output.say(console, f"  the models on run {run.number} ({run.steps:,} steps):")
     for match in explainer.matches:
-        output.say(console, f"    {_matched(run, match)}")
+        output.say(console, f"    {_match_line(run, match)}")
     for revision, why in explainer.unfit.items():
         name = f"{run.begun.system} {revision}"
         output.say(console, _one(f"    {name}: cannot have this configuration: {why}"))
@@ -168,7 +168,7 @@ def _follows_its_model(run: TraceRun, explainer: Explainer) -> bool:
     return match is not None and match.departed is None
 
 
-def _matched(run: TraceRun, match: Match) -> str:
+def _match_line(run: TraceRun, match: Match) -> str:
     name = f"{run.begun.system} {match.revision}"
     if match.departed is None:
         return f"{name}: all steps match"

@@ -70,7 +70,7 @@ def gate_page(verdict: Verdict, rules: dict[str, Rule], found: dict[str, Found])
         "why": broken_off(verdict),
         "out_of_date": out_of_date(verdict),
         "faults": [
-            _drawn(fault, rules[fault.rule], found.get(fault.scenario) if n < DRAWN else None)
+            _draw(fault, rules[fault.rule], found.get(fault.scenario) if n < DRAWN else None)
             for n, fault in enumerate(verdict.faults)
         ],
         "counts": _counts(verdict),
@@ -87,7 +87,7 @@ def gate_page(verdict: Verdict, rules: dict[str, Rule], found: dict[str, Found])
     return render_template("gate", values, [], ["cause"])
 
 
-def _drawn(fault: Fault, rule: Rule, event: Found | None) -> DrawnFault:
+def _draw(fault: Fault, rule: Rule, event: Found | None) -> DrawnFault:
     sent, details = list[str](), list[str]()
     if event is not None:
         sent = [scenario_config(event.scenario), *request_lines(event.scenario)]

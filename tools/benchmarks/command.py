@@ -57,9 +57,9 @@ def run(
 ) -> int:
     """Measure and print the figures, and return the exit code. Ctrl-C ends the measurement and
     keeps the complete figures."""
-    from .figures import measured
+    from .figures import measure
     from .machine import this_machine
-    from .table import as_json, compared, reported, table
+    from .table import as_json, ratio_line, reported, table
 
     machine = this_machine()
     for line in reported(machine):
@@ -73,13 +73,13 @@ def run(
                 def tell(row: Row, status: Status = status, name: str = plan.name) -> None:
                     status.update(escape(f"{name}: {row.what}"))
 
-                figure = measured(plan, quick, tell)
+                figure = measure(plan, quick, tell)
             found.append(figure)
             output.say(console, "")
             output.say(console, f"{figure.title}: {figure.about} ({figure.seconds:.0f} s)")
             if figure.rows:
                 console.print(table(figure, details))
-                output.say(console, compared(figure))
+                output.say(console, ratio_line(figure))
             if figure.missing is not None:
                 output.say(console, f"not measured: {figure.missing}")
     except KeyboardInterrupt:
@@ -89,10 +89,10 @@ def run(
     if interrupted:
         output.fail("interrupted: these are the figures so far")
         return INCONCLUSIVE
-    return _concluded(found)
+    return _conclude(found)
 
 
-def _concluded(found: Sequence[Figure]) -> int:
+def _conclude(found: Sequence[Figure]) -> int:
     """Return the exit code, which is 1 if a figure is missing without an excuse."""
     missing = [figure for figure in found if figure.missing is not None and not figure.excused]
     for figure in missing:

@@ -40,7 +40,7 @@ def chosen(names: list[str]) -> list[FigurePlan]:
     return [plan for plan in PLANS if not names or plan.name in names]
 
 
-def measured(plan: FigurePlan, quick: bool, tell: Callable[[Row], None]) -> Figure:
+def measure(plan: FigurePlan, quick: bool, tell: Callable[[Row], None]) -> Figure:
     """Measure a figure, and pass each row to `tell` as it comes. The figure's `missing` says what
     went wrong."""
     rows: list[Row] = []

@@ -278,6 +278,6 @@ PLAN = FigurePlan(
     "overhead",
     "What the gate costs over the bare target",
     "the same operations on the bare target; under the monitor (judged); "
-    "as Hypothesis made them (gate); CPU of both processes, the real targets in one of their own",
+    "as Hypothesis made them (gate); CPU of both processes, as real targets have their own",
     rows,
 )

@@ -45,7 +45,7 @@ def table(figure: Figure, details: bool) -> Table:
     return drawn
 
 
-def compared(figure: Figure) -> str:
+def ratio_line(figure: Figure) -> str:
     """Return a line that says to which row the ratios refer."""
     others = {row.to for row in figure.rows if row.ratio is not None}
     return f"ratios to {others.pop()}" if len(others) == 1 else "ratios to the nearest 1.00 above"

@@ -77,7 +77,7 @@ def attack(task: tuple[str, Mapping[str, bytes], int]) -> AttackReport:
                 (folder / name).write_bytes(whole)
         LOADERS[kind].spoil(folder / kind, files[kind], seed)
         arguments = [word.replace("{}", kind) for word in words]
-        ended = forked(lambda: app.run(words=arguments), folder)
+        ended = run_in_fork(lambda: app.run(words=arguments), folder)
         wrong = faults(ended)
         lines = ended.err.splitlines()
         if ended.seconds > SECONDS:
@@ -92,7 +92,7 @@ def attack(task: tuple[str, Mapping[str, bytes], int]) -> AttackReport:
         )
 
 
-def forked(work: Callable[[], int], folder: Path) -> Ended:
+def run_in_fork(work: Callable[[], int], folder: Path) -> Ended:
     """Do the work in the folder, in a fork of this process; return its output and how it ended."""
     began = time.monotonic()
     child = os.fork()

@@ -104,6 +104,6 @@ if __name__ == "__main__":
         sys.exit(answer(sys.argv[2:]))
     os.umask(int(os.environ.get("INSTALLER_UMASK", "022"), 8))
     releases.run = slow_command
-    wheels.published.cache_clear()
-    wheels.published = dict  # type: ignore[assignment]  # the stand-in has other wheels
+    wheels.published_digests.cache_clear()
+    wheels.published_digests = dict  # type: ignore[assignment]  # the stand-in has other wheels
     sys.exit(install(sys.argv[1]))

@@ -80,7 +80,7 @@ def _at_once(cache: Path, mark: str, chance: random.Random) -> list[Ended]:
     """Start one to three installations at the same time, and send signals to some of them."""
     plans = []
     for _ in range(chance.randint(1, 3)):
-        process = _begun(cache, chance.choice(RELEASES), mark, chance)
+        process = _begin(cache, chance.choice(RELEASES), mark, chance)
         number = None if chance.random() < LEFT_ALONE else chance.choice(SIGNALS)
         plans.append((chance.uniform(0.2, 2.5), number, process))
     began = time.monotonic()
@@ -89,10 +89,10 @@ def _at_once(cache: Path, mark: str, chance: random.Random) -> list[Ended]:
             process.wait(max(began + instant - time.monotonic(), 0))
         if number is not None:
             process.send_signal(number)
-    return [_ended(process, began) for *_, process in plans]
+    return [_wait(process, began) for *_, process in plans]
 
 
-def _begun(cache: Path, release: str, mark: str, chance: random.Random) -> "subprocess.Popen[str]":
+def _begin(cache: Path, release: str, mark: str, chance: random.Random) -> "subprocess.Popen[str]":
     env = {**os.environ, MARKED: mark, "SCHEDPROOF_CACHE": str(cache)}
     return subprocess.Popen(
         [sys.executable, "-m", "schedproof.tools.hostile.installer", release],
@@ -105,7 +105,7 @@ def _begun(cache: Path, release: str, mark: str, chance: random.Random) -> "subp
     )
 
 
-def _ended(process: "subprocess.Popen[str]", began: float) -> Ended:
+def _wait(process: "subprocess.Popen[str]", began: float) -> Ended:
     try:
         out, err = process.communicate(timeout=SECONDS)
     except subprocess.TimeoutExpired:
@@ -157,7 +157,7 @@ def _left_alone(cache: Path, seed: int, chance: random.Random) -> Sequence[str]:
         if path.is_dir() == (name == "lock") and path.exists():
             path.rmdir() if path.is_dir() else path.unlink()
     for _ in range(10):
-        ended = _ended(_begun(cache, release, mark, chance), time.monotonic())
+        ended = _wait(_begin(cache, release, mark, chance), time.monotonic())
         found = [*_wrong(ended), *(f"still there: {survivor}" for survivor in survivors(mark))]
         if found or ended.code == 0:
             break

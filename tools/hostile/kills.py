@@ -102,7 +102,7 @@ def attack(task: tuple[str, int, int]) -> AttackReport:
             process.send_signal(signal.SIGKILL)
             process.wait()
             found = [f"still there: {survivor}" for survivor in survivors(mark)]
-            found += damaged(folder)
+            found += unreadable_files(folder)
             wrong += [f"{name}, kill {number} of seed {seed}: {line}" for line in found]
         wrong += [f"{name} of seed {seed}, left alone: {line}" for line in _goes_on(work, folder)]
     return AttackReport(name, killed, kills - killed, wrong)
@@ -122,11 +122,11 @@ def _goes_on(work: Work, folder: Path) -> Sequence[str]:
         *([ended.err[-300:]] if ended.code not in work.codes else []),
         *(f"left behind: {name}" for name in leftovers),
         *(f"still there: {survivor}" for survivor in survivors(mark)),
-        *damaged(folder),
+        *unreadable_files(folder),
     ]
 
 
-def damaged(folder: Path) -> list[str]:
+def unreadable_files(folder: Path) -> list[str]:
     """Return the files that a command wrote and that cannot be read."""
     found = []
     for file in sorted(folder.rglob("*")):

@@ -34,7 +34,7 @@ from schedproof.solver.exploration.exploration import Exploration, ExploreOption
 from schedproof.solver.systems import space_of
 from schedproof.spec.catalogue import load, read
 
-from .mutations import spoiled
+from .mutations import corrupt
 
 RULES = load("spyre")
 SMALL = {"block_size": 4, "chunk_size": 8, "max_model_len": 32, "max_batch_tkv": 64}
@@ -93,7 +93,7 @@ class Loader(NamedTuple):
 
 
 def _spoil(path: Path, whole: bytes, seed: int) -> None:
-    path.write_bytes(spoiled(whole, seed, path.suffix == ".gz"))
+    path.write_bytes(corrupt(whole, seed, path.suffix == ".gz"))
 
 
 def _spoil_rules(path: Path, whole: bytes, seed: int) -> None:

@@ -65,7 +65,7 @@ VALUES: list[Any] = [
 ]
 
 
-def spoiled(whole: bytes, seed: int, packed: bool) -> bytes:
+def corrupt(whole: bytes, seed: int, packed: bool) -> bytes:
     """Return the corrupted file. If it is `packed`, its unpacked content is corrupted half of the
     time."""
     rng = random.Random(seed)
@@ -102,12 +102,12 @@ def _meant(data: bytes, rng: random.Random) -> bytes | None:
             read = json.loads(lines[number])
         except ValueError:
             return None
-        lines[number] = json.dumps(_changed(read, rng)).encode() + b"\n"
+        lines[number] = json.dumps(_change(read, rng)).encode() + b"\n"
         return b"".join(lines)
-    return json.dumps(_changed(read, rng)).encode()
+    return json.dumps(_change(read, rng)).encode()
 
 
-def _changed(value: Any, rng: random.Random) -> Any:
+def _change(value: Any, rng: random.Random) -> Any:
     if isinstance(value, dict) and value and rng.random() < 0.85:
         key = rng.choice([*value])
         what = rng.random()
@@ -115,7 +115,7 @@ def _changed(value: Any, rng: random.Random) -> Any:
             return {name: member for name, member in value.items() if name != key}
         if what < 0.2:
             return {**value, rng.choice(["", "x", key.upper(), "\x1b[0m"]): value[key]}
-        return {**value, key: _changed(value[key], rng)}
+        return {**value, key: _change(value[key], rng)}
     if isinstance(value, list) and value and rng.random() < 0.85:
         place = rng.randrange(len(value))
         what = rng.random()
@@ -123,7 +123,7 @@ def _changed(value: Any, rng: random.Random) -> Any:
             return value[:place] + value[place + 1 :]
         if what < 0.2:
             return [*value, *value[: rng.choice((1, 20))]]
-        return [*value[:place], _changed(value[place], rng), *value[place + 1 :]]
+        return [*value[:place], _change(value[place], rng), *value[place + 1 :]]
     if isinstance(value, int) and not isinstance(value, bool) and rng.random() < 0.5:
         return value + rng.choice((-1, 1, 10**6, -(10**6), 2**63))
     return rng.choice(VALUES)

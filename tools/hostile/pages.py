@@ -125,17 +125,19 @@ def _file(ids: Sequence[str], made: Callable[[Path], Any]) -> str:
 
 
 def _github(ids: Sequence[str]) -> Any:
-    lines = _printed(ids, lambda to: GitHub(to, reported.RULES, None, Path("/nowhere"), TOKEN))
+    lines = _print_reports(
+        ids, lambda to: GitHub(to, reported.RULES, None, Path("/nowhere"), TOKEN)
+    )
     heard = reported.heard(lines, TOKEN)
     return [line.partition(" ")[0] for line in heard]
 
 
 def _terminal(ids: Sequence[str]) -> Any:
-    lines = _printed(ids, lambda to: Terminal(to, reported.RULES, verbose=True))
+    lines = _print_reports(ids, lambda to: Terminal(to, reported.RULES, verbose=True))
     return len(lines), [line for line in lines if one_line(line) != line]
 
 
-def _printed(ids: Sequence[str], made: Callable[[Console], Any]) -> list[str]:
+def _print_reports(ids: Sequence[str], made: Callable[[Console], Any]) -> list[str]:
     file = io.StringIO(newline="\n")
     _tell(made(Console(file=file, width=100_000, color_system=None)), ids)
     return file.getvalue().split("\n")
@@ -188,11 +190,11 @@ def in_browser(seeds: Sequence[int]) -> tuple[int, list[str]]:
         for seed in seeds:
             file = folder / f"{seed}.html"
             file.write_text(shown(names(seed)), encoding="utf-8")
-            found = visited(chromium, file.as_uri(), f"{folder.as_uri()}/")
+            found = visit(chromium, file.as_uri(), f"{folder.as_uri()}/")
             server = Server(by_hand(), "", 0)
             threading.Thread(target=server.serve_forever, daemon=True).start()
             server.run.load(reported.scenario(names(seed)))
-            found += visited(chromium, server.address, server.address)
+            found += visit(chromium, server.address, server.address)
             server.shutdown()
             server.server_close()
             wrong += [f"Chromium, seed {seed}: {line}" for line in found]
@@ -200,7 +202,7 @@ def in_browser(seeds: Sequence[int]) -> tuple[int, list[str]]:
     return opened, wrong
 
 
-def visited(browser: Any, address: str, own: str) -> list[str]:
+def visit(browser: Any, address: str, own: str) -> list[str]:
     """Open a page and press some keys; return what is wrong: a script that ran, an error, or a
     request."""
     messages: list[str] = []

@@ -20,7 +20,7 @@ from collections import Counter
 from contextlib import suppress
 from pathlib import Path
 
-from .mutations import spoiled
+from .mutations import corrupt
 from .processes import begin, survivors
 from .report import finish, parser
 
@@ -47,7 +47,7 @@ def request(port: int, secret: str, seed: int) -> tuple[bytes, str]:
     host = f"127.0.0.1:{port}" if own else dice.choice(HOSTS).format(port=port)
     body = dice.choice(BODIES) if method == "POST" or dice.random() < 0.2 else b""
     if dice.random() < 0.6:
-        body = spoiled(body or b"{}", seed, packed=False)
+        body = corrupt(body or b"{}", seed, packed=False)
     length = dice.choice((str(len(body)),) * 4 + ("-1", "9" * 20, "0x10", str(len(body) + 9)))
     lines = [f"{method} {path} HTTP/1.1", f"Host: {host}", f"Content-Length: {length}"]
     lines.append(f"Content-Type: {dice.choice(('application/json',) * 3 + ('text/plain', 'x'))}")
@@ -60,7 +60,7 @@ def request(port: int, secret: str, seed: int) -> tuple[bytes, str]:
         own = False
     whole = "\r\n".join(lines).encode("utf-8", "replace") + b"\r\n\r\n" + body
     if dice.random() < 0.1:
-        whole = spoiled(whole, seed, packed=False)
+        whole = corrupt(whole, seed, packed=False)
     return whole, "own" if own else "foreign"
 
 

@@ -81,7 +81,7 @@ def longest_silence(command: str, folder: Path) -> tuple[float, float, int]:
     return silence, time.monotonic() - began, code
 
 
-def prepared(folder: Path) -> None:
+def write_inputs(folder: Path) -> None:
     """Write a scenario of many steps, its trace, and a scenario with a very late arrival."""
     from msgspec.structs import replace
 
@@ -106,7 +106,7 @@ def main() -> int:
     options = known.parse_args()
     lines, silent = ["| command | longest silence | all | exit code |", "|---|---|---|---|"], []
     with tempfile.TemporaryDirectory() as place:
-        prepared(Path(place))
+        write_inputs(Path(place))
         for command in COMMANDS:
             if not command.startswith(" ".join(options.words)):
                 continue

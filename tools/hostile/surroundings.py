@@ -26,7 +26,7 @@ from typing import NamedTuple
 
 from schedproof.gate.targets.releases import cache_folder
 
-from .kills import SCENARIO, damaged
+from .kills import SCENARIO, unreadable_files
 from .places import PLACES, Place
 from .processes import CODES, Ended, faults, survivors
 from .processes import MARK as MARKED
@@ -114,8 +114,8 @@ def attack(task: tuple[str, str, int]) -> AttackReport:
     place, work = PLACES[where], WORKS[name]
     mark = f"place-{os.getpid()}-{abs(hash(task))}"
     with _folder() as here:
-        runs = [_begun(place, work, here, mark, random.Random(seed)) for _ in range(place.at_once)]
-        ended = [_ended(*run) for run in runs]
+        runs = [_begin(place, work, here, mark, random.Random(seed)) for _ in range(place.at_once)]
+        ended = [_wait(*run) for run in runs]
         wrong = [line for end in ended for line in _wrong(end, place, name, here)]
         wrong += [f"still there: {survivor}" for survivor in survivors(mark)]
         shutil.rmtree(here, ignore_errors=True)
@@ -135,7 +135,7 @@ def _folder() -> Iterator[Path]:
         yield here
 
 
-def _begun(
+def _begin(
     place: Place, work: Work, here: Path, mark: str, chance: random.Random
 ) -> tuple["subprocess.Popen[str]", float]:
     given: dict[str, Callable[[], str]] = {
@@ -150,7 +150,7 @@ def _begun(
     return place.popen(command, here, base, chance), began
 
 
-def _ended(process: "subprocess.Popen[str]", began: float) -> Ended | None:
+def _wait(process: "subprocess.Popen[str]", began: float) -> Ended | None:
     """Wait for a process; return None if it had to be killed."""
     try:
         out, err = process.communicate(timeout=SECONDS)
@@ -174,7 +174,7 @@ def _wrong(ended: Ended | None, place: Place, name: str, here: Path) -> list[str
         found.append(f"not an error of schedproof: {ended.err[-300:]!r}")
     if makes and ended.code == usual and not [*here.rglob(makes)]:
         found.append(f"exit code {ended.code}, and no {makes}")
-    found += damaged(here)
+    found += unreadable_files(here)
     found += [
         f"left behind: {path.name}"
         for path in here.rglob("*")
@@ -202,7 +202,7 @@ def cluster() -> str:
 def usually(name: str) -> int:
     """Return the exit code of a command in a normal environment."""
     with _folder() as here:
-        ended = _ended(*_begun(PLACES["nothing odd"], WORKS[name], here, "usual", random.Random(0)))
+        ended = _wait(*_begin(PLACES["nothing odd"], WORKS[name], here, "usual", random.Random(0)))
         assert ended is not None
         assert ended.code in CODES, ended
         return ended.code

@@ -89,7 +89,7 @@ def run(took: dict[str, float], *selection: str) -> int:
     return int(pytest.main([*QUICK, *selection], plugins=[Quickest(took)]))
 
 
-def tested(took: dict[str, float], mutant: Mutant) -> int:
+def run_tests(took: dict[str, float], mutant: Mutant) -> int:
     """Return the exit code of the first tests that notice a mutant, or `NO_MODULE` if it cannot be
     imported."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
@@ -124,7 +124,7 @@ def start(times: Path, took: dict[str, float], mutant: Mutant | None) -> int:
                 code = run(took, "tests/model")
             times.write_text(json.dumps(took), encoding="utf-8")
         else:
-            code = tested(took, mutant)
+            code = run_tests(took, mutant)
     except BaseException:
         traceback.print_exc()
     finally:

@@ -76,7 +76,7 @@ class MutantVerdict(NamedTuple):
     rule: str = ""
 
 
-def observed(system: str, revision: str, scenarios: list[Any]) -> Iterator[list[Any]]:
+def observe(system: str, revision: str, scenarios: list[Any]) -> Iterator[list[Any]]:
     """Yield the steps of each scenario on the model that is loaded in this process; a crash counts
     as a step."""
     from schedproof.model.target import ModelTarget
@@ -121,7 +121,7 @@ def differ(own: list[Any], steps: list[Any]) -> bool:
     return False
 
 
-def prepared(judging: Judging) -> dict[str, Any]:
+def prepare(judging: Judging) -> dict[str, Any]:
     """Return the scenarios of a revision, and the steps that its model takes in them, as JSON."""
     import msgspec
 
@@ -137,7 +137,7 @@ def prepared(judging: Judging) -> dict[str, Any]:
     for scale, runs in SCALES.items():
         search = SearchOptions(ModelTarget(), system, revision, (), scale)
         run_search(Search(search, Hooks(ended=scenarios.append)), runs, 0, 0)
-    steps = list(observed(system, revision, scenarios))
+    steps = list(observe(system, revision, scenarios))
     return {"scenarios": msgspec.to_builtins(scenarios), "steps": steps}
 
 
@@ -149,7 +149,7 @@ def shown(judging: Judging, known: dict[str, Any]) -> Iterator[Any]:
     from schedproof.model.scenario import Scenario
 
     scenarios = msgspec.convert(known["scenarios"], list[Scenario], strict=False)
-    own = observed(judging.system, judging.revision, scenarios)
+    own = observe(judging.system, judging.revision, scenarios)
     for scenario, steps, meant in zip(scenarios, own, known["steps"], strict=True):
         if differ(steps, meant):
             yield scenario
@@ -208,7 +208,7 @@ def start(
         resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
         if mutant is None:
             with imported_anew({}):
-                data.write_text(json.dumps(prepared(judging)), encoding="utf-8")
+                data.write_text(json.dumps(prepare(judging)), encoding="utf-8")
             os._exit(0)
         signal.setitimer(signal.ITIMER_PROF, SECONDS)
         with imported_anew(mutant.texts):

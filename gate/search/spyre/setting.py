@@ -67,10 +67,10 @@ def read_setting(revision: str | None, changes: list[str]) -> Setting:
         else:
             valid = ", ".join((*LENGTHS, "requests", "formula", *SWITCHES))
             raise InputError("--param", f"{change!r}; valid: KEY=VALUE with KEY one of {valid}")
-    return _checked(setting)
+    return _check(setting)
 
 
-def _checked(setting: Setting) -> Setting:
+def _check(setting: Setting) -> Setting:
     if setting.chunk % setting.block:
         raise InputError(
             "--param", f"chunk_size {setting.chunk} is not a multiple of block_size {setting.block}"

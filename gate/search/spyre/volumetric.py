@@ -40,7 +40,7 @@ from ...console import BROKEN, CONFORMS, INCONCLUSIVE, output
 from ...files.scenario_file import write_scenario
 from ...processes.work_process import Unanswered, bounded
 from .. import counterexample
-from ..proofs import blocks_of, certified, lemma_line, writing
+from ..proofs import blocks_of, lemma_line, print_certificate, writing
 from ..question import OwnQuestions, Question
 from . import vectorized
 from .setting import LENGTHS, MAX_REQUESTS, kept_instead, read_formula, read_setting
@@ -142,7 +142,7 @@ def _check(question: Question, setting: Setting) -> None:
 def run_search(search: VolumeSearch) -> int:
     """Print a proof, or the fewest requests that break the rule; return the exit code."""
     setting = search.setting
-    search.say(f"search {search.rule}, {_described(setting)}")
+    search.say(f"search {search.rule}, {_describe(setting)}")
     if setting.pauses and search.rule == LIMIT:
         return run_proof(search)  # which requests join has no part in it
     if not setting.requests and _proven_first(search):
@@ -160,7 +160,7 @@ def run_own(search: VolumeSearch) -> int:
         The exit code.
     """
     setting = search.setting
-    search.say(f"search {search.rule}, {_described(setting)}")
+    search.say(f"search {search.rule}, {_describe(setting)}")
     if _proven_first(search):
         search.say(f"  for {blocks_of(search.block)}, any max_model_len and any max_batch_tkv")
         code = PROVEN
@@ -180,7 +180,7 @@ def _smallest(search: VolumeSearch) -> int:
     search.say("with blocks of 2 tokens and max_model_len 6:")
     try:
         for small, arrivals in bounded(search.time_limit, _small, search.setting):
-            return _replayed(replace(search, setting=small), arrivals)
+            return _replay_run(replace(search, setting=small), arrivals)
     except Unanswered as why:
         search.say(f"  inconclusive: {why}")
         return INCONCLUSIVE
@@ -235,7 +235,7 @@ def _fewest(search: VolumeSearch) -> int:
             spent = time.monotonic() - began
             if query.answer == "sat":
                 search.say(f"{query.requests} requests ({query.where}): found after {spent:.1f} s")
-                return _replayed(search, list(query.arrivals))
+                return _replay_run(search, list(query.arrivals))
             search.say(f"{query.requests} requests: {query.answer} after {spent:.1f} s")
             unknown |= query.answer == "unknown"
             if not unknown:
@@ -254,7 +254,7 @@ def _proven_first(search: VolumeSearch) -> bool:
     lemmas, began = list[Discharged](), time.monotonic()
     try:
         group = ""
-        for title, discharged in bounded(search.time_limit, _discharged, *_scope(search)):
+        for title, discharged in bounded(search.time_limit, _discharge, *_scope(search)):
             if title != group and any(lemma.status != "proven" for lemma in lemmas):
                 break  # what the formula says is enough; the code takes longer
             group = title
@@ -282,7 +282,7 @@ def run_worst(search: VolumeSearch, objective: Objective) -> int:
         The exit code.
     """
     search.setting = setting = replace(search.setting, requests=search.setting.requests or 5)
-    search.say(f"worst {objective} of {setting.requests} requests, {_described(setting)}")
+    search.say(f"worst {objective} of {setting.requests} requests, {_describe(setting)}")
     if objective == "overshoot" and setting.requests <= largest_harmless(setting):
         search.say("proven: they fit whichever requests are admitted")
         return PROVEN
@@ -319,7 +319,7 @@ def _report_worst(search: VolumeSearch, objective: Objective, known: Known) -> i
         search.say(f"{known.reached} at most, within the limit of {setting.limit}")
         _write(search, _scenario(search, list(known.arrivals)), "volume")
         return PROVEN
-    code = _replayed(search, list(known.arrivals), most=volume)
+    code = _replay_run(search, list(known.arrivals), most=volume)
     if known.exact and code == FOUND:
         beyond = known.reached - setting.limit
         search.say(f"worst of {setting.requests} requests: {beyond} tokens too many")
@@ -373,7 +373,7 @@ def run_proof(search: VolumeSearch) -> int:
     lemmas, title, began = list[Discharged](), "", time.monotonic()
     query = (*_scope(search), search.certificate)
     try:
-        for group, lemma in bounded(search.time_limit, _discharged, *query):
+        for group, lemma in bounded(search.time_limit, _discharge, *query):
             if group != title:
                 title = group
                 search.say(f"{title}:")
@@ -383,7 +383,7 @@ def run_proof(search: VolumeSearch) -> int:
         search.say(f"inconclusive: {why}")
         return INCONCLUSIVE
     if search.certificate is not None:
-        code = certified(search.say, lemmas, search.certificate)
+        code = print_certificate(search.say, lemmas, search.certificate)
         if code != PROVEN:
             return code
     failed = sum(lemma.status != "proven" for lemma in lemmas)
@@ -405,7 +405,7 @@ def _scope(search: VolumeSearch) -> tuple[str, Setting, int | None]:
     return search.rule, search.setting, search.block
 
 
-def _discharged(
+def _discharge(
     rule: str, setting: Setting, block: int | None, certificate: Path | None = None
 ) -> Iterator[tuple[str, Discharged]]:
     for group in limit_lemmas(rule, setting, block):
@@ -426,7 +426,7 @@ def _write(search: VolumeSearch, scenario: Scenario, name: str) -> Path:
     return path
 
 
-def _replayed(
+def _replay_run(
     search: VolumeSearch, arrivals: list[Any], most: Callable[[Step], int] | None = None
 ) -> int:
     """Replay the solver's run on the model and show it.
@@ -447,7 +447,7 @@ def _replayed(
     )
 
 
-def _described(setting: Setting) -> str:
+def _describe(setting: Setting) -> str:
     words: dict[str, Any] = {key: getattr(setting, name) for key, name in LENGTHS.items()}
     described = ", ".join(f"{key} {value}" for key, value in words.items())
     described += ", early EOS" * setting.early_eos

@@ -126,7 +126,7 @@ class VllmEngine(SchedulerView):
             if name not in flight.first:
                 tokens.append([])
                 continue
-            tokens.append(self._sampled(name, flight.first[name], flight.drafts.get(name, 0)))
+            tokens.append(self._sample(name, flight.first[name], flight.drafts.get(name, 0)))
             self.flights.sampled(name, len(tokens[-1]))
         output = self._runner_output(
             req_ids=names,
@@ -158,7 +158,7 @@ class VllmEngine(SchedulerView):
                 invalid_block_ids=lost,
             )
 
-    def _sampled(self, name: str, first: int, drafts: int) -> list[int]:
+    def _sample(self, name: str, first: int, drafts: int) -> list[int]:
         """Return the correct drafts and the next token, from token `first` of the output on."""
         output = self._outputs[name]
         last = first + self.drafts.count_right(output, drafts)

@@ -188,7 +188,7 @@ def recording(scheduler: Any) -> Any:
         def __init__(self, *args: Any, **kwargs: Any) -> None:
             super().__init__(*args, **kwargs)
             self._record: Record | None = None
-            self._record = self._noted(lambda: _open(self))
+            self._record = self._guard(lambda: _open(self))
 
         def add_request(self, request: Any) -> Any:
             result = super().add_request(request)
@@ -228,9 +228,9 @@ def recording(scheduler: Any) -> Any:
         def _note(self, what: Callable[[Record], None]) -> None:
             if self._record is not None:
                 record = self._record
-                self._noted(lambda: what(record))
+                self._guard(lambda: what(record))
 
-        def _noted(self, what: Callable[[], Any]) -> Any:
+        def _guard(self, what: Callable[[], Any]) -> Any:
             """Call `what`. If it raises, the record ends and the server goes on."""
             try:
                 return what()
@@ -386,7 +386,7 @@ class Contents:
         """
         hashes = list(request.block_hashes)[: tokens // self._block_size]
         if not self._twice.isdisjoint(hashes):
-            raise SameTokens(f"{request.request_id} found tokens that two others share by chance")
+            raise SameTokens(f"{request.request_id} found tokens that two other requests share")
 
     def grown(self, requests: list[Any]) -> None:
         """Record the new tokens of requests, which may have filled blocks."""

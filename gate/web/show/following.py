@@ -254,13 +254,13 @@ class Follower:
         for name, tokens in step.scheduled.items():
             lines = self.requests.get(name)
             if lines and name in self._prefilled:
-                reported += self._decoded(number, name, lines, tokens)
+                reported += self._decode_events(number, name, lines, tokens)
         reported += [
             Happening(number, "finished", name, word=why)
             for name, why in (step.finished or {}).items()
         ]
 
-    def _decoded(
+    def _decode_events(
         self, number: int, name: str, lines: Mapping[str, Line], tokens: int
     ) -> list[Happening]:
         """Return what happens when a request decodes: its tkv jumps, or it begins a block. A jump

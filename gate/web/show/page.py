@@ -34,11 +34,11 @@ MAX_LINES = 8  # of an explanation; a longer one is folded
 
 
 def page(run: RecordedRun) -> str:
-    values = {**static_values(run), "title": output.one_line(run.name), "data": packed(run)}
+    values = {**static_values(run), "title": output.one_line(run.name), "data": pack(run)}
     return render_template("show", values, SCRIPTS, ["cause"])
 
 
-def packed(run: RecordedRun) -> str:
+def pack(run: RecordedRun) -> str:
     """Return the run as text for a page: JSON, compressed by gzip, in base64. Equal runs give equal
     texts."""
     return base64.b64encode(gzip.compress(output.json_line(plain(run)), 9, mtime=0)).decode()

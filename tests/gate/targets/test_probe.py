@@ -73,7 +73,7 @@ def test_an_option_that_a_target_does_not_have_is_fixed_without_it_and_said(gate
     assert capabilities.scales == ["small", "tight"]
     assert capabilities.fixed["small"] == {"interleave": False}
     [text] = [
-        remark for remark in capabilities.left_out if remark.startswith("interleave False always")
+        remark for remark in capabilities.left_out if remark.startswith("always interleave False")
     ]
     assert "True is not for us" in text
 

@@ -65,7 +65,7 @@ def test_a_derived_class_is_driven_under_its_own_name(tmp_path, monkeypatch):
         ("raise SystemExit(4)", "cannot import it (SystemExit: 4)"),
         ("", "it has no class 'Mine'"),
         ("Mine = 3", "it has no class 'Mine'"),
-        ("class Mine: ...", "Mine is no Own; valid: a class derived from it"),
+        ("class Mine: ...", "Mine is not derived from Own; valid: a class that is"),
     ],
 )
 def test_a_class_that_cannot_be_had_is_one_line(tmp_path, monkeypatch, text, problem):
@@ -110,7 +110,7 @@ def test_a_class_is_for_a_release_that_names_none(tmp_path, monkeypatch, target)
     with pytest.raises(InputError) as caught:
         parse_target(target, None, "pkg.Mine")
     assert str(caught.value) == (
-        "--scheduler-cls: pkg.Mine: only for a release such as vllm==0.28.0 that names no class, "
+        "--scheduler-cls: pkg.Mine: only for a release that names no class, such as vllm==0.28.0, "
         f"not for {target}"
     )
 

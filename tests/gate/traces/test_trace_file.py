@@ -321,5 +321,5 @@ def test_changes_that_mean_nothing_are_one_line(changes, says):
 
 def test_changes_and_all_blocks_are_not_both_said():
     lines = [*BEGIN, STEP, {"ok": True, "step": SEEN, "block_changes": {}}]
-    with pytest.raises(FileError, match=r"block_changes: beside \$.step.blocks; valid: one of the"):
+    with pytest.raises(FileError, match=r"block_changes: there is also \$.step.blocks; valid: one"):
         events(text(lines))

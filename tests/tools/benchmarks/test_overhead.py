@@ -86,7 +86,7 @@ def test_cpu_of_another_process_is_told():
         assert 0 <= overhead._cpu_of(process.pid) < 60
     finally:
         process.communicate(b"\n")
-    with pytest.raises(NotMeasured, match="does not tell"):
+    with pytest.raises(NotMeasured, match="does not show"):
         overhead._cpu_of(2**22 + 1)
 
 

@@ -806,7 +806,7 @@ def test_half_an_encoder_and_an_input_beyond_it_are_refused(vllm):
     vllm.begin(**ENCODER)
     asked = {"id": "a", "prompt": [["cat", 9]], "max_tokens": 1, "encoder_inputs": [0]}
     assert vllm.pipe.add(asked)["message"] == (
-        "an encoder input of 9 tokens is beyond max_num_encoder_input_tokens or encoder_cache_size "
+        "an encoder input of 9 tokens exceeds max_num_encoder_input_tokens or encoder_cache_size "
         "(8)"
     )
     wrong = vllm.pipe.add(asked | {"encoder_inputs": [1]})
@@ -915,7 +915,10 @@ def test_groups_share_the_pool_and_a_window_gives_back_what_slid_out(vllm):
     ("groups", "words"),
     [
         ([WINDOW], "is [{"),
-        ([{"kind": "full"}, {"kind": "full"}], "valid is one full group, or another kind behind"),
+        (
+            [{"kind": "full"}, {"kind": "full"}],
+            "valid is a single full group, or another kind",
+        ),
         ([{"kind": "full"}, {"kind": "sliding_window"}], "$.config.kv_groups[1] is "),
         ([{"kind": "full"}, {**WINDOW, "window": 1}], "$.config.kv_groups[1].window is 1"),
     ],
