@@ -64,7 +64,7 @@ def nearer(plan: Plan) -> Plan:
 def reports(config: VllmConfig, state: State, plan: Plan) -> bool:
     """Return whether a decision completes in this step, with which refused requests end."""
     decided = (plan.scheduled,) if plan.scheduled else ()
-    flights = state._replace(in_flight=(*plan.in_flight, *decided))  # type: ignore[arg-type]
+    flights = state._replace(in_flight=(*plan.in_flight, *decided))
     return config.depth == 1 or in_flight.completes(config, flights, bool(decided))
 
 

@@ -32,7 +32,7 @@ class Grammars:
                 grammar.set_exception(RuntimeError("the grammar is invalid"))
             elif not steps:
                 grammar.set_result(_any_token()())
-        self._left = [(steps - 1, *rest) for steps, *rest in self._left if steps]
+        self._left = [(steps - 1, grammar, fails) for steps, grammar, fails in self._left if steps]
 
 
 def ask_for(taken: Any) -> None:

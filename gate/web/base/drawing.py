@@ -128,7 +128,7 @@ def _chart(curve: Curve) -> Chart:
     beyond = max(value - base, 1)
     low = max(base - beyond * 2 // 5, 0) if base > 2 * beyond else 0
     near = [*takewhile(lambda point: point[1] >= low, reversed(curve.points))][::-1]
-    near = curve.points[-len(near) - 1 :]  # a jump comes from below the axis
+    near = [*curve.points[-len(near) - 1 :]]  # a jump comes from below the axis
     first = min([step for step, _ in near] + [begin])
 
     def spot(step: int, height_of: int) -> Spot:

@@ -103,7 +103,7 @@ def test_a_gate_that_ended_inconclusive_is_no_pass_and_one_that_broke_off_runs_a
     assert result.verdict is not None
     assert result.outcome == f"no verdict: {fault or 'inconclusive'}"
     assert not result.is_judged
-    assert (kept(CELL, tmp_path) is None) == (fault is not None)
+    assert (earlier_verdict(CELL, tmp_path) is None) == (fault is not None)
 
 
 def test_a_gate_writes_into_a_folder_of_its_own(monkeypatch):
