@@ -1,12 +1,15 @@
 """Compute the tokens of a scenario. Only their equality matters, so they are not stored.
 
+A token has 31 bits, more than a model's vocabulary needs. Otherwise two of a thousand streams would
+begin with the same token by chance, and a prefix cache would be accused of hits that are right.
+
 Source: scenario format, `requests[].prompt` and `requests[].output_len`.
 """
 
 from dataclasses import dataclass
 from zlib import crc32
 
-VOCABULARY = 32000
+VOCABULARY = 2**31
 EOS = 1
 FIRST_TOKEN = 2  # 0 is padding, 1 is EOS
 

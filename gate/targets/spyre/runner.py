@@ -12,11 +12,12 @@ from types import SimpleNamespace
 from typing import Any
 
 from ..protocol_checks import CheckedRequest, RefusedError
-from ..streams import EOS, VOCABULARY, Output
+from ..streams import EOS, Output
 from ..vllm.offline import block_hasher
 from .release import PADDING_BLOCK, Release, check_start, configure
 
 BLOCK_SIZE = 64  # fixed by the hardware, in every release
+VOCABULARY_SIZE = 32_000  # as the runner is told; no token is looked up in it
 
 # --- the model ------------------------------------------------------------------------------
 
@@ -47,8 +48,8 @@ class WeightlessModel:
         self._sampler_output = importlib.import_module("vllm.v1.outputs").SamplerOutput
         # What runners read and write on a model, under the names of all releases.
         self.model = self.fms_model = self
-        self.config = SimpleNamespace(src_vocab_size=VOCABULARY)
-        self.vocab_size = VOCABULARY
+        self.config = SimpleNamespace(src_vocab_size=VOCABULARY_SIZE)
+        self.vocab_size = VOCABULARY_SIZE
         self.indices: Any = None
         self.n_pads_right = 0
         self.past_key_value_states: list[Any] = []

@@ -81,10 +81,16 @@ def test_what_a_request_must_have_is_missed(key):
 
 
 def test_tokens_are_those_of_the_format_and_go_on_where_they_stopped():
-    # 2 + (crc32(b"r0") + 2654435761 * i) mod 31998
-    assert stream_tokens("r0", 3) == [781, 10454, 20127]
+    # 2 + (crc32(b"r0") + 2654435761 * i) mod (2**31 - 2)
+    assert stream_tokens("r0", 3) == [2047424809, 406893278, 913845393]
     assert stream_tokens("r0", 3)[1:] == stream_tokens("r0", 2, start=1)
     assert EOS not in stream_tokens("r0", 40_000)
+
+
+def test_no_two_streams_of_a_run_with_5000_requests_begin_alike():
+    names = [f"r{number}" for number in range(5_000)]
+    streams = [*names, *(f"out:{name}" for name in names)]
+    assert len({stream_tokens(stream, 1)[0] for stream in streams}) == len(streams)
 
 
 def test_a_request_that_stops_early_ends_with_eos():
