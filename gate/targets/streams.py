@@ -9,7 +9,7 @@ Source: scenario format, `requests[].prompt` and `requests[].output_len`.
 from dataclasses import dataclass
 from zlib import crc32
 
-VOCABULARY = 2**31
+VOCABULARY = 2**31 - 1
 EOS = 1
 FIRST_TOKEN = 2  # 0 is padding, 1 is EOS
 
