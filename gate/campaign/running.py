@@ -1,7 +1,7 @@
 """Run one item: a search by Hypothesis, or the shrinking of a failure.
 
-Counts bound both, not seconds. So if the target is deterministic, an item gives the same result
-wherever and however often it runs.
+Both are bounded by counts, not by seconds. So an item gives the same result wherever and however
+often it runs, unless the target is not deterministic.
 """
 
 import atexit

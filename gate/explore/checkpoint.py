@@ -100,7 +100,7 @@ class _Reader(pickle.Unpickler):
             held = isinstance(member, type) or FUNCTIONS.match(module)
             if held and getattr(member, "__module__", "") == module:
                 return member
-        raise pickle.UnpicklingError(f"{module}.{name} is no part of an exploration")
+        raise pickle.UnpicklingError(f"{module}.{name} is not part of an exploration")
 
 
 def _path(folder: Path, options: ExploreOptions, rules: Sequence[str]) -> Path:

@@ -38,7 +38,7 @@ def check_published(wheel: Path, name: str) -> bool:
         wheel.unlink()
         raise ReleaseError(
             f"{wheel.name} is not what was published as {name}: its SHA-256 is {digest}, "
-            f"valid: {', '.join(known)}; look at the index that pip is set to"
+            f"valid: {', '.join(known)}; check which package index pip uses"
         )
     return True
 

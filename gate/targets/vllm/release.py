@@ -140,7 +140,7 @@ def configure(release: Release, config: Mapping[str, Any]) -> tuple[Any, StartUp
     checked = checked_start(f"{release} {start_up.CHECK}", check)
     size = config["block_size"]
     if checked.starts and size % KERNEL_BLOCK:
-        kernel = f"block_size {size} needs an attention kernel that takes it"
+        kernel = f"block_size {size} needs an attention kernel that supports it"
         return vllm_config, StartUp(None, f"{kernel}; {checked.why} accepts everything else")
     return vllm_config, checked
 

@@ -279,7 +279,7 @@ def test_a_wheel_that_was_not_published_is_refused_and_not_kept(cache, index, mo
         prepare()
     text = str(caught.value)
     assert text.startswith("vllm-0.19.1-py3-none-any.whl is not what was published as vllm==0.19.1")
-    assert f"valid: {'0' * 64}; look at the index that pip is set to" in text
+    assert f"valid: {'0' * 64}; check which package index pip uses" in text
     assert not [*cache.rglob("*.whl")]
     assert "vllm-0.19.1" not in there(cache)
     assert index.asked("download")

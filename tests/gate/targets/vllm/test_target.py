@@ -273,7 +273,7 @@ def test_a_pool_that_the_release_does_not_start_with_is_refused(vllm):
     longest = LONGEST[vllm.version]
     starts = vllm.start(num_blocks=3, max_model_len=longest)
     by = f"vllm {vllm.version} get_kv_cache_configs"
-    why = f"block_size 4 needs an attention kernel that takes it; {by} accepts everything else"
+    why = f"block_size 4 needs an attention kernel that supports it; {by} accepts everything else"
     assert starts["start_up"] == {"starts": None, "why": why}
     if longest < 40:
         refused = vllm.start(num_blocks=3, max_model_len=longest + 1)
