@@ -94,8 +94,7 @@ BOUNDED_WAIT, COMPLETION = "ALL-R05", "ALL-R06"
 
 
 class Node(NamedTuple):
-    """A state on a path: the states of the scheduler and the client, the requests so far, and the
-    wasted steps."""
+    """A state on a path: of the scheduler and the client, with its requests and wasted steps."""
 
     state: Any
     history: BranchingHistory
