@@ -61,7 +61,9 @@ class ModelTarget:
         self._state: Any = None
         self._before: Any = None
         self._known: set[str] = set()
-        self._names: dict[str, str] = {}  # of requests in the model, by ids that were used again
+        self._names: dict[
+            str, str
+        ] = {}  # by an id that was used again, the request's name in the model
         self._abort_inside: tuple[str, ...] = ()
 
     def start(self, system: str, revision: str, config: Mapping[str, Any]) -> Reply:

@@ -73,7 +73,7 @@ class LlmServingSimModel(ReferenceModel[State]):
 
 
 def make_model(revision: str, config: Mapping[str, Any]) -> LlmServingSimModel:
-    """Return the model of a revision in the configuration that `config` gives.
+    """Return the model of a revision with this configuration.
 
     Raises:
         InputError: an unknown key, an impossible value, or an option that the revision lacks.

@@ -83,7 +83,7 @@ class NanoModel(ReferenceModel[State]):
 
 
 def make_model(revision: str, config: Mapping[str, Any]) -> NanoModel:
-    """Return the model of a revision in the configuration that `config` gives.
+    """Return the model of a revision with this configuration.
 
     Raises:
         InputError: an unknown key, or an impossible value.

@@ -82,7 +82,7 @@ class SpyreModel(ReferenceModel[State]):
 
 
 def make_model(revision: str, config: Mapping[str, Any]) -> SpyreModel:
-    """Return the model of `revision` in the configuration that `config` gives.
+    """Return the model of `revision` with this configuration.
 
     Raises:
         InputError: an unknown key, or an impossible value.

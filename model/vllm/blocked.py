@@ -42,18 +42,18 @@ def decide(config: VllmConfig, state: State, revision: Revision) -> Plan:
 def admit_ready(
     config: VllmConfig, plan: Plan, waiting: tuple[Sequence, ...], revision: Revision
 ) -> Plan:
-    """Return the plan after admission of those that are not blocked."""
+    """Return the plan after admission of the requests that are not blocked."""
     ready = [sequence for sequence in waiting if not (sequence.blocked or sequence.invalid)]
     return scheduler.admit_waiting(config, plan._replace(waiting=tuple(ready)), revision)
 
 
 def goes_on(config: VllmConfig, plan: Plan) -> bool:
-    """Return whether admission comes to the request behind those that it was for."""
+    """Return whether admission continues past all requests of the plan."""
     return not plan.waiting and plan.budget > 0 and len(plan.running) < config.max_num_seqs
 
 
 def nearer(plan: Plan) -> Plan:
-    """Return the plan in which the grammars of all waiting requests are a step nearer."""
+    """Return the plan with every waiting request one step nearer to its grammar."""
     waiting = [
         sequence._replace(blocked=sequence.blocked - 1) if sequence.blocked else sequence
         for sequence in plan.waiting
@@ -62,7 +62,7 @@ def nearer(plan: Plan) -> Plan:
 
 
 def reports(config: VllmConfig, state: State, plan: Plan) -> bool:
-    """Return whether a decision completes in this step, with which refused requests end."""
+    """Return whether a decision completes in this step; refused requests end together with it."""
     decided = (plan.scheduled,) if plan.scheduled else ()
     flights = state._replace(in_flight=(*plan.in_flight, *decided))
     return config.depth == 1 or in_flight.completes(config, flights, bool(decided))

@@ -137,7 +137,7 @@ class VllmModel(ReferenceModel[State]):
 
 
 def make_model(revision: str, config: Mapping[str, Any]) -> VllmModel:
-    """Return the model in the configuration that `config` gives.
+    """Return the model of the revision with this configuration.
 
     Raises:
         InputError: an unknown key, or an impossible value.

@@ -32,7 +32,7 @@ def proposed(coming: Coming) -> int:
 
 
 def right(sequence: Sequence, drafts: int) -> int:
-    """Return the number of correct drafts among those computed with its last token (V1CP-R35)."""
+    """Return how many of the drafts computed with the request's last token are right (V1CP-R35)."""
     if not drafts or not sequence.accepted:
         return 0
     return min(drafts, sequence.accepted[sequence.verified % len(sequence.accepted)])

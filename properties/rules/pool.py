@@ -26,8 +26,8 @@ def hit_too_short(
 
 
 def found_again(starting: Callable[[Any, Step], Iterable[Any]]) -> Predicate:
-    """Return the predicate that a starting request finds all tokens computed before whose blocks
-    have not been handed out since.
+    """Return the predicate which says that a starting request finds every token that was computed
+    before, unless its block was handed out since.
 
     It must find them even if no request holds these blocks any more. `starting` returns the
     requests that start in a step.

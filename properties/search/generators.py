@@ -22,8 +22,8 @@ def like_an_earlier_prompt(
 ) -> Content:
     """Draw a prompt of about `length` tokens, at most `longest`, that begins like an earlier one.
 
-    The common part ends where prefix caching makes decisions: at the end of a block or another of
-    the `units`, of the earlier prompt, or of its output. The earlier prompt may be repeated as a
+    The common part ends where prefix caching makes decisions: at the end of a block or of another
+    of the `units`, of the earlier prompt, or of its output. The earlier prompt may be repeated as a
     whole, as its whole blocks, or with its answer. The rest is stream `name`.
     """
     gone = [request for request in earlier if request.abort_at is not None]

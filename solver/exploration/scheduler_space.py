@@ -94,7 +94,7 @@ BOUNDED_WAIT, COMPLETION = "ALL-R05", "ALL-R06"
 
 
 class Node(NamedTuple):
-    """A state on a path: the scheduler's, the client's, the requests so far, the wasted steps."""
+    """A state on a path: of the scheduler and the client, with its requests and wasted steps."""
 
     state: Any
     history: BranchingHistory

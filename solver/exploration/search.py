@@ -152,7 +152,7 @@ class StateSearch:
         return reached
 
     def run(self) -> Iterator["StateSearch"]:
-        """Search; yield itself every few states, for callers that watch the clock."""
+        """Search, and yield `self` every few states, for callers that watch the clock."""
         if self.order == "random":
             yield from self._walk()
         elif self.order == "deepening":

@@ -263,7 +263,7 @@ def admission(
 def accepted(
     numbers: Numbers, setting: Setting, formula: str, met: Meeting, limit: int
 ) -> list[Any]:
-    """Return facts that hold exactly if the volumetric check accepts."""
+    """Return facts that hold if and only if the volumetric check accepts."""
     return accepted_by(formula, numbers, setting.lengths, *met, limit)
 
 
@@ -424,8 +424,8 @@ def any_batch(numbers: Numbers, setting: Setting) -> Meeting:
 
 
 def overrun(numbers: Numbers, setting: Setting, met: Meeting, step: Any) -> list[Any]:
-    """Return facts: `step` decode steps from now the limit is exceeded, but not without the
-    newcomer."""
+    """Return facts which say that `step` decode steps from now the limit is exceeded, but would not
+    be without the newcomer."""
     active = [member.remaining >= step for member in met.decoding]
     lengths = [member.computed + step for member in met.decoding]
     _, without = batch_tkv(numbers, setting, active, lengths)

@@ -209,8 +209,8 @@ def _lone_request_passes_length(lengths: Lengths, stale: int) -> list[Any]:
 
 
 def alone_within_volume(check: str, lengths: Lengths, others: int) -> list[Any]:
-    """Return facts: the check refuses a request beside `others` decoding requests (0: although it
-    is alone)."""
+    """Return facts which say that the check refuses a request beside `others` decoding requests (0:
+    although it is alone)."""
     numbers = make_numbers(lengths)
     newcomer = _alone(numbers, LIMIT)
     batch = []

@@ -160,7 +160,7 @@ class Batch(NamedTuple):
         return len(self.tokens) if self.more is None else len(self.tokens) + self.more
 
     def reached(self) -> list[Any]:
-        """Return the tkv of each in the next step."""
+        """Return the tkv of each request in the next step."""
         lengths, numbers = Lengths(self.block, None), self.numbers
         after = [tokens + 1 for tokens in self.tokens]
         widest = numbers.extreme([blocks(numbers, lengths, tokens) for tokens in after])

@@ -88,7 +88,7 @@ def limit_lemmas(rule: str, setting: Setting, block: int | None) -> list[Group]:
 def proven_for(rule: str, setting: Setting, block: int | None) -> str:
     """Describe the cases that the lemmas together cover, since nothing else is proven."""
     settles = setting.pauses and rule == LIMIT
-    beside = f"{BESIDE}, and any number that wait"
+    beside = f"{BESIDE}, and any number of waiting ones"
     if settles:
         beside = "1 or 2 decoding requests, the last standing for any number, and at most 1 paused"
         beside += ", if a step that pauses keeps the queues in order (assumed)"
@@ -183,7 +183,7 @@ _PROGRESS = RuleProof(
     "tokens. On 2.5.2 others overtake it; without --prove, the search shows such runs.",
     (
         "the code runs with blocks of 64 and chunks of 512",
-        "one decoding request stands for all, and two waiting ones for all",
+        "one decoding request stands for all of them, and two waiting requests stand for all",
     ),
     "prefix caching, and a bounded pool",
     progress_lemmas.obligations,

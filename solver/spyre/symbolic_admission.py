@@ -123,7 +123,7 @@ def projected(
 def accepts(
     numbers: Numbers, lengths: Lengths, projected: Projected, decoding: list[Member], limit: int
 ) -> list[Any]:
-    """Return facts that hold exactly if the walk of `model.spyre.volumetric.accepts` accepts.
+    """Return facts that hold if and only if the walk of `model.spyre.volumetric.accepts` accepts.
 
     In ascending order, the batch at a projection consists of all that are not below it; of equal
     ones the first, with the largest batch, decides. Products are split into cases: with m or more
@@ -277,8 +277,8 @@ def ends(
 def rounded(
     numbers: Numbers, lengths: Lengths, decoding: list[Member], newcomer: Joining, limit: int
 ) -> list[Any]:
-    """Return facts: at each end, the active requests times the blocks of the widest are within the
-    limit."""
+    """Return facts which say that at each end, the active requests times the blocks of the widest
+    are within the limit."""
     facts = []
     for end in ends(numbers, lengths, decoding, newcomer):
         full = (end.widest + 1) * lengths.block
@@ -290,8 +290,8 @@ def rounded(
 def exact(
     numbers: Numbers, lengths: Lengths, decoding: list[Member], newcomer: Joining, limit: int
 ) -> list[Any]:
-    """Return facts: the volume is within the limit at each end, and at the last step before it in
-    which a request fills a block."""
+    """Return facts which say that the volume is within the limit at each end, and at the last step
+    before it in which a request fills a block."""
     facts = []
     for end in ends(numbers, lengths, decoding, newcomer):
         batch = numbers.count(end.active)
@@ -321,7 +321,7 @@ def accepted_by(
     newcomer: Joining,
     limit: int,
 ) -> list[Any]:
-    """Return facts that hold exactly if the named check, one of `CHECKS` or a formula, accepts.
+    """Return facts that hold if and only if the named check, one of `CHECKS` or a formula, accepts.
 
     Raises:
         KeyError: there is no such check.

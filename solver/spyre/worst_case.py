@@ -203,16 +203,16 @@ def _waste(setting: Setting, beyond: int, *, guess: bool = False) -> Reached:
 
 
 def one_long_prompt(setting: Setting, problem: Problem) -> list[Any]:
-    """Return facts: short prompts join early, then a long one, and right after it the short one
-    that is refused."""
+    """Return facts which say that short prompts join early, then a long one, and right after it the
+    short one that is refused."""
     *early, long, last = problem.arrivals
     at_once = [last.prompt <= 2 * setting.block, last.joins == long.joins + 1]
     return at_once + short_and_early(setting, early)
 
 
 def long_and_leaving(setting: Setting, problem: Problem) -> list[Any]:
-    """Return facts: a long request leaves in the step before the refusal, and the others are
-    short."""
+    """Return facts which say that a long request leaves in the step before the refusal, and that
+    the others are short."""
     long, *others = problem.arrivals
     *_, last = others
     facts = [request.prompt + request.max_tokens <= 4 * setting.block for request in others]

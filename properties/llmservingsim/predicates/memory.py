@@ -48,7 +48,7 @@ def hit_missed(history: VllmRun, step: Step) -> str | None:
 
 
 def shares_with_running(history: VllmRun, step: Step) -> bool:
-    """A request starts that shares a full block with a running one, and with no other."""
+    """A starting request shares a full block with a running request, and with no other."""
     return any(hit_at_least(history, step, request) for request in admitted(history, step))
 
 
@@ -72,7 +72,7 @@ def not_promised(history: VllmRun, step: Step) -> str | None:
         return None
     return (
         f"{new[-1].id} starts; running requests may still take {missing} blocks, "
-        f"{step.free_blocks} are free"
+        f"but {step.free_blocks} are free"
     )
 
 

@@ -99,7 +99,7 @@ def someone_is_preempted(history: RunHistory, step: Step) -> bool:
 
 
 def emission_wrong(history: RunHistory, step: Step) -> str | None:
-    """A token is emitted exactly if all known tokens are computed (NAN-R13)."""
+    """A token is emitted if and only if all known tokens are computed (NAN-R13)."""
     for name in step.scheduled:
         request = history.live.get(name)
         if (

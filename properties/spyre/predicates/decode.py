@@ -92,7 +92,7 @@ def wrong_tkv(history: RunHistory, step: Step) -> str | None:
         for request in history.decode_members(step)
     }
     if tkvs and step.tkv != max(tkvs.values()):
-        return f"tkv is reported as {step.tkv}, padding plus tokens give {_numbers(tkvs)}"
+        return f"tkv is reported as {step.tkv}, but padding plus tokens give {_numbers(tkvs)}"
     return None
 
 

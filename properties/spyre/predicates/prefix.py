@@ -51,7 +51,7 @@ def everything_cached(history: RunHistory, step: Step) -> str | None:
 
 
 def whole_prompt_known(history: RunHistory, step: Step) -> bool:
-    """A prompt of whole blocks starts that another request has computed to its end."""
+    """Another request has computed a starting prompt of whole blocks to its end."""
     return any(
         request.prompt % history.config["block_size"] == 0
         and known_elsewhere(history, request) >= request.prompt
@@ -127,7 +127,7 @@ def prompt_not_shared(history: RunHistory, step: Step) -> str | None:
 
 
 def prompt_is_shared(history: RunHistory, step: Step) -> bool:
-    """A request starts whose first block a running request has computed from its prompt."""
+    """A running request has computed the first block of a starting prompt from its own prompt."""
     return any(
         shareable(history, request, of_prompts=True) > 0 for request in starting(history, step)
     )
@@ -140,13 +140,14 @@ def output_not_shared(history: RunHistory, step: Step) -> str | None:
         due = shareable(history, request, of_prompts=False)
         if hit is not None and hit < due:
             return (
-                f"{request.id} finds {hit} tokens in the cache, but {due} count with generated ones"
+                f"{request.id} finds {hit} tokens in the cache, but {due} with generated ones "
+                "are due"
             )
     return None
 
 
 def output_is_shared(history: RunHistory, step: Step) -> bool:
-    """A request starts whose prompt continues with full blocks that a running one generated."""
+    """A starting request's prompt continues with full blocks that a running one generated."""
     return any(
         shareable(history, request, of_prompts=False) > shareable(history, request, of_prompts=True)
         for request in starting(history, step)

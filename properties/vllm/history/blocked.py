@@ -17,6 +17,6 @@ def all_are(config: Mapping[str, Any], live: Collection[VllmRequestHistory]) -> 
 
 
 def step(live: Collection[VllmRequestHistory]) -> None:
-    """Record that every grammar is a step nearer."""
+    """Record that every request is one step nearer to its grammar."""
     for request in live:
         request.blocked = max(request.blocked - 1, 0)

@@ -1,4 +1,4 @@
-"""Requests that wait for their grammar: they do not run, and hold up no other.
+"""Requests that wait for their grammar: they do not run, and hold up no other request.
 
 Source: release 0.33.0: Scheduler._handle_blocked_waiting_request.
 """
@@ -58,8 +58,8 @@ def _is_passed(history: VllmRun, step: Step) -> bool:
 
 
 def outlives_its_grammar(history: VllmRun, step: Step) -> str | None:
-    """A request whose grammar cannot be compiled ends with an error, once admission comes to it,
-    and not before (V1-R43)."""
+    """A request whose grammar cannot be compiled ends with an error when its turn for admission
+    comes, and not before (V1-R43)."""
     for name, reason in (step.finished or {}).items():
         request = history.live.get(name)
         if request is None or not request.invalid or name in history.aborts_inside:

@@ -151,7 +151,7 @@ def out_of_turn(history: VllmRun, step: Step) -> str | None:
             return f"{name} emits token {place} of its output after {request.emitted} arrived"
     for name, tokens in (step.emitted or {}).items():
         if tokens and step.emitted_at is not None and name not in step.emitted_at:
-            return f"{name} emits {tokens} tokens, and emitted_at does not say which"
+            return f"{name} emits {tokens} tokens, but emitted_at does not say which"
     return None
 
 

@@ -179,7 +179,7 @@ def test_a_sound_formula_is_proven_for_every_number_of_steps(run):
     lines = result.out.splitlines()
     assert lines[0].startswith(
         "prove SPY-R07 for every number of steps, beside 0 to 5 decoding requests, 5 counted as "
-        "any number, and any number that wait, formula "
+        "any number, and any number of waiting ones, formula "
     )
     terms = [line for line in lines if line.startswith("  ")]
     assert [line.split(":")[0].strip() for line in terms[:4]] == ["tkv", "base", "term", "walk"]
@@ -206,7 +206,7 @@ def test_a_sound_formula_is_proven_for_every_number_of_steps(run):
 def test_a_release_is_proven_in_its_configurations(run, rule, words, assumed):
     result = run("search", rule, *words)
     assert result.code == 0, result
-    beside = "0 to 5 decoding requests, 5 counted as any number, and any number that wait"
+    beside = "0 to 5 decoding requests, 5 counted as any number, and any number of waiting ones"
     assert f"\nproven for every number of steps, beside {beside}{assumed}: " in result.out
 
 

@@ -226,7 +226,7 @@ def test_what_others_were_promised_is_not_free():
     history = book(request("a", 6, 6, 1), request("b"), running="a")
     step = ran({"a": 1, "b": 6}, "ab", blocks={"a": [1, 2], "b": [3, 4]}, free_blocks=3)
     assert memory.not_promised(history, step) == (
-        "b starts; running requests may still take 4 blocks, 3 are free"
+        "b starts; running requests may still take 4 blocks, but 3 are free"
     )
     # No request is accused who does not start.
     step = ran({"a": 1}, "a", blocks={"a": [1, 2]}, free_blocks=0)

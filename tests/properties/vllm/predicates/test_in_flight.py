@@ -105,7 +105,7 @@ def test_of_every_token_it_is_shown_which_one_it_is():
     history = before(promised(), running="a", on_the_way=[{"a": Coming()}], **AHEAD)
     silent = ran({"a": 1}, "a", emitted={"a": 1}, emitted_at={})
     assert in_flight.out_of_turn(history, silent) == (
-        "a emits 1 tokens, and emitted_at does not say which"
+        "a emits 1 tokens, but emitted_at does not say which"
     )
     assert in_flight.out_of_turn(history, ran({"a": 1}, "a", emitted={"a": 1})) is None
 
