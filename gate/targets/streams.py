@@ -14,8 +14,10 @@ FIRST_TOKEN = 2  # 0 is padding, 1 is EOS
 def stream_tokens(stream: str, count: int, start: int = 0) -> list[int]:
     """Return token ids `start` to `start + count - 1` of a stream."""
     base = crc32(stream.encode())
+    # The remainder alone is equal for some of a thousand streams.
+    stride = 2654435761 + (base >> 15)
     span = VOCABULARY - FIRST_TOKEN
-    return [FIRST_TOKEN + (base + 2654435761 * i) % span for i in range(start, start + count)]
+    return [FIRST_TOKEN + (base + stride * i) % span for i in range(start, start + count)]
 
 
 @dataclass(frozen=True)

@@ -57,8 +57,10 @@ class Shape(NamedTuple):
 SHAPES: Mapping[str, Shape] = {
     "crowd": Shape((36, 60), (12, 40), (0, 12), (1, 140), (20, 120)),
     "packed": Shape((30, 60), (8, 40), (0, 12), (1, 140), (20, 120), aborted=10),
-    "long": Shape((260, 1100), (1, 4), (1, 4), (1, 24), (1, 4), shared=10),
-    "idle": Shape((8, 16), (1, 3), (1, 200), (1, 100), (1, 20), aborted=10),
+    "long": Shape((260, 1100), (1, 4), (1, 4), (1, 24), (1, 4), shared=10, sixteenths=True),
+    "idle": Shape(
+        (8, 16), (1, 3), (1, 200), (1, 100), (1, 20), shared=60, aborted=10, sixteenths=True
+    ),
     "deep": Shape((3, 6), (1, 2), (0, 30), (1, 40), (1030, 1200), aborted=0, long_prompts=True),
     "loose": Shape((12, 24), (1, 4), (0, 9), (1, 300), (1, 60), aborted=10),
     "scarce": Shape(
@@ -216,5 +218,6 @@ class _Requests:
         cut = draw.choice((other.prompt_len, block * draw.randint(1, 4), draw.randint(1, length)))
         begin = prefix(whole, min(cut, length))
         rest = length - sum(tokens for _, tokens in begin)
-        behind = draw.choice((name, draw.choice(self._made).prompt[0][0]))
+        # Few streams, so that equal blocks come behind different beginnings.
+        behind = draw.choice((name, draw.choice(self._made[:2]).prompt[0][0]))
         return (*begin, (behind, rest)) if rest > 0 and draw.random() < 0.8 else begin

@@ -81,10 +81,15 @@ def test_what_a_request_must_have_is_missed(key):
 
 
 def test_tokens_are_those_of_the_format_and_go_on_where_they_stopped():
-    # 2 + (crc32(b"r0") + 2654435761 * i) mod 31998
-    assert stream_tokens("r0", 3) == [781, 10454, 20127]
+    # With c = crc32(b"r0"): 2 + (c + (2654435761 + c // 32768) * i) mod 31998
+    assert stream_tokens("r0", 3) == [781, 8940, 17099]
     assert stream_tokens("r0", 3)[1:] == stream_tokens("r0", 2, start=1)
     assert EOS not in stream_tokens("r0", 40_000)
+
+
+def test_streams_of_a_thousand_requests_differ():
+    names = [f"{kind}r{number}" for kind in ("", "out:") for number in range(1100)]
+    assert len({tuple(stream_tokens(name, 2)) for name in names}) == len(names)
 
 
 def test_a_request_that_stops_early_ends_with_eos():

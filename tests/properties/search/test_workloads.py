@@ -227,7 +227,7 @@ def hits_make_no_room():
     ("fault", "expected"),
     [
         (an_extra_row_in_a_batch_of_eight, ("wide", "SPY-R42")),
-        (no_more_than_64_blocks_are_looked_up, ("wide", "SPY-R63")),
+        (no_more_than_64_blocks_are_looked_up, ("wide", "SPY-R57")),
         (hits_make_no_room, ("scarce", "SPY-R42")),
     ],
 )
