@@ -8,7 +8,7 @@ content is certain only while all its copies exist. Generated tokens, and blocks
 flight, may be missing from the cache.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Set
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -50,13 +50,20 @@ class KeptPrefixes:
     _firm: set[int] = field(default_factory=set)
     _lost: set[Content] = field(default_factory=set)
 
-    def must_find(self, history: Observed, step: Step, request: RequestHistory) -> int:
+    def must_find(
+        self,
+        history: Observed,
+        step: Step,
+        request: RequestHistory,
+        among: Set[int] | None = None,
+    ) -> int:
         """Return the tokens that a request starting in this step must find: whole blocks of its
-        prompt, never its last token."""
+        prompt, never its last token. `among`: only in these blocks."""
         others = (table for name, table in self._handed_out(history, step) if name != request.id)
         taken = {number for table in others for number in table}
         unseen = self._something_unseen(history, step, but=request.id)
         still = _held_before_and_after(history, step) if unseen else self.holds.keys()
+        still = still if among is None else still & among
         longest = 0
         for blocks in range(1, min(request.prompt, request.num_tokens - 1) // self.block_size + 1):
             content = of_partition(request, prefix(request.content, blocks * self.block_size))

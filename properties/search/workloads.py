@@ -31,9 +31,13 @@ class Shape(NamedTuple):
         burst: the number that arrives before the same step.
         gap: steps between two bursts.
         prompt, output: their lengths in tokens.
+        sixteenths: whether prompts are measured in sixteenths of a block instead.
         shared: percentage of prompts that begin like an earlier one.
         aborted: percentage of requests that are aborted.
         long_prompts: whether every other prompt has a quarter to a half of the largest length.
+        common: percentage of prompts that begin like the first one, which is then the longest.
+        patience: an aborted request stays for up to this many steps; 0: as few as it has tokens.
+        unused: tokens that half of the requests may generate beyond those that they do.
     """
 
     requests: Range
@@ -44,16 +48,28 @@ class Shape(NamedTuple):
     shared: int = 25
     aborted: int = 5
     long_prompts: bool = False
+    common: int = 0
+    patience: int = 0
+    sixteenths: bool = False
+    unused: Range = (0, 0)
 
 
 SHAPES: Mapping[str, Shape] = {
     "crowd": Shape((36, 60), (12, 40), (0, 12), (1, 140), (20, 120)),
     "packed": Shape((30, 60), (8, 40), (0, 12), (1, 140), (20, 120), aborted=10),
-    "long": Shape((260, 1100), (1, 4), (1, 4), (1, 24), (1, 4), shared=10),
-    "idle": Shape((8, 16), (1, 3), (1, 200), (1, 100), (1, 20), aborted=10),
+    "long": Shape((260, 1100), (1, 4), (1, 4), (1, 24), (1, 4), shared=10, sixteenths=True),
+    "idle": Shape(
+        (8, 16), (1, 3), (1, 200), (1, 100), (1, 20), shared=60, aborted=10, sixteenths=True
+    ),
     "deep": Shape((3, 6), (1, 2), (0, 30), (1, 40), (1030, 1200), aborted=0, long_prompts=True),
     "loose": Shape((12, 24), (1, 4), (0, 9), (1, 300), (1, 60), aborted=10),
-    "scarce": Shape((24, 48), (1, 6), (0, 9), (1, 100), (1, 40), shared=75, aborted=15),
+    "scarce": Shape(
+        *((24, 48), (1, 6), (0, 9), (1, 100), (1, 40)), shared=75, aborted=15, sixteenths=True
+    ),
+    "wide": Shape(
+        *((40, 48), (8, 32), (0, 40), (600, 4600), (60, 300)),
+        **{"aborted": 30, "common": 75, "patience": 600, "unused": (6000, 24_000)},
+    ),
 }
 
 
@@ -154,16 +170,22 @@ class _Requests:
     def _request(self, name: str, step: int) -> Request:
         draw, shape = self._draw, self._shape
         is_long = shape.long_prompts and len(self._made) % 2 == 1
-        prompt = self._prompt(name, self._long_prompt() if is_long else draw.randint(*shape.prompt))
+        length = self._long_prompt() if is_long else draw.randint(*shape.prompt)
+        if shape.sixteenths:
+            length = max(length * self._config["block_size"] // 16, 1)
+        prompt = self._prompt(name, length)
         output = 3 if is_long else draw.randint(*shape.output)
         early = max(output - 1, 1), draw.randint(1, output)
         stops = draw.choice((output, output, output, *early)) if self._made else output
         drawn = self._generators.fitted(self._config, prompt, None)
         takes = getattr(self._generators, "takes_priorities", None)
         has_priorities = takes is not None and takes(self._config)
-        drawn = drawn._replace(max_tokens=output, output_len=stops)
+        most = output + (draw.choice((0, draw.randint(*shape.unused))) if shape.unused[1] else 0)
+        drawn = drawn._replace(max_tokens=most, output_len=stops)
         fitted = self._generators.fitted(self._config, prompt, drawn)
         waits = draw.choice((0, 1, 2, 5, output // 2, output))
+        if shape.patience:
+            waits = draw.randint(0, shape.patience)
         gives_up = draw.randrange(100) < shape.aborted
         return Request(
             id=name,
@@ -183,13 +205,19 @@ class _Requests:
         """Draw a prompt of about `length` tokens: a new one, or the beginning of an earlier one
         followed by more tokens."""
         draw, block = self._draw, self._config["block_size"]
+        common = self._shape.common
+        if common and not self._made:
+            length = self._shape.prompt[1]
         length = max(min(length, self._longest - 1), 1)
-        if not self._made or draw.randrange(100) >= self._shape.shared:
+        if not self._made or draw.randrange(100) >= max(self._shape.shared, common):
             return ((name, length),)
-        other = draw.choice(self._made[-12:])
+        other = self._made[0] if common else draw.choice(self._made[-12:])
+        if common:
+            length = min(other.prompt_len + length // 4, self._longest - 1)
         whole = (*other.prompt, (f"out:{other.id}", other.tokens_to_emit))
         cut = draw.choice((other.prompt_len, block * draw.randint(1, 4), draw.randint(1, length)))
         begin = prefix(whole, min(cut, length))
         rest = length - sum(tokens for _, tokens in begin)
-        behind = draw.choice((name, draw.choice(self._made).prompt[0][0]))
+        # Few streams, so that equal blocks come behind different beginnings.
+        behind = draw.choice((name, draw.choice(self._made[:2]).prompt[0][0]))
         return (*begin, (behind, rest)) if rest > 0 and draw.random() < 0.8 else begin

@@ -64,6 +64,11 @@ WORKLOADS: Mapping[str, Mapping[str, Sequence[Any]]] = {
         **{"chunk_size": (128, 512), "max_num_seqs": (4, 32), "max_model_len": (512,)},
         **{"max_batch_tkv": (4096,), "prefix_caching": (True,), "num_blocks": (9, 16, 40)},
     },
+    "wide": {
+        **{"chunk_size": (512,), "max_num_seqs": (32,), "max_model_len": (32_768,)},
+        **{"max_batch_tkv": (131_072,), "prefix_caching": (True, True, True, False)},
+        "num_blocks": (8192, 512),
+    },
 }
 
 

@@ -132,6 +132,23 @@ ALLOWED = {
         [("spyre/blocks.py", "newcomer.prompt, config.block", "newcomer.prompt + 1, config.block")],
         [],
     ),
+    "every request is counted from the tkv of the batch": (
+        "spyre",
+        [
+            (
+                "spyre/documented.py",
+                "    width = max(current, newcomer.prompt) // config.block_size\n",
+                "    width = max(current, newcomer.prompt) // config.block_size\n"
+                "    lengths = [newcomer.prompt, *(request.computed for request in decoding)]\n"
+                "    offset = max(length % config.block_size for length in lengths)\n"
+                "    start = width * config.block_size + offset\n"
+                "    remaining = [newcomer.max_tokens - 1, *(r.remaining for r in decoding)]\n"
+                "    if start + max(remaining) > config.max_model_len:\n"
+                "        return False\n",
+            )
+        ],
+        ["ok_tkv_of_the_batch.json"],
+    ),
     "a block more is promised": (
         "spyre",
         [

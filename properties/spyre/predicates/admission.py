@@ -9,6 +9,7 @@ from ....model.observation import Step
 from ...history.content import in_common, surely_shared
 from ...history.request_history import RequestHistory
 from ...history.run_history import RunHistory
+from ...rules.pool import held_before, tables_before
 from ...rules.predicate import PHASES, Predicate
 from ..history import REVISIONS_THAT_PAUSE
 
@@ -120,7 +121,7 @@ def refused(history: RunHistory, step: Step) -> RequestHistory | None:
     starts = not wanted[0].started
     if len(history.running()) + starts > slots:
         return None
-    if starts and not pool_surely_has(history, wanted[0]):
+    if starts and not pool_surely_has(history, step, wanted[0]):
         return None
     if history.revision in REVISIONS_THAT_PAUSE and (history.paused or history.config["pausing"]):
         return None if history.paused else wanted[0]
@@ -132,7 +133,7 @@ def refused(history: RunHistory, step: Step) -> RequestHistory | None:
     return wanted[0]
 
 
-def pool_surely_has(history: RunHistory, newcomer: RequestHistory) -> bool:
+def pool_surely_has(history: RunHistory, step: Step, newcomer: RequestHistory) -> bool:
     """Return whether the pool certainly has room for the newcomer and every started request.
 
     That includes blocks for all tokens of the newcomer, except those shared with running requests.
@@ -143,14 +144,20 @@ def pool_surely_has(history: RunHistory, newcomer: RequestHistory) -> bool:
     if size is None:
         return True
     started = [request for request in history.live.values() if request.started]
+    tables, held = tables_before(history), held_before(history)
     shared = 0
     if history.config["prefix_caching"]:
         shared = surely_shared(newcomer, started, history.kin(newcomer), block) // block
+        if history.kept is not None:
+            found = history.kept.must_find(history, step, newcomer, among=held)
+            shared = max(shared, found // block)
     last = 0 if history.revision in REVISIONS_THAT_PAUSE else 1
-    tokens = [request.prompt + request.max_tokens - last for request in (*started, newcomer)]
     more = int(history.revision == "documented")
-    needed = sum(ceil(each / block) + more for each in tokens)
-    return bool(needed - shared <= size)
+    needed = len(held) - shared
+    for request in (*started, newcomer):
+        tokens = request.prompt + request.max_tokens - last
+        needed += max(ceil(tokens / block) + more - len(tables.get(request.id, ())), 0)
+    return bool(needed <= size)
 
 
 def surely_unfinished(history: RunHistory, request: RequestHistory) -> bool:
@@ -175,10 +182,11 @@ def certainly_fits(history: RunHistory, newcomer: RequestHistory) -> bool:
     base = max(longest, newcomer.prompt)
     top = base // block * block
     remaining = [request.max_tokens - request.emitted for request in history.decoding()]
-    ends = [top + count % block + rest for count, rest in zip(tokens, remaining, strict=True)]
-    ends.append(top + newcomer.prompt % block + newcomer.max_tokens - 1)
+    # The page does not say whether a request's own tkv counts, or that of the batch.
+    reached = top + max(count % block for count in (*tokens, newcomer.prompt))
+    end = reached + max(*remaining, newcomer.max_tokens - 1)
     keeps_length = history.revision not in REVISIONS_THAT_PAUSE
-    if keeps_length and max(ends) > history.config["max_model_len"]:
+    if keeps_length and end > history.config["max_model_len"]:
         return False
     spare = 2 * block
     new = ceil((top + newcomer.prompt % block + newcomer.max_tokens - 1) / block) * block + spare

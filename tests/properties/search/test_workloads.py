@@ -2,10 +2,11 @@
 
 import pytest
 
-from schedproof.model.spyre import volumetric
+from schedproof.model import pool
+from schedproof.model.spyre import blocks, volumetric
 from schedproof.model.target import ModelTarget
 from schedproof.properties.checking.replay import replay
-from schedproof.properties.search.workloads import SHAPES, workloads
+from schedproof.properties.search.workloads import shapes_of, workloads
 from schedproof.spec.catalogue import load
 from schedproof.spec.systems import SYSTEMS
 
@@ -25,15 +26,16 @@ def judged(target, scenario):
 
 def first_broken(target, system, number=1):
     """The rule that the first of the runs to break one breaks first, shape by shape."""
-    for shape in SHAPES:
+    for shape in shapes_of(system):
         for scenario in runs(system, shape, number):
             if broken := judged(target, scenario).broken:
                 return shape, broken[0].rule
     return None
 
 
-@pytest.mark.parametrize("system", SYSTEMS)
-@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize(
+    ("system", "shape"), [(system, shape) for system in SYSTEMS for shape in shapes_of(system)]
+)
 def test_the_model_keeps_every_rule_and_ends(system, shape):
     [scenario] = runs(system, shape)
     outcome = judged(ModelTarget(), scenario)
@@ -51,7 +53,7 @@ def test_a_seed_gives_the_same_runs_and_another_seed_others(system):
 
 
 def test_a_key_that_is_fixed_has_its_value_in_every_run():
-    for shape in SHAPES:
+    for shape in shapes_of("vllm"):
         for scenario in runs("vllm", shape, 2, max_num_seqs=7):
             assert scenario.config["max_num_seqs"] == 7
 
@@ -79,6 +81,10 @@ def test_each_shape_has_what_it_is_named_for():
         for earlier, later in zip(scenario.requests, scenario.requests[1:], strict=False)
     ]
     assert max(gaps) > 150
+    [wide] = runs("spyre", "wide")
+    streams = [stream for request in wide.requests for stream, _ in request.prompt[:1]]
+    assert streams.count("r0") > 16
+    assert sum(request.max_tokens - request.tokens_to_emit > 4000 for request in wide.requests) > 10
     [scarce] = runs("vllm", "scarce")
     assert (
         sum(request.prompt_len for request in scarce.requests)
@@ -196,3 +202,37 @@ def test_a_walk_that_looks_at_few_members_is_found_in_a_packed_batch(members, mo
 
     monkeypatch.setattr(volumetric, "accepts", short_sighted)
     assert first_broken(ModelTarget(), "spyre") == ("packed", "SPY-R47")
+
+
+def an_extra_row_in_a_batch_of_eight():
+    accepts = volumetric.accepts
+
+    def careful(projection, limit):
+        most = [max(projection.decoding)] if len(projection.decoding) >= 8 else []
+        return accepts(projection._replace(decoding=[*projection.decoding, *most]), limit)
+
+    return volumetric, "accepts", careful
+
+
+def no_more_than_64_blocks_are_looked_up():
+    cached_blocks = pool.cached_blocks
+    return pool, "cached_blocks", lambda *words: cached_blocks(*words)[:64]
+
+
+def hits_make_no_room():
+    return blocks, "in_use", lambda state: set()
+
+
+@pytest.mark.parametrize(
+    ("fault", "expected"),
+    [
+        (an_extra_row_in_a_batch_of_eight, ("wide", "SPY-R42")),
+        (no_more_than_64_blocks_are_looked_up, ("wide", "SPY-R57")),
+        (hits_make_no_room, ("scarce", "SPY-R42")),
+    ],
+)
+def test_a_scheduler_that_does_too_little_where_much_is_asked_is_named(
+    fault, expected, monkeypatch
+):
+    monkeypatch.setattr(*fault())
+    assert first_broken(ModelTarget(), "spyre", 2) == expected
