@@ -200,8 +200,16 @@ def keeps_the_common_rules(
         # A scheduler may break other rules where it is pressed: that is the gate's to judge.
         says: Says = "wrong" if mend or what == "accounting" else "note"
         yield Remark(says, failure.rule, f"{what}, step {failure.step}: {failure.message}{mend}")
-    if not outcome.broken:
+    refused = outcome.session.rejected
+    if outcome.broken:
+        return
+    if len(refused) == len(scenario.requests):
+        name, why = next(iter(refused.items()))
+        yield Remark("wrong", what, f"every request is refused: {name}: {why}")
+    elif "finished" in outcome.session.started.observes:
         yield Remark("ok", what, f"{requests} finish in {outcome.steps} steps")
+    else:
+        yield Remark("note", what, "finished is not shown, so nobody knows whether requests end")
 
 
 def with_aborts(query: ProbeRequest, scenario: Scenario) -> Remarks:
