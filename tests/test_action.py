@@ -103,6 +103,17 @@ def test_a_gate_of_the_model_writes_its_reports_and_names_them(tmp_path):
 
 
 @pytest.mark.slow
+def test_a_gate_that_refuses_leaves_no_report_of_an_earlier_one(tmp_path):
+    reports = tmp_path / "schedproof-out" / "reports"
+    reports.mkdir(parents=True)  # from a cache
+    for name in ("verdict.json", "verdict.sarif", "verdict.xml", "report.html", "comment.md"):
+        (reports / name).write_text("conforms")
+    code, out = gated(tmp_path, target="no target")
+    assert code == 2, out
+    assert "conforms" not in [file.read_text() for file in reports.iterdir()]
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "target", ["$(touch hacked)", "x; touch hacked", "--help", "`touch hacked`"]
 )

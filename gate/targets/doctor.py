@@ -207,8 +207,16 @@ def keeps_the_common_rules(
         mend = f" ({MENDS[failure.rule]})" if failure.rule in MENDS else ""
         mend = mend or "" if is_wrong else "; if the scheduler does that, the gate will report it"
         yield Remark(says, failure.rule, f"{what}, step {failure.step}: {failure.message}{mend}")
-    if not outcome.broken:
+    refused = outcome.session.rejected
+    if outcome.broken:
+        return
+    if len(refused) == len(scenario.requests):
+        name, why = next(iter(refused.items()))
+        yield Remark("wrong", what, f"every request is refused: {name}: {why}")
+    elif "finished" in outcome.session.started.observes:
         yield Remark("ok", what, f"{requests} finish in {outcome.steps} steps")
+    else:
+        yield Remark("note", what, "finished is not shown, so nobody knows whether requests end")
 
 
 def with_aborts(query: ProbeRequest, scenario: Scenario) -> Remarks:

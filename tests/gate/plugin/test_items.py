@@ -54,6 +54,12 @@ def test_a_scenario_that_is_to_break_a_rule_fails_where_it_does_not(pytester):
     assert outcomes(pytester, f"pyproject.toml::{path.stem}") == {"failed": 1}
 
 
+def test_a_scenario_that_is_to_break_a_rule_of_another_revision_is_skipped(pytester):
+    path = corpus(pytester, replace(TWO, expect=Expectation(violates=("SPY-R52",))))
+    write_project(pytester.path)
+    assert outcomes(pytester, f"pyproject.toml::{path.stem}") == {"skipped": 1}
+
+
 def test_a_scenario_of_another_system_is_skipped(pytester):
     path = corpus(pytester, replace(TWO, system="vllm", revision=None, config={}))
     write_project(pytester.path)

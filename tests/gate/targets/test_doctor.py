@@ -53,6 +53,16 @@ class Remembers(Toy):
         self.stepped = True
 
 
+class HidesTheEnd(Toy):
+    def start(self, system, revision, config):
+        reply = super().start(system, revision, config)
+        shown = [name for name in reply.get("observes", ()) if name != "finished"]
+        return reply | {"observes": shown}
+
+    def bend(self, step):
+        del step["finished"]
+
+
 class WrongReason(Toy):
     def bend(self, step):
         step["finished"] = dict.fromkeys(step["finished"], "length")
@@ -99,6 +109,15 @@ def test_each_fault_of_an_adapter_is_told(examined, target, what, why):
     ]
 
 
+def test_an_adapter_that_refuses_every_request_is_wrong_even_if_it_may_have_a_reason():
+    class RefusesAll(ModelTarget):
+        def add(self, request):
+            return {"ok": False, "error": "rejected", "message": "closed"}
+
+    generic = ProbeRequest(RefusesAll(), "generic", "documented", load("generic"))
+    assert ("accounting", "every request is refused: r0: closed") in wrong(examine(generic, None))
+
+
 def test_what_is_left_over_of_an_earlier_run_is_told(examined):
     found = dict(wrong(examined(Remembers())))
     assert {"start during a run", "start after a stop"} <= found.keys()
@@ -107,7 +126,11 @@ def test_what_is_left_over_of_an_earlier_run_is_told(examined):
 
 @pytest.mark.parametrize(
     ("target", "what", "why"),
-    [(NoAborts, "abort", "not supported"), (TakesAll, "add", "the gate judges what")],
+    [
+        (NoAborts, "abort", "not supported"),
+        (TakesAll, "add", "the gate judges what"),
+        (HidesTheEnd, "accounting", "finished is not shown"),
+    ],
 )
 def test_what_may_be_left_out_is_a_note(examined, target, what, why):
     remarks = examined(target())
