@@ -238,9 +238,8 @@ def _compared(model: SpyreModel, joins: Admission, name: str) -> str:
     """Return what the walk compares for the time in which this request is in the batch."""
     reach = joins.projected[name]
     alive = sum(other >= reach for other in joins.projected.values())
-    until = "then" if name == joins.newcomer else f"{name} ends"
     return (
-        f"{alive} request{'s' * (alive != 1)} alive until {until} x {reach} = {alive * reach} "
+        f"{alive} request{'s' * (alive != 1)} alive until {name} ends x {reach} = {alive * reach} "
         f"<= {model.config.max_batch_tkv}"
     )
 
