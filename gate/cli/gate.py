@@ -58,7 +58,7 @@ from .options import (
     TimeLimit,
     check_limits,
 )
-from .project import is_unset, left_out, named_target, with_its_target
+from .project import is_unset, left_out, meant_for_another, named_target, with_its_target
 
 BUDGETS = "; ".join(
     f"{name}, {profile.examples:,} runs or {profile.steps:,} steps"
@@ -185,7 +185,7 @@ def command(
     with option("--system"):
         check_system(system)
     catalogue, known = load(system, revision or spec.default_revision() or ""), Deviations()
-    if deviations is not None:
+    if deviations is not None and not meant_for_another(context, "deviations", system):
         known = read_deviations(deviations, system, catalogue, date.today())
     beside = base_of(spec, against_base, base)
     # The base is compared with instead of a model.

@@ -105,13 +105,18 @@ def left_out(
 ) -> Sequence[str]:
     """Return the rules to exclude. The exclusions of the project file apply only to its own system,
     and never to rules that the command line names."""
+    if meant_for_another(context, "exclude", system):
+        return ()
     if not (exclude and from_project(context, "exclude")):
         return exclude or ()
-    if system != (_system(context) or first_system()):
-        return ()
     catalogue = load(system)
     named = rules_named(catalogue, rule) if rule else {}
     return [rule_id for rule_id in excluded(catalogue, exclude) if not named.get(rule_id)]
+
+
+def meant_for_another(context: typer.Context, name: str, system: str) -> bool:
+    """Return whether an option comes from the project file, which is about another system."""
+    return from_project(context, name) and system != (_system(context) or first_system())
 
 
 def from_project(context: typer.Context, name: str) -> bool:

@@ -13,7 +13,7 @@ POINTS = 120  # of a curve, the last ones
 
 
 def hit_cause(failure: Failure) -> Cause | None:
-    for name, hit in (failure.last.prefix_hit or {}).items():
+    for name, hit in _hits(failure).items():
         request = failure.history.requests.get(name)
         if request is None or request.began != failure.first.step or hit not in failure.numbers:
             continue
@@ -28,6 +28,14 @@ def hit_cause(failure: Failure) -> Cause | None:
         if due and "finds" in failure.message:
             return _not_found(failure, request, hit, max(due), source)
     return None
+
+
+def _hits(failure: Failure) -> dict[str, int]:
+    """Return the hits of the step; one that leaves in it is no longer shown, but its tokens are."""
+    step, requests = failure.last, failure.history.requests
+    gone = [name for name in step.finished or () if name in requests and name in step.scheduled]
+    unseen = {name: requests[name].computed - step.scheduled[name] for name in gone}
+    return {**(step.prefix_hit or {}), **{name: hit for name, hit in unseen.items() if hit > 0}}
 
 
 def _never_computed(

@@ -216,14 +216,16 @@ def _words(model: SpyreModel, current: int, state: State, newcomer: Sequence) ->
     width = max(current, newcomer.prompt) // block
     words = {
         sequence.id: f"current tkv {volumetric.realigned(sequence.computed, width, block)} + "
-        f"{sequence.remaining} tokens that it may still generate + one block of {block}"
+        f"{_may_come(sequence.remaining)} + one block of {block}"
         for sequence in state.decoding
     }
     own = volumetric.realigned(newcomer.prompt, width, block)
-    words[newcomer.id] = (
-        f"current tkv {own} + {newcomer.max_tokens - 1} tokens that it may still generate"
-    )
+    words[newcomer.id] = f"current tkv {own} + {_may_come(newcomer.max_tokens - 1)}"
     return words
+
+
+def _may_come(tokens: int) -> str:
+    return f"{tokens} token{'s' * (tokens != 1)} that it may still generate"
 
 
 def _admitted(model: SpyreModel, joins: Admission) -> list[str]:
@@ -238,9 +240,8 @@ def _compared(model: SpyreModel, joins: Admission, name: str) -> str:
     """Return what the walk compares for the time in which this request is in the batch."""
     reach = joins.projected[name]
     alive = sum(other >= reach for other in joins.projected.values())
-    until = "then" if name == joins.newcomer else f"{name} ends"
     return (
-        f"{alive} request{'s' * (alive != 1)} alive until {until} x {reach} = {alive * reach} "
+        f"{alive} request{'s' * (alive != 1)} alive until {name} ends x {reach} = {alive * reach} "
         f"<= {model.config.max_batch_tkv}"
     )
 

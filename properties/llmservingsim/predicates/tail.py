@@ -43,7 +43,7 @@ def _not_the_tail(history: VllmRun, step: Step) -> str | None:
     tail = before[len(before) - len(gone) :]
     if {request.id for request in tail} == {request.id for request in gone}:
         return None
-    return f"{names(gone)} preempted; the last {len(gone)} of {names(before)} are {names(tail)}"
+    return f"{names(gone)} preempted instead of {names(tail)}; {names(before)} ran, in this order"
 
 
 def not_by_arrival(history: VllmRun, step: Step) -> str | None:

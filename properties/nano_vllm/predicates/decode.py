@@ -50,7 +50,9 @@ def wrong_victim(history: RunHistory, step: Step) -> str | None:
         return None
     tail = before[len(before) - len(gone) :]
     if tail != gone:
-        return f"{names(gone)} preempted; the last {len(gone)} of {names(before)} are {names(tail)}"
+        return (
+            f"{names(gone)} preempted instead of {names(tail)}; {names(before)} ran, in this order"
+        )
     free = free_when_decided(history)
     if free is None:
         return None

@@ -22,7 +22,7 @@ def victim_not_the_tail(history: VllmRun, step: Step) -> str | None:
     tail = before[len(before) - len(gone) :]
     if {request.id for request in tail} == {request.id for request in gone}:
         return _admitted_before(history, gone, kept(history, step))
-    return f"{names(gone)} preempted; of {names(before)} the last {len(gone)} are {names(tail)}"
+    return f"{names(gone)} preempted instead of {names(tail)}; {names(before)} ran, in this order"
 
 
 def _admitted_before(

@@ -121,3 +121,11 @@ def test_what_is_excluded_of_one_system_is_no_part_of_a_gate_of_another(run, sai
     said('exclude = ["V1-R09"]\n')
     result = run("gate", "model", "--system", "nano_vllm", "--rule", "NAN-R12")
     assert (result.code, result.err) == (0, ""), result
+
+
+@pytest.mark.slow
+def test_deviations_of_one_system_are_no_part_of_a_gate_of_another(run, said):
+    said('deviations = "known.toml"\n')
+    Path("known.toml").write_text('[[by_design]]\nrule = "V1-R09"\nreason = "a deadline"\n')
+    result = run("gate", "model", "--system", "nano_vllm", "--rule", "NAN-R12")
+    assert (result.code, result.err) == (0, ""), result

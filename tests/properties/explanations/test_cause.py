@@ -4,6 +4,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from schedproof.model.observation import Step
 from schedproof.model.scenario import Request, Scenario
@@ -87,6 +88,14 @@ class FindsMore(Bent):
             if step["prefix_hit"].get(name) and step["scheduled"][name] > 4:
                 step["prefix_hit"][name] += 4
                 step["scheduled"][name] -= 4
+
+
+class ComputesLess(Bent):
+    """A request that leaves in its first step computes fewer tokens than it has to."""
+
+    def bend(self, step):
+        if "b" in step["finished"]:
+            step["scheduled"]["b"] -= 4
 
 
 class Overspends(Bent):
@@ -212,6 +221,17 @@ def test_tokens_that_were_never_computed_are_marked_in_the_bar():
     assert (source.request, source.parts[0].kind) == ("a", "computed")
     assert cause.headline == "4 of 12 cached tokens were never computed"
     assert cause.why[-1].startswith("step 1: b finds these blocks by their content")
+
+
+def test_a_hit_of_a_request_that_leaves_at_once_is_drawn_as_well():
+    a, b = scenario().requests
+    cause = cause_of(ComputesLess(), "ALL-R08", scenario(a, replace(b, max_tokens=1)))
+    assert cause.headline == "4 of 12 cached tokens were never computed"
+    assert [(part.kind, part.tokens) for part in cause.bars[0].parts] == [
+        ("cached", 8),
+        ("never", 4),
+        ("now", 3),
+    ]
 
 
 def test_a_block_that_was_never_shown_may_be_any_that_nobody_holds():

@@ -281,7 +281,10 @@ def three(**changes):
     ("step", "message"),
     [
         (ran({"a": 1}, "a", "bc", preempted=("b",)), None),
-        (ran({"b": 1}, "b", "ac", preempted=("a",)), "a preempted; the last 1 of a, b are b"),
+        (
+            ran({"b": 1}, "b", "ac", preempted=("a",)),
+            "a preempted instead of b; a, b ran, in this order",
+        ),
         (
             ran({"a": 1, "c": 6}, "ac", "b", preempted=("b",)),
             "c admitted in the step that preempted b",

@@ -61,8 +61,8 @@ def test_turns_are_at_stake_when_several_go_on_in_a_step_that_decodes(step, exer
         ("c", None),
         ("bc", None),
         ("abc", None),
-        ("b", "b preempted; the last 1 of a, b, c are c"),
-        ("ac", "a, c preempted; the last 2 of a, b, c are b, c"),
+        ("b", "b preempted instead of c; a, b, c ran, in this order"),
+        ("ac", "a, c preempted instead of b, c; a, b, c ran, in this order"),
     ],
 )
 def test_victims_are_the_last_of_those_who_run(gone, reported):

@@ -36,7 +36,7 @@ def test_the_document_is_explained_in_its_own_terms():
     assert lines[0] == "step 2: r1 joins; the projection accepts it:"
     assert "current tkv 1 + 255 tokens that it may still generate" in lines[1]
     assert "current tkv 2 + 288 tokens that it may still generate + one block of 64" in lines[2]
-    assert "2 requests alive until then x 256 = 512 <= 512" in lines[3]
+    assert "2 requests alive until r1 ends x 256 = 512 <= 512" in lines[3]
     assert "r1 is at tkv 320, 64 beyond its projection" in lines[4]
 
 
@@ -86,7 +86,7 @@ def test_a_tkv_that_the_projection_did_not_look_at_is_named():
         _scenario((3, 3), (256, 2)), config=full_config("spyre", "documented", config)
     )
     lines = explain("SPY-R07", scenario, 3, "documented")
-    assert "2 requests alive until then x 257 = 514 <= 520" in lines[-2]
+    assert "2 requests alive until r1 ends x 257 = 514 <= 520" in lines[-2]
     assert "so it never compared r0, whose tkv is 261" in lines[-1]
 
 
