@@ -7,6 +7,7 @@ them:
 - the same rule breaks at several scales, and needs the same features, or fewer, or the catalogue
   has the same known divergence for both, or both begin with the same kind of difference;
 - a rule breaks in a run in which another one has broken before, and needs no further feature;
+- of the file of the user's class, the runs enter the same lines, which similar runs do not;
 - the shrunk scenarios need the same features, and the first step that differs from the model's
   differs in the same fields.
 
@@ -56,13 +57,18 @@ ACCEPTED_FOR = datetime.timedelta(days=90)
 
 
 def faults_of(
-    findings: Sequence[Finding], rules: Mapping[str, Rule], today: datetime.date
+    findings: Sequence[Finding], rules: Mapping[str, Rule], today: datetime.date, own_file: str = ""
 ) -> tuple[Fault, ...]:
     """Group findings into faults, the most severe for users first and known divergences last.
-    `rules` are by id. An entry that accepts a fault ends 90 days after `today`."""
+    `rules` are by id. An entry that accepts a fault ends 90 days after `today`. `own_file` is that
+    of the user's class, as findings name it."""
     groups: list[list[Finding]] = []
     for finding in findings:
-        alike = [group for group in groups if any(_one_cause(finding, member) for member in group)]
+        alike = [
+            group
+            for group in groups
+            if any(_one_cause(finding, member, own_file) for member in group)
+        ]
         groups = [group for group in groups if group not in alike]
         groups.append([member for group in alike for member in group] + [finding])
     order = list(findings)
@@ -73,7 +79,7 @@ def faults_of(
     )
 
 
-def _one_cause(finding: Finding, other: Finding) -> bool:
+def _one_cause(finding: Finding, other: Finding, own_file: str) -> bool:
     """Return whether one change is likely to repair both findings."""
     if finding.by_adapter != other.by_adapter:
         # No rule of every system reads the kind of a step: what breaks there is the scheduler's.
@@ -81,6 +87,8 @@ def _one_cause(finding: Finding, other: Finding) -> bool:
         follows = any(_comes_after(*pair) for pair in ((finding, other), (other, finding)))
         return follows and not rule.startswith(FOLLOW_NOTHING)
     if _content(finding) == _content(other):
+        return True
+    if own_file and {*finding.only_here} & {*other.only_here} & _lines_of(own_file, finding):
         return True
     if finding.rule == other.rule:
         return _is_one_failure(finding, other)
@@ -94,6 +102,10 @@ def _one_cause(finding: Finding, other: Finding) -> bool:
     return (
         bool(finding.differs) and finding.differs == other.differs and _same_needs(finding, other)
     )
+
+
+def _lines_of(file: str, finding: Finding) -> set[str]:
+    return {lines for lines in finding.only_here if lines.startswith(f"{file}:")}
 
 
 def _is_one_failure(finding: Finding, other: Finding) -> bool:
