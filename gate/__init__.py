@@ -1,1 +1,1 @@
-"""The tool around the checks: it reads files, starts targets, judges them and reports."""
+"""Everything around the checks: files, targets, verdicts, reports and the command line."""

@@ -7,7 +7,7 @@ import msgspec
 
 from .errors import InputError
 
-# No run reaches it: beyond it a number is a mistake, and what it asks for would never end.
+# No run reaches this: a larger number is a mistake, and a run that needed it would never end.
 MOST = 10**9
 Count = Annotated[int, msgspec.Meta(ge=0, le=MOST)]
 Positive = Annotated[int, msgspec.Meta(ge=1, le=MOST)]
@@ -17,7 +17,7 @@ Config = TypeVar("Config", bound=msgspec.Struct)
 
 
 def convert(values: Mapping[str, Any], kind: type[Config]) -> Config:
-    """Return the configuration that `values` gives, with defaults for missing keys.
+    """Read a configuration from `values`, with defaults for missing keys.
 
     Raises:
         InputError: an unknown key, or a wrong type.

@@ -11,4 +11,4 @@ class InputError(ValueError):
 
 
 class ReleaseEnded(Exception):  # noqa: N818 (what the modelled release does, no error of ours)
-    """The modelled release would crash in this step, so its model cannot continue."""
+    """The modelled release would crash in this step, so the model cannot continue."""

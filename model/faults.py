@@ -56,8 +56,8 @@ class TargetTooLarge(TargetFault):
 
     def __str__(self) -> str:
         return (
-            f"target killed at {self.op!r}: it uses {self.used} MiB of memory, "
-            f"it may use {self.limit}"
+            f"target killed at {self.op!r}: it uses {self.used} MiB of memory; "
+            f"the limit is {self.limit}"
         )
 
 
@@ -76,7 +76,7 @@ class TargetDied(TargetFault):
     def __str__(self) -> str:
         hint = ""
         if self.op == "start" and self.returncode == 0:
-            hint = " (it must stay after a stop: a start may follow)"
+            hint = " (it must keep running after a stop, since a start may follow)"
         return (
             f"target died: it ended with {ending(self.returncode)} before it answered "
             f"{self.op!r}{hint}{last_words(self.stderr_tail)}"
@@ -115,7 +115,7 @@ class TargetNotStarted(TargetFault):
         self.stderr_tail = stderr_tail
 
     def __str__(self) -> str:
-        # The whole command may be a long program text (python -c): its first word names it.
+        # The command may contain a whole program (python -c), so only its first word is shown.
         return f"target not started: {self.command[0]!r}: {self.why}{last_words(self.stderr_tail)}"
 
 

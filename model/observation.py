@@ -1,10 +1,11 @@
 """The step observation of the target protocol: everything that a target shows of one step."""
 
-from typing import Annotated, Literal
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal
 
 import msgspec
 
-# No run has as much of anything; what is longer cannot even be printed.
+# No run has a count this large, and a much larger one could not even be printed.
 MOST = 10**15
 Count = Annotated[int, msgspec.Meta(ge=0, le=MOST)]
 Difference = Annotated[int, msgspec.Meta(ge=-MOST, le=MOST)]
@@ -17,13 +18,13 @@ class Step(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One step after its completion; `None` marks a field that the target does not show.
 
     `emitted_at`: the place of a request's first emitted token in its output, from 0. `parked`: the
-    waiting requests that hold blocks which are being loaded, or were. `encoder_inputs`: the
-    segments of each prompt that an encoder computes in this step, by number from 0.
+    waiting requests that hold blocks for a load, whether it is under way or done. `encoder_inputs`:
+    the segments of each prompt that an encoder computes in this step, by number from 0.
     `encoder_dropped`: the names of segments whose outputs are no longer kept. `group_blocks`: if
-    the KV cache has several groups, a table for each group after the first, which `blocks` shows; 0
-    stands for a block that was given back. `completes`: whether a decision completes in this step;
-    recordings of a server with several decisions in flight need it, while schedproof, when it
-    drives a scheduler, knows from the protocol. Token counts and throughputs are in tokens;
+    the KV cache has several groups, a block table for each group after the first, whose table is in
+    `blocks`; 0 stands for a block that was given back. `completes`: whether a decision completes in
+    this step. Only recordings of a server with several decisions in flight need it; if schedproof
+    drives the scheduler, it knows from the protocol. Token counts and throughputs are in tokens;
     `left_pad_blocks`, `free_blocks` and `reserved_blocks` are in blocks. Lists are in queue order,
     after finished requests have left.
     """
@@ -55,7 +56,23 @@ class Step(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     completes: bool | None = None
 
 
+def renamed(step: Mapping[str, Any], names: Mapping[str, str]) -> dict[str, Any]:
+    """Return a step as a target shows it, with other names for some requests."""
+    return {
+        field: value if field == "encoder_dropped" else _renamed(value, names)
+        for field, value in step.items()
+    }
+
+
+def _renamed(value: Any, names: Mapping[str, str]) -> Any:
+    if isinstance(value, Mapping):
+        return {names.get(name, name): entry for name, entry in value.items()}
+    if isinstance(value, list | tuple):
+        return [names.get(name, name) for name in value]
+    return value
+
+
 FIELDS = frozenset(Step.__struct_fields__)
 REQUIRED = frozenset({"kind", "scheduled"})
-# A step without a decode has no tkv: there the field may be absent or null even if observed.
+# A step without a decode has no tkv, so there the field may be absent or null.
 NULLABLE = frozenset({"tkv"})

@@ -76,7 +76,7 @@ def take(pool: Pool, count: int) -> tuple[tuple[int, ...], Pool]:
 
 
 def touch(pool: Pool, blocks: Iterable[int]) -> Pool:
-    """Return the pool in which these hit blocks are in use."""
+    """Return the pool with these hit blocks in use."""
     reused = set(blocks)
     if not reused:
         return pool
@@ -95,7 +95,7 @@ def give_back(
     if not nameless_first:
         return pool if pool.size is None else pool._replace(tail=pool.tail + given)
     nameless = tuple([block for block, content in given if content is None])
-    if pool.size is None:  # no request is ever handed a block of the tail
+    if pool.size is None:  # the tail of an unbounded pool is never handed out
         return pool._replace(head=nameless + pool.head)
     named = tuple([entry for entry in given if entry[1] is not None])
     return Pool(pool.size, nameless + pool.head, pool.fresh, pool.tail + named, pool.cached)
@@ -116,10 +116,7 @@ def forget(pool: Pool, content: Content, block: int) -> Pool:
 def _without(
     cached: Mapping[Content, tuple[int, ...]], blocks: Iterable[tuple[int, Content | None]]
 ) -> Mapping[Content, tuple[int, ...]]:
-    """Return the cached contents without these blocks.
-
-    The mapping is copied once for all of them, not once per block.
-    """
+    """Return the cached contents without these blocks, copying the mapping once for all of them."""
     named = [(block, content) for block, content in blocks if content is not None]
     if not named:
         return cached

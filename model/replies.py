@@ -34,9 +34,9 @@ class StartUp(msgspec.Struct, frozen=True):
 class Started(NamedTuple):
     """A target's description of itself.
 
-    It has the name and version, the step fields that the target shows, its defaults by
-    configuration key, the possible values of a generic scheduler's own keys (`choices`),
-    whether its server starts with this configuration, and the control events that it accepts.
+    It has the target's name and version, the step fields that it shows, its defaults by
+    configuration key, the possible values of a generic scheduler's own keys (`choices`), whether
+    its server starts with this configuration, and the control events that it accepts.
     """
 
     name: str
@@ -49,7 +49,7 @@ class Started(NamedTuple):
 
     @property
     def shows(self) -> frozenset[str]:
-        """Return everything that rules can need: the step fields, and `DEFAULTS` if the target
+        """Return everything that a rule may need: the step fields, and `DEFAULTS` if the target
         reports them."""
         return self.observes | {DEFAULTS} if self.defaults else self.observes
 
@@ -116,7 +116,7 @@ def read_ok(op: str, reply: Any) -> str | None:
 
     Raises:
         TargetCrashed: the reply says that the scheduler raised.
-        AdapterFault: the reply is not an object, or is neither.
+        AdapterFault: the reply is not an object, or is none of these.
     """
     if not isinstance(reply, Mapping):
         raise AdapterFault(op, f"the reply is {_text(reply)}; valid: an object with ok", "")
@@ -139,11 +139,11 @@ def read_ok(op: str, reply: Any) -> str | None:
 
 
 def read_control(reply: Any) -> bool:
-    """Return whether the control event was done.
+    """Return whether the control event was carried out.
 
     Raises:
         TargetCrashed: the scheduler raised.
-        AdapterFault: the reply does not say.
+        AdapterFault: the reply does not say whether it was.
     """
     read_ok("control", reply)
     done = reply.get("done")
@@ -179,7 +179,7 @@ def read_step(reply: Any, observes: frozenset[str]) -> Step:
 
 def _missing(seen: Mapping[str, Any], observes: frozenset[str]) -> list[str]:
     if observes <= seen.keys() and None not in seen.values():
-        return []  # nearly always, and cheap to tell
+        return []  # the usual case, and cheap to check
     return [name for name in observes - NULLABLE if seen.get(name) is None]
 
 

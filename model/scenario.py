@@ -14,12 +14,12 @@ from .errors import InputError
 
 FORMAT: Literal["schedproof/scenario@1"] = "schedproof/scenario@1"
 
-# No run reaches it: beyond it a file is a mistake, not a scenario.
+# No run reaches this: a file with a larger number is a mistake, not a scenario.
 StepNumber = Annotated[int, msgspec.Meta(ge=0, le=10**7)]
 Name = Annotated[str, msgspec.Meta(min_length=1)]
 MOST_ACCEPTED = 1000
 Segment = tuple[Name, Positive]
-# What a request says to a connector, and what it says where it says nothing.
+# The fields of a request that a connector reads, with their defaults.
 TO_CONNECTOR = {
     "external_tokens": 0,
     "load_steps": 0,
@@ -27,9 +27,11 @@ TO_CONNECTOR = {
     "load_deferrals": 0,
     "send_steps": None,
 }
-# Which partition of the prefix cache a request is in.
+# The fields that choose a request's partition of the prefix cache, with their defaults.
 OF_PARTITION = {"cache_salt": None, "lora": None}
-# What an operator does to a whole scheduler, in the words of vLLM's engine.
+# Fields of optional features, with their defaults; a target without the feature never sees them.
+OF_FEATURES = {**TO_CONNECTOR, **OF_PARTITION, "grammar_steps": 0, "grammar_fails": False}
+# An operator's actions on the whole scheduler, named as in vLLM's engine.
 Control = Literal[
     "reset_prefix_cache", "reset_running_requests", "pause_new", "pause_all", "resume"
 ]
@@ -47,6 +49,9 @@ class Request(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
     many steps after the next one; None means that nothing is sent. `encoder_inputs`: the segments
     of the prompt, by number from 0, that an encoder computes before the model does. `cache_salt`
     and `lora`: requests with different salts or adapters never share blocks, even for equal tokens.
+    `grammar_steps`: in this many steps from its arrival on, the grammar of its structured output is
+    still being compiled; with `grammar_fails`, it then turns out to be invalid. `sent_as`: the id
+    by which the target knows it, which an earlier request had, unless that one is not over yet.
     """
 
     id: Name
@@ -66,10 +71,13 @@ class Request(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
     encoder_inputs: tuple[Count, ...] = ()
     cache_salt: Name | None = None
     lora: Name | None = None
+    grammar_steps: StepNumber = 0
+    grammar_fails: bool = False
+    sent_as: Name | None = None
 
     @property
     def prompt_len(self) -> int:
-        """Return the tokens of the prompt."""
+        """Return the number of tokens of the prompt."""
         return sum(length for _, length in self.prompt)
 
     @property
@@ -80,7 +88,7 @@ class Request(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
 
     @property
     def tokens_to_emit(self) -> int:
-        """Return the tokens that the request generates unless it is aborted."""
+        """Return the number of tokens that the request generates unless it is aborted."""
         return self.max_tokens if self.output_len is None else self.output_len
 
     def for_target(self) -> dict[str, Any]:
@@ -94,11 +102,11 @@ class Request(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
         }
         if self.accepted:  # a target without speculation never sees the field
             options["accepted"] = list(self.accepted)
-        if self.external_tokens:  # nor one that knows nothing of connectors
+        if self.external_tokens:  # nor does a target without a connector
             options |= {"external_tokens": self.external_tokens, "load_steps": self.load_steps}
         if self.encoder_inputs:
             options["encoder_inputs"] = list(self.encoder_inputs)
-        for key, nothing in (TO_CONNECTOR | OF_PARTITION).items():
+        for key, nothing in OF_FEATURES.items():
             if getattr(self, key) != nothing:
                 options[key] = getattr(self, key)
         return options
@@ -166,8 +174,8 @@ def check_requests(requests: tuple[Request, ...]) -> None:
 
 
 def _check_encoder_inputs(requests: tuple[Request, ...]) -> None:
-    """Raise InputError unless every segment with the name of an encoder input is an encoder input
-    of the same length, since outputs are cached by name."""
+    """Raise InputError unless, for every encoder input, all segments with its name are encoder
+    inputs of the same length, since outputs are cached by name."""
     lengths: dict[str, tuple[int, str]] = {}
     for index, request in enumerate(requests):
         path = f"$.requests[{index}].encoder_inputs"
@@ -177,7 +185,7 @@ def _check_encoder_inputs(requests: tuple[Request, ...]) -> None:
                 raise InputError(
                     f"{path}[{place}]",
                     f"{number} is not a segment of the prompt, or is given twice; "
-                    f"valid: 0 to {last}, each once",
+                    f"valid: 0 to {last}, each at most once",
                 )
             name, length = request.prompt[number]
             lengths.setdefault(name, (length, request.id))
@@ -192,5 +200,5 @@ def _check_encoder_inputs(requests: tuple[Request, ...]) -> None:
                 raise InputError(
                     f"$.requests[{index}].prompt[{number}]",
                     f"{name!r} is an encoder input of {known} tokens in request {first!r}; valid: "
-                    "that everywhere, or another name",
+                    "the same length everywhere, or another name",
                 )

@@ -46,7 +46,7 @@ class ReferenceModel(Generic[State]):
 
     def control(self, state: State, kind: str) -> tuple[State, bool]:
         """Perform a control event before the next decision; return the state and whether it was
-        done."""
+        carried out."""
         raise NotImplementedError(kind)
 
     def initial(self) -> State:
@@ -81,7 +81,7 @@ class Model(Protocol):
 
     def control(self, state: Any, kind: str) -> tuple[Any, bool]:
         """Perform a control event before the next decision; return the state and whether it was
-        done."""
+        carried out."""
 
     def step(self, state: Any, abort_inside: tuple[str, ...] = ()) -> tuple[Any, dict[str, Any]]:
         """Take one decision and complete it; return the next state and the step observation
@@ -196,10 +196,12 @@ def check_features(scenario: Scenario, revision: str, config: Mapping[str, Any])
     """Check that a configuration has what a scenario's requests and events need.
 
     Raises:
-        InputError: it has no encoder, no partitions, or no such events.
+        InputError: it lacks an encoder, partitions, grammars, or the control events that they need.
     """
     _check_encoder(scenario, config)
     _check_partitions(scenario, config)
+    _check_grammars(scenario, config)
+    _check_ids(scenario, config)
     _check_events(scenario, revision, config)
 
 
@@ -225,6 +227,36 @@ def _check_partitions(scenario: Scenario, config: Mapping[str, Any]) -> None:
                     f"{json.dumps(value)} without partitions; valid: absent, or a configuration of "
                     "vllm with cache_partitions true",
                 )
+
+
+def _check_grammars(scenario: Scenario, config: Mapping[str, Any]) -> None:
+    """Raise InputError for grammars if the configuration has no structured outputs."""
+    for index, request in enumerate(scenario.requests):
+        for key in ("grammar_steps", "grammar_fails"):
+            value = getattr(request, key)
+            if value and not config.get("structured_outputs"):
+                raise InputError(
+                    f"$.requests[{index}].{key}",
+                    f"{json.dumps(value)} without structured outputs; valid: "
+                    f"{json.dumps(type(value)())}, or a configuration of vllm with "
+                    "structured_outputs true",
+                )
+        if request.grammar_fails and config.get("max_num_encoder_input_tokens"):
+            raise InputError(
+                f"$.requests[{index}].grammar_fails",
+                "true with an encoder is not modelled; valid: false, or no encoder_cache_size",
+            )
+
+
+def _check_ids(scenario: Scenario, config: Mapping[str, Any]) -> None:
+    """Raise InputError for ids that are used again if the configuration does not allow it."""
+    for index, request in enumerate(scenario.requests):
+        if request.sent_as is not None and not config.get("reused_ids"):
+            raise InputError(
+                f"$.requests[{index}].sent_as",
+                f"{json.dumps(request.sent_as)} if ids are not used again; valid: absent, or a "
+                "configuration of vllm with reused_ids true",
+            )
 
 
 def _check_events(scenario: Scenario, revision: str, config: Mapping[str, Any]) -> None:

@@ -10,14 +10,14 @@ from typing import Any, Protocol
 import msgspec
 
 from .errors import InputError, ReleaseEnded
-from .scenario import OF_PARTITION, TO_CONNECTOR, Request, check_requests
+from .observation import renamed
+from .scenario import OF_FEATURES, Request, check_requests
 from .systems import Model, full_config, make_model, with_formula
 
 Reply = dict[str, Any]
 REQUEST_KEYS = frozenset(
-    {"id", "prompt", "max_tokens", "output_len", "priority", "accepted", "encoder_inputs"}
-    | TO_CONNECTOR.keys()
-    | OF_PARTITION.keys()
+    {"id", "prompt", "max_tokens", "output_len", "priority", "accepted", "encoder_inputs", "stream"}
+    | OF_FEATURES.keys()
 )
 
 
@@ -61,6 +61,7 @@ class ModelTarget:
         self._state: Any = None
         self._before: Any = None
         self._known: set[str] = set()
+        self._names: dict[str, str] = {}  # of requests in the model, by ids that were used again
         self._abort_inside: tuple[str, ...] = ()
 
     def start(self, system: str, revision: str, config: Mapping[str, Any]) -> Reply:
@@ -76,7 +77,7 @@ class ModelTarget:
             return {"ok": False, "error": "config", "message": message}
         self._model = model
         self._state = model.initial()
-        self._known = set()
+        self._known, self._names = set(), {}
         self._abort_inside = ()
         controls = {"controls": [*model.controls]} if model.controls else {}
         return {
@@ -97,8 +98,10 @@ class ModelTarget:
         if unknown:
             message = f"unknown key {unknown[0]!r}; valid: {', '.join(sorted(REQUEST_KEYS))}"
             return {"ok": False, "error": "rejected", "message": message}
+        sent = dict(request)
+        name = sent.pop("stream", None)
         try:
-            read = msgspec.convert({"arrival": 0, **request}, Request)
+            read = msgspec.convert({"arrival": 0, **sent, "id": name or sent["id"]}, Request)
             check_requests((read,))
         except (msgspec.ValidationError, InputError) as error:
             return {"ok": False, "error": "rejected", "message": str(error)}
@@ -109,6 +112,8 @@ class ModelTarget:
         if refusal is not None:
             return {"ok": False, "error": "rejected", "message": refusal}
         self._known.add(read.id)
+        if name is not None:
+            self._names[sent["id"]] = name
         self._state = model.arrive(self._state, read)
         return {"ok": True}
 
@@ -117,6 +122,7 @@ class ModelTarget:
         model = self._model
         if model is None:
             return _not_started("abort")
+        id = self._names.get(id, id)  # noqa: A001
         if inside:
             self._abort_inside += (id,)
         else:
@@ -145,6 +151,8 @@ class ModelTarget:
         except ReleaseEnded as end:
             return {"ok": False, "error": "crashed", "message": str(end)}
         self._abort_inside = ()
+        if self._names:
+            seen = renamed(seen, {name: sent for sent, name in self._names.items()})
         return {"ok": True, "step": seen}
 
     @property

@@ -23,7 +23,7 @@ from packaging.version import InvalidVersion, Version
 from .systems import OWN_RULES, SYSTEMS, Readable
 
 KINDS = ("safety", "progress", "decision")
-# Why a rule has no own predicate: it defines a word or a value; it cannot break unless a
+# Why a rule has no predicate of its own: it defines a word or a value; it cannot break unless a
 # rule that stands in for it does; no decision shows it; it is not so, and a run shows that; a
 # scenario or the protocol has nothing for it yet.
 REASONS = ("definition", "consequence", "hardware", "refuted", "missing")
@@ -35,7 +35,7 @@ FIELDS = (
     *("reserved_blocks", "slot_blocks", "prompt_throughput", "decode_throughput"),
     *("emitted_at", "parked", "encoder_inputs", "encoder_dropped", "group_blocks", "completes"),
 )
-# What the reply to `start` may say besides.
+# What else the reply to `start` may report.
 STARTED = ("defaults",)
 # R: a row of the documents, I: an invariant that one of them numbers, P: a promise of progress
 # that no document words.
@@ -48,11 +48,11 @@ class CatalogueError(ValueError):
 
 @dataclass(frozen=True)
 class Change:
-    """A new statement of a rule, from a release on that changed the behaviour deliberately and
-    documented it.
+    """A new statement of a rule, which applies from the release on that deliberately changed the
+    behaviour and documented it.
 
-    `since`: the first release whose wheel has it. `source`: where that release documents it.
-    `change`: the pull request, with the date on which it was merged or opened.
+    `since`: the first release whose wheel has the change. `source`: where that release documents
+    it. `change`: the pull request, with the date on which it was merged or opened.
     """
 
     since: str
@@ -68,13 +68,12 @@ class Change:
 
 @dataclass(frozen=True)
 class Divergence:
-    """Releases that behave differently from the rule, or another place in the document that
-    contradicts it.
+    """A difference from the rule: in some releases, or in another part of the document.
 
     `releases`: "2.1.2", "2.0.0 and 2.0.1", "2.0.0 to 2.1.0", "2.4.0 and later" or "and before",
     "all releases"; or words for a state that is not a release ("after 1.1.0", "before 0.2.0").
-    `change`: the pull request that began or ended it, if known. `system`: the system of these
-    releases; "" for that of the rule.
+    `change`: the pull request that began or ended the difference, if known. `system`: the system of
+    these releases; "" for that of the rule.
     """
 
     releases: str
@@ -106,7 +105,8 @@ class Divergence:
 
 
 def _release(version: str) -> Version | None:
-    """Parse a release number to compare it; return None for other words and for builds."""
+    """Return a release number in a form that can be compared; None for other words and for
+    builds."""
     try:
         release = Version(version)
     except InvalidVersion:
@@ -147,7 +147,7 @@ class Rule:
         return not self.planned and not self.unchecked
 
     def worded(self, revision: str) -> Rule:
-        """Return the rule with this revision's statement; its `changes` are then only the later
+        """Return the rule with this revision's statement; `changes` then holds only the later
         ones."""
         made = [change for change in self.changes if change.applies_to(revision)]
         if not made:
@@ -158,7 +158,7 @@ class Rule:
     def divergences_of(self, version: str) -> tuple[Divergence, ...]:
         """Return the known divergences of this release.
 
-        A release that is judged by an older statement diverges by the newer one.
+        A later statement is a divergence of a release that is judged by an older one.
         """
         made = [change for change in self.changes if change.applies_to(version)]
         if made:
@@ -168,8 +168,9 @@ class Rule:
 
 
 def names_of_revisions() -> tuple[str, ...]:
-    """Return the revisions of all systems, then the same as SYSTEM/REVISION, for rules that all
-    systems share."""
+    """Return the revisions of all systems, first as REVISION and then as SYSTEM/REVISION, for rules
+    that all systems share.
+    """
     plain = [revision for system in SYSTEMS.values() for revision in system.revisions]
     named = [
         f"{system.name}/{revision}" for system in SYSTEMS.values() for revision in system.revisions
@@ -221,7 +222,8 @@ def load(system: str, revision: str = "") -> tuple[Rule, ...]:
     own.
 
     Shared rules that name no revision of this system are left out, and so are divergences of other
-    systems. Rules have the statements of `revision`; without one, those of the documents.
+    systems. Each rule has its statement as of `revision`; without one, the statement of the
+    documents.
 
     Raises `CatalogueError` when the system has no catalogue or a file is not valid.
     """
@@ -260,7 +262,9 @@ def read(text: str, name: str) -> tuple[Rule, ...]:
         for fault in _faults(table, f"rule[{number}]"):
             raise CatalogueError(f"{name}: {fault}")
         if (other := first.setdefault(table.id, number)) != number:
-            fault = _fault(f"rule[{number}].id", table.id, f"an id that rule[{other}] has not")
+            fault = _fault(
+                f"rule[{number}].id", table.id, f"an id that rule[{other}] does not have"
+            )
             raise CatalogueError(f"{name}: {fault}")
     return tuple(_rule(table) for table in tables)
 
@@ -284,7 +288,8 @@ def select(rules: Sequence[Rule], ids: Iterable[str]) -> tuple[Rule, ...]:
 
 
 def meant(rules: Sequence[Rule], words: Iterable[str]) -> dict[str, bool]:
-    """Return the ids of the rules that the words select, each with whether a word names it in full.
+    """Return the ids of the rules that the words select, each with whether some word is exactly
+    that id.
 
     A word is an id, or a pattern such as ALL-*, which selects every checked rule that matches.
 
@@ -367,11 +372,11 @@ def _faults(table: _RuleTable, path: str) -> Iterator[str]:
             yield from _foreign(f"{path}.{key}[{index}]", value, valid)
     reasons = [key for key in ("planned", "unchecked") if getattr(table, key)]
     if len(reasons) > 1:
-        yield _fault(f"{path}.unchecked", table.unchecked, "absent, since the rule is planned")
+        yield _fault(f"{path}.unchecked", table.unchecked, "absent, because the rule is planned")
     if reasons:
         yield from _empty(table, reasons, path)
         if table.engines:
-            expected = f"[], since the rule is {reasons[0]}"
+            expected = f"[], because the rule is {reasons[0]}"
             yield _fault(f"{path}.engines", list(table.engines), expected)
     else:
         yield from _empty(table, ("witness",), path)
@@ -381,11 +386,11 @@ def _faults(table: _RuleTable, path: str) -> Iterator[str]:
     if table.unchecked:
         yield from _foreign(f"{path}.reason", table.reason, REASONS)
     elif table.reason:
-        yield _fault(f"{path}.reason", table.reason, "absent, since the rule is checked")
+        yield _fault(f"{path}.reason", table.reason, "absent, because the rule is checked")
     if table.reason == "consequence" and not table.stands_in:
         yield _fault(f"{path}.stands_in", [], "the rules that it follows from")
     if table.stands_in and not table.unchecked:
-        yield _fault(f"{path}.stands_in", list(table.stands_in), "[], since the rule is checked")
+        yield _fault(f"{path}.stands_in", list(table.stands_in), "[], because the rule is checked")
     newest = None
     for index, change in enumerate(table.change):
         place = f"{path}.change[{index}]"

@@ -2,7 +2,7 @@
 
 The parts of a descriptor belong to the layers above, which import slowly (Hypothesis, Z3). A part
 is therefore either the object itself, or "module:attribute" (or "module"), imported on first use.
-The layer that uses a part has a function for it, which states its type: `model.systems`,
+Each layer has a function that returns the part it uses and states its type: `model.systems`,
 `properties.history.bounds`, `properties.rules.registry`, `properties.search.generators`,
 `solver.systems`, `gate.targets.scales`.
 """
@@ -141,7 +141,8 @@ def first_system() -> str:
 
 
 def part(system: str, name: str) -> Any:
-    """Return a part of the system's descriptor; import it if the descriptor names it by a string.
+    """Return a part of the system's descriptor, importing it if the descriptor names it as a
+    string.
 
     Raises:
         KeyError: no such system is registered.

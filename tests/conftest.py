@@ -1,4 +1,5 @@
 import os
+import signal
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,9 @@ settings.register_profile("ci", derandomize=True, deadline=None, max_examples=40
 settings.register_profile("dev", max_examples=50)
 settings.register_profile("campaign", deadline=None, max_examples=2000)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
+
+# A shell starts background jobs with SIGINT ignored, and processes of tests would inherit that.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture

@@ -286,11 +286,9 @@ def test_the_readme_counts_the_rules_of_the_catalogue():
 
 def test_the_page_of_limits_counts_the_rules_of_the_catalogue():
     limits = (ROOT / "docs" / "reference" / "limits.md").read_text(encoding="utf-8")
-    counts = re.findall(
-        r"of the (\d+)\s(?:rules )?for\s[\w\s-]+?\s(\d+)", limits.partition(";")[0], re.I
-    )
+    counts = re.findall(r"(\d+)\sof\sthe\s(\d+)\s(?:rules\s)?for", limits.partition(";")[0])
     rules = [load(system) for system in SYSTEMS]
-    assert counts == [(str(len(all_)), str(sum(rule.checked for rule in all_))) for all_ in rules]
+    assert counts == [(str(sum(rule.checked for rule in all_)), str(len(all_))) for all_ in rules]
 
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]

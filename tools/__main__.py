@@ -1,4 +1,4 @@
-"""Print the tools and the question that each one answers."""
+"""Print every tool, with the question that it answers."""
 
 import ast
 from pathlib import Path

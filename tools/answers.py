@@ -1,7 +1,7 @@
-"""What does each proof show, of which code, and what does it assume?
+"""What does each proof show, about which code, and what does it assume?
 
-Puts the tables into `docs/explanation/proofs.md`. The rules of the volumetric limit have their own
-(`tools/proofs.py`):
+Writes the tables of `docs/explanation/proofs.md`. The rules about the volumetric limit have tables
+of their own (`tools/proofs.py`):
 
     make tool NAME=answers OPTIONS=--write
 """
@@ -31,7 +31,7 @@ def by_proof(system: str) -> list[tuple[list[str], RuleProof]]:
 
 
 def answers(system: str) -> Iterator[str]:
-    """Yield the rows of the table of a system."""
+    """Yield the rows of a system's table."""
     lines: list[Sequence[str]] = [
         ("rules", "question and answer", "lemmas", "proven of this code", "assumed", "only tested")
     ]

@@ -1,7 +1,7 @@
 """Do the declared bounds of the dependencies hold?
 
-Installs the lowest versions that pyproject.toml allows, or the newest ones, into a fresh
-environment, and runs the fast tests there:
+Installs the lowest versions that pyproject.toml allows, or the newest ones, in a fresh environment,
+and runs the fast tests there:
 
     make tool NAME=bounds OPTIONS="lowest --python python3.13"
     make tool NAME=bounds OPTIONS="newest tests/gate/cli"
@@ -25,7 +25,7 @@ QUICK = ("-n", "2", "-m", "not slow and not nightly", "-p", "no:cacheprovider", 
 
 
 def requirements(which: str) -> list[str]:
-    """Return what to install: "lowest" or "newest" versions."""
+    """Return the requirements to install: the "lowest" or the "newest" versions."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     extras = project["optional-dependencies"]
     declared: list[str] = project["dependencies"] + extras["fast"]

@@ -1,8 +1,8 @@
 """Which rules do the five documents state, what checks each one, and on which real code?
 
-Gates real releases and puts the tables into `docs/reference/documents.md`; the default releases
-take eight minutes of two cores. Verdicts of earlier calls in the same folder are used as well, and
-a release without an installable package is given with its checkout:
+Gates real releases, and writes the tables of `docs/reference/documents.md`. The default releases
+take eight minutes on two cores. Verdicts of earlier calls in the same folder are used as well. For
+a release without an installable package, name its checkout:
 
     make tool NAME=documents
     make tool NAME=documents OPTIONS="nano-vllm:DIR llmservingsim:DIR"
@@ -27,8 +27,8 @@ PAGE, TOOL = DOCS / "reference" / "documents.md", "tools/documents.py"
 
 
 class Document(NamedTuple):
-    """One of the five documents: its name as a source in the catalogue, and the system of its
-    rules."""
+    """One of the five documents: its name as a source in the catalogue, and the system that it is
+    about."""
 
     source: str
     system: str
@@ -49,13 +49,13 @@ JUDGED = {"held": "held", "violated": "broken"}
 
 
 def rules_of(document: Document) -> list[Rule]:
-    """Return the rules whose source is the document, in its order."""
+    """Return the rules whose source is the document, in the document's order."""
     own = [rule for rule in load(document.system) if rule.source.startswith(document.source)]
     return sorted(own, key=lambda rule: (rule.id.startswith("ALL-"), rule.id))
 
 
 def table(document: Document, verdicts: Sequence[Verdict]) -> Iterator[str]:
-    """Yield a table with a row for each rule: its heading in the document, its title, and what
+    """Yield a table with a row for each rule: where it stands in the document, its title, and what
     checks it."""
     found = [("where", "in short", "rule", "checked by", "on real code")]
     page = f"rules/{document.system.replace('_', '-')}.md"
@@ -77,8 +77,7 @@ def checked_by(rule: Rule) -> str:
 
 
 def _on_real_code(rule: Rule, verdicts: Sequence[Verdict]) -> str:
-    """Return the verdicts of the gates on the rule; releases with the same verdict share a
-    phrase."""
+    """Describe the gates' verdicts on the rule; releases with the same verdict share a phrase."""
     if not rule.checked:
         return "–"
     judged = sorted(
@@ -95,8 +94,8 @@ def _on_real_code(rule: Rule, verdicts: Sequence[Verdict]) -> str:
 
 
 def totals(verdicts: Sequence[Verdict]) -> Iterator[str]:
-    """Yield a table with the number of rules of each document: all, with a predicate, and judged on
-    real code."""
+    """Yield a table of how many rules each document has, how many of them have a predicate, and how
+    many were judged on real code."""
     judged = {rule.id for each in verdicts for rule in each.rules if rule.status in JUDGED}
     found: list[Sequence[str]] = [
         ("document", "rules", "with a predicate", "of these on real code", *REASONS)

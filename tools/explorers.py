@@ -1,7 +1,7 @@
 """Do the explorer and Spin agree, and how large a question can each one answer?
 
-Gives both the same questions on the same model, including some that take minutes, and prints the
-table of `docs/explanation/small-scopes.md`. A quarter of an hour; needs spin and gcc:
+Gives both the same questions on the same model, some of which take minutes, and prints the table of
+`docs/explanation/small-scopes.md`. Takes a quarter of an hour; needs spin and gcc:
 
     make tool NAME=explorers OPTIONS=--quick
 """

@@ -1,13 +1,13 @@
 """Which files must you open to follow a rule, and how many does a gate of it load?
 
 Prints each place that names the rule, from its sentence to its proof, with the function or the
-planted fault that stands there; then how many files of the product a quick gate of that rule on
-the model imports, and in how many of them a function runs (in the main process):
+planted fault at that place. Then it prints how many files of the product a quick gate of that rule
+on the model imports, and in how many of them a function runs (in the main process):
 
     make tool NAME=follow OPTIONS=SPY-R07
 
-Not every place is the proof or the model of the rule: some only mention it. To get from a sentence
-of a document to its rule, see `docs/reference/documents.md`.
+Some places only mention the rule. To get from a sentence of a document to its rule, see
+`docs/reference/documents.md`.
 """
 
 import ast
@@ -45,10 +45,10 @@ def files_naming(rule: str) -> dict[str, list[str]]:
 
 
 def places_naming(rule: str, path: Path) -> list[tuple[int, str]]:
-    """Return each line of a file that has the rule's id, with the name around it.
+    """Return each line of a file that has the rule's id, with the name of what encloses it.
 
-    In a Python file that is the enclosing function or class, or "" at top level; in a file of
-    planted faults it is what the fault does.
+    In a Python file that is the function or class, or "" at top level. In a file of planted faults
+    it is what the fault does.
     """
     named = re.compile(rf"\b{re.escape(rule)}\b")
     text = path.read_text(encoding="utf-8")
@@ -69,7 +69,7 @@ def _enclosing(text: str) -> dict[int, str]:
 
 
 def _faults(text: str) -> dict[int, str]:
-    """Return what the planted fault of each line does."""
+    """Return for each line what its planted fault does."""
     does, inside = dict[int, str](), ""
     for number, line in enumerate(text.splitlines(), 1):
         if line == "[[fault]]":

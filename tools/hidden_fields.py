@@ -1,8 +1,8 @@
 """Does a gate ever accuse a correct scheduler that hides fields?
 
-Gate number k runs on the model of a revision that conforms, with randomly chosen fields hidden and
-seed k. It prints each violated rule, and each rule reported as held although it needs a hidden
-field. The 2,000 gates take an hour on two cores:
+Gate number k runs on the model of a revision that conforms, with seed k and with randomly chosen
+fields hidden. The tool prints each violated rule, and each rule reported as held although it needs
+a hidden field. The 2,000 gates take an hour on two cores:
 
     make tool NAME=hidden_fields OPTIONS="--gates 100 --jobs 2"
 """
@@ -20,7 +20,7 @@ from schedproof.tests.properties.checking.test_hidden_fields import OPTIONAL, SO
 
 
 def accusations(number: int) -> list[str]:
-    """Run the gate of this number and return its wrong claims."""
+    """Run the gate with this number and return its wrong claims."""
     chance = random.Random(number)
     system, revision = chance.choice(SOUND)
     hidden = frozenset(chance.sample(OPTIONAL, chance.randint(1, len(OPTIONAL))))
@@ -36,7 +36,7 @@ def accusations(number: int) -> list[str]:
 
 
 def main() -> int:
-    """Run the gates, print the accusations, and return 1 if there is one."""
+    """Run the gates and print their wrong claims; return 1 if there are any."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--gates", type=int, default=2000)
     parser.add_argument("--first", type=int, default=0, help="number of the first gate")
@@ -49,7 +49,7 @@ def main() -> int:
             accused += bool(found)
             for line in found:
                 print(line, flush=True)
-    print(f"{given.gates} gates, {accused} with an accusation")
+    print(f"{given.gates} gates, {accused} with a wrong claim")
     return int(accused > 0)
 
 

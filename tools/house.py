@@ -4,9 +4,9 @@ Prints the size of the product, the tests and the tools, and every import that t
 
     make tool NAME=house
 
-`tests/tools/test_tools.py` asserts the rules. A layer imports only itself and the layers before it,
-and so does a room (a folder of a layer); a file of the kernel imports no system; a system imports
-at most the one that its descriptor names.
+`tests/tools/test_tools.py` asserts the rules. A layer imports only itself and lower layers, and the
+same holds for the rooms (folders) of a layer. A file of the kernel imports no system. A system
+imports at most the one that its descriptor names.
 """
 
 import ast
@@ -89,10 +89,8 @@ def imports() -> dict[str, set[str]]:
 
 
 def rank(module: str) -> tuple[int, int]:
-    """Return the position of a module: its layer, and its room in it (-1 for the layer itself).
-
-    Systems stand beside each other, above the rooms of their layer.
-    """
+    """Return the position of a module: its layer, and its room in the layer (-1 for the layer
+    itself). All systems have the same position, above the rooms of their layer."""
     layer, _, rest = module.partition(".")
     room = rest.partition(".")[0]
     rooms = ROOMS.get(layer, ())
@@ -140,13 +138,13 @@ def circles(graph: Graph) -> list[list[str]]:
 
 
 def system_of(module: str) -> str | None:
-    """Return the system whose folder or file a module is; None for a module of the kernel."""
+    """Return the system to which a module belongs; None for a module of the kernel."""
     return next((part for part in module.split(".") if part in SYSTEMS), None)
 
 
 def system_imports(graph: Graph) -> Iterator[tuple[str, str, str]]:
-    """Yield module, target and the target's system, for imports of another system than the module's
-    own."""
+    """Yield (module, imported module, its system) for each import of a system that is not the
+    module's own."""
     for module, targets in sorted(graph.items()):
         for target in sorted(targets):
             system = system_of(target)
@@ -155,7 +153,6 @@ def system_imports(graph: Graph) -> Iterator[tuple[str, str, str]]:
 
 
 def kernel_leaks(graph: Graph) -> dict[str, set[str]]:
-    """Return the systems that the kernel imports, by importing file."""
     leaks: dict[str, set[str]] = defaultdict(set)
     for module, _, system in system_imports(graph):
         if system_of(module) is None:
@@ -164,7 +161,6 @@ def kernel_leaks(graph: Graph) -> dict[str, set[str]]:
 
 
 def between_systems(graph: Graph) -> dict[str, set[str]]:
-    """Return the other systems that each system imports."""
     others: dict[str, set[str]] = defaultdict(set)
     for module, _, system in system_imports(graph):
         if own := system_of(module):
@@ -173,7 +169,7 @@ def between_systems(graph: Graph) -> dict[str, set[str]]:
 
 
 def one_importer(graph: Graph) -> list[str]:
-    """Return the files that only a single file of the same folder imports."""
+    """Return the files that only one file imports, which is in the same folder."""
     importers: dict[str, set[str]] = defaultdict(set)
     for module, targets in graph.items():
         for target in targets:
@@ -189,7 +185,7 @@ def one_importer(graph: Graph) -> list[str]:
 
 
 def loose_files() -> list[str]:
-    """Return the files that lie directly in a layer which has rooms."""
+    """Return the files that lie directly in a layer that has rooms."""
     return [
         f"{layer}/{path.name}"
         for layer in ROOMS

@@ -1,7 +1,7 @@
 """Does the memory of `schedproof check-trace` stay flat, however long the trace is?
 
-One process makes a trace of any length, another one checks it. Prints the steps per second of the
-check, and its peak memory so far:
+One process makes a trace of any length, and another one checks it. Prints how many steps per second
+the check takes, and its peak memory so far:
 
     make tool NAME=long_trace OPTIONS="--steps 1000000 --system spyre --explain"
 """
@@ -34,11 +34,8 @@ CONFIGS: dict[str, dict[str, Any]] = {
 
 
 def requests() -> Iterator[Request]:
-    """Yield requests without end; lengths in tokens.
-
-    One request in three begins with a common prefix, and one in five repeats an earlier one and
-    goes on.
-    """
+    """Yield an endless stream of requests; lengths are in tokens. One request in three begins with
+    a common prefix, and one in five repeats an earlier request and continues it."""
     number = 0
     while True:
         name, prompt = f"r{number}", 100 + 37 * number % 900
@@ -59,7 +56,7 @@ def requests() -> Iterator[Request]:
 
 
 def conversation(system: str, revision: str, steps: int) -> Iterator[dict[str, Any]]:
-    """Yield the lines of a trace of that many steps."""
+    """Yield the lines of a trace of this many steps."""
     config = full_config(system, revision, CONFIGS[system])
     target, arriving = ModelTarget(), requests()
     yield {"op": "start", "system": system, "revision": revision, "config": config}

@@ -1,4 +1,4 @@
-"""Tables in the documentation that a tool makes.
+"""Write tables that tools make into the documentation.
 
 A table stands between two comments; the first names the tool, such as `tools/proofs.py: lemmas`.
 """
@@ -14,12 +14,12 @@ Tables = Mapping[str, Callable[[], Iterable[str]]]
 
 
 def begin(mark: str) -> str:
-    """Return the line before a table."""
+    """Return the comment that begins a table."""
     return f"<!-- {mark} -->\n"
 
 
 def table_in(page: Path, mark: str) -> str:
-    """Return a table as the page has it."""
+    """Return a table as it is on the page."""
     text = page.read_text(encoding="utf-8")
     return text.partition(begin(mark))[2].partition(END)[0].strip("\n")
 
@@ -39,14 +39,14 @@ def make(
     about: str | None,
     elsewhere: Mapping[str, Path] | None = None,
 ) -> int:
-    """Run a tool that makes tables: print them, and with `--write` put them into the page.
+    """Run a tool that makes tables: print them and, with `--write`, write them to the page as well.
 
     Args:
-        page: the page that has the tables.
+        page: the page with the tables.
         tool: the file of the tool, as its tables name it.
-        tables: by name, what makes the lines of a table.
+        tables: for each table's name, the function that yields its lines.
         about: the description that `--help` prints.
-        elsewhere: by name, the page of a table that is not on `page`.
+        elsewhere: for each table that is not on `page`, the page that has it.
 
     Returns:
         The exit code.
@@ -54,8 +54,10 @@ def make(
     parser = argparse.ArgumentParser(
         description=about, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--write", action="store_true", help="put them into the documentation")
-    parser.add_argument("--only", action="append", choices=[*tables], help="make this one")
+    parser.add_argument(
+        "--write", action="store_true", help="write the tables to the documentation"
+    )
+    parser.add_argument("--only", action="append", choices=[*tables], help="make only this table")
     options = parser.parse_args()
     for name in options.only or tables:
         lines = [*tables[name]()]
@@ -66,7 +68,7 @@ def make(
 
 
 def rows(*lines: Sequence[str]) -> Iterator[str]:
-    """Yield the lines of a table in Markdown; the first one is its head."""
+    """Yield the lines of a table in Markdown; the first row is its head."""
     for number, line in enumerate(lines):
         yield f"| {' | '.join(line)} |"
         if not number:

@@ -1,6 +1,6 @@
 """What is proven of the volumetric check, for each release and configuration, lemma by lemma?
 
-Puts the tables into `docs/explanation/volumetric.md` and `docs/reference/lemmas.md`, in five
+Writes the tables of `docs/explanation/volumetric.md` and `docs/reference/lemmas.md`, in five
 minutes on one core. If a lemma fails, the table has the run that `schedproof search` finds,
 replayed on the model:
 
@@ -30,7 +30,7 @@ REQUESTS = 5
 
 
 class ProofQuestion(NamedTuple):
-    """A row of the table: an admission and its configuration."""
+    """A row of the table: an admission rule and its configuration."""
 
     admission: str
     revision: str
@@ -40,7 +40,6 @@ class ProofQuestion(NamedTuple):
 
     @property
     def setting(self) -> Setting:
-        """Return the setting that the proof is asked for."""
         formula = self.formula or ADMITS_BY[self.revision]
         return Setting(
             formula,
@@ -52,7 +51,6 @@ class ProofQuestion(NamedTuple):
 
     @property
     def configuration(self) -> str:
-        """Return the configuration in words."""
         words = [f"interleaving {'on' if self.interleave else 'off'}"]
         if self.pausing is not None:
             words.append(f"pausing {'on' if self.pausing else 'off'}")
@@ -84,7 +82,7 @@ def proof(rule: str, setting: Setting, block: int | None = 64) -> Iterator[tuple
 
 
 def answer(rule: str, question: ProofQuestion) -> str:
-    """Return the cell of a rule: proven, or a run that breaks it."""
+    """Return the cell for a rule: "proven", or a run that breaks the rule."""
     setting = question.setting
     if rule == JOIN and question.pausing:
         return "not asked"
@@ -119,7 +117,7 @@ def configurations() -> Iterator[str]:
 
 
 def lemmas() -> Iterator[str]:
-    """Yield the table of all lemmas; each is listed with the first question that needs it."""
+    """Yield the table of all lemmas, each with the first question that needs it."""
     found = [("lemma", "says", "of")]
     named = set[str]()
     for question in ASKED:

@@ -1,8 +1,8 @@
 """What does the recorder cost a scheduler of vLLM, and can its record be judged?
 
-The same requests go to the release's own class and to the recorder around it, in turns. Prints
-milliseconds per step by the clock (including the protocol), the bytes of the record per step, and
-the verdict of `check-trace`:
+Sends the same requests to the release's own class and to the recorder around it, in turns. Prints
+the milliseconds that a step takes by the clock (including the protocol), the bytes that it adds to
+the record, and the verdict of `check-trace`:
 
     make tool NAME=recorder OPTIONS="--release vllm==0.33.0 --steps 100000 --keep run.jsonl"
 """
@@ -34,7 +34,7 @@ CONFIG = {"num_blocks": 4096, "max_num_seqs": 32, "async_scheduling": True}
 
 
 class Served:
-    """A target that is sent requests, and the milliseconds that each of its steps took."""
+    """A target to which requests are sent, and the milliseconds that each of its steps took."""
 
     def __init__(self, target: Target) -> None:
         started = target.start(SYSTEM, REVISION, full_config(SYSTEM, REVISION, CONFIG))
@@ -45,7 +45,7 @@ class Served:
         self.running: list[int] = []
 
     def serve(self, steps: int) -> None:
-        """Run that many steps, and send the requests that arrive meanwhile."""
+        """Run this many steps, and send the requests that arrive meanwhile."""
         began = time.perf_counter()
         for _ in range(steps):
             if self._step % EVERY == 0:
@@ -64,7 +64,7 @@ class Served:
 
 @contextmanager
 def served(release: str, cls: str) -> Iterator[Served]:
-    """Open a class of the recorder, or with an empty name the release's own class."""
+    """Open a class of the recorder or, with an empty name, the release's own class."""
     gate = Path(recorder.__file__).parents[2]
     spec = f"{release}:{gate}:targets.vllm.recorder.{cls}" if cls else release
     with opened(parse_target(spec), step_limit=60) as target:
@@ -75,7 +75,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--release", default="vllm==0.33.0")
     parser.add_argument("--steps", type=int, default=100_000)
-    parser.add_argument("--keep", type=Path, help="the record, a file that is not there yet")
+    parser.add_argument("--keep", type=Path, help="the record, a new file")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         path = options.keep or Path(folder) / "run.jsonl"
@@ -96,7 +96,7 @@ def main() -> int:
 
 
 def measure(release: str, steps: int) -> tuple[Served, Served]:
-    """Measure the release's own class and the recorder around it, in turns."""
+    """Measure the release's own class and the recorder around it, which take turns."""
     with served(release, "") as own, served(release, "AsyncRecorder") as recorded:
         for _ in range(steps // CHUNK):
             own.serve(CHUNK)

@@ -1,7 +1,8 @@
 """Which wheels, with which digests, may `schedproof gate NAME==VERSION` install?
 
 Asks the package index, and writes `gate/targets/wheels.txt` (the releases that can be judged) and
-the digests of `gate/targets/packages.txt`, whose versions stay. `make lock` runs it, a minute.
+the digests in `gate/targets/packages.txt`, whose versions stay the same. `make lock` runs this
+tool; it takes a minute.
 """
 
 import json
@@ -29,8 +30,8 @@ def files(name: str) -> dict[str, str]:
 
 
 def of_version(all_files: dict[str, str], version: str, *, sources: bool) -> list[str]:
-    """Return the digests of the wheels of a version, and with `sources` of its source archive
-    as well."""
+    """Return the digests of a version's wheels, and with `sources` that of its source archive as
+    well."""
     wheels = [
         digest
         for file, digest in all_files.items()
@@ -42,7 +43,7 @@ def of_version(all_files: dict[str, str], version: str, *, sources: bool) -> lis
 
 
 def lines(name: str, version: str, digests: list[str]) -> str:
-    """Return an entry of a lock file for pip."""
+    """Return the lines of an entry in pip's lock file."""
     assert digests, (name, version)
     return " \\\n    ".join(
         [f"{name}=={version}", *(f"--hash=sha256:{digest}" for digest in digests)]
@@ -50,7 +51,6 @@ def lines(name: str, version: str, digests: list[str]) -> str:
 
 
 def main() -> None:
-    """Write both files."""
     listed = {name: [*package.versions] for name, package in known_packages().items()}
     listed["vllm"] = [release.partition("==")[2] for release in releases_of("vllm")]
     wheels = [

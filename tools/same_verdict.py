@@ -1,8 +1,8 @@
-"""Does the same seed give the same verdict, byte for byte apart from times?
+"""Does the same seed give the same verdict, byte for byte except for times?
 
-Runs gates with one and two processes and with two hash seeds, and repeats one of them. It uses the
-wheel with the locked versions for each interpreter, and the checkout for the first one. Ten
-minutes:
+Runs gates with one process and with two, and with two hash seeds, and repeats one of them. For each
+interpreter it uses the wheel with the locked versions, and for the first one the checkout as well.
+It takes ten minutes:
 
     make tool NAME=same_verdict OPTIONS="python3.11 python3.12 python3.13"
 """
@@ -32,7 +32,7 @@ WAYS = [*itertools.product(("1", "2"), ("0", "1234")), ("1", "0")]
 
 
 def environment(python: str, place: Path, package: Sequence[str]) -> Path:
-    """Make a fresh environment with the package, and return the path of its schedproof."""
+    """Create a fresh environment with the package, and return the path of its `schedproof`."""
     subprocess.run([python, "-m", "venv", place], check=True)
     pip: list[str | Path] = [place / "bin" / "python", "-m", "pip", "install", "--quiet"]
     subprocess.run([*pip, "--requirement", ROOT / "requirements.lock"], check=True)
@@ -52,7 +52,7 @@ def digest(schedproof: Path, words: Sequence[str], jobs: str, hash_seed: str) ->
 
 
 def main(pythons: Sequence[str]) -> int:
-    """Compare, print a line for each gate, and return how many gates differ."""
+    """Compare the verdicts of each gate and print a line; return how many gates differ."""
     differ = 0
     with tempfile.TemporaryDirectory() as folder:
         place = Path(folder)

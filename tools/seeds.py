@@ -1,10 +1,10 @@
 """Which few short runs of each system exercise every rule?
 
 Writes the seed corpus (`gate/corpus/builtin/*/seeds`), with which a gate begins. The candidates are
-runs of the search on the model of each revision. Of these the tool greedily picks the fewest that
-exercise each rule `TIMES` times, if any run exercises it at all. Planted faults are not considered.
-Run it after adding a rule; it takes two minutes on one core. Another release of Hypothesis may
-write other files, which are as good:
+runs of the search on the model of each revision. From them the tool greedily picks as few as it can
+that exercise each rule `TIMES` times, if any run exercises it at all. Planted faults play no part.
+Run it after adding a rule; it takes two minutes on one core. With another release of Hypothesis it
+may write other files, which are just as good:
 
     make tool NAME=seeds
 """
@@ -50,10 +50,8 @@ class Candidate(NamedTuple):
 
 
 def sampled(system: str, scale: str) -> Iterator[Scenario]:
-    """Yield runs of the search, without keys at their default values.
-
-    So revisions that lack those keys can take the scenario, too.
-    """
+    """Yield runs of the search, without keys that have their default values. So revisions that lack
+    those keys accept the scenario as well."""
     models_only = (system, scale) == ("spyre", "small")  # elsewhere, every release has to start
     avoid = frozenset[str]() if models_only else frozenset(scales_of(system).kinds)
     for revision, seed in product(revisions_of(system), range(SEARCHES[system])):
@@ -80,9 +78,9 @@ def candidates(system: str, scale: str) -> Iterator[Candidate]:
             yield Candidate(scenario, frozenset(outcome.exercised))
 
 
-def distilled(candidates: list[Candidate]) -> Iterator[Candidate]:
-    """Yield, again and again, the run with the most rules that are not exercised often enough
-    so far."""
+def pick_few(candidates: list[Candidate]) -> Iterator[Candidate]:
+    """Yield, again and again, the run that exercises most of the rules not exercised often enough
+    yet."""
     seen = Counter[str]()
     while candidates:
         best = max(
@@ -102,7 +100,7 @@ def write(system: str, scale: str) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     for old in folder.glob(f"{scale}-*.json"):
         old.unlink()
-    chosen = list(distilled(list(candidates(system, scale))))
+    chosen = list(pick_few(list(candidates(system, scale))))
     for number, candidate in enumerate(chosen, 1):
         name = f"{scale}-{number:02}"
         note = f"exercised: {', '.join(sorted(candidate.exercised))}"

@@ -1,16 +1,16 @@
 """From which to which published release does each fault of the track record exist?
 
-Makes the table of `docs/findings/track-record.md`, and `track-record/details.md` beside it. They
-are made from the faults in `track-record/faults.toml` and the results of their scenarios on each
-release in `track-record/releases.json`. `track-record/red-lines.md` lists every rule that gates of
-some releases report as broken, each with its fault or decision, from `track-record/red-lines.toml`.
+Makes the table of `docs/findings/track-record.md`, and `track-record/details.md` beside it, from
+the faults in `track-record/faults.toml` and the results of their scenarios on each release in
+`track-record/releases.json`. `track-record/red-lines.md` lists every rule that gates of some
+releases report as broken, each with its fault or decision, from `track-record/red-lines.toml`.
 
     make tool NAME=track_record
     make tool NAME=track_record OPTIONS="--replay vllm sendnn-inference"
 
-With `--replay` it first replays every scenario on each release of these names, and on names given
-with a version. Results that are recorded already are not replayed. A release is installed once (70
-MB) and takes one or two minutes.
+`--replay` first replays every scenario on each release of these names; a name may have a version.
+Results that are already recorded are not replayed. A release is installed once (70 MB), and takes
+one or two minutes.
 """
 
 import argparse
@@ -56,7 +56,7 @@ Record = dict[str, dict[str, dict[str, str]]]  # by name, version and fault
 
 
 class Fault(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """A fault, and the scenario that shows it, in which `rule` breaks."""
+    """A fault, and the scenario that shows it by breaking `rule`."""
 
     id: str
     releases: tuple[str, ...]
@@ -72,12 +72,12 @@ class Fault(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
 
     @property
     def page(self) -> str:
-        """Return the name of the findings page that explains it, by the first of its `releases`."""
+        """Return the name of the findings page that explains the fault, by the first of its
+        `releases`."""
         return "vllm" if self.releases == ("vllm",) else "sendnn"
 
     @property
     def heading(self) -> str:
-        """Return its heading on that page."""
         begins = f"## {self.finding or f'{self.id}.'}"
         lines = (FINDINGS / f"{self.page}.md").read_text(encoding="utf-8").splitlines()
         return next(line for line in lines if line.startswith(begins)).removeprefix("## ")
@@ -90,11 +90,8 @@ class Fault(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
 
 
 class RedLine(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Rules that a gate of the release `target` reports as broken, and the line of code that causes
-    it.
-
-    The cause is a fault of the track record or a decision of upstream.
-    """
+    """Rules that a gate of the release `target` reports as broken, and the line of code behind
+    them. The cause is a fault of the track record, or a decision of upstream."""
 
     target: str
     rules: tuple[str, ...]
@@ -105,10 +102,8 @@ class RedLine(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
 
 
 class Span(NamedTuple):
-    """The first and the last release that have a fault.
-
-    `before` and `after` are the states of the neighbouring releases, None if there is none.
-    """
+    """The first and the last release with a fault. `before` and `after` are the states of the
+    neighbouring releases, None if there is none."""
 
     first: str
     last: str
@@ -163,7 +158,6 @@ def table(record: Record) -> Iterator[str]:
 
 
 def _lasts(name: str, span: Span) -> str:
-    """Return from which release to which the fault exists."""
     since = span.first if span.before in (HOLDS, IDLE) else f"{span.first} or before"
     if span.after is None:
         return f"{name} {since}, **still**"
@@ -172,7 +166,6 @@ def _lasts(name: str, span: Span) -> str:
 
 
 def _upstream(fault: Fault) -> str:
-    """Return where the fault was reported, and what fixes it."""
     is_its_own_report = fault.reported in fault.fix
     reported = fault.reported if not is_its_own_report else ""
     return "; ".join(filter(None, [reported, fault.fix and f"fix: {fault.fix}"]))
@@ -183,9 +176,9 @@ def details(record: Record) -> Iterator[str]:
     yield "# Track record in detail"
     yield ""
     yield "For readers of the [track record](../track-record.md) who want to know what one fault"
-    yield "does on each release. All that could be installed replayed the scenario. *Does not"
-    yield "start*: the release's own start-up checks refuse the configuration. *Not exercised*: the"
-    yield "situation that the rule is about did not occur. The commands need a checkout of this"
+    yield "does on each release. Every release that could be installed replayed the scenario. *Does"
+    yield "not start*: the release's own start-up checks refuse the configuration. *Not exercised*:"
+    yield "the situation that the rule is about did not occur. The commands need a checkout of this"
     yield "repository."
     for fault in faults():
         yield ""
@@ -213,7 +206,7 @@ def red_lines_page(record: Record) -> Iterator[str]:
     yield "For readers who ask whether a rule that a gate calls broken is a fault. The table has"
     yield "every rule that a quick gate of these releases calls broken (seed 0; 0.33.0 also 3, 7),"
     yield "and the line of the release that decides so. Each configuration passes the start-up"
-    yield "checks of the release, the last of which is named. A *decision* is meant so by"
+    yield "checks of the release, the last of which is named. A *decision* is intended by"
     yield "upstream, which documents it in the release; the gate says *diverges*."
     yield ""
     yield "| release | rules | starts, by | fault or decision | decided in | releases | upstream |"
@@ -255,7 +248,7 @@ def _states(record: Record, name: str, fault: Fault) -> States:
 
 
 def state_of(target: Target, spec: TargetSpec, fault: Fault) -> str:
-    """Replay the scenario of a fault; return broken, holds, or why neither can be said."""
+    """Replay the scenario of a fault; return "broken", "holds", or why it is neither."""
     scenario = read_scenario(ROOT / fault.scenario)
     rules = judged_by(scenario.system, [fault.rule], scenario.revision or "", spec, NO_LOCKSTEP)
     try:
@@ -281,7 +274,7 @@ def replay_on(target: str, missing: Sequence[Fault], known: dict[str, str]) -> N
 
 
 def replay_all(names: Sequence[str], record: Record) -> None:
-    """Replay what is not recorded yet, and save the record after each release."""
+    """Replay the scenarios that are not recorded yet, and save the record after each release."""
     for word in names:
         for target in [word] if "==" in word else releases_of(word):
             name, _, version = target.partition("==")

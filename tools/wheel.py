@@ -1,4 +1,4 @@
-"""Do the first commands of a newcomer work in a fresh environment with the built wheel?
+"""Do a newcomer's first commands work in a fresh environment with the built wheel?
 
 `make dist` runs it, with the folder of the wheel as its argument.
 """
@@ -20,7 +20,8 @@ FIRST = (
 
 
 def main(folder: Path) -> int:
-    """Install the wheel and run the first commands; return how many did not end as they should."""
+    """Install the wheel and run the first commands; return how many did not end as they should
+    have."""
     [wheel] = folder.glob("*.whl")
     failed = 0
     with tempfile.TemporaryDirectory() as place:

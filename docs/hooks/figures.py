@@ -1,6 +1,6 @@
 """Replaces <!-- figure: FILE | TARGET | STEP | WHAT IT SHOWS --> by a figure of a run.
 
-With `STEP RULE` instead of STEP, only that rule judges the run, so that it goes on until the rule
+With `STEP RULE` instead of STEP, only that rule judges the run, which continues until the rule
 breaks.
 
 FILE is a scenario in docs/figures, or a path from the root of the repository. TARGET is `model`, or

@@ -99,7 +99,7 @@ def table(name: str) -> str:
 
 
 def keys(name: str) -> str:
-    """A row a key of one of vLLM's configuration classes."""
+    """Return a table with a row for each key of a configuration class of vLLM."""
     entries = tomllib.loads(KEYS.read_text(encoding="utf-8"))[name]
     rows = [
         f"| `{key}` | {', '.join(entry['releases'])} | {entry['status']} | {entry['why']} |"

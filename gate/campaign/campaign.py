@@ -17,13 +17,13 @@ def run_campaign(
     report: Callable[[str], None],
     progress: Callable[[int], None],
 ) -> None:
-    """Run the items that the ledger does not have, then shrink what failed.
+    """Run the planned items that the ledger does not have, then shrink the failures.
 
     Args:
-        items: how many the whole campaign has; None for no limit.
+        items: number of items in the whole campaign; None for no limit.
         ends: the time (`time.monotonic`) after which no new item starts.
-        report: receives a line for each new failure and each item that failed.
-        progress: receives the number of items that ran in this call, after each.
+        report: called with a line for each new failure and for each item that failed.
+        progress: called after each item with the number of items that this call has run.
 
     Raises:
         ClusterError: the cluster is gone; the results so far are in the ledger.

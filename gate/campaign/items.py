@@ -1,8 +1,8 @@
 """The items of a campaign: independent pieces of work.
 
-An item holds everything that determines its result, so it can run on any machine, and again. Its id
-is a digest of its content. The plan yields the items in a fixed order: one round of all systems,
-scales and configurations, then the next round with other seeds.
+An item holds everything that determines its result, so it can run on any machine, any number of
+times. Its id is a digest of its content. The plan yields the items in a fixed order: one round of
+all systems, scales and configurations, then the next round with other seeds.
 """
 
 import hashlib
@@ -41,7 +41,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     Attributes:
         pairs: systems with their revisions.
         rules: ids of the rules to judge; empty for all.
-        code: the `executors.our_code` that ran, since other code may give other results.
+        code: the digest of the code that ran (`executors.our_code`); other code may give other
+            results.
     """
 
     seed: int = 0
@@ -53,7 +54,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Failure(msgspec.Struct, frozen=True, kw_only=True):
-    """A broken rule in a run that is not shrunk yet; `checking.shape` made its `shape`."""
+    """A broken rule, and a run that breaks it and is not shrunk yet. `checking.shape` computes its
+    `shape`."""
 
     rule: str
     shape: str
@@ -72,7 +74,7 @@ class Sample(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag=
 
 
 class Shrinking(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag="shrink"):
-    """Replay and shrink a failure. These items follow the samples, and are not part of the plan."""
+    """Replay and shrink a failure. Such items follow the samples and are not part of the plan."""
 
     failure: Failure
     target: str = "model"
@@ -90,7 +92,7 @@ class Result(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         steps: number of scheduler steps in all runs.
         exercised: for each rule, the number of steps in which its witness occurred.
         complete: every run was judged to its end.
-        failed: why there is no result, or only a part of it, in one line.
+        failed: one line that says why the result is missing or incomplete.
     """
 
     scenarios: int = 0
@@ -123,6 +125,6 @@ def canonical(value: Any) -> bytes:
 
 
 def digest_of(value: Any) -> str:
-    """Return sixteen hexadecimal digits that identify the value's content; an item's digest is its
+    """Return sixteen hexadecimal digits that identify the value's content; those of an item are its
     id."""
     return hashlib.sha256(canonical(value)).hexdigest()[:16]

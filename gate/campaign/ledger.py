@@ -1,6 +1,6 @@
 """The ledger of a campaign: a file of JSON lines, from which the campaign resumes.
 
-The first line holds the settings. Each later line is an item with its result; lines are only ever
+The first line holds the settings, and each later line an item with its result. Lines are only ever
 appended. If a kill or a full disk leaves half a line at the end, that line is dropped and its item
 runs again.
 """
@@ -49,8 +49,8 @@ class Header(msgspec.Struct, frozen=True):
 
 
 class Done(msgspec.Struct, frozen=True):
-    """A finished item. CPU seconds and worker are kept apart from the result, which they cannot
-    change."""
+    """A finished item. CPU seconds and worker are not in `result`, which must not depend on
+    them."""
 
     item: Item
     result: Result
@@ -60,11 +60,11 @@ class Done(msgspec.Struct, frozen=True):
 
 @dataclass
 class Ledger:
-    """A ledger in memory: the settings, and sums of the items.
+    """A ledger in memory: the settings, and totals over the items.
 
     Attributes:
-        length: bytes of the complete lines that were read.
-        items, incomplete, scenarios, steps, seconds: how much the samples ran.
+        length: size of the complete lines that were read, in bytes.
+        items, incomplete, scenarios, steps, seconds: totals over the samples.
         exercised: for each system and revision, the steps in which each rule's witness occurred.
         failed: for each item id, why it has no result.
         findings: for each id of a `Shrinking`, the smallest scenario; None if the failure did not
@@ -171,7 +171,7 @@ def read_ledger(path: Path) -> Ledger:
     """Read a ledger, even while a campaign is writing to it.
 
     Raises:
-        LedgerError: the file is not a ledger, or a line has no meaning.
+        LedgerError: the file is not a ledger, or has an invalid line.
     """
     ledger = Ledger(path, _header(path).settings)
     with path.open("rb") as file:
@@ -204,7 +204,7 @@ def _header(path: Path) -> Header:
         header = decode_json(line, place, Header)
         if header.format != FORMAT:
             problem = f"a ledger of {header.format}, which another version of schedproof made"
-            raise LedgerError(f"{path}: {problem}; this one reads {FORMAT}; valid: a new file")
+            raise LedgerError(f"{path}: {problem}; this version reads {FORMAT}; valid: a new file")
         _check_settings(header.settings)
     return header
 

@@ -1,5 +1,6 @@
-"""Turn the options into settings, and refuse options that differ from those of an existing
-ledger."""
+"""Turn the options of `schedproof campaign` into settings, and check them against an existing
+ledger.
+"""
 
 from collections.abc import Sequence
 from itertools import zip_longest
@@ -47,7 +48,7 @@ class CampaignOptions(NamedTuple):
         pairs = self._pairs(target)
         rules = check_rules(self.rules or (), pairs)
         if target != "model" and len(pairs) != 1:
-            problem = f"{target} is a scheduler of one system, judged by one revision"
+            problem = f"{target} is judged as one system and by one revision"
             raise InputError("--system and --revision", f"{problem}; valid: one of each")
         return Settings(
             seed=self.seed or 0,
@@ -70,11 +71,11 @@ class CampaignOptions(NamedTuple):
 
     def _check_same(self, path: Path, begun: Settings) -> None:
         if begun.code != our_code():
-            problem = f"{path} was begun by another version of schedproof, Hypothesis or Z3"
+            problem = f"{path} was started by another version of schedproof, Hypothesis or Z3"
             raise InputError("--ledger", f"{problem}; valid: another file")
         if self.target is None and begun.target != "model":
             # A file must not decide what is run here.
-            problem = f"{path} was begun with {begun.target}; valid: the same, given again"
+            problem = f"{path} was started with {begun.target}; valid: name that target again"
             raise InputError("--target", problem)
         pairs = None
         if self.systems is not None or self.revisions is not None:
@@ -86,12 +87,14 @@ class CampaignOptions(NamedTuple):
             ("--target", self.target, begun.target),
         ):
             if given is not None and given != kept:
-                problem = f"{_words(given)}; {path} was begun with {_words(kept)}"
+                problem = f"{_words(given)}; {path} was started with {_words(kept)}"
                 raise InputError(name, f"{problem}; valid: the same, or another --ledger")
 
 
 def pairs_of(systems: Sequence[str], revisions: Sequence[str]) -> tuple[Pair, ...]:
-    """Return every pair of these systems and revisions; an empty sequence means all of them.
+    """Return all pairs of one of these systems and one of its revisions.
+
+    Without `systems`, every system counts; without `revisions`, every revision of each.
 
     Raises:
         InputError: a name is unknown.
@@ -126,8 +129,8 @@ def check_rules(rules: Sequence[str], pairs: Sequence[Pair]) -> tuple[str, ...]:
 
 
 def kinds_of(target: str, pairs: Sequence[Pair], rules: tuple[str, ...]) -> tuple[Kind, ...]:
-    """Return every combination of scale and configuration that the target accepts, alternating
-    between systems.
+    """Return every combination of scale and configuration that the target accepts; systems take
+    turns.
 
     Raises:
         UnknownTargetError, ReleaseError: there is no such target.

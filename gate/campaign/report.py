@@ -27,14 +27,14 @@ def report(console: Console, ledger: Ledger, out: Path) -> int:
         FileError: the folder cannot be written to.
     """
     if ledger.items:
-        incomplete = f" ({ledger.incomplete:,} not complete)" if ledger.incomplete else ""
+        incomplete = f" ({ledger.incomplete:,} incomplete)" if ledger.incomplete else ""
         say(
             console,
             f"{ledger.items:,} items{incomplete}, "
             f"{ledger.scenarios:,} runs, {ledger.steps:,} steps, {ledger.seconds:,.0f} s of CPU, "
             f"{ledger.seconds / ledger.items:.2f} s an item",
         )
-    never = _exercised(console, ledger)
+    never = _print_exercised(console, ledger)
     for item, reason in sorted(ledger.failed.items())[:SHOWN]:
         say(console, f"item {item} has no result: {reason}")
     if len(ledger.failed) > SHOWN:
@@ -51,11 +51,11 @@ def report(console: Console, ledger: Ledger, out: Path) -> int:
             else f"no verdict after {ledger.items:,} items",
         )
         return INCONCLUSIVE
-    say(console, f"no rule is broken in {ledger.items:,} items, and each was exercised")
+    say(console, f"no rule is broken in {ledger.items:,} items, and every rule was exercised")
     return CONFORMS
 
 
-def _exercised(console: Console, ledger: Ledger) -> int:
+def _print_exercised(console: Console, ledger: Ledger) -> int:
     """Print a line for each revision; return how many rules were never exercised."""
     missing, settings = 0, ledger.settings
     for pair in settings.pairs:
@@ -76,7 +76,10 @@ def _findings(console: Console, ledger: Ledger, out: Path) -> tuple[int, int]:
         where = f"{failure.scenario.system} {failure.scenario.revision}, {question.target}"
         if name not in ledger.findings:
             doubtful += 1
-            say(console, f"{failure.rule} ({where}): not replayed yet; the next run will")
+            say(
+                console,
+                f"{failure.rule} ({where}): not replayed yet; run the campaign again",
+            )
             continue
         finding = ledger.findings[name]
         if finding is None:
@@ -84,7 +87,7 @@ def _findings(console: Console, ledger: Ledger, out: Path) -> tuple[int, int]:
             say(console, f"{failure.rule} ({where}): did not break again, so it does not count")
             continue
         broken += 1
-        path = write_scenario(_named(question, finding), out, finding.rule)
+        path = write_scenario(_with_origin(question, finding), out, finding.rule)
         line = f"{finding.rule} ({where}): {finding.message}"
         console.print(f"[red]BROKEN[/red] {escape(line)}")
         command = ["schedproof", "replay", str(path), "--rule", finding.rule]
@@ -93,7 +96,7 @@ def _findings(console: Console, ledger: Ledger, out: Path) -> tuple[int, int]:
     return broken, doubtful
 
 
-def _named(question: Shrinking, finding: Failure) -> Scenario:
+def _with_origin(question: Shrinking, finding: Failure) -> Scenario:
     name = f"{finding.rule} on {question.target}"
     origin = {
         "rule": finding.rule,

@@ -1,7 +1,7 @@
 """Run one item: a search by Hypothesis, or the shrinking of a failure.
 
-Both are bounded in counts, not in seconds, so that an item gives the same result wherever and
-however often it runs, unless the target is not deterministic.
+Counts bound both, not seconds. So if the target is deterministic, an item gives the same result
+wherever and however often it runs.
 """
 
 import atexit

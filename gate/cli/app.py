@@ -50,7 +50,7 @@ def options(
         ),
     ] = False,
 ) -> None:
-    """Options of the command line as a whole."""
+    """Options that precede the command."""
     if context.obj != NO_PROJECT:
         context.default_map = defaults()
 
@@ -66,8 +66,8 @@ def main(commands: typer.Typer = app) -> None:
 def run(
     commands: typer.Typer = app, words: Sequence[str] | None = None, project: bool = True
 ) -> int:
-    """Run a command line, by default that of this process, and return its exit code. With
-    `project=False`, ignore `[tool.schedproof]`."""
+    """Run a command line and return its exit code. `words` defaults to the arguments of this
+    process. With `project=False`, `[tool.schedproof]` is ignored."""
     try:
         code = commands(words, standalone_mode=False, obj=None if project else NO_PROJECT)
         if code == TYPER_INTERRUPTED:

@@ -41,7 +41,7 @@ def command(
             help="address of a Dask scheduler to use instead of --workers, tcp://HOST:PORT"
         ),
     ] = None,
-    seed: Annotated[int | None, typer.Option(help="from 0 upwards  [default: 0]")] = None,
+    seed: Annotated[int | None, typer.Option(help="seed, 0 or more  [default: 0]")] = None,
     system: Annotated[
         list[str] | None, typer.Option(help="only this system; repeat it, or write A,B")
     ] = None,
@@ -59,13 +59,13 @@ def command(
     ] = False,
     out: Annotated[Path, typer.Option(help="folder for counterexamples")] = Path("schedproof-out"),
 ) -> None:
-    """Search for hours, on one machine or many; the same command resumes what was interrupted."""
+    """Search for hours, on one machine or many. Run the same command again to resume."""
     check_places(None, out)
     console = output.make_console()
     if show:
         running = (budget, items, workers, cluster, seed, system, revision, rule, target)
         if any(value is not None for value in running):
-            raise InputError("--report", "runs nothing; valid beside it: --ledger, --out")
+            raise InputError("--report", "runs nothing; valid with it: --ledger, --out")
         from ..campaign.ledger import read_ledger
         from ..campaign.report import report
 
@@ -80,7 +80,9 @@ def command(
     ):
         at_least(name, least if value is None else value, least)
     if cluster is not None and workers is not None:
-        raise InputError("--workers", "a cluster has its own; valid: --workers or --cluster")
+        raise InputError(
+            "--workers", "a cluster has its own workers; valid: --workers or --cluster"
+        )
     from ..campaign.options import CampaignOptions  # Hypothesis takes a while to import
 
     options = CampaignOptions(seed, _words(system), _words(revision), _words(rule), target)
@@ -129,12 +131,12 @@ def _seconds(budget: str) -> float:
     parts = zip(match.groups(), UNITS.values(), strict=True) if match else ()
     seconds = sum(float(number) * unit for number, unit in parts if number)
     if not seconds:
-        raise InputError("--budget", f"{budget!r}; valid: a time, as 2h, 30m, 45s or 1h30m")
+        raise InputError("--budget", f"{budget!r}; valid: a time, such as 2h, 30m, 45s or 1h30m")
     return seconds
 
 
 def _words(values: Sequence[str] | None) -> tuple[str, ...] | None:
-    """Return the words of a repeatable option; `A,B` means A and B."""
+    """Return the values of a repeatable option; `A,B` counts as A and B."""
     if values is None:
         return None
     return tuple(part.strip() for value in values for part in value.split(",") if part.strip())

@@ -1,4 +1,4 @@
-"""`schedproof check contracts`: CrossHair on the arithmetic of the models."""
+"""`schedproof check contracts`: prove the models' arithmetic with CrossHair."""
 
 from typing import Annotated
 
@@ -10,18 +10,22 @@ from ..console.option_checks import at_least
 
 
 def command(
-    what: Annotated[str, typer.Argument(help="contracts: of the model's arithmetic, by CrossHair")],
+    what: Annotated[
+        str,
+        typer.Argument(help="what to check: contracts (the models' arithmetic, with CrossHair)"),
+    ],
     only: Annotated[
         list[str] | None, typer.Option("--only", help="check only this contract; may be repeated")
     ] = None,
     profile: Annotated[
-        str, typer.Option(help="ci; or nightly, which uses Hypothesis as well")
+        str, typer.Option(help="ci, or nightly, which uses Hypothesis as well")
     ] = "ci",
     time_limit: Annotated[
-        float, typer.Option(help="seconds per contract until it is inconclusive, at least 1")
+        float,
+        typer.Option(help="seconds to spend on a contract before it is inconclusive, at least 1"),
     ] = 20.0,
 ) -> None:
-    """Prove the arithmetic of the models: a verdict per contract."""
+    """Prove the arithmetic of the models, with a verdict per contract."""
     if what != "contracts":
         raise InputError("WHAT", f"{what!r}; valid: contracts")
     at_least("--time-limit", time_limit, 1)

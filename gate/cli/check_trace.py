@@ -1,4 +1,6 @@
-"""`schedproof check-trace`: the rules on a recorded run, and the model that it matches."""
+"""`schedproof check-trace`: judge a recorded run by the rules, and find the model that it
+matches.
+"""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -55,7 +57,8 @@ def command(
     ] = 3,
     time_limit: TimeLimit = None,
 ) -> None:
-    """Judge a recorded trace: a verdict per rule, and with --explain the model that matches."""
+    """Judge a recorded trace, with a verdict per rule; --explain also finds the model that matches
+    it."""
     use_rules(extra_rules)
     check_options(system, revision)
     chosen = check_rules(rule or [], system, explain)
@@ -106,7 +109,6 @@ def command(
 
 
 def count_matches(judge: TraceJudge, run: TraceRun) -> None:
-    """Count the models that match the whole run."""
     if run.explainer is None:
         return
     judged = judge.judged[run.begun.system, run.begun.revision]
@@ -116,10 +118,8 @@ def count_matches(judge: TraceJudge, run: TraceRun) -> None:
 
 
 def check_options(system: str | None, revision: str | None) -> None:
-    """Raise InputError if the system is unknown, or has no such revision.
-
-    Without a system, the revision may be of any.
-    """
+    """Raise InputError if the system is unknown, or has no such revision. Without a system, any
+    system's revision is valid."""
     if system is not None:
         with option("--system"):
             check_system(system)
@@ -132,12 +132,13 @@ def check_options(system: str | None, revision: str | None) -> None:
         valid = "; ".join(
             f"{known.name}: {', '.join(known.revisions)}" for known in SYSTEMS.values()
         )
-        raise InputError("--revision", f"{revision!r:.60} is no revision; valid: {valid}")
+        raise InputError("--revision", f"{revision!r:.60} is not a revision; valid: {valid}")
 
 
 def check_rules(words: Sequence[str], system: str | None, explain: bool) -> list[str]:
-    """Return the ids that --rule names, `A,B` meaning A and B, from any system that a trace may be
-    of.
+    """Return the ids that --rule names; `A,B` counts as A and B.
+
+    Without a `system`, rules of every system are valid.
 
     Raises:
         InputError: the option names no rule, or lockstep is named without --explain.

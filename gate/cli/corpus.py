@@ -54,19 +54,18 @@ def add(
     ] = "holds",
     rule: RuleOption = None,
     no_shrink: Annotated[
-        bool, typer.Option("--no-shrink", help="keep the scenario as it is")
+        bool, typer.Option("--no-shrink", help="add the scenario without shrinking it")
     ] = False,
     found: Annotated[
-        str | None, typer.Option(help="date on which it was found, YYYY-MM-DD  [default: today]")
+        str | None,
+        typer.Option(help="date on which the failure was found, YYYY-MM-DD  [default: today]"),
     ] = None,
     step_limit: StepLimit = 10.0,
     offline: Offline = False,
     path: CheckoutPath = None,
 ) -> None:
-    """Add scenarios: failures, shrunk and without duplicates, or witnesses of a rule.
-
-    If a file cannot be added, the others still are, and the exit code is 2.
-    """
+    """Add scenarios: failures, which are shrunk first, or witnesses of a rule. Duplicates are left
+    out. If a file cannot be added, the others still are, and the exit code is 2."""
     if expect not in EXPECTATIONS:
         raise InputError("--expect", f"{expect!r}; valid: {', '.join(EXPECTATIONS)}")
     ids = rule_ids(rule)
@@ -159,7 +158,7 @@ def list_entries(
 
 def _list_builtin(json_file: Path | None) -> None:
     if json_file is not None:
-        raise InputError("--json", f"{json_file}: not with --builtin; valid: one of the two")
+        raise InputError("--json", f"{json_file}: contradicts --builtin; valid: one of the two")
     for text in builtin_lines():
         typer.echo(text)
 
@@ -253,14 +252,14 @@ def export(
     target: Annotated[
         str | None,
         typer.Option(
-            help="target of the tests of --as pytest (default: the one the entries were found on)"
+            help="target for the tests of --as pytest (default: the one the entries were found on)"
         ),
     ] = None,
 ) -> None:
     """Write one self-contained file: scenarios, a test file for schedproof, or tests for the
     target's repository.
 
-    Entries that the tests cannot express are named, and the others are written (exit code 2).
+    If the tests cannot express an entry, the others are still written, and the exit code is 2.
     """
     if kind not in corpus_export.KINDS:
         raise InputError("--as", f"{kind!r}; valid: {', '.join(corpus_export.KINDS)}")
@@ -268,6 +267,9 @@ def export(
         parse_target(target)
     if out is not None:
         check_file("--out", out)
+        if out.suffix == ".json" and out.resolve().parent == corpus.resolve():
+            problem = f"{out}: a .json file there is an entry of the corpus; valid: another place"
+            raise InputError("--out", problem)
     ids = rule_ids(rule)
     entries = [kept for kept in corpus_folder.entries(corpus) if not ids or kept.rule in ids]
     for entry in entries:
@@ -291,8 +293,8 @@ def _known_rule(entry: Entry) -> Rule:
     """Return the rule that an entry is about.
 
     Raises:
-        FileError: the catalogue has no rule with this id, so the id must not become part of a file
-            name.
+        FileError: the catalogue has no rule with this id. An unknown id must not become part of a
+            file name.
     """
     for rule in load(entry.scenario.system):
         if rule.id == entry.rule:
@@ -302,7 +304,7 @@ def _known_rule(entry: Entry) -> Rule:
 
 
 def _check_place(corpus: Path) -> None:
-    """Raise InputError before any work is done if the corpus cannot be written."""
+    """Raise InputError if the corpus cannot be written, before any work is done."""
     existing = next(place for place in (corpus, *corpus.absolute().parents) if place.exists())
     if not existing.is_dir() or not os.access(existing, os.W_OK):
         raise InputError("--corpus", f"{corpus}: {existing} is not a folder that can be written to")

@@ -1,4 +1,4 @@
-"""`schedproof demo`: what the commands do, on the models, without a network."""
+"""`schedproof demo`: show what the main commands do, on the models, without a network."""
 
 import shlex
 from pathlib import Path
@@ -13,12 +13,12 @@ from .app import app, run
 # What is shown, and the command that shows it. OUT is the folder.
 SCENES = (
     (
-        "A gate judges a scheduler: here the model of a published page, by the rule of its limit.",
+        "A gate judges a scheduler: here the model of a published page, by one of its rules.",
         "gate model --system spyre --revision documented --rule SPY-R07 --profile quick "
         "--max-failures 1 --out OUT",
     ),
     (
-        "A finding is replayed, and explained in the scheduler's own terms. This one is built in.",
+        "`replay` runs a finding again and explains it. This one is built in.",
         "replay late-arrivals-before-961 --rule SPY-R07 --fold",
     ),
     (
@@ -26,11 +26,11 @@ SCENES = (
         "search V1-I2",
     ),
     (
-        "Every behaviour of a small scope is explored to the end.",
+        "`explore` visits every behaviour of a small scope.",
         "explore --system vllm --scope slots --limits 3",
     ),
     (
-        "A run as a page for a browser.",
+        "`show` draws a run as a page for a browser.",
         "show late-arrivals-before-961 --rule SPY-R07 -o OUT/late-arrivals.html",
     ),
 )
@@ -41,7 +41,7 @@ def command(
         "schedproof-demo"
     ),
 ) -> None:
-    """Show the product in half a minute, on the models, without a network."""
+    """Run the main commands on the models. It takes half a minute and needs no network."""
     check_places(None, out)
     out.mkdir(exist_ok=True)
     console = output.make_console()

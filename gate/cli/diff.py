@@ -50,14 +50,14 @@ def command(
     system: Annotated[
         str | None,
         typer.Option(
-            help="system whose scenarios are run (default: that of TARGET_A)",
+            help="system whose scenarios to run (default: TARGET_A's)",
             callback=with_its_target,
         ),
     ] = None,
     revision: Annotated[
         str | None,
         typer.Option(
-            help="published behaviour whose configurations are used (default: by the target)",
+            help="published behaviour whose configurations to use (default: the target's own)",
             callback=with_its_target,
         ),
     ] = None,
@@ -81,11 +81,11 @@ def command(
     path_a: Annotated[
         Path | None,
         typer.Option(
-            help=f"TARGET_A's checkout of {', '.join(known_checkouts())}, or the folder that has "
-            "--scheduler-cls"
+            help="folder of TARGET_A, if that is a checkout of "
+            f"{', '.join(known_checkouts())}, or of --scheduler-cls"
         ),
     ] = None,
-    path_b: Annotated[Path | None, typer.Option(help="as --path-a, for TARGET_B")] = None,
+    path_b: Annotated[Path | None, typer.Option(help="like --path-a, for TARGET_B")] = None,
     save: Annotated[
         Path | None, typer.Option(help="record TARGET_A in this file, for --since")
     ] = None,
@@ -100,7 +100,9 @@ def command(
     ] = Path("schedproof-out"),
     jobs: Annotated[
         int,
-        typer.Option(help="processes to search scales in, at least 1; does not change the result"),
+        typer.Option(
+            help="processes that search the scales, at least 1; the result does not depend on it"
+        ),
     ] = 1,
     step_limit: StepLimit = 10.0,
     time_limit: TimeLimit = None,
@@ -144,7 +146,7 @@ def command(
 
 
 class Begun(NamedTuple):
-    """The options that every form of the command has."""
+    """The options that apply to every form of the command."""
 
     console: Console
     profile: str
@@ -164,8 +166,8 @@ class Begun(NamedTuple):
 
 
 def _live(begun: Begun, specs: Sequence[TargetSpec], setting: Setting) -> int:
-    """Run the same scenarios on both targets: a gate of the first, with the second beside it and no
-    rules."""
+    """Run the same scenarios on both targets. This is a gate of the first target, with the second
+    one beside it and without rules."""
     options = _options(begun, specs[0], specs[1], setting)
     findings: list[DiffFinding] = []
     reported = SideNames(
@@ -321,10 +323,10 @@ def _verdict(gate: GateContext, found: Sequence[DiffFinding], baseline: str | No
 def _left_out(gate: GateContext, found: Sequence[DiffFinding]) -> list[str]:
     """Return a line for each thing that the comparison left out."""
     unable = {words for words in gate.results.compared.coverage.cannot_abort.values() if words}
-    lines = [f"aborts left out: {words}" for words in sorted(unable)]
+    lines = [f"no aborts: {words}" for words in sorted(unable)]
     assert gate.options.base is not None
     if len(found) >= gate.options.base.stop_after:
-        lines.append(f"stopped after {len(found)} (--max-differences)")
+        lines.append(f"stopped after {output.plural(len(found), 'difference')} (--max-differences)")
     return lines
 
 
@@ -338,7 +340,7 @@ def _check_one_question(
 ) -> None:
     """Raise InputError unless the options name two targets to compare, or one to record."""
     if save is not None and since is not None:
-        raise InputError("--save", f"{save}: not together with --since; valid: one of them")
+        raise InputError("--save", f"{save}: contradicts --since; valid: one of them")
     name, file = ("--save", save) if save is not None else ("--since", since)
     if file is None:
         if target_b is None:
@@ -352,4 +354,6 @@ def _check_one_question(
         raise InputError("--jobs", f"{options['--jobs']}: --save records in one process")
     given = [key for key, value in options.items() if value not in (None, [])]
     if since is not None and given:
-        raise InputError(given[0], f"{options[given[0]]}: not with --since, which sets it")
+        raise InputError(
+            given[0], f"{options[given[0]]}: --since sets this itself; valid: without it"
+        )

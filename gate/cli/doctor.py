@@ -1,4 +1,4 @@
-"""`schedproof doctor`: is the adapter sound, before the scheduler behind it is judged?"""
+"""`schedproof doctor`: check an adapter before you judge the scheduler behind it."""
 
 from typing import Annotated
 
@@ -20,7 +20,7 @@ STYLES = {"ok": "green", "wrong": "red", "note": "yellow"}
 
 
 def command(
-    target: Annotated[str, typer.Argument(help="as for `schedproof gate`")],
+    target: Annotated[str, typer.Argument(help="the target, named as for `schedproof gate`")],
     system: SystemOption = None,
     revision: RevisionOption = None,
     step_limit: Annotated[
@@ -31,8 +31,7 @@ def command(
     scheduler_cls: SchedulerClass = None,
     path: ClassPath = None,
 ) -> None:
-    """Check an adapter: its fields, refusals and aborts, and whether equal runs give equal
-    steps."""
+    """Check an adapter: its fields, refusals and aborts, and that equal runs give equal steps."""
     spec = parse_target(target, path, scheduler_cls)
     system = spec.default_system if system is None else system
     with option("--system"):
@@ -64,6 +63,7 @@ def command(
             say("wrong", str(fault), "")
             output.print_details(getattr(fault, "details", "") or open_target.stderr(), console)
     output.say(
-        console, f"{wrong} wrong" if wrong else "nothing wrong; schedproof gate can judge it"
+        console,
+        f"{wrong} wrong" if wrong else "found nothing wrong; schedproof gate can judge this target",
     )
     raise typer.Exit(BROKEN if wrong else CONFORMS)

@@ -1,4 +1,4 @@
-"""`schedproof explore`: every behaviour of small scopes, or as much of it as there is time for."""
+"""`schedproof explore`: explore every behaviour of small scopes, or as much as time allows."""
 
 from pathlib import Path
 from typing import Annotated
@@ -38,7 +38,7 @@ def command(
         list[str] | None,
         typer.Option(
             "--scope",
-            help="one of the system's ("
+            help="scope of the system ("
             + "; ".join(
                 f"{name}: {', '.join(scope.name for scope in space_of(name).scopes)}"
                 for name in explored_systems()
@@ -55,13 +55,13 @@ def command(
     limits: Annotated[
         str | None,
         typer.Option(
-            help=f"{' or '.join(LIMIT_KEYS)}, as 6-40 or 12,20,40  [default: the scope's]"
+            help=f"{' or '.join(LIMIT_KEYS)}, such as 6-40 or 12,20,40  [default: the scope's]"
         ),
     ] = None,
     aborts: Annotated[
         str | None,
         typer.Option(
-            help="clients that give up: none; alone: at most one per step, and not in a step in "
+            help="whether clients give up: none; alone: at most one per step, and not in a step in "
             "which a request ends early; any  [default: the scope's]"
         ),
     ] = None,
@@ -77,7 +77,7 @@ def command(
     walks: Annotated[int, typer.Option(help="number of random walks, with --order random")] = 1000,
     seed: Annotated[int, typer.Option(help="seed of the random walks, 0 or more")] = 0,
     full: Annotated[
-        bool, typer.Option("--full", help="switch reductions off and visit every decode step")
+        bool, typer.Option("--full", help="switch off the reductions, and visit every decode step")
     ] = False,
     jobs: Annotated[int, typer.Option(help="number of processes, at least 1")] = 2,
     time_limit: Annotated[
@@ -104,7 +104,7 @@ def command(
         typer.Option("--verbose", help="print a line for every rule, including those that hold"),
     ] = False,
 ) -> None:
-    """Explore every behaviour of small scopes: arrivals, early ends, clients that give up."""
+    """Explore every behaviour of small scopes: when requests arrive, end early or are given up."""
     for name, value, least in (
         ("--jobs", jobs, 1),
         ("--time-limit", time_limit, 1),

@@ -58,7 +58,7 @@ from .options import (
     TimeLimit,
     check_limits,
 )
-from .project import left_out, named_nowhere, named_target, with_its_target
+from .project import is_unset, left_out, named_target, with_its_target
 
 BUDGETS = "; ".join(
     f"{name}, {profile.examples:,} runs or {profile.steps:,} steps"
@@ -67,7 +67,7 @@ BUDGETS = "; ".join(
 
 
 OUR_OWN = (
-    "no target is named, so this judges schedproof's own model of Spyre; name yours as in "
+    "you named no target, so this judges schedproof's own model of Spyre; name yours as in "
     "`schedproof gate MODULE:FACTORY`, or begin with `schedproof init`"
 )
 
@@ -110,7 +110,7 @@ def command(
     ] = None,
     html_file: Annotated[
         Path | None,
-        typer.Option("--html", help="draw all faults, with their causes, on this page"),
+        typer.Option("--html", help="draw all faults and their causes on this page"),
     ] = None,
     markdown_file: Annotated[
         Path | None,
@@ -154,7 +154,9 @@ def command(
     beyond_start_up: BeyondStartUp = False,
     jobs: Annotated[
         int,
-        typer.Option(help="processes to run scales and engines in; does not change the verdict"),
+        typer.Option(
+            help="processes that run scales and engines; the verdict does not depend on it"
+        ),
     ] = 1,
     coverage: Annotated[
         bool,
@@ -177,7 +179,7 @@ def command(
         markdown=markdown_file,
         html=html_file,
     )
-    check_report_options(report_options)
+    check_report_options(report_options, {"--deviations": deviations, "--extra-rules": extra_rules})
     system_named = system is not None
     system = spec.default_system if system is None else system
     with option("--system"):
@@ -212,7 +214,7 @@ def command(
         own = base_options(beside, options.system, options.revision)
         options = replace(options, base=own, compare_with=compare_with)
     console = output.make_console()
-    if named_nowhere(context, "target") and not system_named and revision is None:
+    if is_unset(context, "target") and not system_named and revision is None:
         output.notice(console)(OUR_OWN)
     printer = Terminal if beside is None else ChangeReporter
     page_of_all = GatePage(html_file, catalogue) if html_file is not None else None
@@ -242,8 +244,8 @@ def command(
 
 @contextmanager
 def coverage_counted(options: GateOptions, wanted: bool) -> Iterator[GateOptions]:
-    """Yield the options, with a folder for coverage data if the target is Python code. A model
-    needs no coverage, and that of a command cannot be measured."""
+    """Yield the options, with a folder for coverage data if the target is Python code. The model's
+    code needs no coverage, and that of a command cannot be measured."""
     if not wanted or options.spec.kind in ("model", "command"):
         yield options
         return
@@ -253,8 +255,8 @@ def coverage_counted(options: GateOptions, wanted: bool) -> Iterator[GateOptions
 
 @contextmanager
 def say_which_system(spec: TargetSpec, named: bool) -> Iterator[None]:
-    """Add a hint to a refusal: if no system was named, a scheduler of the user's own may belong to
-    another one."""
+    """Add a hint to a refusal if the user named no system. A scheduler of the user's own may belong
+    to another system than the default one."""
     try:
         yield
     except (ConfigRefused, TargetCrashed) as error:
@@ -271,7 +273,7 @@ def say_which_system(spec: TargetSpec, named: bool) -> Iterator[None]:
 
 
 def _open_first(console: Console, verdict: Verdict, gate: GateOptions) -> None:
-    """Draw the first fault on a page and open it in a browser; do nothing without a fault."""
+    """Draw the first fault on a page and open it in a browser, if there is a fault."""
     if not verdict.faults:
         return
     first = verdict.faults[0]

@@ -1,6 +1,7 @@
-"""Commands, loaded on first use, and their help: grouped by purpose, with a summary and an example.
+"""The commands and their help: grouped by purpose, each with a summary and an example.
 
-`--help` leaves out rarely needed commands and options; `--help --all` shows them.
+Commands are loaded on first use. `--help` leaves out rarely needed commands and options; `--help
+--all` shows them.
 """
 
 from collections.abc import Iterator, Mapping
@@ -22,7 +23,7 @@ GROUPS = {
         "gate": "judge a scheduler: a verdict per rule",
         "replay": "run one scenario, and show every step",
         "corpus": "manage regression scenarios: add, run, list, export",
-        "import": "make a scenario of a recorded load",
+        "import": "turn a recorded load into a scenario",
         "diff": "find where two schedulers decide differently",
         "check-trace": "judge a recorded run",
         "matrix": "judge many releases, each in every configuration",
@@ -102,8 +103,8 @@ def example(name: str) -> str | None:
 
 
 def without_all(words: list[str]) -> tuple[list[str], bool]:
-    """Remove `--all` if the command line has `--help`; return the words, and whether it was
-    there."""
+    """Return the words without `--all`, and whether it was there. It is removed only if the command
+    line has `--help`."""
     wants_all = "--help" in words and "--all" in words
     return [word for word in words if not (wants_all and word == "--all")], wants_all
 
@@ -184,7 +185,6 @@ class Grouped(typer.core.TyperGroup):
         return super().parse_args(ctx, args)
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
-        """Write each group of commands as a section."""
         for title, commands in GROUPS.items():
             shown = [
                 row for row in commands.items() if self._shows_all or row[0] not in RARE_COMMANDS

@@ -41,9 +41,9 @@ def command(
         float, typer.Option("--step-ms", help="milliseconds per step, to convert arrivals to steps")
     ] = 20.0,
     first: Annotated[int, typer.Option("--from", help="first row to take, counted from 1")] = 1,
-    requests: Annotated[int, typer.Option(help="most rows to take, at least 1")] = 100,
+    requests: Annotated[int, typer.Option(help="number of rows to take at most, at least 1")] = 100,
     tokens_per_hash: Annotated[
-        int, typer.Option("--tokens-per-hash", help="prompt tokens per hash of mooncake")
+        int, typer.Option("--tokens-per-hash", help="prompt tokens per hash, for mooncake")
     ] = 512,
     skip_unfit: Annotated[
         bool, typer.Option("--skip-unfit", help="leave out rows that the system cannot run")
@@ -67,7 +67,7 @@ def command(
     place = out or Path(file.with_suffix(".json").name)
     check_file("--out", place)
     if place.exists() and file.exists() and place.samefile(file):
-        raise InputError("--out", f"{place} is the load itself; valid: another file")
+        raise InputError("--out", f"{place} is the recorded load itself; valid: another file")
     load = read_load(form, file, first, requests, tokens_per_hash)
     scenario = scenario_of_load(
         load, file.name, (system, revision, values), step_ms, tokens_per_hash
@@ -93,18 +93,18 @@ def command(
     output.say(console, f"{place}: {plural(len(scenario.requests), 'request')}")
     output.say(
         console,
-        f"  {prompts:,} prompt tokens, {shared_tokens(load, tokens_per_hash):,} of them as in an "
-        "earlier prompt",
+        f"  {prompts:,} prompt tokens, {shared_tokens(load, tokens_per_hash):,} of them shared "
+        "with an earlier prompt",
     )
     last = max(request.arrival for request in scenario.requests)
     output.say(console, f"  {generated:,} tokens generated, arrivals in steps 0 to {last:,}")
 
 
 def what_is_missing(load: Load) -> Iterator[str]:
-    """Yield a line about each part of the file that is not in the scenario."""
+    """Yield a line for each part of the file that the scenario leaves out."""
     if load.goes_on:
         last = max(row.number for row in load.rows)
-        yield f"rows from {last + 1:,} on are not taken (--requests)"
+        yield f"rows from {last + 1:,} on are left out (--requests)"
     if load.unused:
         yield f"fields that a scenario cannot express: {', '.join(load.unused)}"
     if load.unfit:

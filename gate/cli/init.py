@@ -44,7 +44,9 @@ def write_files(folder: Path, system: str, revision: str) -> list[Written]:
         existing = path.read_text(encoding="utf-8") if path.exists() else ""
         if path.name == str(FILE):
             if "schedproof" in tomllib.loads(existing).get("tool", {}):
-                raise FileError(f"{path}: [tool.schedproof] is there; valid: a folder without it")
+                raise FileError(
+                    f"{path}: it already has [tool.schedproof]; valid: a folder without it"
+                )
             text = f"{existing.rstrip()}\n\n{text}" if existing.strip() else text
         elif existing:
             written.append(Written(path, kept=True))
@@ -52,7 +54,7 @@ def write_files(folder: Path, system: str, revision: str) -> list[Written]:
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            raise FileError(f"{path.parent}: cannot be made ({error.strerror})") from None
+            raise FileError(f"{path.parent}: cannot be created ({error.strerror})") from None
         write(path, text.encode())
         written.append(Written(path, kept=False))
     return written
@@ -96,8 +98,8 @@ def _of_the_model(system: str, revision: str) -> dict[str, object]:
 
 
 def address() -> tuple[str, bool]:
-    """Return what to give to `pip install` for this schedproof, and whether its source repository
-    is known."""
+    """Return the argument of `pip install` that installs this schedproof, and whether its source
+    repository is known."""
     try:
         origin = importlib.metadata.distribution("schedproof").read_text("direct_url.json")
     except importlib.metadata.PackageNotFoundError:
@@ -115,7 +117,7 @@ def address() -> tuple[str, bool]:
 NEXT = """next:
   schedproof doctor                 is the adapter sound?
   schedproof gate                   judge the example scheduler: it conforms
-  edit schedproof_adapter.py        replace the example by your scheduler, and run both again"""
+  edit schedproof_adapter.py        replace the example with your scheduler, and run both again"""
 
 
 def command(
@@ -127,10 +129,8 @@ def command(
         typer.Option(help="published behaviour to judge by (default: the system's first)"),
     ] = None,
 ) -> None:
-    """Begin in this folder: write an adapter, [tool.schedproof], a workflow and a hook.
-
-    Existing files are kept.
-    """
+    """Write an adapter, [tool.schedproof], a workflow and a hook into this folder. Existing files
+    are kept."""
     with option("--system"):
         check_system(system)
     with option("--revision"):

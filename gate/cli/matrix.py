@@ -1,5 +1,6 @@
-"""`schedproof matrix`: judge many releases in several configurations, and show since when a rule
-breaks."""
+"""`schedproof matrix`: judge many releases in several configurations, and show since when each rule
+breaks.
+"""
 
 import shlex
 from pathlib import Path
@@ -14,7 +15,7 @@ from ..console.option_checks import at_least, check_unicode, option
 from ..files.writing import write
 from ..judging.profiles import PROFILES
 from ..matrix.cells import CellVerdict, cells_of, run_cells
-from ..matrix.table import BROKEN, matrix_of, page_of
+from ..matrix.table import matrix_of, page_of
 from ..processes.executors import ClusterError
 from ..targets.releases import releases_of
 from ..targets.supported_releases import packages
@@ -34,7 +35,7 @@ def command(
         str, typer.Option(help="profile of every gate: quick, ci or nightly")
     ] = "quick",
     seed: Annotated[int, typer.Option(help="seed of every gate, 0 or more")] = 0,
-    jobs: Annotated[int, typer.Option(help="how many gates run at once, at least 1")] = 1,
+    jobs: Annotated[int, typer.Option(help="gates to run at once, at least 1")] = 1,
     cluster: Annotated[
         str | None,
         typer.Option(help="address of a Dask scheduler to use instead of --jobs, tcp://HOST:PORT"),
@@ -82,7 +83,7 @@ def command(
     def report(judged: CellVerdict, seconds: float) -> None:
         nonlocal done
         done += 1
-        line = f"{done}/{len(cells)}  {judged.cell.title}: {_summary(judged)}"
+        line = f"{done}/{len(cells)}  {judged.cell.title}: {judged.outcome}"
         output.say(console, f"{line} ({seconds:.0f} s)" if seconds else f"{line} (kept)")
 
     try:
@@ -100,11 +101,4 @@ def command(
     write(out / "matrix.json", output.as_json(matrix))
     write(out / "matrix.md", page_of(matrix, words).encode())
     output.say(console, f"{out / 'matrix.md'}: {len(matrix.rows)} rows of broken rules")
-    raise typer.Exit(INCONCLUSIVE if any(result.verdict is None for result in judged) else 0)
-
-
-def _summary(judged: CellVerdict) -> str:
-    if judged.verdict is None:
-        return f"no verdict: {judged.problem}"
-    broken = [rule.id for rule in judged.verdict.rules if rule.status == BROKEN]
-    return f"broken: {', '.join(broken)}" if broken else "no rule is broken"
+    raise typer.Exit(0 if all(result.is_judged for result in judged) else INCONCLUSIVE)

@@ -41,7 +41,7 @@ ExcludeOption = Annotated[
     list[str] | None,
     typer.Option(
         "--exclude",
-        help="do not judge this rule, which is broken on purpose; repeat it, or write A,B",
+        help="do not judge this rule, broken on purpose; repeat it, or write A,B",
         callback=with_its_target,
     ),
 ]
@@ -63,10 +63,10 @@ CompareWithOption = Annotated[
 ]
 StepLimit = Annotated[
     float,
-    typer.Option("--step-limit", help="seconds a target may take for a step, at least 0.1"),
+    typer.Option("--step-limit", help="seconds that a target may take for a step, at least 0.1"),
 ]
 MemoryLimit = Annotated[
-    int, typer.Option("--memory-limit", help="MiB the target's process may use, at least 64")
+    int, typer.Option("--memory-limit", help="MiB that the target's process may use, at least 64")
 ]
 Offline = Annotated[
     bool, typer.Option("--offline", help="do not install anything; fail if a release is missing")
@@ -101,7 +101,7 @@ AgainstBase = Annotated[
     bool,
     typer.Option(
         "--against-base",
-        help="short for --base with the release's own class, which --scheduler-cls replaces",
+        help="use the release's own class, which --scheduler-cls replaces, as the base",
     ),
 ]
 
@@ -110,7 +110,7 @@ BeyondStartUp = Annotated[
     bool,
     typer.Option(
         "--beyond-start-up",
-        help="include configurations the release itself refuses to start with",
+        help="include configurations with which the release itself refuses to start",
     ),
 ]
 

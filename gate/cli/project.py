@@ -12,7 +12,7 @@ from ...spec.catalogue import load
 from ...spec.systems import first_system
 from ..files.project_file import Project, read_project
 from ..judging.profiles import PROFILES
-from ..judging.rule_choice import excluded, picked
+from ..judging.rule_choice import excluded, rules_named
 from ..targets.supported_releases import ReleaseError, packages
 from ..targets.target_spec import TargetSpec, UnknownTargetError, parse_target
 
@@ -56,10 +56,10 @@ def defaults() -> dict[str, Any]:
 
 
 def with_its_target(context: typer.Context, option: typer.CallbackParam, value: Any) -> Any:
-    """Drop the project's value if the command line names another target.
+    """Return the option's value, or None if it comes from the project file and does not fit the
+    target.
 
-    A release or checkout has its own system, revision and rules, so the project's value would not
-    fit.
+    A release or checkout that the command line names has its own system, revision and rules.
     """
     name = str(option.name)
     target = context.params.get("target", context.params.get("target_a"))
@@ -80,8 +80,8 @@ def named_target(
 ) -> TargetSpec:
     """Return the target of a command line.
 
-    `beside_another` is set if the project file names another target, so that commands for a replay
-    name this one.
+    If the project file names another target, `beside_another` is set. Commands for a replay then
+    name this target.
 
     Raises:
         UnknownTargetError, ReleaseError, InputError: as for `parse_target`; or the target has no
@@ -103,17 +103,14 @@ def named_target(
 def left_out(
     context: typer.Context, exclude: Sequence[str] | None, rule: Sequence[str] | None, system: str
 ) -> Sequence[str]:
-    """Return the rules to exclude.
-
-    Exclusions in the project file apply only to its own system, and not to rules that the command
-    line names.
-    """
+    """Return the rules to exclude. The exclusions of the project file apply only to its own system,
+    and never to rules that the command line names."""
     if not (exclude and from_project(context, "exclude")):
         return exclude or ()
     if system != (_system(context) or first_system()):
         return ()
     catalogue = load(system)
-    named = picked(catalogue, rule) if rule else {}
+    named = rules_named(catalogue, rule) if rule else {}
     return [rule_id for rule_id in excluded(catalogue, exclude) if not named.get(rule_id)]
 
 
@@ -123,8 +120,8 @@ def from_project(context: typer.Context, name: str) -> bool:
     return source is not None and source.name == "DEFAULT_MAP"
 
 
-def named_nowhere(context: typer.Context, name: str) -> bool:
-    """Return whether the option has its built-in default, because nobody set it."""
+def is_unset(context: typer.Context, name: str) -> bool:
+    """Return whether neither the user nor the project file set the option."""
     source = context.get_parameter_source(name)
     return source is not None and source.name == "DEFAULT"
 

@@ -66,7 +66,7 @@ def command(
     compare_with: CompareWithOption = None,
     quiet: Annotated[bool, typer.Option("--quiet", help="do not print a line per step")] = False,
     fold: Annotated[
-        bool, typer.Option("--fold", help="print one line for a row of similar decode steps")
+        bool, typer.Option("--fold", help="print a single line for similar decode steps in a row")
     ] = False,
     trace: Annotated[
         Path | None,
@@ -200,7 +200,7 @@ def _beside(
         outcome = replay(pair, scenario, ())
         difference = pair.difference
         if difference is None:
-            console.print(f"no difference in {outcome.steps} steps")
+            console.print(f"the targets do not differ in {outcome.steps} steps")
             return CONFORMS
         replay(pair, scenario, (), last_step=difference.step)
         before = tuple(both for both in pair.recent if both.number < difference.step)
@@ -236,7 +236,7 @@ def _conclude(
         what = f"never exercised: {', '.join(idle)}" if idle else "no rule was exercised"
         console.print(f"{what}; no verdict")
         return INCONCLUSIVE
-    left_out = f", {idle_steps:,} idle ones left out" if idle_steps else ""
+    left_out = f", {idle_steps:,} idle steps left out" if idle_steps else ""
     console.print(
         f"no rule is broken in {outcome.steps - idle_steps} steps{left_out} "
         f"({len(exercised)} of {len(outcome.session.checked)} rules were exercised)"

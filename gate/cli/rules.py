@@ -1,4 +1,4 @@
-"""`schedproof rules`: the rules of a system, from its catalogue."""
+"""`schedproof rules`: show the rules of a system."""
 
 from collections.abc import Sequence
 from typing import Annotated
@@ -71,7 +71,7 @@ def _state(rule: Rule) -> str:
 def command(
     context: typer.Context,
     system: Annotated[
-        str | None, typer.Option(help="the system whose rules to list  [default: spyre]")
+        str | None, typer.Option(help="the system whose rules to list; spyre if nothing names one")
     ] = None,
     rule: Annotated[list[str] | None, typer.Argument(help="show these rules in full")] = None,
     shared: Annotated[

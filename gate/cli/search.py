@@ -17,8 +17,9 @@ def command(
     engine: Annotated[
         str,
         typer.Option(
-            help="z3 decides; hypothesis samples and explore exhausts small scopes, for any "
-            "checked rule; vectorized: thousands of runs at once for SPY-R07 and SPY-R35; all"
+            help="z3 decides; hypothesis samples, and explore exhausts small scopes, for any "
+            "checked rule; vectorized: thousands of runs at once, for SPY-R07 and SPY-R35; all "
+            "uses z3, hypothesis and explore"
         ),
     ] = "z3",
     revision: Annotated[
@@ -43,7 +44,7 @@ def command(
     certificate: Annotated[
         Path | None,
         typer.Option(
-            help="new folder for the lemmas of --prove in SMT-LIB and cvc5's proofs of them"
+            help="new folder for the lemmas of --prove, in SMT-LIB, and cvc5's proofs of them"
         ),
     ] = None,
     maximize: Annotated[
@@ -57,10 +58,10 @@ def command(
     ] = None,
     out: Annotated[Path, typer.Option(help="folder for counterexamples")] = Path("schedproof-out"),
     jobs: Annotated[
-        int, typer.Option(help="processes of the engines hypothesis and explore, at least 1")
+        int, typer.Option(help="processes that the engines hypothesis and explore use, at least 1")
     ] = 2,
     time_limit: Annotated[
-        float, typer.Option(help="seconds until the answer is inconclusive, at least 1")
+        float, typer.Option(help="seconds to search before the answer is inconclusive, at least 1")
     ] = 300.0,
 ) -> None:
     """Search for a counterexample or a proof of one rule; the answer may be inconclusive."""

@@ -52,7 +52,7 @@ def command(
         str,
         typer.Argument(
             metavar="FILE",
-            help="a scenario (a file, or a built-in one), or a recorded trace; - for one on stdin",
+            help="a scenario (a file or a built-in one) or a trace; - reads a trace from stdin",
         ),
     ],
     out: Annotated[
@@ -126,7 +126,7 @@ def command(
 
 
 def size_remark(size: int) -> str:
-    """Return a remark about the size of a page in bytes; empty if it opens quickly."""
+    """Return a remark if a page of this many bytes opens slowly, or an empty text."""
     if size <= LARGE:
         return ""
     return f" (a page of {size / 1e6:.1f} MB: it may open slowly)"
@@ -151,7 +151,7 @@ def check_page(page_file: Path, file: str) -> None:
 def check_no_target(
     file: str, target: str | None, path: Path | None, compare_with: str | None
 ) -> None:
-    """Raise InputError if a trace comes with options that name a target: a trace is not run
+    """Raise InputError if a trace comes with options that name a target, since a trace is not run
     again."""
     for name, value in (("--target", target), ("--path", path), ("--compare-with", compare_with)):
         if value is not None:
@@ -161,7 +161,7 @@ def check_no_target(
 
 
 def is_trace(file: str) -> bool:
-    """Return whether the file is a trace; if not, it has to be a scenario.
+    """Return whether the file is a trace. Anything else must be a scenario.
 
     Raises:
         FileError: the file cannot be read.

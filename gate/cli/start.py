@@ -12,9 +12,9 @@ from ..console import INCONCLUSIVE, USAGE, interrupts, shortened
 
 
 def main() -> None:
-    """Run the command line. Ctrl-C during loading, a full disk behind stdout, and internal errors
-    each print one line."""
-    _open_what_is_closed()
+    """Run the command line. Ctrl-C during loading, a full disk behind stdout and an internal error
+    print one line each."""
+    _open_closed_streams()
     interrupts.install()
     try:
         _run()
@@ -24,11 +24,9 @@ def main() -> None:
         raise
 
 
-def _open_what_is_closed() -> None:
-    """Open the null device in place of standard streams that the caller closed (`>&-`).
-
-    Otherwise the first file opened would get that descriptor, and children would print into it.
-    """
+def _open_closed_streams() -> None:
+    """Open the null device in place of each standard stream that the caller closed (`>&-`).
+    Otherwise the first file opened would get that descriptor, and children would print into it."""
     for name, mode, number in (("stdin", "r", 0), ("stdout", "w", 1), ("stderr", "w", 2)):
         try:
             os.fstat(number)
@@ -60,8 +58,8 @@ def _run() -> None:
 def _end_with(code: Any) -> None:
     """Exit with this code.
 
-    If a signal arrived while Python ran code from text, as every dataclass does, Python would kill
-    itself by SIGINT instead. So this function does what Python does at exit.
+    If a KeyboardInterrupt came while Python executed code from text, as the `dataclass` decorator
+    does, Python would end itself by SIGINT instead. So this function does what Python does at exit.
     """
     for number in (*interrupts.SIGNALS, signal.SIGALRM):  # it is ending
         signal.signal(number, signal.SIG_IGN)

@@ -43,12 +43,12 @@ def command(
     scale: Annotated[
         str,
         typer.Option(
-            help="small, short or tight, as gate searches; production: the system's defaults"
+            help="small, short or tight: a scale of the gate; production: the system's defaults"
         ),
     ] = "small",
     scenario: Annotated[
         str | None,
-        typer.Option(help="begin with the clients of this scenario: a file, or a built-in one"),
+        typer.Option(help="start with the requests of this scenario: a file, or a built-in one"),
     ] = None,
     changes: Annotated[
         list[str] | None,
@@ -63,8 +63,8 @@ def command(
     path: CheckoutPath = None,
     beyond_start_up: BeyondStartUp = False,
 ) -> None:
-    """Step a scheduler by hand: choose which request arrives, ends or is aborted, and see what the
-    scheduler does."""
+    """Step a scheduler by hand: let requests arrive, end or be aborted, and see what the scheduler
+    does."""
     spec = named_target(context, target, path, beyond_start_up=beyond_start_up)
     begun = None if scenario is None else scenario_named(scenario)
     if system is None:
@@ -111,7 +111,7 @@ def command(
 
 
 def configured(system: str, revision: str, scale: str, changes: Sequence[str]) -> dict[str, Any]:
-    """Return the whole configuration that the options specify.
+    """Return the complete configuration that the options specify.
 
     Raises:
         InputError: an unknown scale or key, or an impossible value.
@@ -133,7 +133,7 @@ def configured(system: str, revision: str, scale: str, changes: Sequence[str]) -
 
 
 def _value(text: str) -> Any:
-    """Return the text as JSON (a number, true, false, null); other text stands for itself."""
+    """Return the JSON value of the text (a number, true, false, null), or else the text itself."""
     try:
         return msgspec.json.decode(text)
     except (msgspec.DecodeError, RecursionError, UnicodeError):

@@ -1,8 +1,8 @@
 """Baselines: the recorded behaviour of one version of a scheduler, to compare later versions with.
 
 A baseline is a file of gzipped JSON Lines, `schedproof/baseline@1`: a header, a record for each
-scenario with every answer of the target, and a last line with their number. It is written whole or
-not at all, and never held in memory whole.
+scenario with every answer of the target, and a last line with the number of records. It is written
+whole or not at all, and never held in memory as a whole.
 """
 
 import gzip
@@ -45,7 +45,8 @@ class Header(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
 
 
 class Record(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A scenario in the published format, where it came from, and the answers to it in order."""
+    """A scenario in the published format, the engine and scale that it came from, and the target's
+    answers in order."""
 
     engine: str
     scale: str
@@ -104,11 +105,10 @@ def writer(path: Path, header: Header) -> Iterator[Writer]:
 
 
 def read_baseline(path: Path) -> tuple[Header, Iterator[tuple[int, Record, Scenario]]]:
-    """Return the header, and an iterator over line numbers, records and scenarios that reads on
-    demand.
+    """Return the header, and an iterator over (line number, record, scenario) that reads on demand.
 
     Raises:
-        FileError: at once, or during iteration: the file is unreadable, damaged, truncated, of
+        FileError: immediately or during iteration: the file is unreadable, damaged, truncated, of
             another format, or has an invalid value.
     """
     lines = _lines(path)
@@ -134,7 +134,7 @@ def _records(
         if line.startswith(b'{"records"'):
             end = _read(path, number, line, End)
             if end.records != records:
-                problem = f"$.records: {end.records}, but there are {records} before it"
+                problem = f"$.records: {end.records}, but {records} precede it"
                 raise FileError(f"{path}: line {number}: {problem}")
             if next(lines, None) is not None:
                 raise FileError(f"{path}: line {number + 1}: nothing may follow the end")

@@ -34,7 +34,7 @@ from ..targets import probe as probing
 from ..targets.probe import ProbeRequest
 from ..targets.scales import scales_of
 from .baseline import Header, Record, writer
-from .keeping import Kept, written
+from .keeping import Kept, write_difference
 
 FAILS = frozenset({NEVER_CRASHES, NEVER_HANGS})  # the run is over, and that is an answer, too
 
@@ -52,7 +52,10 @@ class Recording(NamedTuple):
 
 
 def record(console: Console, recording: Recording, seed: int, file: Path) -> int:
-    """Record the corpus and what a search generates at each scale; return the exit code.
+    """Record the corpus and the scenarios that a search generates at each scale.
+
+    Returns:
+        The exit code.
 
     Raises:
         FileError: the file cannot be written to.
@@ -77,7 +80,7 @@ def record(console: Console, recording: Recording, seed: int, file: Path) -> int
                 ("corpus", key, _corpus(recording, seed_corpus(recording.system, key)))
                 for key in scales
             ),
-            *(("hypothesis", key, _generated(recording, key, seed)) for key in scales),
+            *(("hypothesis", key, _generate(recording, key, seed)) for key in scales),
         ):
             for scenario in scenarios:
                 recorder = Recorder(recording.target)
@@ -100,9 +103,10 @@ def record(console: Console, recording: Recording, seed: int, file: Path) -> int
 def _probe(recording: Recording) -> tuple[Started, list[str], Mapping[str, Any], frozenset[str]]:
     """Find out what the target accepts.
 
-    Returns the target's name and version, the scales that it accepts, the values to fix in every
-    configuration (if it accepts no scale unchanged, the features that it refuses, at values that it
-    accepts), and the kinds of configuration that it refuses.
+    Returns:
+        The target's name and version; the scales that it accepts; the values to fix in every
+        configuration; and the kinds of configuration that it refuses. If it accepts no scale
+        unchanged, the features that it refuses are fixed as well, at values that it accepts.
     """
     request = ProbeRequest(
         recording.target, recording.system, recording.revision, (), recording.fixed
@@ -123,7 +127,7 @@ def _corpus(recording: Recording, scenarios: Mapping[str, Scenario]) -> Iterator
             yield replace(scenario, revision=recording.revision, config=config, expect=None)
 
 
-def _generated(recording: Recording, scale: str, seed: int) -> Iterator[Scenario]:
+def _generate(recording: Recording, scale: str, seed: int) -> Iterator[Scenario]:
     scenarios: dict[str, Scenario] = {}
 
     def note(scenario: Scenario) -> None:
@@ -135,7 +139,7 @@ def _generated(recording: Recording, scale: str, seed: int) -> Iterator[Scenario
         avoid=recording.avoid,
     )
     search = Search(options, Hooks(watch=lambda _: interrupts.check(), ended=note))
-    with interrupts.instead():
+    with interrupts.prefer_interrupt():
         run_search(search, PROFILES[recording.profile_name].examples, seed, 0)
     yield from scenarios.values()
 
@@ -145,11 +149,13 @@ def replay_baseline(
     file: Path,
     records: Iterator[tuple[int, Record, Scenario]],
 ) -> list[Kept]:
-    """Replay every scenario of a baseline on the target; keep the smallest run of each difference.
+    """Replay every scenario of a baseline on the target, and keep the smallest run that shows each
+    difference.
 
     Raises:
         FileError: the file is damaged.
-        ConfigRefused, TargetFault: the target accepts none of the scenarios, or does not start.
+        ConfigRefused: the target accepts none of the scenarios.
+        TargetFault: the target does not start.
     """
     began = time.monotonic()
     totals: Counter[str] = Counter()
@@ -173,7 +179,7 @@ def replay_baseline(
     seconds = time.monotonic() - began
     gate.results.engines.append(EngineRun.of("baseline", "recorded", totals, seconds, complete))
     by_size = sorted(smallest.items(), key=lambda item: size(item[1].noted.scenario))
-    return [written(gate, kept._replace(seen=totals[shape])) for shape, kept in by_size]
+    return [write_difference(gate, kept._replace(seen=totals[shape])) for shape, kept in by_size]
 
 
 def _difference(

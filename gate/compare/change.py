@@ -1,4 +1,4 @@
-"""A gate against a base: only what a change breaks, repairs, or decides differently."""
+"""Judge a change against its base: report only what it breaks, repairs or decides differently."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -36,21 +36,21 @@ def base_options(base: TargetSpec, system: str, revision: str) -> BaseOptions:
     """Return the base of a gate, which must be a target of the same system.
 
     Raises:
-        InputError: it belongs to another system.
+        InputError: the base belongs to another system.
     """
     if base.own_system not in (None, system):
-        problem = f"{base.text} is of {base.own_system}; valid: a target of {system}"
+        problem = f"{base.text} belongs to {base.own_system}; valid: a target of {system}"
         raise InputError("--base", problem)
     return BaseOptions(base, ((system, revision), (system, revision)))
 
 
 def changes_of(gate: GateContext) -> Mapping[str, Any]:
-    """Return the fields of the verdict that only a gate against a base has."""
+    """Return the fields of the verdict that only a gate with a base has."""
     decisions: list[Change] = []
     repaired: list[Change] = []
     try:
         decisions = _decisions(gate)
-        repaired = _repaired(gate)
+        repaired = _repaired_rules(gate)
     except TargetFault as fault:
         gate.results.fault = gate.results.fault or BreakOff.of(fault, gate.stderr())
     except KeyboardInterrupt:
@@ -79,11 +79,11 @@ def _decisions(gate: GateContext) -> list[Change]:
     ]
 
 
-def _repaired(gate: GateContext) -> list[Change]:
+def _repaired_rules(gate: GateContext) -> list[Change]:
     """Return the rules that only the base breaks.
 
-    A rule must break in several runs of the base: in one or two, the changed scheduler may have
-    missed the fault by chance. Rules that the change breaks elsewhere do not count.
+    A rule counts only if several runs of the base break it: the changed scheduler may miss one or
+    two by chance. Rules that the change breaks in other runs do not count.
     """
     assert gate.base is not None
     base, options = gate.base, gate.options
@@ -121,7 +121,7 @@ class ChangeReporter(Terminal):
     """Prints how a change behaves differently from its base, and how much ran."""
 
     def __call__(self, event: Event) -> None:
-        """Print an event; hold back findings until the verdict is there."""
+        """Print an event; hold back findings until the verdict."""
         if isinstance(event, Found):
             self._found[event.finding.scenario] = event
         elif isinstance(event, Concluded) and not self._verbose:
@@ -183,7 +183,7 @@ def in_short(fault: Fault, rule: Rule) -> str:
 
 
 def print_broken(console: Console, fault: Fault, event: Found | None, rule: Rule) -> None:
-    """Print the rules that the change breaks, the run, and how to replay it."""
+    """Print a fault: the rules that the change breaks, the run, and the command that replays it."""
     console.print(
         f"[red]BREAKS[/red] [bold]{rule.id}[/bold] {escape(rule.title)}: step {fault.step}: "
         f"{escape(one_line(fault.message))}",
@@ -192,19 +192,23 @@ def print_broken(console: Console, fault: Fault, event: Found | None, rule: Rule
     lines = [f"decided:  {fault.decided}"] * bool(fault.decided and event is None)
     if event is not None:
         lines.append(f"means: {fault.means}")
-        lines += [f"with it: {', '.join(fault.follows)}"] * bool(fault.follows)
+        lines += [f"also breaks: {', '.join(fault.follows)}"] * bool(fault.follows)
         lines += lines_of_code(fault)
         lines += [output.scenario_config(event.scenario), *output.request_lines(event.scenario)]
-    for line in (*lines, f"replay: {fault.replay}"):
+    show = fault.replay.replace("schedproof replay ", "schedproof show ", 1)
+    for line in (*lines, f"replay: {fault.replay}", f"show:   {show}"):
         console.print(f"  {one_line(line)}", markup=False, soft_wrap=True)
 
 
 def summary_lines(verdict: Verdict) -> list[str]:
-    """Return lines that say how much ran, what both break, and what could not be judged."""
+    """Return lines that say how much ran, which rules the base breaks as well, and what was not
+    judged."""
     runs = sum(engine.runs for engine in verdict.engines)
     steps = sum(engine.steps for engine in verdict.engines)
     seconds = sum(engine.seconds for engine in verdict.engines)
-    lines = [f"{plural(runs, 'run')}, {plural(steps, 'step')} beside the base in {seconds:.0f} s"]
+    lines = [
+        f"{plural(runs, 'run')}, {plural(steps, 'step')} on change and base in {seconds:.0f} s"
+    ]
     known = [rule.id for rule in verdict.rules if rule.status == "known"]
     if known:
         lines.append(f"the base breaks as well: {', '.join(known)}")
@@ -218,13 +222,12 @@ def summary_lines(verdict: Verdict) -> list[str]:
 
 
 def conclusion(verdict: Verdict) -> str:
-    """Return the result in one line."""
     assert verdict.base is not None
     below = len(below_others(verdict.faults))
     parts = [f"{plural(len(verdict.faults) - below, 'fault')} that the base does not have"]
     parts += [f"{below} more that may follow"] * bool(below)
     if not verdict.faults:
-        parts = ["no fault that the base does not have, in what ran"]
+        parts = ["the runs found no fault that the base does not have"]
     if verdict.repaired:
         parts.append(f"repairs {plural(len(verdict.repaired), 'rule')}")
     if verdict.decisions:

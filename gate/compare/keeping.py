@@ -1,5 +1,6 @@
-"""Shrink a difference between two targets, confirm it by a replay, write it down, then
-report it."""
+"""Keep a difference between two targets: shrink it, confirm it by a replay, and write it
+to a file.
+"""
 
 import time
 from collections.abc import Iterator, Sequence
@@ -26,11 +27,11 @@ SHRINK_STEPS = 20_000
 
 
 class Kept(NamedTuple):
-    """A difference in the smallest scenario found; `path` is the scenario's file.
+    """A difference, in the smallest scenario found; `path` is the scenario's file.
 
     Attributes:
         recent: the preceding steps, on both targets.
-        earlier: an earlier, harmless difference in the same run.
+        earlier: a harmless difference that came before it in the same run.
         seen: the number of runs that showed it.
     """
 
@@ -44,16 +45,16 @@ class Kept(NamedTuple):
 
 
 def keep_differences(gate: GateContext, most: int, shrinks: bool = True) -> Iterator[Kept]:
-    """Yield at most this many of the differences that a gate noted, the most serious first.
+    """Yield the differences that a gate noted, the most serious first; at most `most` of them.
 
-    If the gate was interrupted, they are kept without shrinking.
+    They are shrunk first, unless the gate was interrupted.
 
     Raises:
-        TargetBroken: a difference does not show again; its scenario is still written down.
+        TargetBroken: a difference does not show again; its scenario is still written to a file.
     """
     assert gate.base is not None
     compared = gate.base.compared
-    noted = [*compared.differences.values(), *_refused(gate)]
+    noted = [*compared.differences.values(), *_refused_configurations(gate)]
     noted.sort(key=_gravest_first)
     for note in noted[:most]:
         assert note.difference is not None
@@ -62,7 +63,7 @@ def keep_differences(gate: GateContext, most: int, shrinks: bool = True) -> Iter
             kept = Kept(note, note.difference, "")
         else:
             kept = _smallest(gate, note, shrinks)
-        yield written(gate, kept._replace(seen=seen))
+        yield write_difference(gate, kept._replace(seen=seen))
 
 
 def _gravest_first(noted: Noted) -> tuple[int, tuple[int, int]]:
@@ -70,9 +71,8 @@ def _gravest_first(noted: Noted) -> tuple[int, tuple[int, int]]:
     return RANKS.index(noted.difference.kind), size(noted.scenario)
 
 
-def _refused(gate: GateContext) -> list[Noted]:
-    """Return the configurations that one target accepts and the other refuses, each with one
-    request."""
+def _refused_configurations(gate: GateContext) -> list[Noted]:
+    """Return the configurations that only one target accepts, each with a single request."""
     assert gate.base is not None
     request = Request(id="r0", arrival=0, prompt=(("r0", 1),), max_tokens=1)
     options = gate.options
@@ -93,7 +93,8 @@ def _refused(gate: GateContext) -> list[Noted]:
 
 
 def _smallest(gate: GateContext, noted: Noted, shrinks: bool) -> Kept:
-    """Shrink a scenario that shows a difference, and confirm it by another replay."""
+    """Shrink a scenario that shows a difference, and confirm by another replay that it still
+    does."""
     assert gate.base is not None
     assert noted.difference is not None
     pair, began, shape = gate.base.pair, time.monotonic(), noted.difference.shape
@@ -128,10 +129,8 @@ def _smallest(gate: GateContext, noted: Noted, shrinks: bool) -> Kept:
 def differs(
     pair: DifferentialTarget, scenario: Scenario, shape: str, last_step: int
 ) -> Difference | None:
-    """Return the difference of this shape that a scenario shows up to a step.
-
-    None if there is none, or if a target refuses the scenario.
-    """
+    """Return the difference of this shape that the scenario shows up to `last_step`. Returns None
+    if there is none, or if a target refuses the scenario."""
     try:
         replay(pair, scenario, (), last_step=last_step)
     except (ConfigRefused, InputError):
@@ -139,7 +138,7 @@ def differs(
     return next((difference for difference in pair.differences if difference.shape == shape), None)
 
 
-def written(gate: GateContext, kept: Kept) -> Kept:
+def write_difference(gate: GateContext, kept: Kept) -> Kept:
     """Write the scenario of a difference to a file."""
     options, noted, difference = gate.options, kept.noted, kept.difference
     assert options.base is not None
@@ -155,7 +154,8 @@ def written(gate: GateContext, kept: Kept) -> Kept:
 
 
 def finding_of(gate: GateContext, kept: Kept) -> DiffFinding:
-    """Return a difference as data. If B belongs to another system, B gets a file of its own."""
+    """Return a difference as data, and write the file that B replays if it belongs to another
+    system."""
     noted, difference = kept.noted, kept.difference
     return DiffFinding(
         kind=difference.kind,

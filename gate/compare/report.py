@@ -21,14 +21,14 @@ EVENTS = ("prefix hit", "preemption", "pause", "abort", "early EOS")
 
 
 class SideNames(NamedTuple):
-    """The names of both sides, and the options with which each replays a scenario."""
+    """The names of both sides, and the options of `schedproof replay` for each."""
 
     names: tuple[str, str]
     options: tuple[str | None, str]
 
 
 class DiffReporter:
-    """Prints remarks of a comparison, and its progress on a terminal."""
+    """Prints the notices of a comparison, and its progress on a terminal."""
 
     def __init__(self, console: Console) -> None:
         self._console = console
@@ -75,8 +75,8 @@ def print_finding(console: Console, finding: DiffFinding, found: Kept, reported:
 
 
 def print_difference(console: Console, found: Kept, names: Sequence[str]) -> None:
-    """Print the kind of a difference, its scenario, the steps before it, the step on both, and its
-    meaning."""
+    """Print the kind of a difference, its scenario, the steps before it, the step itself on both
+    targets, and what it means."""
     difference, scenario = found.difference, found.noted.scenario
     console.print(
         f"[red]DIFFERS[/red] [bold]{difference.kind}[/bold] "
@@ -90,12 +90,12 @@ def print_difference(console: Console, found: Kept, names: Sequence[str]) -> Non
         plain(f"  {line}")
     last, config = None, scenario.config
     if found.recent:
-        plain("  steps before, with what changed:")
+        plain("  the steps before, and what changed:")
     for number, step, _ in found.recent:
         plain(f"    {step_line(number, step, last, config)}")
         last = step
     if found.earlier is not None:
-        plain(f"  before, in step {found.earlier.step}, {found.earlier.shape}")
+        plain(f"  already in step {found.earlier.step}: {found.earlier.shape}")
     first, second = difference.steps
     if first is not None and second is not None:
         plain("  then:")
@@ -133,7 +133,8 @@ def _side_by_side(found: Kept, names: Sequence[str]) -> Table:
 
 
 def sides_of(field: Differing) -> tuple[object, object]:
-    """Return both values without their common part; whole if only the order differs."""
+    """Return both values without what they have in common, or unchanged if only the order
+    differs."""
     first, second = only(field.first, field.second), only(field.second, field.first)
     return (first, second) if first or second else (field.first, field.second)
 
@@ -150,7 +151,8 @@ def print_summary(console: Console, verdict: DiffVerdict, left_out: Sequence[str
         )
         broken_off = "" if engine.complete else ", broken off"
         plain(
-            f"{engine.name}, {engine.scale}: {engine.runs} runs, {engine.steps} steps in "
+            f"{engine.name}, {engine.scale}: {output.plural(engine.runs, 'run')}, "
+            f"{output.plural(engine.steps, 'step')} in "
             f"{engine.seconds:.1f} s{refused}{rejected}{broken_off}"
         )
     compared = verdict.compared
@@ -167,7 +169,7 @@ def print_summary(console: Console, verdict: DiffVerdict, left_out: Sequence[str
     for line in left_out:
         plain(line)
     if compared.both_failed:
-        plain(f"{compared.both_failed} runs ended in a crash or a hang of both")
+        plain(f"{compared.both_failed} runs ended because both crashed or hung")
     console.print(output.one_line(conclusion(verdict)), style="bold", markup=False)
 
 
@@ -182,5 +184,5 @@ def conclusion(verdict: DiffVerdict) -> str:
         return f"{what}: inconclusive, nothing was compared (seed {verdict.seed})"
     how_far = f"{runs} runs, {verdict.compared.steps} steps (seed {verdict.seed})"
     if verdict.exit_code:
-        return f"{what}: inconclusive, no difference in the {how_far} until it was broken off"
+        return f"{what}: inconclusive, no difference in {how_far}, but the comparison did not end"
     return f"{what}: no difference in {how_far}"

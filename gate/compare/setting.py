@@ -1,4 +1,6 @@
-"""Work out the setting of `schedproof diff`: scenarios, systems, and fixed values."""
+"""Determine the setting of `schedproof diff`: the scenarios' system, each target's, and fixed
+values.
+"""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -78,7 +80,7 @@ def read_setting(
 
 
 def setting_of_baseline(spec: TargetSpec, system: str, revision: str) -> Setting:
-    """Return the setting of a baseline, with that of the target to compare with it.
+    """Return the setting in which a target is compared with a baseline.
 
     Raises:
         InputError, ReleaseError: as for `read_setting`.
@@ -93,13 +95,13 @@ def setting_of_baseline(spec: TargetSpec, system: str, revision: str) -> Setting
 
 
 def translation_line(name: str, setting: Setting, system: str, revision: str) -> str:
-    """Describe in a line how the configuration is translated for a target of another system."""
+    """Describe in one line how the configuration is translated for a target of another system."""
     usual = full_config(setting.system, setting.revision, {}) | dict(setting.fixed)
     given = translated(usual, setting.system, setting.revision, system, revision)
     common = usual.keys() & given.keys()
     own = [f"{key} {json.dumps(value)}" for key, value in given.items() if key not in common]
     left_out = [key for key in usual if key not in given]
-    parts = [f"{name} is configured in the terms of {system}"]
-    parts += [f"where it has {', '.join(own)}"] if own else []
-    parts += [f"and does not get {', '.join(left_out)}"] if left_out else []
+    parts = [f"{name} gets the configuration as {system} has it"]
+    parts += [f"with {', '.join(own)}"] if own else []
+    parts += [f"without {', '.join(left_out)}"] if left_out else []
     return ", ".join(parts)

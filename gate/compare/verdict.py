@@ -40,8 +40,14 @@ class DiffFinding(msgspec.Struct, frozen=True):
 
 
 class Compared(msgspec.Struct, frozen=True):
-    """The extent of a comparison: steps, events, and for each field the steps in which both
-    showed it."""
+    """How much was compared.
+
+    Attributes:
+        steps: number of steps that were compared.
+        fields: for each field, the number of steps in which both targets showed it.
+        events: for each kind of event, how often it occurred.
+        both_failed: number of runs in which both targets crashed or hung.
+    """
 
     steps: int
     fields: dict[str, int]
@@ -50,11 +56,8 @@ class Compared(msgspec.Struct, frozen=True):
 
 
 class DiffVerdict(msgspec.Struct, frozen=True):
-    """Everything that a comparison found.
-
-    `fixed` holds the values that every configuration had; `fault` says why the comparison broke
-    off.
-    """
+    """The result of a comparison. `fixed` holds the values that every configuration had; `fault`
+    says why the comparison ended early."""
 
     a: TargetInfo
     b: TargetInfo

@@ -6,10 +6,8 @@ BEGINS, ENDS = 400, 400  # characters of a long message
 
 
 def shortened(line: str) -> str:
-    """Return a message; if it is long, its middle is replaced by its length.
-
-    The description of what is wrong with a value stands before or behind the value, so it is kept.
-    """
+    """Replace the middle of a long message by its length. A message says what is wrong before or
+    after the value that it is about, so both ends are kept."""
     if len(line) <= BEGINS + ENDS:
         return line
     return f"{line[:BEGINS]} … ({len(line):,} characters) … {line[-ENDS:]}"

@@ -1,8 +1,8 @@
 """Ctrl-C and time limits, both of which end a run early and keep its results.
 
-Python raises KeyboardInterrupt wherever the program is: also in a destructor or in a callback that
-swallows it. So the handler also records it, long work calls `check` between two runs, and an
-exception that was swallowed is raised again.
+Python raises KeyboardInterrupt wherever the program is, even in a destructor or a callback that
+swallows it. So the handler also records the interrupt, long work calls `check` between two runs,
+and a swallowed exception is raised again.
 """
 
 import signal
@@ -30,11 +30,10 @@ def install() -> None:
 
 
 def raise_again(kind: type[BaseException], handler: Callable[..., object]) -> None:
-    """Raise exceptions of this kind again if a destructor or a callback of the garbage collector
-    swallows them.
+    """Raise exceptions of type `kind` again when Python swallows them.
 
-    Python would only print such an exception. Instead the handler of SIGALRM runs a moment later
-    and raises it.
+    Python only prints an exception that a destructor or a callback of the garbage collector raises.
+    With this hook, `handler` runs a moment later, as the handler of SIGALRM, and raises it again.
     """
 
     def unraisable(swallowed: "sys.UnraisableHookArgs") -> None:
@@ -48,7 +47,7 @@ def raise_again(kind: type[BaseException], handler: Callable[..., object]) -> No
 
 
 def press(*_: object) -> None:
-    """Note the signal, and raise KeyboardInterrupt here."""
+    """Record the interrupt, and raise KeyboardInterrupt."""
     global _pressed, _ever_pressed
     _pressed = _ever_pressed = True
     raise KeyboardInterrupt
@@ -65,11 +64,9 @@ def check() -> None:
 
 
 @contextmanager
-def instead() -> Iterator[None]:
-    """Raise KeyboardInterrupt in place of an error that it caused.
-
-    Hypothesis, interrupted between two of its own steps, raises an AssertionError.
-    """
+def prefer_interrupt() -> Iterator[None]:
+    """Raise KeyboardInterrupt in place of an error that an interrupt caused. If Hypothesis is
+    interrupted between two of its own steps, it raises an AssertionError."""
     try:
         yield
     except Exception:
@@ -95,8 +92,8 @@ def no_limit() -> None:
 
 
 def why() -> str:
-    """Return why the run ended early, as the start of its last line."""
-    return f"the time limit of {_limit:g} s is over" if _over else "interrupted"
+    """Return why the run ended early; the last line of the output begins with this."""
+    return f"the time limit of {_limit:g} s was reached" if _over else "interrupted"
 
 
 def _time_is_over(*_: object) -> None:

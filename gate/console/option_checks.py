@@ -1,4 +1,6 @@
-"""Check option values; each function raises an InputError whose one line names the option."""
+"""Check the values of options. Each function raises an InputError whose one line names
+the option.
+"""
 
 import math
 import os
@@ -13,7 +15,7 @@ LONGEST = 10**9  # seconds, which clocks of the system still take
 
 @contextmanager
 def option(name: str) -> Iterator[None]:
-    """Name the command-line option in an input error of the block."""
+    """Make input errors of the block name this command-line option."""
     try:
         yield
     except InputError as error:
@@ -46,7 +48,7 @@ def check_file(name: str, file: Path) -> None:
 
 
 def check_different(files: Mapping[str, Path]) -> None:
-    """Raise InputError if two options name the same file, which one of them would overwrite."""
+    """Raise InputError if two options name the same file, because one would overwrite the other."""
     named: dict[Path, str] = {}
     for name, file in files.items():
         is_kept = file.is_file() or not file.exists()
@@ -56,7 +58,8 @@ def check_different(files: Mapping[str, Path]) -> None:
 
 
 def check_unicode(name: str, value: str) -> None:
-    """Raise InputError for text that is not UTF-8, which no report could hold."""
+    """Raise InputError for text that cannot be written as UTF-8, since a report could not hold
+    it."""
     try:
         value.encode("utf-8")
     except UnicodeEncodeError:
@@ -64,7 +67,7 @@ def check_unicode(name: str, value: str) -> None:
 
 
 def check_places(json_file: Path | None, out: Path) -> None:
-    """Raise InputError before any work is done if the results cannot be written."""
+    """Raise InputError if the results cannot be written, before any work is done."""
     if json_file is not None:
         check_file("--json", json_file)
     _check_reachable("--out", out)
@@ -85,12 +88,12 @@ def _check_reachable(name: str, path: Path) -> None:
 
 
 def rule_words(name: str, words: Sequence[str]) -> list[str]:
-    """Return the rule ids and patterns of an option; `A,B` means A and B.
+    """Return the rule ids and patterns that an option gives; `A,B` counts as A and B.
 
     Raises:
         InputError: the option is given but names no rule.
     """
     parts = [part.strip() for word in words for part in word.split(",") if part.strip()]
     if words and not parts:
-        raise InputError(name, f"{words[0]!r} names no rule; `schedproof rules` lists them")
+        raise InputError(name, f"{words[0]!r} names no rule; `schedproof rules` lists the rules")
     return parts

@@ -1,4 +1,4 @@
-"""Output for every command: the console, a failure in full, errors of one line."""
+"""Output that every command shares: the console, a failure in full, and errors of one line."""
 
 import os
 import re
@@ -13,6 +13,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.text import Text
 
+from ...model.errors import InputError
 from ...model.scenario import Request, Scenario
 from ...model.systems import full_config, resolve_revision
 from ...properties.checking.session import Excerpt
@@ -48,18 +49,16 @@ SHOWN_DETAILS = 15
 
 class _Console(Console):
     def print(self, *objects: Any, markup: bool | None = None, **options: Any) -> None:
-        """Print; on a terminal, break a text that is too long between words.
-
-        A file or a pipe gets whole lines, and so does a command that somebody may copy.
-        """
+        """Print an object; on a terminal, wrap long text between words. Files and pipes get whole
+        lines. So does a command that somebody may copy."""
         match objects:
             case (str(text),) if self.is_terminal and not COPIED.search(text):
-                objects = (self._wrapped(self.render_str(text, markup=markup)),)
+                objects = (self._wrap(self.render_str(text, markup=markup)),)
         super().print(*objects, markup=markup, **options)
 
-    def _wrapped(self, text: Text) -> Text:
-        """Wrap the text; continued lines are indented to the text after a label ("  rule:
-        In every"), or by two columns."""
+    def _wrap(self, text: Text) -> Text:
+        """Wrap the text. Continuation lines are indented to the text after a label, as in " rule:
+        In every", or by two columns."""
         if text.cell_len <= self.width or "\n" in text.plain:
             return text
         label = LABEL.match(text.plain)
@@ -87,8 +86,8 @@ def say(console: Console, line: str) -> None:
 
 @contextmanager
 def busy(console: Console, what: str) -> Iterator[Callable[[str], None]]:
-    """Show a spinner with the text `what` on a terminal while the block runs; print nothing
-    elsewhere. The yielded function appends words to that text."""
+    """Show a spinner with the text `what` while the block runs, on a terminal only. The function
+    that is yielded appends words to that text."""
     if not console.is_terminal:
         yield lambda _: None
         return
@@ -97,12 +96,12 @@ def busy(console: Console, what: str) -> Iterator[Callable[[str], None]]:
 
 
 def plural(number: int, noun: str) -> str:
-    """Return a number with its noun, in the plural if need be."""
+    """Return a number with its noun, in the plural unless it is 1."""
     return f"{number:,} {noun}{'s' * (number != 1)}"
 
 
 def notice(console: Console) -> Callable[[str], None]:
-    """Return a function that prints a remark."""
+    """Return a function that prints a text dimmed, as a remark."""
     return lambda text: console.print(text, style="dim", markup=False)
 
 
@@ -142,17 +141,15 @@ def failure_lines(
     run: Excerpt,
     why: Sequence[str] | None = None,
 ) -> list[str]:
-    """Return everything that is known of a failure as printable lines.
-
-    `replay` is the whole replay command; `why` is the cause, if the run was followed to find it.
-    """
+    """Return everything known about a failure as printable lines. `replay` is the complete replay
+    command. `why` is the cause, if the run was examined for it."""
     lines = [
         f"rule:     {rule.statement}",
         f"source:   {rule.source}",
         f"step {broken.step}:  {broken.message}",
         f"config:   {scenario_config(scenario)}",
         *request_lines(scenario),
-        "steps before, with what changed:",
+        "the steps before, and what changed:",
     ]
     last = None
     for number, step in run.recent:
@@ -186,6 +183,8 @@ def scenario_config(scenario: Scenario) -> str:
 def config_line(system: str, revision: str, config: Mapping[str, Any]) -> str:
     """Return a configuration for a reader: its sizes, and every key that is not at its default."""
     usual = full_config(system, revision, {})
+    with suppress(InputError):  # a record may have keys of its own
+        config = full_config(system, revision, config)
     parts = [f"{key} {config[key]}" for key in ALWAYS_SHOWN if key in config]
     for key, value in config.items():
         if key not in ALWAYS_SHOWN and value != usual.get(key):
@@ -194,7 +193,8 @@ def config_line(system: str, revision: str, config: Mapping[str, Any]) -> str:
 
 
 def _in_words(key: str, value: Any) -> list[str]:
-    """Describe a key that is not at its default; a mapping (the target's own keys) key by key."""
+    """Describe a key that is not at its default. A mapping, the target's own keys, is described key
+    by key."""
     if isinstance(value, Mapping):
         return [f"{inner} {given}" for inner, given in value.items()]
     if isinstance(value, list | tuple):  # of mappings, whose values say enough
@@ -203,7 +203,7 @@ def _in_words(key: str, value: Any) -> list[str]:
 
 
 def request_lines(scenario: Scenario) -> list[str]:
-    lines = []
+    lines, loads = [], scenario.config.get("kv_connector")
     for request in scenario.requests[:SHOWN_REQUESTS]:
         early = request.tokens_to_emit < request.max_tokens
         stops = f", stops after {request.tokens_to_emit}" if early else ""
@@ -213,7 +213,13 @@ def request_lines(scenario: Scenario) -> list[str]:
             aborted = f", aborted {inside} step {request.abort_at}"
         arrives = f"{_named(request):<9} arrives before step {request.arrival}"
         lengths = f"prompt {_prompt(request)}, max_tokens {request.max_tokens}"
-        words = partition_words(request) + encoder_words(request) + load_words(request)
+        words = partition_words(request) + encoder_words(request)
+        words += load_words(request) if loads else ""
+        if request.sent_as is not None:
+            words += f", sent as {request.sent_as}"
+        if request.grammar_steps:
+            words += f", its grammar is compiled after {request.grammar_steps} steps"
+        words += ", its grammar is invalid" if request.grammar_fails else ""
         lines.append(f"{arrives}: {lengths}{words}{stops}{aborted}")
     more = len(scenario.requests) - SHOWN_REQUESTS
     events = [f"{event.kind} before step {event.step}" for event in scenario.events]
@@ -221,7 +227,7 @@ def request_lines(scenario: Scenario) -> list[str]:
 
 
 def partition_words(request: Request) -> str:
-    """Return the adapter and the salt of a request, in words; empty without them."""
+    """Describe the adapter and the salt of a request; empty if it has neither."""
     adapter = f", adapter {request.lora}" if request.lora is not None else ""
     salt = f", salt {request.cache_salt}" if request.cache_salt is not None else ""
     return adapter + salt
@@ -244,7 +250,7 @@ def load_words(request: Request) -> str:
     if request.load_fails_at is not None:
         words += f", the load fails from token {request.load_fails_at} on"
     if request.load_deferrals:
-        words += f", the connector defers its answer {request.load_deferrals} times"
+        words += f", the connector defers its answer {plural(request.load_deferrals, 'time')}"
     if request.send_steps is not None:
         words += f", its blocks are sent in {request.send_steps + 1} steps"
     return words
@@ -263,7 +269,6 @@ def _prompt(request: Request) -> str:
 
 
 def as_json(value: Any) -> bytes:
-    """Return the value as indented JSON."""
     return msgspec.json.format(json_line(value), indent=2) + b"\n"
 
 
@@ -292,6 +297,6 @@ def fail(message: str) -> None:
 
 
 def to_stderr(line: str) -> None:
-    """Print a line to stderr. If that fails, the line is lost and the exit code stays the same."""
+    """Print a line to stderr. If that fails, drop the line; the exit code does not change."""
     with suppress(OSError):
         print(line, file=sys.stderr, flush=True)

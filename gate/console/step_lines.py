@@ -1,4 +1,4 @@
-"""One line per step that says what is new in it; colours only repeat what the words say."""
+"""Print one line per step that says what is new in it. Colours only repeat what the words say."""
 
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
@@ -16,12 +16,12 @@ class News(NamedTuple):
     """The changes in a step.
 
     Attributes:
-        number: of the step, from 0.
+        number: the number of the step, from 0.
         step: the step itself.
         tkv: the previous and the new tkv in tokens, if it changed; the previous one may be unknown
             (None).
-        jumps: the tkv changed other than by growing by one.
-        borders: requests whose only token of the step was the first of a block.
+        jumps: the tkv changed in another way than by growing by one.
+        borders: requests that computed a single token in the step, the first of a block.
         volume: batch × tkv of a decode step in tokens; None if there is no limit on it.
         limit: max_batch_tkv.
         fields: the other fields that changed, with their values.
@@ -67,7 +67,7 @@ def step_news(number: int, step: Step, last: Step | None, config: Mapping[str, A
 
 
 def changed_tkv(step: Step, last: Step | None) -> tuple[int | None, int] | None:
-    """Return the tkv of the previous step and of this one, if this one is known and differs."""
+    """Return the previous and the new tkv; None if the new one is unknown or the same."""
     before = last.tkv if last is not None else None
     if not step.tkv or step.tkv == before:
         return None
@@ -75,7 +75,7 @@ def changed_tkv(step: Step, last: Step | None) -> tuple[int | None, int] | None:
 
 
 def crossing(step: Step, last: Step | None, block_size: int | None) -> tuple[str, ...]:
-    """Return the requests that begin a new block with their only token in this step."""
+    """Return the requests that compute a single token in this step, the first of a block."""
     if last is None or last.computed is None or block_size is None:
         return ()
     return tuple(

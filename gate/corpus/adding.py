@@ -32,7 +32,7 @@ SECONDS = 30.0  # for one scenario: at production scale a replay takes a good pa
 
 @dataclass(frozen=True)
 class Adding:
-    """The destination folder, the target that replays scenarios, and the output function."""
+    """The options of `corpus add`, with the opened target and a function that prints a line."""
 
     folder: Path
     target: Target
@@ -45,8 +45,11 @@ class Adding:
 
 
 def add_files(adding: Adding, files: Sequence[Path]) -> dict[Path, str]:
-    """Add each file, continuing past failures. Return the reason for each file that was not
-    added."""
+    """Add each file, and continue if one cannot be added.
+
+    Returns:
+        The reason for each file that was not added.
+    """
     left_out = {}
     for file in files:
         try:
@@ -57,7 +60,7 @@ def add_files(adding: Adding, files: Sequence[Path]) -> dict[Path, str]:
 
 
 def add_file(adding: Adding, file: Path) -> None:
-    """Replay a scenario, shrink it, and keep it unless a smaller one with the same failure exists.
+    """Replay and shrink a scenario, and add it unless a smaller one with the same failure exists.
 
     Raises:
         FileError: the file is not a scenario, or its run gives no verdict.
@@ -65,7 +68,7 @@ def add_file(adding: Adding, file: Path) -> None:
     read = scenario_named(str(file))
     steps = read.expect and read.expect.steps
     scenario = replace(read, expect=None)
-    adding, outcome = _judged(adding, file, scenario)
+    adding, outcome = _judge_by_own_rule(adding, file, scenario)
     if outcome.broken and steps and not adding.no_shrink:
         why = "a smaller scenario would not show the steps; valid: --no-shrink"
         raise FileError(f"{file}: $.expect.steps: {why}")
@@ -78,12 +81,9 @@ def add_file(adding: Adding, file: Path) -> None:
     _keep(adding, file, reported, origin, how)
 
 
-def _judged(adding: Adding, file: Path, scenario: Scenario) -> tuple[Adding, Outcome]:
-    """Replay a finding by the rule that it was written for, if that rule breaks.
-
-    If the file names no rule, if the rule does not break, or with --rule, replay it by the rules of
-    `adding`.
-    """
+def _judge_by_own_rule(adding: Adding, file: Path, scenario: Scenario) -> tuple[Adding, Outcome]:
+    """Replay a scenario, judged by the rule that its file names. If the file names no rule, if that
+    rule does not break, or with --rule, the rules of `adding` judge it."""
     rule = (scenario.origin or {}).get("rule")
     if not adding.rules and rule in {known.id for known in rules_for(scenario, ())}:
         alone = dataclasses.replace(adding, rules=[rule])
@@ -94,24 +94,27 @@ def _judged(adding: Adding, file: Path, scenario: Scenario) -> tuple[Adding, Out
 
 
 def minimize_entry(target: Target, spec: str, entry: Entry, say: Say) -> bool:
-    """Shrink an entry in place; return False if nothing breaks, so that there is nothing to shrink.
+    """Shrink an entry in place; return False if it breaks no rule on the target.
 
     Raises:
         FileError: the target cannot run it, or the folder cannot be written to.
     """
     expect = entry.scenario.expect
     if expect is not None and expect.steps:
-        say(f"{entry.path}: expects steps, which a smaller scenario would not show: not changed")
+        say(
+            f"{entry.path}: not changed, because it expects steps that a smaller scenario would "
+            "not show"
+        )
         return True
     scenario = replace(entry.scenario, expect=None)
     outcome = run_of(target, scenario, (), entry.path)
     if not outcome.broken:
         where = f" (found on {entry.found_on})" if entry.found_on else ""
-        say(f"{entry.path}: breaks no rule on {spec}{where}: not changed")
+        say(f"{entry.path}: not changed, because it breaks no rule on {spec}{where}")
         return False
-    smaller, how = minimized(target, scenario, outcome.broken[0], [])
+    smaller, how = minimize(target, scenario, outcome.broken[0], [])
     if size(smaller) >= size(scenario) and smaller.config == scenario.config:
-        say(f"{entry.path}: is minimal ({how})")
+        say(f"{entry.path}: already minimal ({how})")
         return True
     broken = run_of(target, smaller, (), entry.path).broken or outcome.broken
     violates = (
@@ -126,11 +129,11 @@ def minimize_entry(target: Target, spec: str, entry: Entry, say: Say) -> bool:
     return True
 
 
-def minimized(
+def minimize(
     target: Target, scenario: Scenario, first: Broken, ids: Sequence[str]
 ) -> tuple[Scenario, str]:
-    """Return the smallest scenario found with the same failure shape, and a description of the
-    effort."""
+    """Return the smallest scenario found that fails with the same shape, and how many replays it
+    took."""
     rules = rules_for(scenario, ids)
     own = shape(first, [request.id for request in scenario.requests])
     began = time.monotonic()
@@ -179,16 +182,18 @@ def _failure(
     adding: Adding, file: Path, scenario: Scenario, outcome: Outcome
 ) -> tuple[Scenario, Origin, str]:
     first = outcome.broken[0]
-    how = "as it is"
+    how = "not shrunk"
     if not adding.no_shrink:
         large = scenario
-        scenario, how = minimized(adding.target, scenario, first, adding.rules)
+        scenario, how = minimize(adding.target, scenario, first, adding.rules)
         outcome = run_of(adding.target, scenario, adding.rules, file)
         if not outcome.broken:
             scenario, how = large, "not shrunk: the smaller scenario did not break again"
             outcome = run_of(adding.target, scenario, adding.rules, file)
             if not outcome.broken:
-                raise FileError(f"{file}: broke {first.rule} once, but not again: left out")
+                raise FileError(
+                    f"{file}: left out, because it broke {first.rule} once but not again"
+                )
         first = outcome.broken[0]
     broken = [failure.rule for failure in outcome.broken]
     reported = expecting(scenario, broken if adding.expected == "violates" else None)
@@ -202,7 +207,9 @@ def _witness(
     if adding.expected == "violates":
         raise FileError(f"{file}: breaks no rule on {adding.target_spec}; valid: --expect holds")
     if not outcome.finished:
-        raise FileError(f"{file}: not finished after {outcome.steps} steps: it shows nothing")
+        raise FileError(
+            f"{file}: shows nothing, because it has not finished after {outcome.steps} steps"
+        )
     reported = (scenario.origin or {}).get("rule")
     rule = adding.rules[0] if adding.rules else reported
     if not isinstance(rule, str):
@@ -215,7 +222,9 @@ def _witness(
     except CatalogueError as error:
         raise FileError(f"{file}: $.origin.rule: {error}") from None
     if not outcome.exercised[rule]:
-        raise FileError(f"{file}: {rule} is never exercised on {adding.target_spec}: no witness")
+        raise FileError(
+            f"{file}: {rule} is never exercised on {adding.target_spec}, so this is no witness"
+        )
     return expecting(scenario, None), _origin(adding, rule, "", outcome), "a witness"
 
 
@@ -226,21 +235,21 @@ def _origin(adding: Adding, rule: str, own: str, outcome: Outcome) -> Origin:
 
 
 def _keep(adding: Adding, file: Path, scenario: Scenario, origin: Origin, how: str) -> None:
-    """Write the entry unless the corpus has the same failure in a scenario that is no larger;
-    remove larger ones."""
+    """Write the entry, and remove larger entries with the same failure. If the corpus has the same
+    failure in a scenario that is no larger, write nothing."""
     entries = corpus_folder.entries(adding.folder) if adding.folder.exists() else []
     path = adding.folder / file_name(scenario, origin.rule)
     new = Entry(path, scenario, origin)
     same = [entry for entry in entries if entry.path == path]
     alike = [entry for entry in entries if entry.failure == new.failure and entry.path != path]
     if same:
-        adding.say(f"{file}: {path} is there already, and {expectation(same[0].scenario)}")
+        adding.say(f"{file}: {path} already exists and {expectation(same[0].scenario)}")
         return
     kept = next((entry for entry in alike if size(entry.scenario) <= size(scenario)), None)
     if kept is not None:
         adding.say(
-            f"{file}: the same failure as {kept.path}, which is not larger and "
-            f"{expectation(kept.scenario)}: not added"
+            f"{file}: not added, since {kept.path} has the same failure, is not larger, and "
+            f"{expectation(kept.scenario)}"
         )
         return
     corpus_folder.add(adding.folder, scenario, origin)

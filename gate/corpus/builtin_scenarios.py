@@ -35,8 +35,9 @@ def every_builtin() -> dict[str, Scenario]:
 
 
 def scenario_named(name: str) -> Scenario:
-    """Return the scenario of a file or the built-in one with this name. Anything like a path is a
-    path.
+    """Return the scenario in a file, or the built-in one with this name.
+
+    A name that looks like a path is always a path.
 
     Raises:
         FileError: there is no such file or built-in scenario, or the file is not a scenario.
@@ -53,18 +54,18 @@ def scenario_named(name: str) -> Scenario:
     meant = f"did you mean {' or '.join(close)}? " if close else ""
     raise FileError(
         f"{name}: no file and no built-in scenario; {meant}"
-        "`schedproof corpus list --builtin` lists these"
+        "`schedproof corpus list --builtin` lists the built-in ones"
     )
 
 
 def by_length(system: str) -> dict[str, Scenario]:
-    """Return the built-in scenarios, shortest first, so that a short one shows a failure before the
-    long ones run."""
+    """Return the built-in scenarios, shortest first. So a short one shows a failure before the long
+    ones run."""
     return dict(sorted(builtin_scenarios(system).items(), key=lambda item: longest(item[1])))
 
 
 def longest(scenario: Scenario) -> int:
-    """Return the most steps that a replay can take if no request waits for space."""
+    """Return an upper bound on the steps of a replay in which no request waits for space."""
     key = scales_of(scenario.system).chunk_key
     chunk = int(scenario.config[key]) if key else MOST
     work = 0

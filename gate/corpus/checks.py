@@ -37,8 +37,8 @@ class Running(NamedTuple):
 
 
 def run_entries(running: Running, entries: Sequence[Entry]) -> int:
-    """Replay each entry and print a line for it, with the failure if it is unexpected; return the
-    exit code."""
+    """Replay each entry and print a line for it, with any unexpected failure; return the exit
+    code."""
     counts = dict.fromkeys(STYLES, 0)
     for entry in entries:
         rules = rules_for(entry.scenario, running.rules)
@@ -50,7 +50,7 @@ def run_entries(running: Running, entries: Sequence[Entry]) -> int:
         running.console.print(f"[{style}]{judged.status:<15}[/{style}] ", end="")
         output.say(running.console, f"{output.one_line(str(entry.path))}{why}")
         if judged.status == "NOT AS EXPECTED":
-            _explained(running, entry, judged)
+            _print_failure(running, entry, judged)
     reported = ", ".join(f"{count} {status.lower()}" for status, count in counts.items() if count)
     output.say(running.console, reported or "no entry to run")
     if counts["NOT AS EXPECTED"]:
@@ -58,7 +58,7 @@ def run_entries(running: Running, entries: Sequence[Entry]) -> int:
     return INCONCLUSIVE if counts["inconclusive"] or not counts["as expected"] else CONFORMS
 
 
-def _explained(running: Running, entry: Entry, judged: EntryVerdict) -> None:
+def _print_failure(running: Running, entry: Entry, judged: EntryVerdict) -> None:
     if judged.outcome is None or judged.broken is None:
         command = f"schedproof replay {shlex.quote(str(entry.path))}{running.options}"
         output.say(running.console, f"  replay:   {command}")
@@ -106,7 +106,11 @@ def _problems_of(entry: Entry, target: Target) -> list[str]:
     if unknown:
         return unknown
     own = file_name(scenario, entry.rule)
-    wrong = [] if path.name == own else [f"{path}: its rule and content make the name {own}"]
+    wrong = (
+        []
+        if path.name == own
+        else [f"{path}: this name does not fit its rule and content; valid: {own}"]
+    )
     judged = judge(target, scenario, entry.rule, rules_for(scenario))
     if judged.status != "as expected":
         wrong.append(f"{path}: {expectation(scenario)}: {judged.status.lower()}: {judged.why}")
@@ -114,7 +118,7 @@ def _problems_of(entry: Entry, target: Target) -> list[str]:
 
 
 def prune(entries: Sequence[Entry], target: Target, say: Say, *, dry_run: bool) -> int:
-    """Remove duplicates and entries that can no longer be replayed; return their number.
+    """Remove duplicates and entries that can no longer be replayed; return how many.
 
     An entry stays if it breaks a rule on the target, or if the reference model still accepts it.
 
@@ -123,10 +127,10 @@ def prune(entries: Sequence[Entry], target: Target, say: Say, *, dry_run: bool) 
     """
     removed = 0
     smallest: dict[tuple[str, ...], Entry] = {}
-    for entry in sorted(entries, key=_preferred):
+    for entry in sorted(entries, key=_preference):
         why = _why_not(entry, smallest)
         if why and judge(target, entry.scenario, entry.rule, rules_for(entry.scenario)).broken:
-            say(f"{entry.path}: {why}, but it still breaks: kept")
+            say(f"{entry.path}: kept, because it still breaks a rule ({why})")
             why = ""
         smallest.setdefault(entry.failure, entry)
         if not why:
@@ -139,7 +143,7 @@ def prune(entries: Sequence[Entry], target: Target, say: Say, *, dry_run: bool) 
     return removed
 
 
-def _preferred(entry: Entry) -> tuple[tuple[int, int], bool, str]:
+def _preference(entry: Entry) -> tuple[tuple[int, int], bool, str]:
     misnamed = entry.path.name != file_name(entry.scenario, entry.rule)
     return size(entry.scenario), misnamed, entry.path.name
 
@@ -149,4 +153,4 @@ def _why_not(entry: Entry, smallest: dict[tuple[str, ...], Entry]) -> str:
     if entry.failure in smallest:
         return f"the same failure as {smallest[entry.failure].path}, which is not larger"
     judged = judge(ModelTarget(), entry.scenario, entry.rule, rules_for(entry.scenario))
-    return f"replays no more: {judged.why}" if judged.refused else ""
+    return f"can no longer be replayed: {judged.why}" if judged.refused else ""

@@ -1,9 +1,9 @@
-"""`schedproof corpus export`: a corpus as one self-contained file.
+"""`schedproof corpus export`: write a corpus as one self-contained file.
 
 Tests for a target's own repository do not depend on schedproof. The template of a system,
-`templates/<system>.jinja`, steps the scheduler itself, and asserts some rules in every step, in the
-target's own vocabulary. For every other rule, the test holds a table with the steps of the
-reference model, which the target should have taken.
+`templates/<system>.jinja`, steps the scheduler itself, and in every step asserts those rules that
+it can state in the target's own vocabulary. For every other rule, the test holds a table of the
+reference model's steps, which the target must take as well.
 """
 
 import json
@@ -37,7 +37,7 @@ MAX_ROWS = 2_000
 PYTEST_HEAD = '''\
 """Regression scenarios of a scheduler, exported by `schedproof corpus export --as pytest`.
 
-Needs pytest and schedproof. What is tested: TARGET, or the environment variable SCHEDPROOF_TARGET
+Needs pytest and schedproof. Tests TARGET, or what the environment variable SCHEDPROOF_TARGET names
 (model, MODULE:FACTORY, 'cmd:COMMAND LINE', or a release such as vllm==0.28.0).
 """
 
@@ -58,12 +58,12 @@ def target():
 
 
 def exported(kind: str, entries: Sequence[Entry], target: str | None = None) -> str:
-    """Return the text of the file. The catalogue must have the rules of the entries.
+    """Return the text of the file. The rules of the entries must be in the catalogue.
 
     Args:
         kind: one of KINDS.
-        target: the target of tests of kind "pytest"; by default the one that the entries were found
-            on.
+        target: for kind "pytest", the target that the tests run on; by default the one that the
+            entries were found on.
 
     Raises:
         FileError: this kind of file cannot express an entry.
@@ -78,7 +78,7 @@ def exported(kind: str, entries: Sequence[Entry], target: str | None = None) -> 
 
 
 def expressible(kind: str, entries: Sequence[Entry]) -> tuple[list[Entry], list[str]]:
-    """Return the entries that this kind of file can express, and why the others cannot be.
+    """Return the entries that this kind of file can express, and for each other one the reason.
 
     Raises:
         FileError: it can express none of them.
@@ -102,7 +102,7 @@ def found_on(entries: Sequence[Entry]) -> str:
     """Return the target that all entries were found on.
 
     Raises:
-        FileError: they were found on several targets, or on none that is recorded.
+        FileError: they were found on several targets, or none of them records its target.
     """
     targets = sorted({entry.origin.found_on.target for entry in entries} - {""})
     if len(targets) != 1:
@@ -111,7 +111,7 @@ def found_on(entries: Sequence[Entry]) -> str:
             if targets
             else "which do not say what they were found on"
         )
-        raise FileError(f"--as pytest: entries {known}; valid: with --target")
+        raise FileError(f"--as pytest: entries {known}; valid: name one with --target")
     return targets[0]
 
 
@@ -145,7 +145,7 @@ def as_repository_tests(entries: Sequence[Entry]) -> str:
 
 
 class Table(NamedTuple):
-    """Steps of a revision's model, each as the arguments of a `dict` call."""
+    """The steps of a revision's model, each formatted as the arguments of a `dict` call."""
 
     revision: str
     rows: list[str]
@@ -186,9 +186,10 @@ class RepositoryTest:
         return (_arguments(_request(request)) for request in self._entry.scenario.requests)
 
     def table(self) -> Table:
-        """Return the steps of the first model that breaks no rule in this scenario. That of its own
-        revision is tried first; the table of another one ends at the step in which its own breaks
-        the rule.
+        """Return the steps of the first model that breaks no rule in this scenario.
+
+        The model of the scenario's own revision comes first. If it breaks the rule, the table of
+        another model ends at the step in which it does.
 
         Raises:
             FileError: every model breaks a rule, or the table is too long.
@@ -198,7 +199,7 @@ class RepositoryTest:
         last: int | None = None
         others = (revision for revision in revisions_of(scenario.system) if revision != own)
         for revision in (own, *others):
-            outcome, steps = _replayed(scenario, self.rule, revision)
+            outcome, steps = _replay_model(scenario, self.rule, revision)
             if outcome is None:
                 continue
             if not outcome.broken and outcome.finished:
@@ -264,7 +265,9 @@ def _request(request: Request) -> dict[str, Any]:
     return values
 
 
-def _replayed(scenario: Scenario, rule: str, revision: str) -> tuple[Outcome | None, list[Step]]:
+def _replay_model(
+    scenario: Scenario, rule: str, revision: str
+) -> tuple[Outcome | None, list[Step]]:
     # Judged by this rule alone where the revision has it.
     variant = replace(scenario, revision=revision, expect=None)
     catalogue = load(scenario.system, revision)

@@ -1,7 +1,8 @@
 """A corpus: a folder of scenario files, each with the rule that it is about.
 
 There is no index: `schedproof corpus list` reads the files themselves. A file is named by its rule
-and content, so a corpus never holds the same scenario twice. `origin` says what it is about:
+and content, so a corpus never holds the same scenario twice. `origin` names the rule, and where the
+scenario was found:
 
     "origin": {"rule": "SPY-R07", "shape": "SPY-R07: # requests x tkv # ...", "found": "2026-01-31",
                "found_on": {"target": "model", "name": "...", "version": "..."}}
@@ -35,11 +36,12 @@ class FoundOn(msgspec.Struct, frozen=True):
 
 
 class Origin(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The parts of `origin` that a corpus needs; other keys are for readers.
+    """The keys of `origin` that a corpus needs; other keys are for readers.
 
     Attributes:
-        rule: the rule that the entry is about; of a failure, the first that broke.
-        shape: of the failure (`properties.shape`); empty for a witness, which breaks nothing.
+        rule: the rule that the entry is about; in a failure, the first rule that broke.
+        shape: the shape of the failure (`properties.shape`); empty for a witness, which breaks
+            nothing.
         found_on: the target that broke the rule.
         found: the date, as YYYY-MM-DD.
     """
@@ -63,7 +65,7 @@ class Entry(NamedTuple):
 
     @property
     def shape(self) -> str:
-        """Return the shape of its failure; empty for a witness."""
+        """Return the shape of the entry's failure; empty for a witness."""
         return self.origin.shape
 
     @property
@@ -72,8 +74,8 @@ class Entry(NamedTuple):
 
     @property
     def failure(self) -> tuple[str, str, str, str]:
-        """Return system, revision, rule and shape, which identify a failure; a witness is
-        unique."""
+        """Return what identifies the entry's failure: system, revision, rule and shape. Every
+        witness is unique."""
         scenario = self.scenario
         shape = self.shape or file_name(scenario, self.rule)
         return scenario.system, scenario.revision or "", self.rule, shape
@@ -89,14 +91,15 @@ def entries(folder: Path) -> list[Entry]:
 
 
 def files(folder: Path) -> Iterator[Path]:
-    """Yield the paths of a corpus's scenario files by name; ignore sub-folders and other files.
+    """Yield the paths of a corpus's scenario files, sorted by name; ignore sub-folders and other
+    files.
 
     Raises:
         FileError: there is no such folder.
     """
     if not folder.is_dir():
         what = "is not a folder" if folder.exists() else "there is no such folder"
-        raise FileError(f"{folder}: {what}; `schedproof corpus add FILE` begins a corpus")
+        raise FileError(f"{folder}: {what}; `schedproof corpus add FILE` creates a corpus")
     try:
         paths = sorted(folder.iterdir())
     except OSError as error:
@@ -123,7 +126,7 @@ def _real(path: Path) -> Path:
 
 
 def origin_of(scenario: Scenario, path: str) -> Origin:
-    """Return the origin that a scenario states; `path` is the name to use in errors.
+    """Return the origin that a scenario states; errors name the file `path`.
 
     Raises:
         FileError: the origin is missing or invalid.
@@ -198,7 +201,7 @@ def line(entry: Entry) -> str:
 
 
 def row(entry: Entry) -> dict[str, str | int]:
-    """Return an entry as data: `requests` is a number, all other values are texts."""
+    """Return an entry as data; `requests` is a number, and all other values are texts."""
     expect = entry.scenario.expect
     violates = ", ".join((expect and expect.violates) or ())
     return {

@@ -50,10 +50,11 @@ def judge(
     rules: Sequence[Rule],
     found_on: FoundOn | None = None,
 ) -> EntryVerdict:
-    """Replay a scenario about `rule`, judged by `rules`.
+    """Replay a scenario about `rule`, judged by `rules`, and compare the result with its
+    expectation.
 
-    Without an expectation, every rule is expected to hold. On a target other than `found_on`, it is
-    enough that the scenario's own rule holds. A rule that is expected to break may break after
+    A scenario without an expectation expects every rule to hold. On a target other than `found_on`,
+    it is enough if the scenario's own rule holds. A rule that is expected to break may break after
     others.
 
     Raises:
@@ -80,7 +81,11 @@ def judge(
         alone = replay(target, scenario, expected) if outcome.broken and expected else None
         if alone is not None and not alone.unmet:
             others = ", ".join(failure.rule for failure in outcome.broken)
-            return EntryVerdict("as expected", f"before it {others} breaks", alone)
+            return EntryVerdict(
+                "as expected",
+                f"{others} {'break' if len(outcome.broken) > 1 else 'breaks'} before it",
+                alone,
+            )
         return EntryVerdict("NOT AS EXPECTED", "; ".join(outcome.unmet), outcome)
     if len(outcome.session.rejected) == len(scenario.requests):
         why = "the target refuses every request"
@@ -108,11 +113,11 @@ def _of_its_own_rule(
     outcome: Outcome,
     found_on: FoundOn | None,
 ) -> EntryVerdict:
-    """Judge a run that breaks other rules than the one that the scenario is about."""
+    """Judge a run that breaks only rules that the scenario is not about."""
     rule, started = own[0].id, outcome.session.started
     here = " ".join(word for word in (started.name, started.version) if word)
     others = ", ".join(failure.rule for failure in outcome.broken)
-    beside = f"beside it {others} break{'s' * (len(outcome.broken) == 1)} there"
+    beside = f"another rule breaks there: {others}"
     alone = replay(target, scenario, own)
     if alone.broken and alone.broken[0].rule == rule:
         return EntryVerdict("NOT AS EXPECTED", f"{rule} breaks on {here}; {beside}", alone)
@@ -121,13 +126,13 @@ def _of_its_own_rule(
         return EntryVerdict("NOT AS EXPECTED", why, outcome)
     if found_on is None or not found_on.name or found_on.name == started.name:
         return EntryVerdict("NOT AS EXPECTED", f"{rule} holds on {here}; {beside}", outcome)
-    only = f"it broke on {found_on} alone"
+    only = f"it broke only on {found_on}"
     return EntryVerdict("as expected", f"{rule} holds on {here} ({only}); {beside}", outcome)
 
 
 def expecting(scenario: Scenario, violates: Sequence[str] | None) -> Scenario:
-    """Return the scenario with an expectation: these rules break in the same step, or every rule
-    holds."""
+    """Return the scenario with a new expectation. It expects the rules of `violates` to break in
+    the same step, or, with None, every rule to hold."""
     reported = Expectation(violates=tuple(violates)) if violates else Expectation(holds=True)
     return replace(scenario, expect=reported)
 
@@ -142,7 +147,7 @@ def rules_for(scenario: Scenario, ids: Sequence[str] = ()) -> list[Rule]:
 
 
 def rule_ids(words: Sequence[str] | None) -> list[str]:
-    """Return the ids that --rule names, `A,B` meaning A and B; none without the option.
+    """Return the ids that --rule names; `A,B` counts as A and B.
 
     Raises:
         InputError: the option names no rule.
@@ -164,7 +169,7 @@ def opened_target(spec: str) -> Iterator[Target]:
 
 
 def check(data: dict[str, Any], target: Target) -> str:
-    """Return why a scenario of an exported test does not do what it expects; empty if it does.
+    """Replay the scenario of an exported test; return why it does not end as expected, or "".
 
     Raises:
         FileError: `data` is not a scenario of a corpus.

@@ -1,9 +1,9 @@
-"""Checkpoints of explorations, so that an interrupted one can resume.
+"""Save and load explorations, so that an interrupted one can resume.
 
-A file holds one pickled `Exploration` behind a digest, which shows damage. Unpickling allows only
-this package's own classes, and only the version that wrote the file reads it, since half an
-exploration of another model would mean nothing. A digest is no signature: never use the file of
-another user (`docs/explanation/security.md`).
+A file holds one pickled `Exploration` behind a digest that reveals damage. Unpickling allows only
+this package's own classes, and only the version that wrote a file reads it, because half an
+exploration of another model would mean nothing. A digest is not a signature: never use another
+user's file (`docs/explanation/security.md`).
 """
 
 import hashlib
@@ -50,10 +50,10 @@ def save_checkpoint(folder: Path, run: Exploration) -> None:
 
 
 def load(folder: Path, options: ExploreOptions, rules: Sequence[Rule]) -> Exploration | None:
-    """Return the saved exploration of this question; None if there is none.
+    """Return the saved exploration with these options and rules; None if there is none.
 
     Raises:
-        FileError: there is one that this version cannot use.
+        FileError: this version cannot use the file.
     """
     ids = tuple(rule.id for rule in rules)
     path = _path(folder, options, ids)
@@ -69,17 +69,19 @@ def load(folder: Path, options: ExploreOptions, rules: Sequence[Rule]) -> Explor
     if not data.startswith(MAGIC + version_of_code()):
         raise FileError(
             f"{path}: not an exploration of this version of schedproof; "
-            "valid: another folder, or the file deleted"
+            "use another folder, or delete the file"
         )
     kept = data[start + DIGEST :]
     if data[start : start + DIGEST] != _digest(kept):
-        raise FileError(f"{path}: damaged (its digest does not match); valid: the file deleted")
+        raise FileError(f"{path}: damaged (its digest does not match); delete the file")
     try:
         run = _Reader(io.BytesIO(kept)).load()
     except Exception as error:
-        raise FileError(f"{path}: damaged ({error}); valid: the file deleted") from None
+        raise FileError(f"{path}: damaged ({error}); delete the file") from None
     if not isinstance(run, Exploration) or (run.options, run.rules) != (options, ids):
-        raise FileError(f"{path}: explores something else; valid: another folder")
+        raise FileError(
+            f"{path}: not the exploration of these options and rules; valid: another folder"
+        )
     return run
 
 

@@ -31,7 +31,7 @@ from ...solver.exploration.scope import Aborts, Scope
 from ...solver.systems import explored_systems, space_of
 from ...spec.catalogue import Rule, select
 from ..files.scenario_file import FileError
-from ..judging.rule_choice import check_applies, picked
+from ..judging.rule_choice import check_applies, rules_named
 from ..processes.work_process import block_sigint
 from .checkpoint import load, save_checkpoint
 
@@ -64,7 +64,7 @@ def chosen_scopes(names: Sequence[str] | None, system: str, revision: str) -> li
 
 
 def changed(scope: Scope, requests: int | None, limits: str | None, aborts: str | None) -> Scope:
-    """Return the scope, changed as the options say.
+    """Return the scope with the changes that the options make.
 
     Raises:
         InputError: an impossible value.
@@ -81,17 +81,17 @@ def changed(scope: Scope, requests: int | None, limits: str | None, aborts: str 
 
 
 def read_limits(words: str) -> tuple[int, ...]:
-    """Return the limits in tokens that "6-40" or "12,20,40" means, ascending.
+    """Parse limits such as "6-40" or "12,20,40", and return them in tokens, ascending.
 
     Raises:
-        InputError: the text has anything but numbers, or none.
+        InputError: the text is neither a range nor a list of numbers.
     """
     limits: set[int] = set()
     for part in words.split(","):
         first, dash, last = part.strip().partition("-")
         ends = [first, last] if dash else [first, first]
         if not all(end.isascii() and end.isdigit() and len(end) < 7 for end in ends):
-            raise InputError("--limits", f"{words!r}; valid: tokens, as 6-40 or 12,20,40")
+            raise InputError("--limits", f"{words!r}; valid: tokens, such as 6-40 or 12,20,40")
         limits |= set(range(int(ends[0]), int(ends[1]) + 1))
     if not limits or min(limits) < 1 or len(limits) > 1000:
         raise InputError("--limits", f"{words!r}; valid: 1 to 1000 limits from 1 upwards")
@@ -101,12 +101,12 @@ def read_limits(words: str) -> tuple[int, ...]:
 def chosen_rules(
     catalogue: Sequence[Rule], words: Sequence[str] | None, revision: str
 ) -> Sequence[Rule]:
-    """Return the rules with these ids (`A,B` means A and B), or all that the revision has.
+    """Return the rules with these ids (`A,B` counts as A and B), or all rules of the revision.
 
     Raises:
         InputError, CatalogueError: a named rule cannot be checked here.
     """
-    named = picked(catalogue, words) if words else {}
+    named = rules_named(catalogue, words) if words else {}
     rules = [rule for rule in catalogue if not words or rule.id in named]
     for chosen in rules:
         if not named.get(chosen.id):
@@ -120,7 +120,10 @@ def chosen_rules(
                 "--rule", f"{chosen.id} compares a target with the model; valid: any other rule"
             )
         if not explored(chosen):
-            raise InputError("--rule", f"{chosen.id} is not about states; valid: in `gate`")
+            raise InputError(
+                "--rule",
+                f"{chosen.id} cannot be checked by exploring states; valid: `schedproof gate`",
+            )
         check_applies(chosen, revision)
     return [rule for rule in rules if explored(rule) and applies(rule, revision)]
 
@@ -176,7 +179,7 @@ def explore(
     """Explore the parts, `jobs` at a time, and yield events as they happen.
 
     After Ctrl-C every process ends with its results so far, and no further part starts. A second
-    Ctrl-C ends everything at once.
+    Ctrl-C ends everything immediately.
     """
     context = multiprocessing.get_context("spawn")
     stop = context.Event()
@@ -235,8 +238,8 @@ def _work(
     budget: Budget,
     ends: float,
 ) -> None:
-    """Explore one part in a process of its own. It can be interrupted only between two reports, so
-    that no state is half expanded."""
+    """Explore one part in a process of its own. It is interrupted only between two reports, so that
+    no state is left half expanded."""
     gc.set_threshold(100_000, 20, 50)  # what is explored stays: looking for garbage seldom pays
     began = reported = time.time()
     try:
@@ -265,7 +268,7 @@ def _work(
             try:
                 save_checkpoint(budget.checkpoint, run)
             except FileError as error:
-                why = f"{why or 'all explored'}, but not put by: {error}"
+                why = f"{why or 'all explored'}, but not saved: {error}"
         pipe.send(Ended(result, why, time.time() - began, memory_mb()))
     except Exception as error:
         pipe.send(Failed(options, f"{type(error).__name__}: {error}"))
@@ -277,8 +280,8 @@ def memory_mb() -> int:
 
 
 def parts_of(options: ExploreOptions, jobs: int) -> list[ExploreOptions]:
-    """Split the question into parts for `jobs` processes. Neighbouring limits stay together, since
-    they mostly behave alike."""
+    """Split an exploration into parts for `jobs` processes. Neighbouring limits stay together,
+    because they mostly behave alike."""
     limits = options.scope.limits
     if jobs < 2 or len(limits) < 8:
         return [options]
@@ -289,12 +292,14 @@ def parts_of(options: ExploreOptions, jobs: int) -> list[ExploreOptions]:
     ]
 
 
-def confirmed(
+def confirm(
     counterexample: Counterexample, rules: Sequence[Rule], formula: str | None = None
 ) -> dict[int, tuple[Scenario, Outcome]]:
-    """Replay the counterexample on the model at each of its limits, with `formula` if one is given.
+    """Replay the counterexample on the model at each of its limits; `formula` replaces the
+    revision's.
 
-    Returns the scenario and its outcome for each limit at which the rule breaks.
+    Returns:
+        The scenario and its outcome, for each limit at which the rule breaks.
     """
     [rule] = select(rules, [counterexample.rule])
     broken = {}

@@ -15,7 +15,7 @@ from ..console import BROKEN, CONFORMS, INCONCLUSIVE, output
 from ..files.scenario_file import write_scenario
 from ..files.writing import write
 from ..targets.target_spec import model_spec, replay_options
-from .explorer import Budget, Ended, Event, Failed, Progress, confirmed, explore, parts_of
+from .explorer import Budget, Ended, Event, Failed, Progress, confirm, explore, parts_of
 
 MARKS = {
     "held": "green",
@@ -86,11 +86,11 @@ class Reporter:
         Args:
             chosen: The rules were named with --rule, so each must be exercised.
             json_file: Where to write the coverage, if anywhere.
-            stop_requested: The caller does not need the parts that were left out.
+            stop_requested: The parts that were left out do not count as missing.
             verbose: Print a line for every rule, even if none was named.
         """
         for part in self._parts:
-            self._leave_out("not begun", part)
+            self._leave_out("not started", part)
         if stop_requested:
             self._unfinished.clear()
         verdicts = {rule.id: self._verdict(rule) for rule in self._rules}
@@ -120,8 +120,8 @@ class Reporter:
         return any(rule.broken for rule in self._so_far.values())
 
     def _print_verdicts(self, verdicts: dict[str, tuple[str, str]], list_all: bool) -> None:
-        """Print a line for each verdict; unless `list_all`, one line for all rules that held and
-        one for those that were never exercised."""
+        """Print a line for each verdict. Unless `list_all`, rules that held share a line, and so do
+        rules that were never exercised."""
         together = () if list_all else ("held", "not exercised")
         for rule in self._rules:
             word, where = verdicts[rule.id]
@@ -175,7 +175,7 @@ class Reporter:
 
     def _confirm(self, counterexample: Counterexample, options: ExploreOptions) -> None:
         so_far = self._so_far[counterexample.rule]
-        broken = confirmed(counterexample, self._rules, options.formula)
+        broken = confirm(counterexample, self._rules, options.formula)
         so_far.doubtful += len(counterexample.limits) - len(broken)
         if broken and not so_far.broken:
             limit = min(broken)
@@ -257,7 +257,6 @@ def _scope(options: ExploreOptions) -> str:
 
 
 def _limits(limits: Sequence[int] | set[int], name: str = "limit") -> str:
-    """Return limits as ranges, such as "limits 6-40"."""
     ranges: list[list[int]] = []
     for limit in sorted(limits):
         if ranges and ranges[-1][-1] == limit - 1:

@@ -1,7 +1,8 @@
-"""Loads that servers recorded, as scenarios; reads the public formats of Mooncake, Azure and
-BurstGPT.
+"""Turn loads that servers recorded into scenarios.
 
-A load says when each request came, and how long it was; no format has the text of a prompt.
+A load says when each request came and how long it was; no format has the text of a prompt. The
+formats are those of Mooncake, Azure and BurstGPT.
+
 Sources: kvcache-ai/Mooncake (`FAST25-release/traces`), Azure/AzurePublicDataset
 (`AzureLLMInferenceDataset2023.md`, `…2024.md`), HPMLL/BurstGPT (`README.md`).
 """
@@ -31,7 +32,8 @@ Tokens = Annotated[int, msgspec.Meta(ge=0, le=10**9)]
 class Row(NamedTuple):
     """A request of a load: its row (from 1), its time in ms, and its lengths in tokens.
 
-    Each of `hashes` stands for a piece of the prompt and all pieces before it; empty if unknown.
+    Each of `hashes` identifies a piece of the prompt together with all pieces before it; empty if
+    unknown.
     """
 
     number: int
@@ -46,7 +48,7 @@ class Load:
     """Rows of a file in order of arrival.
 
     Attributes:
-        unused: fields of the file that no scenario has.
+        unused: fields of the file that a scenario cannot express.
         goes_on: the file has more rows.
         unfit: rows that are left out, each with the reason.
     """
@@ -84,9 +86,9 @@ def scenario_of_load(
     step_ms: float,
     piece: int,
 ) -> Scenario:
-    """Return the rows as a scenario, and add those that cannot run to `load.unfit`.
+    """Return the rows as a scenario, and note those that cannot run in `load.unfit`.
 
-    `setting` is the system, revision and configuration. A request is named r and its row.
+    `setting` is the system, revision and configuration. The request of row 17 is named r17.
 
     Raises:
         InputError: an impossible configuration, a late arrival, or no row that can run.
@@ -123,7 +125,7 @@ def scenario_of_load(
 
 
 def prompts_of(rows: Sequence[Row], piece: int) -> list[tuple[Segment, ...]]:
-    """Return the prompts; two of them share tokens as far as their hashes agree.
+    """Return the prompts of the rows. Two prompts share tokens as far as their hashes agree.
 
     A new segment begins where prompts diverge or where one of them begins. A prompt without hashes
     equals no other.
@@ -153,8 +155,8 @@ def _prompt(row: Row, piece: int, begins: set[int]) -> tuple[Segment, ...]:
 
 
 def shared_tokens(load: Load, piece: int) -> int:
-    """Return the number of prompt tokens that also begin an earlier prompt, in the rows that
-    can run."""
+    """Return how many prompt tokens also begin an earlier prompt, counting only rows that can
+    run."""
     seen, shared = set[int](), 0
     for row in load.rows:
         if row.number in load.unfit:
@@ -166,7 +168,7 @@ def shared_tokens(load: Load, piece: int) -> int:
 
 
 class _Lines:
-    """The lines of a file as text, and the number of the last one."""
+    """The lines of a file as text, and the number of the last line read."""
 
     def __init__(self, path: Path, file: Any) -> None:
         self._path, self._file, self.number = path, file, 0
@@ -175,7 +177,7 @@ class _Lines:
         while line := self._file.readline(MAX_LINE + 1):
             self.number += 1
             if len(line) > MAX_LINE:
-                raise self.error(f"longer than {MAX_LINE} bytes, which no row is")
+                raise self.error(f"longer than {MAX_LINE} bytes, so it cannot be a row")
             try:
                 text = line.decode("utf-8-sig" if self.number == 1 else "utf-8")
             except UnicodeDecodeError as error:
@@ -188,7 +190,8 @@ class _Lines:
 
 
 class MooncakeRow(msgspec.Struct):
-    """Time in ms; each hash stands for 512 tokens of the prompt and for all before them."""
+    """Time in ms; each hash identifies 512 tokens of the prompt together with all tokens before
+    them."""
 
     timestamp: Annotated[float, msgspec.Meta(ge=0)]
     input_length: Tokens
@@ -225,10 +228,8 @@ def _check_time(lines: _Lines, place: str, time: float) -> None:
 
 
 class _Columns(NamedTuple):
-    """The columns of a CSV file: the time with its unit, and the lengths.
-
-    Columns in `known` are in every file of the format, but have no counterpart in a scenario.
-    """
+    """The columns of a CSV file: the time with its unit, and the lengths. `known` are further
+    columns of every such file, which have no counterpart in a scenario."""
 
     time: str
     prompt: str
@@ -281,14 +282,14 @@ def _tokens(lines: _Lines, column: str, text: str) -> int:
 
 
 def _of_date(text: str) -> float:
-    """Return the milliseconds of a date; one without a zone is UTC."""
+    """Convert a date to milliseconds; a date without a zone is UTC."""
     date = datetime.fromisoformat(text)
     return (date if date.tzinfo else date.replace(tzinfo=UTC)).timestamp() * 1000
 
 
 AZURE = _Columns(
     *("TIMESTAMP", "ContextTokens", "GeneratedTokens", _of_date),
-    "a date and time, as 2023-11-16 18:17:03.979",
+    "a date and time, such as 2023-11-16 18:17:03.979",
 )
 BURSTGPT = _Columns(
     *("Timestamp", "Request tokens", "Response tokens", lambda text: float(text) * 1000),

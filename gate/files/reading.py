@@ -1,4 +1,4 @@
-"""Read a user's file: only regular files, and only up to a sensible size."""
+"""Read a user's file, if it is a regular file and not too large."""
 
 import json
 import re
@@ -25,7 +25,7 @@ NO_BRACKETS = bytes({*range(256)} - {*b"[]{}"})
 
 
 def check_regular(path: Path) -> None:
-    """Refuse anything but a regular file, since a pipe or a device may never end.
+    """Raise an error for anything but a regular file, since a pipe or a device may never end.
 
     Raises:
         FileError: the path is a folder, a pipe or a device, or does not exist.
@@ -78,7 +78,7 @@ def decode_json(data: bytes, place: str, kind: type[Read]) -> Read:
     """Decode JSON that schedproof wrote; `place` is the file, with the line if it has many.
 
     Raises:
-        FileError: no JSON, nested too deeply, or of another kind.
+        FileError: the data is not JSON, is nested too deeply, or is not a `kind`.
     """
     try:
         value = msgspec.json.decode(data, type=kind)
@@ -92,7 +92,7 @@ def decode_json(data: bytes, place: str, kind: type[Read]) -> Read:
 
 
 def is_deep(data: bytes) -> bool:
-    """Return whether JSON is nested deeper than any file that schedproof reads."""
+    """Return whether JSON is nested deeper than in any valid file."""
     if data.count(b"[") + data.count(b"{") <= DEEPEST:
         return False
     brackets = STRING.sub(b"", data).translate(None, NO_BRACKETS)
@@ -123,8 +123,8 @@ def located(path: str, error: msgspec.ValidationError, value: Any) -> str:
 
 
 def check_unique(line: bytes, value: dict[str, Any]) -> None:
-    """Raise ValueError if an object in a line, which was read as `value`, has a key twice; takes
-    little time."""
+    """Raise ValueError if an object in `line` has a key twice. `value` is the decoded line, with
+    which a line without such a key is recognized quickly."""
     # A key that is given twice leaves a colon too many; so does a colon in a text.
     count = len(value)
     for inner in value.values():
@@ -138,7 +138,7 @@ def check_unique(line: bytes, value: dict[str, Any]) -> None:
 
 
 def unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Return a JSON object, as a hook of `json.loads`.
+    """Build a JSON object; an `object_pairs_hook` for `json.loads`.
 
     Raises:
         ValueError: a key occurs twice.

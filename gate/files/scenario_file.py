@@ -12,8 +12,7 @@ import msgspec
 from ...model.errors import InputError
 from ...model.scenario import (
     FORMAT,
-    OF_PARTITION,
-    TO_CONNECTOR,
+    OF_FEATURES,
     Event,
     Expectation,
     Request,
@@ -40,7 +39,7 @@ def read_scenario(path: Path) -> Scenario:
 def scenario_of(data: Any, path: str) -> Scenario:
     """Return the scenario in JSON data, with a revision and a complete configuration.
 
-    `path` names it in errors.
+    Errors name the file `path`.
 
     Raises:
         FileError: another format, or an invalid value.
@@ -167,7 +166,7 @@ def _check_expectation(scenario: Scenario) -> None:
 
 
 def _check_keys(data: dict[str, Any]) -> None:
-    """Raise an error for unknown keys that lists the valid ones; msgspec rejects wrong types."""
+    """Raise an error for an unknown key that lists the valid keys. msgspec rejects wrong types."""
     places: list[tuple[str, Any, type[msgspec.Struct]]] = [("$", data, Scenario)]
     places.append(("$.expect", data.get("expect"), Expectation))
     requests, events = data.get("requests"), data.get("events")
@@ -185,7 +184,7 @@ def _check_keys(data: dict[str, Any]) -> None:
 
 def _plain_request(request: dict[str, Any]) -> dict[str, Any]:
     defaults: dict[str, Any] = {"abort_at": None, "abort_inside": False, "priority": 0}
-    defaults |= {"accepted": (), "encoder_inputs": (), **TO_CONNECTOR, **OF_PARTITION}
+    defaults |= {"accepted": (), "encoder_inputs": (), "sent_as": None, **OF_FEATURES}
     plain = {k: v for k, v in request.items() if defaults.get(k, ...) != v}
     if plain.get("output_len") in (None, plain["max_tokens"]):
         plain.pop("output_len", None)

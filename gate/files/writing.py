@@ -20,11 +20,11 @@ def write(path: Path, data: bytes) -> None:
 
 @contextmanager
 def whole(path: Path) -> Iterator[Path]:
-    """Yield a path to write to; the file appears under its own name at the end, whole or not at
-    all.
+    """Yield a path to write to. When the block ends, the file appears under its own name, whole or
+    not at all.
 
-    A path that is not a regular file (`/dev/stdout`, a pipe), or whose folder cannot hold a second
-    file, is written in place, since a file must not replace a device.
+    A path that is not a regular file, such as `/dev/stdout` or a pipe, is written in place, because
+    a file must not replace a device. So is a path whose folder cannot hold a second file.
 
     Raises:
         FileError: the file cannot be replaced.

@@ -1,1 +1,1 @@
-"""The gate itself: replay, search, shrink, and one verdict per rule."""
+"""The gate: replay, search, shrink, and give one verdict per rule."""

@@ -1,8 +1,8 @@
 """Compare a change with its base by driving both through the same scenarios.
 
 If the base fails in the same way in the same scenario, the change is not to blame: the run
-continues, and so does the search for that rule. A failure counts if the base does not have it: it
-breaks another rule, names other requests, says something else, or comes earlier.
+continues, and so does the search for that rule. A failure counts if the base does not have it: the
+change breaks another rule, names other requests, gives another reason, or breaks the rule earlier.
 """
 
 import time
@@ -43,7 +43,7 @@ class BaseOptions(NamedTuple):
 
 
 class Noted(NamedTuple):
-    """The smallest run that shows a behavior; `found_after` is the time in seconds until the first
+    """The smallest run that shows a behaviour. `found_after` is the time in seconds until the first
     such run."""
 
     scenario: Scenario
@@ -109,8 +109,8 @@ class Base:
 
     @property
     def hangs(self) -> bool:
-        """Return whether the change or the base hangs; every further run may cost another time
-        limit."""
+        """Return whether the change or the base hangs. If one does, every further run may cost
+        another time limit."""
         return any(shape.startswith(HANG) for shape in self.compared.differences)
 
     def new(self, broken: list[Broken], scenario: Scenario) -> list[Broken]:
@@ -183,8 +183,8 @@ class Base:
         return rule in self.broken_by_base(scenario) and not change.broken
 
     def ended(self, scenario: Scenario, engine: str, scale: str, judge: bool = True) -> None:
-        """Note what a run has shown. With `judge`, also note the rules that only the base breaks
-        in it."""
+        """Record how the run that ended differs from the base's. With `judge`, also record the
+        rules that only the base breaks in it."""
         for difference in self.pair.differences:
             self.compared.seen[difference.shape] += 1
             after = time.monotonic() - self._began

@@ -1,4 +1,4 @@
-"""The options of a gate, the objects it works with, and its results so far."""
+"""The options of a gate, the objects that it works with, and its results so far."""
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -44,17 +44,17 @@ class GateOptions:
 
     Attributes:
         spec: the target, as the user names it.
-        rules: the rules to judge; `chosen`: the user selected them, and named those in `named` in
-            full.
+        rules: the rules to judge. `chosen` says that the user selected them; `named` are those that
+            the user named in full.
         extra_rules: the file with the user's own rules, which `rules` includes.
         excluded: the rules that the user excluded, by id, with the reason.
         max_failures: broken rules to shrink per scale, known divergences not counted; a crash, a
             hang, a lost request and lost blocks are always shrunk.
         out: folder for counterexamples.
         corpus: the user's scenarios, which are replayed first.
-        step_limit, memory_limit: of the target's process, in seconds and MiB.
+        step_limit, memory_limit: limits of the target's process, in seconds and MiB.
         first_only: stop after the first part that finds something.
-        jobs: processes that run scales and engines; the verdict is the same for every number.
+        jobs: processes that run scales and engines; the verdict does not depend on it.
         folder, imports: the folder in which a factory runs, and further folders to import its
             module from.
         compare_with: the revision whose model runs beside the target, or "none"; None if the user
@@ -107,14 +107,13 @@ class GateOptions:
 
 
 class BreakOff(NamedTuple):
-    """The reason why a gate broke off: one line, and the end of a traceback or of stderr."""
+    """The reason why a gate ended early: one line, and the end of a traceback or of stderr."""
 
     text: str
     details: str
 
     @classmethod
     def of(cls, fault: TargetFault, stderr: str) -> "BreakOff":
-        """Build it from the target's exception and the target's stderr."""
         return cls(str(fault), getattr(fault, "details", "") or stderr)
 
 
@@ -167,7 +166,6 @@ class GateResults:
         return options.first_only and bool(self.findings)
 
     def add(self, other: "GateResults") -> None:
-        """Append the results of a later part of the same gate."""
         self.exercised.update(other.exercised)
         self.exercised_cleanly |= other.exercised_cleanly
         self.runs_cut_short.update(other.runs_cut_short)
@@ -225,18 +223,18 @@ class GateContext:
         return new
 
     def ended(self, scenario: Scenario, engine: str, scale: str, judge: bool = True) -> None:
-        """Note how a run differs from the base."""
+        """Record how the run that ended differs from the base's, if there is a base."""
         if self.base is not None:
             self.base.ended(scenario, engine, scale, judge)
             self.results.hung |= self.base.hangs
 
     def rules_beyond(self, known: Collection[str]) -> list[Rule]:
-        """Return the rules that are not known to break; breaking a known one does not end a run."""
+        """Return the rules not in `known`, which are those whose failure ends a run."""
         return [rule for rule in self.options.rules if rule.id not in known]
 
     def others_first(self, rule: str, shrunk: int) -> int:
-        """Return how many findings were shrunk before this one, which is then not shrunk; 0 if it
-        must be shrunk."""
+        """Return 0 if this finding must be shrunk, or else the number of findings shrunk before
+        it."""
         return 0 if rule in WORST or shrunk < self.options.max_failures else shrunk
 
     @property
@@ -252,8 +250,10 @@ class GateContext:
 
 
 def shrink_model_of(target: Target, system: str, version: str) -> Target | None:
-    """Return a model of the release that the target reports to be; the judging revision does not
-    matter."""
+    """Return a model of the release that the target reports to be, whatever revision judges it.
+
+    None if the target is a model or a pair of targets, or if no revision decides as that release.
+    """
     decides_as = SYSTEMS[system].decides_as
     if type(target) in (ModelTarget, DifferentialTarget) or version not in decides_as:
         return None
@@ -267,8 +267,8 @@ def shrink_model_of(target: Target, system: str, version: str) -> Target | None:
 
 
 class OpenedGate(NamedTuple):
-    """The target of a gate, or the pair of a target and its base, and a way to read their
-    stderr."""
+    """The target of a gate, or the pair of a target and its base, with a function that returns
+    their stderr."""
 
     target: Target
     stderr: Callable[[], str]

@@ -1,4 +1,4 @@
-"""Report which parts of the target's code a gate entered, and which it never judged."""
+"""Report which parts of the target's code a gate entered, and which parts it never entered."""
 
 import ast
 import os
@@ -19,8 +19,8 @@ SHOWN_FILES, SHOWN_FUNCTIONS, SHOWN_CHANGED = 5, 5, 20  # in a line of a report
 class FunctionCoverage(msgspec.Struct, frozen=True):
     """The coverage of a function: its first line, its number of lines, and how many of them ran.
 
-    `missed` lists the other lines, such as "312-318, 330". `changed` means that its code differs
-    from that of the base.
+    `missed` lists the lines that did not run, such as "312-318, 330". `changed` says that the
+    function's code differs from the base's.
     """
 
     name: str
@@ -45,17 +45,13 @@ class FileCoverage(msgspec.Struct, frozen=True):
 
     @property
     def percent(self) -> int:
-        """The share of entered lines, rounded down."""
+        """The percentage of lines that ran, rounded down."""
         return 100 * self.entered // self.lines
 
 
 class Coverage(msgspec.Struct, frozen=True):
-    """The lines that ran in all runs of a gate together; modules with the most such lines come
-    first.
-
-    `page` is a file that lists them line by line. `base` names the code that they were compared
-    with.
-    """
+    """The lines that ran in all runs of a gate together, by module; most lines first. `page` is a
+    file that lists them line by line. `base` names the code that they were compared with."""
 
     lines: int
     entered: int
@@ -102,8 +98,8 @@ def coverage_of(folder: Path | None, page: Path, changes: Changes | None = None)
 
 
 def only_here(here: Iterable[Entered], elsewhere: Iterable[Entered]) -> tuple[str, ...]:
-    """Return the lines entered here but not elsewhere, such as FILE:312-318, 330; files with the
-    most such lines come first."""
+    """Return the lines entered in `here` but not in `elsewhere`, such as FILE:312-318, 330; most
+    lines first."""
     others = {module.path: module.probes for module in elsewhere}
     new_lines = []
     for module in here:
@@ -119,7 +115,7 @@ def only_here(here: Iterable[Entered], elsewhere: Iterable[Entered]) -> tuple[st
 
 
 def _file(module: Entered, changed: frozenset[str] | None) -> FileCoverage | None:
-    """Return the coverage of a module, or None if it has no function or changed since it ran."""
+    """Return the coverage of a module; None if it has no function or has changed since it ran."""
     if not (probes := _places(module)):
         return None
     lines: dict[Function, dict[int, bool]] = defaultdict(dict)
@@ -146,7 +142,7 @@ def _file(module: Entered, changed: frozenset[str] | None) -> FileCoverage | Non
 
 
 def _places(module: Entered) -> list[tuple[Function, int]]:
-    """Return the places of the probes, or none if the file changed since it ran."""
+    """Return the places of a module's probes; none if its file has changed since it ran."""
     try:
         probes = places(Path(module.path).read_bytes())
     except (OSError, SyntaxError, ValueError):
@@ -168,7 +164,7 @@ def _missed(passed: Mapping[int, bool]) -> Iterator[str]:
 
 
 def missed_lines(function: FunctionCoverage) -> set[int]:
-    """Return the lines of the ranges in `missed`."""
+    """Return the line numbers of the function that did not run."""
     lines: set[int] = set()
     for part in filter(None, function.missed.split(", ")):
         first, _, last = part.partition("-")
@@ -177,8 +173,8 @@ def missed_lines(function: FunctionCoverage) -> set[int]:
 
 
 def never_entered(coverage: Coverage) -> list[Missed]:
-    """Return the functions that no run entered: first those that changed since the base, then by
-    file and size."""
+    """Return the functions that no run entered. Those that changed since the base come first, then
+    the others by file and size."""
     missed_functions = [
         Missed(file, function)
         for file in coverage.files
@@ -189,8 +185,10 @@ def never_entered(coverage: Coverage) -> list[Missed]:
 
 
 def changed_functions(old: str, new: str) -> frozenset[str]:
-    """Return the qualified names of functions whose code differs between two texts of a module, or
-    that only the new text has. Comments, blank lines and docstrings do not count.
+    """Return the qualified names of the functions that are new in the module's text, or have new
+    code.
+
+    Comments, blank lines and docstrings do not count.
 
     Raises:
         SyntaxError: a text is not valid Python.
@@ -205,8 +203,8 @@ def changes_since(
     """Return the functions that changed since `base` in those modules of `paths` that lie in
     `folder`.
 
-    `base_folder` holds the files of the base. All functions of a module that the base lacks are
-    new.
+    `base_folder` holds the files of the base. If the base lacks a module, all of its functions have
+    changed.
     """
     functions = {}
     for path in filter(lambda path: path.is_relative_to(folder), map(Path, paths)):
@@ -239,8 +237,8 @@ def _bodies(source: str) -> dict[str, list[str]]:
 
 
 def coverage_lines(coverage: Coverage) -> list[tuple[str, str]]:
-    """Return the lines of a report as pairs of a word and a text; changed functions that were
-    never entered come first."""
+    """Return the lines of a report, each as a label and a text. Changed functions that were never
+    entered come first."""
     missed = never_entered(coverage)
     changed = [function.function.name for function in missed if function.function.changed]
     others = [function.function.name for function in missed if not function.function.changed]

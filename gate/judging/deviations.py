@@ -13,7 +13,7 @@
 With `scenario` (a path relative to the file's folder), each gate replays the scenario. Every
 failure of its shape is known, and so are the consequences that it has in that scenario. Once the
 scenario no longer breaks the rule, the entry fails the gate. With `version`, every failure of the
-rule is known in a target that reports this version; such an entry does not fail a gate in which the
+rule is known in a target that reports this version, and the entry does not fail a gate in which the
 rule holds. A rule that the scheduler breaks by design is not judged, and each report says so.
 """
 
@@ -76,7 +76,7 @@ class Deviation(msgspec.Struct, frozen=True):
 
     @property
     def fails(self) -> bool:
-        """Whether the entry is out of date, which fails the gate."""
+        """Return whether the entry is out of date, so that it fails the gate."""
         return self.state not in ("known", "not_met")
 
 
@@ -106,13 +106,16 @@ class Deviations:
         """Settle the entries that need no run, for a target that reports this version."""
         for number, entry in enumerate(self.entries):
             if self.today > entry.until:
-                self.status[number] = "expired", f"was to end by {entry.until}"
+                self.status[number] = "expired", f"was accepted until {entry.until} only"
             elif entry.version is None:
                 continue
             elif is_version(entry.version, name, version):
                 self.covered.setdefault(entry.rule, number)
             else:
-                self.status[number] = "unused", f"{name} calls itself {version!r}: write that"
+                self.status[number] = (
+                    "unused",
+                    f"{name} reports the version {version!r}: write that",
+                )
 
     def replayed(self, number: int, steps: Sequence[Sequence[Broken]]) -> None:
         """Note the rules that each step of an entry's scenario breaks, to the end of the run."""
@@ -130,10 +133,10 @@ class Deviations:
             return
         if steps:
             first = steps[0][0]
-            says = f"{first.rule} breaks in step {first.step}, and {entry.rule} does not"
+            says = f"{first.rule} breaks in step {first.step}, but {entry.rule} does not"
             self.status[number] = "passes", f"{says}: {first.message}"
         else:
-            self.status[number] = "passes", "the scenario does not break the rule any more"
+            self.status[number] = "passes", "the scenario no longer breaks the rule"
 
     def replayed_all(self) -> None:
         """Mark entries as redundant if the failure of another entry implies theirs."""
@@ -154,8 +157,9 @@ class Deviations:
     def in_run(self) -> New:
         """Return a filter for one run: it keeps the new failures and notes the known ones.
 
-        A known failure explains others: those that broke in the same step of the entry's scenario,
-        and in later steps, those that broke later there.
+        A known failure also explains failures that came with it in its entry's scenario: in the
+        same step, those that broke in the same step there; in later steps, those that broke in
+        later steps there.
         """
         follows: set[str] = set()
 
@@ -210,10 +214,8 @@ def _never_met(exercised: int) -> tuple[State, str]:
 
 
 def is_version(given: str, name: str, version: str) -> bool:
-    """Return whether an entry's version means the target with this name and version.
-
-    An entry gives a version such as 0.33, which covers 0.33.0, with or without the target's name.
-    """
+    """Return whether an entry's version means the target with this name and version. A version such
+    as 0.33 also covers 0.33.0. It may begin with the target's name."""
     if given == version:
         return True
     *title, number = given.split()
@@ -248,7 +250,7 @@ def read_deviations(
             )
         if entry.rule in by_design:
             raise FileError(
-                f"{place}.rule: {entry.rule} is in [[by_design]], too; valid: one of the two"
+                f"{place}.rule: {entry.rule} is also in [[by_design]]; valid: one of the two"
             )
         if (entry.scenario is None) == (entry.version is None):
             given = "neither is" if entry.scenario is None else "both are"
@@ -260,8 +262,8 @@ def read_deviations(
                 raise FileError(f"{place}.scenario: {error}") from None
             if scenarios[number].system != system:
                 raise FileError(
-                    f"{place}.scenario: {entry.scenario!r} is of {scenarios[number].system}, "
-                    f"the gate is of {system}"
+                    f"{place}.scenario: {entry.scenario!r} belongs to "
+                    f"{scenarios[number].system}, but the gate judges {system}"
                 )
     return Deviations(entries, today, by_design, scenarios)
 

@@ -29,12 +29,15 @@ def search_scale(
     shrunk: int = 0,
     avoid: frozenset[str] = frozenset(),
 ) -> None:
-    """Run Hypothesis at one scale, repeatedly, while it finds rules that were not broken before.
+    """Run Hypothesis at one scale, again and again while it finds rules that were not broken
+    before.
 
-    `fixed`: keys of the configuration that have a single value. `known`: rules that are known to
-    break at this scale; `shrunk` is the number of them that count for --max-failures. `choices`:
-    for each key that the target declares, its values. `avoid`: kinds of configuration that it
-    refuses.
+    Args:
+        fixed: keys of the configuration that have a single value.
+        known: rules that are known to break at this scale.
+        choices: for each key that the target declares, its values.
+        shrunk: how many of the known rules count for --max-failures.
+        avoid: kinds of configuration that the target refuses.
     """
     began = time.monotonic()
     checked = {rule.id for rule in gate.options.rules if rule.checked}
@@ -68,7 +71,7 @@ def search_scale(
             try:
                 has_room = shrunk < gate.options.max_failures
                 shrink_runs = profile.shrink_runs if has_room and not gate.shrink_model else 0
-                with interrupts.instead():
+                with interrupts.prefer_interrupt():
                     broken = run_search(search, examples, seed, shrink_runs)
                 attempts = profile.shrink_attempts
                 ended = search.exhausted or gate.results.hung
@@ -83,7 +86,7 @@ def search_scale(
                 gate.results.runs_cut_short.update(search.runs_cut_short)
                 if search.failure is not None:
                     place = Place("hypothesis", scale, known)
-                    finding = _found(gate, place, search, attempts, shrunk)
+                    finding = _keep_finding(gate, place, search, attempts, shrunk)
                     known |= {search.failure[1][0].rule} if finding is None else finding.rules
                     shrunk += finding is not None and finding.costs
             examples -= search.runs_to_failure if broken else examples
@@ -128,11 +131,13 @@ def _watch(gate: GateContext, before: Progress, search: Search) -> None:
     gate.report(replace(before, runs=runs, steps=steps, shrinking=shrinking))
 
 
-def _found(
+def _keep_finding(
     gate: GateContext, place: Place, search: Search, attempts: int, shrunk: int
 ) -> Finding | None:
-    """Shrink, confirm and keep the finding of a search; `shrunk` is the number of findings before
-    it."""
+    """Shrink, confirm and keep the finding of a search; `shrunk` findings came before it.
+
+    Return None if the base has the same failure.
+    """
     assert search.failure is not None
     scenario, (first, *_) = search.failure
     took = (search.found_after, search.shrink_seconds, gate.others_first(first.rule, shrunk))

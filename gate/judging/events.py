@@ -13,7 +13,8 @@ FORMAT = "schedproof/events@1"
 
 
 class Began(msgspec.Struct, frozen=True, tag="began", tag_field="event"):
-    """The start of a gate: the target, the revision of the rules, profile, scales, and any base."""
+    """The start of a gate: the target, the revision of the rules, the profile, the scales, and the
+    base if there is one."""
 
     target: TargetInfo
     system: str
@@ -33,9 +34,7 @@ class Notice(msgspec.Struct, frozen=True, tag="notice", tag_field="event"):
 
 class Progress(msgspec.Struct, frozen=True, tag="progress", tag_field="event"):
     """The runs and steps of an engine so far; `of` is the number of planned runs, 0 if unknown.
-
-    `shrinking`: the engine makes a finding smaller, which counts steps but no runs.
-    """
+    With `shrinking`, the engine shrinks a finding, which counts steps but no runs."""
 
     engine: str
     runs: int

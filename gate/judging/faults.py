@@ -1,17 +1,18 @@
 """Group findings by cause: findings that one change would repair are one fault.
 
-A run does not show its cause, so findings count as one fault if a single change usually repairs
-them:
+A run does not show its cause. So two findings count as one fault if a single change usually repairs
+both:
 
-- the same scenario breaks several rules, or a step does;
-- the same rule breaks at several scales, and needs the same features, or fewer, or the catalogue
-  has the same known divergence for both, or both begin with the same kind of difference;
-- a rule breaks in a run in which another one has broken before, and needs no further feature;
-- of the file of the user's class, the runs enter the same lines, which similar runs do not;
+- the same scenario, or the same step, breaks both rules;
+- the same rule breaks at several scales, and needs the same features or fewer, or the catalogue has
+  the same known divergence for both, or both begin with the same kind of difference;
+- a rule breaks after another one in the same run, and needs no further feature;
+- the runs enter the same lines of the user's own class, which similar runs do not;
 - the shrunk scenarios need the same features, and the first step that differs from the model's
   differs in the same fields.
 
-A finding that needs another feature than the rule before it is a fault that may be a consequence.
+A finding that needs a feature that the earlier rule does not is a fault of its own, which may be a
+consequence.
 """
 
 import datetime
@@ -59,9 +60,9 @@ ACCEPTED_FOR = datetime.timedelta(days=90)
 def faults_of(
     findings: Sequence[Finding], rules: Mapping[str, Rule], today: datetime.date, own_file: str = ""
 ) -> tuple[Fault, ...]:
-    """Group findings into faults, the most severe for users first and known divergences last.
-    `rules` are by id. An entry that accepts a fault ends 90 days after `today`. `own_file` is that
-    of the user's class, as findings name it."""
+    """Group findings into faults. Faults that are worst for users come first, and known divergences
+    last. `rules` are by id. The entry that accepts a fault ends 90 days after `today`.
+    `own_file` is the file of the user's class, as findings name it."""
     groups: list[list[Finding]] = []
     for finding in findings:
         alike = [
@@ -92,7 +93,7 @@ def _one_cause(finding: Finding, other: Finding, own_file: str) -> bool:
         return True
     if finding.rule == other.rule:
         return _is_one_failure(finding, other)
-    if finding.rule in _with(other) or other.rule in _with(finding):
+    if finding.rule in _broken_with(other) or other.rule in _broken_with(finding):
         return True
     if bool(finding.divergence) != bool(other.divergence):
         return False  # what the catalogue knows must not hide what it does not
@@ -121,16 +122,16 @@ def _is_one_failure(finding: Finding, other: Finding) -> bool:
         return True
     if finding.needs is None or other.needs is None:
         return True
-    mine, theirs = _but_contrary(finding, other), _but_contrary(other, finding)
+    mine, theirs = (
+        _needs_beyond(finding, other),
+        _needs_beyond(other, finding),
+    )
     return mine <= theirs or theirs <= mine
 
 
-def _but_contrary(finding: Finding, other: Finding) -> set[str]:
-    """Return what a finding needs, without switches that the other finding needs the other way
-    round.
-
-    The rule breaks with such a switch on or off, so it does not matter.
-    """
+def _needs_beyond(finding: Finding, other: Finding) -> set[str]:
+    """Return the features that a finding needs, without switches that `other` needs the other way
+    round. The rule breaks whether such a switch is on or off, so it does not matter."""
     turned = {
         f"{name} {'off' if state == 'on' else 'on'}"
         for name, _, state in (feature.rpartition(" ") for feature in other.needs or ())
@@ -139,19 +140,20 @@ def _but_contrary(finding: Finding, other: Finding) -> set[str]:
     return {*(finding.needs or ())} - turned
 
 
-def _with(finding: Finding) -> frozenset[str]:
-    """Return the rules broken in the last step, without lockstep: every failure differs from the
+def _broken_with(finding: Finding) -> frozenset[str]:
+    """Return the rules broken in the last step, without lockstep. Every failure differs from the
     model, so lockstep says nothing about the cause."""
     return finding.rules - {LOCKSTEP}
 
 
 def _comes_after(later: Finding, earlier: Finding) -> bool:
-    """Return whether the rule of the second finding had broken earlier in the run of the first."""
-    return bool({*later.behind} & _with(earlier))
+    """Return whether the rule of `earlier` broke before that of `later` in the run of `later`."""
+    return bool({*later.behind} & _broken_with(earlier))
 
 
 def _content(finding: Finding) -> str:
-    """Return the part of the file name that depends on configuration and requests."""
+    """Return the part of the scenario's file name that depends on its configuration and
+    requests."""
     return Path(finding.scenario).stem.rpartition("-")[2]
 
 
@@ -160,13 +162,12 @@ def _shape(finding: Finding) -> str:
 
 
 def _needs_no_more(finding: Finding, other: Finding) -> bool:
-    """Return whether the second finding needs every feature that the first needs, as far as
-    known."""
+    """Return whether `other` needs every feature that `finding` needs, as far as known."""
     return finding.needs is None or other.needs is None or {*finding.needs} <= {*other.needs}
 
 
 def _same_needs(finding: Finding, other: Finding) -> bool:
-    """Return whether both findings need the same features, at least one."""
+    """Return whether both findings need the same features, and at least one."""
     return (
         finding.needs is not None
         and finding.needs != ()
@@ -175,8 +176,8 @@ def _same_needs(finding: Finding, other: Finding) -> bool:
 
 
 def _root_first(finding: Finding, order: Sequence[Finding]) -> tuple[bool, bool, int, int]:
-    """Return a sort key: first what broke first, then what was shrunk, then what needs the fewest
-    features."""
+    """Return a sort key: findings that no other precedes come first, then shrunk ones, then those
+    that need the fewest features."""
     needs = FEW if finding.needs is None else len(finding.needs)
     return bool(finding.behind), bool(finding.others_first), needs, order.index(finding)
 

@@ -27,7 +27,7 @@ from ...spec.systems import SYSTEMS
 from ..console import output
 from ..corpus.folder import FoundOn, Origin
 from ..files.scenario_file import FileError, write_scenario
-from ..targets.coverage import Entered, Interval, united
+from ..targets.coverage import Entered, Interval, unite
 from . import verdict
 from .context import GateContext
 from .coverage import only_here
@@ -40,7 +40,8 @@ NEAREST = 12  # runs that break nothing, with which a counterexample is compared
 
 
 class Place(NamedTuple):
-    """The engine and scale of a finding. `known` rules break there; the run continued past them."""
+    """The engine and scale of a finding. `known` are rules that break there, past which runs
+    continue."""
 
     engine: str
     scale: str
@@ -50,12 +51,13 @@ class Place(NamedTuple):
 def confirm(
     gate: GateContext, place: Place, scenario: Scenario, first: Broken
 ) -> tuple[Outcome, Cause | None]:
-    """Replay a scenario that broke a rule, and require that it breaks the same rule.
+    """Replay a scenario that broke a rule, and require that it breaks the same rule again.
 
-    Return the outcome, and the cause as far as this run shows it.
+    Returns:
+        The outcome, and the cause as far as this run shows it.
 
     Raises:
-        TargetBroken: it does not break the rule again; the scenario is written to a file anyway.
+        TargetBroken: the scenario does not break the rule again; it is written to a file anyway.
     """
     rules, evidence = gate.rules_beyond(place.known), Evidence()
     outcome = replay(
@@ -88,8 +90,8 @@ def keep(
     others_first: int = 0,
     nearest: Sequence[Scenario] = (),
 ) -> verdict.Finding:
-    """Write the scenario to a file and report it. `nearest` are similar scenarios that break no
-    rule."""
+    """Write the scenario of a finding to a file, and report the finding. `nearest` are similar
+    scenarios that break no rule."""
     outcome, cause = confirmed
     first, *others = outcome.broken
     message, started = output.unicode_text(first.message), outcome.session.started
@@ -136,7 +138,7 @@ def keep(
         needs=needs,
         differs=_first_difference(gate, scenario, first),
         others_first=others_first,
-        decided=_decided(first.rule, outcome.session.details),
+        decided=_raising_line(first.rule, outcome.session.details),
         only_here=lines,
         nearest=passed,
         by_adapter=first.by_adapter,
@@ -150,8 +152,8 @@ def keep(
 
 
 def _first_difference(gate: GateContext, scenario: Scenario, first: Broken) -> str | None:
-    """Return the fields that differ in the first step that differs from the model's (or the
-    base's), up to the failing step."""
+    """Return the fields that differ in the first step that is not as the model's, or as the base's.
+    Only steps up to the failing one count."""
     if gate.base is not None:  # the first step that differs from the base's says more
         difference = gate.base.pair.difference
         return None if difference is None else difference.shape
@@ -171,9 +173,9 @@ FRAME = re.compile(r'File "([^"]+)", line (\d+),? in ')
 STANDARD = sysconfig.get_path("stdlib")
 
 
-def _decided(rule: str, details: str) -> str | None:
-    """Return where a traceback or the stack of a hang ends, outside the standard library, as
-    FILE:LINE."""
+def _raising_line(rule: str, details: str) -> str | None:
+    """Return FILE:LINE where a traceback or the stack of a hang ends, outside the standard
+    library."""
     if rule not in (NEVER_CRASHES, NEVER_HANGS):
         return None
     frames = [
@@ -192,8 +194,8 @@ def _only_here(
     first: Broken,
     nearest: Sequence[Scenario],
 ) -> tuple[tuple[str, ...], int]:
-    """Return the lines that the target runs up to the failing step of this scenario but in none of
-    the nearest passing ones, and the number of passing ones."""
+    """Return the lines that only this scenario runs up to its failing step, and not the nearest
+    passing ones; and the number of those."""
     folder = gate.options.spec.coverage
     if folder is None or not nearest or first.by_adapter:
         return (), 0
@@ -209,25 +211,26 @@ def _only_here(
                 continue
             entered = interval.take()
             if not other.broken and not other.session.rejected:
-                passed, count = united(passed, entered), count + 1
+                passed, count = unite(passed, entered), count + 1
         replay(gate.target, scenario, rules, last_step=first.step, new=gate.in_run())
         return (only_here(interval.take(), passed), count) if count else ((), 0)
 
 
 def _behind(gate: GateContext, place: Place, scenario: Scenario, first: Broken) -> tuple[str, ...]:
-    """Return the known rules that the same run breaks earlier, since the finding may be their
-    consequence. A difference from the model would have ended the run, so it does not count."""
+    """Return the known rules that break earlier in the same run, since they may be the cause.
+    Lockstep does not count: a difference from the model would have ended the run."""
     if not place.known and not gate.deviations.covered:
         return ()
     others = [rule for rule in gate.options.rules if rule.id not in (LOCKSTEP, first.rule)]
     steps: list[list[Broken]] = []
-    replay(gate.target, scenario, others, last_step=first.step, new=collected_in(steps))
+    replay(gate.target, scenario, others, last_step=first.step, new=collect_into(steps))
     rules = dict.fromkeys(failure.rule for broken in steps for failure in broken)
     return tuple(rule for rule in rules if rule != first.rule)  # a crash needs no rule to be judged
 
 
-def collected_in(steps: list[list[Broken]]) -> New:
-    """Collect the rules that each step breaks, and continue the run where possible."""
+def collect_into(steps: list[list[Broken]]) -> New:
+    """Return a filter that appends the failures of each step to `steps`, and lets the run
+    continue."""
 
     def new(broken: Sequence[Broken], _: Scenario) -> list[Broken]:
         if broken:
@@ -238,9 +241,12 @@ def collected_in(steps: list[list[Broken]]) -> New:
 
 
 def _divergence(gate: GateContext, rule: str, name: str, version: str) -> str | None:
-    """Return the catalogue's divergences of this release and rule, if any. A release that is judged
-    by its own behavior has none, nor has a scheduler that is not published. A class that replaces a
-    release's scheduler reports that release as its version and inherits its divergences."""
+    """Return the catalogue's divergences of this release from this rule; None if there are none.
+
+    A scheduler that is not published has none, and neither has a release that is judged by its own
+    behaviour. A class that replaces a release's scheduler reports that release as its version, and
+    inherits its divergences.
+    """
     system = gate.options.system
     published = (*SYSTEMS[system].schedulers, model_name(system))
     base, _, release = version.rpartition(" ")
@@ -270,13 +276,17 @@ def shrink_and_keep(
     shrunk_in: float = 0.0,
     others_first: int = 0,
 ) -> verdict.Finding | None:
-    """Shrink a scenario and keep the smallest one that breaks the same rule; return None if the
+    """Shrink a scenario, and keep the smallest one that breaks the same rule; return None if the
     base has the same failure.
 
-    Try at most `attempts` scenarios, on the shrink model first if there is one, then on the target.
-    `found_after`: seconds until the rule broke. `shrunk_in`: seconds that earlier shrinking took.
-    `others_first`: number of broken rules that were shrunk instead of this one. Ctrl-C ends the
-    shrinking, and the smallest scenario so far is kept.
+    Ctrl-C ends the shrinking; the smallest scenario so far is kept.
+
+    Args:
+        attempts: number of scenarios to try at most, on the shrink model if there is one and then
+            on the target.
+        found_after: seconds until the rule broke.
+        shrunk_in: seconds that earlier shrinking took.
+        others_first: number of broken rules that were shrunk instead of this one.
 
     Raises:
         TargetBroken: the same scenario does not break the rule again.
@@ -292,7 +302,7 @@ def shrink_and_keep(
         its requests."""
         nonlocal trials, steps
         trials += 1
-        name = f"making {first.rule} smaller, {place.scale}"
+        name = f"shrinking {first.rule}, {place.scale}"
         gate.report(Progress(name, trials, 0, steps, shrinking=True))
         if any(candidate.config.get(key) != found.config.get(key) for key in gate.options.fixed):
             return None

@@ -1,5 +1,7 @@
-"""Replay whole scenarios: the seeds, the user's corpus and known failures before the search, and
-workloads after it."""
+"""Replay complete scenarios.
+
+Before the search these are the seeds, the user's corpus and known failures; after it, workloads.
+"""
 
 import time
 from collections import Counter
@@ -26,20 +28,23 @@ from . import verdict
 from .context import GateContext
 from .deviations import Deviations
 from .events import Notice, Progress
-from .findings import Place, collected_in, confirm, keep, shrink_and_keep
+from .findings import Place, collect_into, confirm, keep, shrink_and_keep
 
 # A long scenario is shrunk less far: so many steps are run at most.
 SHRINK_STEPS = 20_000
+OWN_CORPUS = "own corpus"  # an engine
 # What is done with a scenario that breaks a rule, and the seconds that it took; whether to go on.
 Found = Callable[[Scenario, Outcome, float], bool]
 
 
 def replay_seeds(gate: GateContext, scale: str, fixed: Mapping[str, Any]) -> frozenset[str]:
-    """Replay the seed corpus of a scale; return the rules that it breaks, each kept with a small
-    scenario.
+    """Replay the seed corpus of a scale, and keep a small scenario for each rule that breaks.
 
-    `fixed`: keys of the configuration that have a single value. A scenario is skipped if fixing
-    them makes one of its requests impossible to run, since a target need not refuse such a request.
+    `fixed` are keys of the configuration that have a single value. A scenario is skipped if they
+    make one of its requests impossible to run, since a target need not refuse such a request.
+
+    Returns:
+        The rules that break.
     """
     corpus = _short_enough(gate, seed_corpus(gate.options.system, scale))
     options = gate.options
@@ -62,11 +67,8 @@ def replay_seeds(gate: GateContext, scale: str, fixed: Mapping[str, Any]) -> fro
 def replay_workloads(
     gate: GateContext, shape: str, within: str, fixed: Mapping[str, Any], known: frozenset[str]
 ) -> None:
-    """Run one shape of workload, drawn from the seed.
-
-    `within` is the scale from which the configuration is taken; `known` are rules that broke
-    earlier.
-    """
+    """Run one shape of workload, drawn from the seed. The configuration is that of the scale
+    `within`. `known` are rules that broke earlier."""
     options = gate.options
     runs = workloads(
         *(options.system, options.revision, shape, scales_of(options.system).scales[within]),
@@ -74,8 +76,10 @@ def replay_workloads(
         seed=options.seed,
         number=options.profile.workloads,
     )
-    # In a long run, a failure behind another one is most likely its consequence.
-    _replay_and_shrink(gate, shape, [*runs], verdict.WORKLOADS, known, go_on=False)
+    # In a long run, a failure behind another one is most likely its consequence. A target that
+    # stands still is followed up to the bound of ALL-R06 otherwise: some 100,000 steps.
+    budget = options.profile.steps
+    _replay_and_shrink(gate, shape, [*runs], verdict.WORKLOADS, known, budget, go_on=False)
 
 
 def _replay_and_shrink(
@@ -84,12 +88,14 @@ def _replay_and_shrink(
     chosen: Sequence[Scenario],
     engine: str = "corpus",
     broken: frozenset[str] = frozenset(),
+    budget: int | None = None,
     *,
     go_on: bool = True,
 ) -> set[str]:
     """Replay scenarios and shrink failures of rules not in `broken`; return the rules that break.
 
-    Unless `go_on`, stop at the first failure.
+    The runs end after `budget` steps in all, if it is given. Unless `go_on`, stop at the first
+    failure.
     """
     known, moved = {*broken}, set[str]()
     shrunk = 0
@@ -111,13 +117,13 @@ def _replay_and_shrink(
         shrunk += finding is not None and finding.costs
         return go_on and not gate.results.hung
 
-    _replay(gate, engine, scale, chosen, on_failure, known)
+    _replay(gate, engine, scale, chosen, on_failure, known, budget)
     return known - moved
 
 
 def _can_run(gate: GateContext, scenario: Scenario) -> set[str]:
-    """Return the requests that the model accepts; all of them if it refuses the configuration,
-    which the replay then reports."""
+    """Return the requests that the model accepts. If it refuses the configuration, all of them
+    count, and the replay reports the refusal."""
     try:
         model = make_model(scenario.system, gate.options.revision, scenario.config)
     except InputError:
@@ -146,18 +152,23 @@ def _has_fixed(gate: GateContext, scenario: Scenario) -> bool:
 
 
 def replay_own(gate: GateContext) -> None:
-    """Replay the user's corpus. A scenario that breaks a rule is kept without shrinking."""
+    """Replay the user's corpus, and keep scenarios that break a rule without shrinking them."""
     known: set[str] = set()
 
     def on_failure(scenario: Scenario, outcome: Outcome, seconds: float) -> bool:
         first = outcome.broken[0]
-        place = Place("own corpus", "given", frozenset(known))
+        place = Place(OWN_CORPUS, "given", frozenset(known))
         again = confirm(gate, place, scenario, first)
         known.update(keep(gate, place, scenario, again, seconds, 0.0).rules)
         return not gate.results.hung
 
-    if gate.options.corpus:
-        _replay(gate, "own corpus", "given", gate.options.corpus, on_failure, known)
+    whole, system = gate.options.corpus, gate.options.system
+    own = [scenario for scenario in whole if scenario.system == system]
+    if others := len(whole) - len(own):
+        about = f"{others} of {len(whole)} scenarios left out: they are not of {system}"
+        gate.report(Notice(f"{OWN_CORPUS}: {about}"))
+    if own:
+        _replay(gate, OWN_CORPUS, "given", own, on_failure, known)
 
 
 def _short_enough(gate: GateContext, scenarios: Mapping[str, Scenario]) -> list[Scenario]:
@@ -177,11 +188,12 @@ def _replay(
     chosen: Sequence[Scenario],
     on_failure: Found,
     known: set[str],
+    budget: int | None = None,
 ) -> None:
-    """Run each scenario to its end while `on_failure` returns true; `on_failure` adds the rule to
-    `known`.
+    """Run each scenario to its end, while `on_failure` returns true. `on_failure` adds the broken
+    rule to `known`. Then the run is repeated, until it breaks no new rule.
 
-    A run that breaks a rule is repeated with that rule known, until it breaks no new rule.
+    The runs end after `budget` steps in all, if it is given.
     """
     began = time.monotonic()
     totals: Counter[str] = Counter()
@@ -191,7 +203,11 @@ def _replay(
             interrupts.check()
             gate.report(Progress(f"{engine}, {scale}", number, len(chosen), totals["steps"]))
             meant = replace(scenario, revision=gate.options.revision, expect=None)
-            if not _to_its_end(gate, meant, on_failure, known, totals, Place(engine, scale)):
+            last = None if budget is None else budget - totals["steps"] - 1
+            if last is not None and last < 0:
+                break
+            place = Place(engine, scale)
+            if not _replay_to_end(gate, meant, on_failure, known, totals, place, last):
                 break
         complete = True
     finally:
@@ -199,16 +215,17 @@ def _replay(
         gate.results.engines.append(verdict.EngineRun.of(engine, scale, totals, seconds, complete))
 
 
-def _to_its_end(
+def _replay_to_end(
     gate: GateContext,
     meant: Scenario,
     on_failure: Found,
     known: set[str],
     totals: Counter[str],
     place: Place,
+    last: int | None = None,
 ) -> bool:
-    """Replay one scenario, continuing past each rule that it breaks; return whether to go on with
-    others."""
+    """Replay one scenario up to step `last`, past each rule that it breaks; return whether to go on
+    with the next."""
     runs = totals["runs"] + 1
     while True:
         began = time.monotonic()
@@ -216,10 +233,15 @@ def _to_its_end(
             # What its model refuses the revision has no rule for, though the release may take it.
             make_model(meant.system, gate.options.revision, meant.config)
             rules = gate.rules_beyond(known)
-            outcome = replay(gate.target, meant, rules, new=gate.in_run())
+            outcome = replay(gate.target, meant, rules, last_step=last, new=gate.in_run())
         except (ConfigRefused, InputError) as refusal:  # a release may lack an option, say
             totals["refused"] += 1
             gate.results.refusals[str(refusal)] += 1
+            if place.engine == OWN_CORPUS:
+                name = meant.name or "a scenario"
+                gate.report(
+                    Notice(f"{OWN_CORPUS}: {name} left out, the target refuses it: {refusal}")
+                )
             return True
         totals.update(outcome.counts)
         totals["runs"] = runs  # one, however often it is run again behind a rule
@@ -229,13 +251,12 @@ def _to_its_end(
         if is_new and on_failure(meant, outcome, time.monotonic() - began):
             continue
         history = outcome.session.monitor.history
-        gate.results.reach = gate.results.reach.with_run(_accepted(meant, outcome), history)
+        gate.results.reach = gate.results.reach.with_run(_accepted_part(meant, outcome), history)
         return not is_new and not gate.results.hung
 
 
-def _accepted(scenario: Scenario, outcome: Outcome) -> Scenario:
-    """Return the part of a scenario that took place, without the requests that the target
-    refused."""
+def _accepted_part(scenario: Scenario, outcome: Outcome) -> Scenario:
+    """Return the part of a scenario that ran, without the requests that the target refused."""
     took_place = until(scenario, outcome.steps)
     rejected = outcome.session.rejected
     accepted = [request for request in took_place.requests if request.id not in rejected]
@@ -268,7 +289,8 @@ def replay_deviations(gate: GateContext) -> None:
 def settle(
     deviations: Deviations, target: Target, revision: str, rules: Sequence[Rule]
 ) -> list[Outcome]:
-    """Replay those known failures of these rules that are not settled yet."""
+    """Replay the known failures of these rules, except those already settled; return the
+    outcomes."""
     ids, outcomes = {rule.id for rule in rules}, []
     for number, scenario in deviations.scenarios.items():
         if number in deviations.status or deviations.entries[number].rule not in ids:
@@ -276,7 +298,7 @@ def settle(
         try:
             meant = replace(scenario, revision=revision, expect=None)
             broken: list[list[Broken]] = []
-            outcome = replay(target, meant, rules, new=collected_in(broken))
+            outcome = replay(target, meant, rules, new=collect_into(broken))
         except (ConfigRefused, InputError) as refusal:
             deviations.refused(number, str(refusal))
             continue

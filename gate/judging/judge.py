@@ -32,7 +32,8 @@ Finish = Callable[[GateContext], Mapping[str, Any]]
 
 
 def no_fields(_: GateContext) -> Mapping[str, Any]:
-    """Return no further fields for the verdict, since a gate of a single target has none."""
+    """Return no further fields for the verdict. This is the `finish` of a gate that has a single
+    target."""
     return {}
 
 
@@ -50,7 +51,7 @@ def run_gate(
 
     Raises:
         UnknownTargetError, ReleaseError, InputError: there is no such target.
-        TargetFault, ConfigRefused: it does not start, or accepts no configuration.
+        TargetFault, ConfigRefused: the target does not start, or accepts no configuration.
     """
     set_hypothesis_home()
     with opened_gate(options, offline=options.offline, notice=notice) as subject:
@@ -63,17 +64,16 @@ def run_gate(
 def judge(gate: GateContext, finish: Finish = no_fields) -> verdict.Verdict:
     """Run the whole gate.
 
-    1. Ask the target which scales, features and fields it has.
-    2. Replay the user's known deviations, and the user's corpus.
-    3. Replay the built-in scenarios and the seed corpus of each scale.
-    4. Search each scale with Hypothesis for rules that the seed corpus did not break.
-    5. Run workloads, at sizes that the search does not draw, for rules that did not break yet.
-    6. Combine the results into one verdict per rule, with the fields that `finish` gives.
+    1. Ask the target which scales, features and fields it has. 2. Replay the user's known
+    deviations, and the user's corpus. 3. Replay the built-in scenarios and the seed corpus of each
+    scale. 4. Search each scale with Hypothesis for rules that the seed corpus did not break. 5. Run
+    workloads, at sizes that the search does not draw, for rules that did not break yet. 6. Combine
+    the results into one verdict per rule, with the fields that `finish` gives.
 
-    Ctrl-C, a hang, or a breach of the protocol ends the gate early; its findings so far are kept.
+    Ctrl-C, a hang or a breach of the protocol ends the gate early and keeps its findings so far.
 
     Raises:
-        KeyboardInterrupt: Ctrl-C in step 1: nothing is judged.
+        KeyboardInterrupt: Ctrl-C in step 1, when nothing is judged yet.
         TargetFault, ConfigRefused: the target does not start, or accepts no configuration.
     """
     capabilities = probe(gate.probe_request)
@@ -103,7 +103,7 @@ def _run(gate: GateContext, capabilities: Capabilities) -> None:
 
 
 def _announce(gate: GateContext, capabilities: Capabilities) -> verdict.TargetInfo:
-    """Report the target, and prepare whatever depends on its version."""
+    """Report the target, and prepare everything that depends on its version."""
     options, started = gate.options, capabilities.started
     target = verdict.TargetInfo(options.spec.text, started.name, started.version)
     about = (options.system, options.revision, options.profile_name, options.seed)
@@ -137,7 +137,7 @@ def _replays(capabilities: Capabilities) -> list[Stage]:
 def _searches(
     gate: GateContext, capabilities: Capabilities, broken: dict[Stage, frozenset[str]]
 ) -> list[Stage]:
-    """Return a search of each scale, for the rules that its seed corpus did not break."""
+    """Return one search per scale, for the rules that the scale's seed corpus did not break."""
     shrunk = Counter(finding.scale for finding in gate.results.findings if finding.costs)
     choices, avoid = capabilities.choices, capabilities.refused_kinds
     return [
@@ -148,7 +148,7 @@ def _searches(
 
 
 def _workloads(gate: GateContext, capabilities: Capabilities) -> list[Stage]:
-    """Return a stage per shape of workload, in the largest scale that the target accepts."""
+    """Return one stage per shape of workload, at the largest scale that the target accepts."""
     within = capabilities.scales[-1]
     broken = frozenset[str]().union(*(finding.rules for finding in gate.results.findings))
     return [
@@ -245,7 +245,7 @@ def judge_rules(
     chosen = {rule.id for rule in options.rules}
     # A crash or a hang ends a run whether or not its rule was chosen.
     judged = [
-        _violated(rule, failure, results.exercised[rule], faults)
+        _violation(rule, failure, results.exercised[rule], faults)
         for rule, failure in first.items()
         if rule not in chosen
     ]
@@ -282,7 +282,7 @@ def _verdict_of(
         (candidate for candidate in results.findings if rule.id in candidate.consequences), None
     )
     if (finding := first.get(rule.id, beside)) is not None:
-        return _violated(rule.id, finding, steps, faults)
+        return _violation(rule.id, finding, steps, faults)
     if rule.id in results.unconfirmed:
         why = "broke once, but not again in the same scenario"
         return verdict.RuleVerdict(rule.id, "inconclusive", message=why, exercised=steps)
@@ -297,7 +297,7 @@ def _verdict_of(
         why = f"exercised only in runs that {_enders(results.runs_cut_short)} ended"
         return verdict.RuleVerdict(rule.id, "inconclusive", message=why, exercised=steps)
     if results.broken_off:
-        why = "the gate was broken off before the rule was exercised"
+        why = "the gate stopped before the rule was exercised"
         return verdict.RuleVerdict(rule.id, "inconclusive", message=why)
     return verdict.RuleVerdict(rule.id, "not_exercised", message=rule.witness)
 
@@ -306,13 +306,11 @@ def _enders(cut: Counter[str]) -> str:
     return ", ".join(f"{rule} ({runs})" for rule, runs in cut.most_common()) or "an interruption"
 
 
-def _violated(
+def _violation(
     rule: str, finding: verdict.Finding, exercised: int, faults: Sequence[verdict.Fault]
 ) -> verdict.RuleVerdict:
     """Return the verdict on a rule that the finding breaks, first or in the same step as the first.
-
-    If the adapter is at fault, the verdict decides nothing about the scheduler.
-    """
+    If the adapter is at fault, the verdict says nothing about the scheduler."""
     is_first = finding.rule == rule
     fault = next(
         (candidate for candidate in faults if finding.scenario in candidate.scenarios), None

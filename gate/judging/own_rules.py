@@ -1,4 +1,4 @@
-"""Load a user's own rules: a Python file that lists them in RULES, each with predicate and witness.
+"""Load a user's own rules: a Python file with a list RULES of `OwnRule`.
 
     from schedproof import OwnRule
 
@@ -41,11 +41,11 @@ class OwnRule:
     """A rule of the user.
 
     Attributes:
-        id: such as OUR-R01; no rule of schedproof may have the same.
+        id: an id such as OUR-R01 that no rule of schedproof has.
         title, statement: the rule in a few words, and in a sentence.
         needs: fields of the step without which the rule cannot be judged.
-        broken: returns how the step breaks the rule, as a sentence with its numbers, or None. It
-            reads the history from before the step.
+        broken: returns None, or a sentence that says how the step breaks the rule, with its
+            numbers. It reads the history from before the step.
         witness: a sentence that says when the rule is exercised.
         exercised: returns whether the step exercises the rule.
         source: where the rule comes from.
@@ -62,7 +62,7 @@ class OwnRule:
 
 
 def use_rules(path: Path | None) -> None:
-    """Load the rules of this file and judge by them from now on; None unloads them.
+    """Load the rules of a file and judge by them from now on; None unloads them.
 
     Raises:
         FileError: the file cannot be run, or has no rules.
@@ -80,11 +80,11 @@ def use_rules(path: Path | None) -> None:
 
 def _read(path: Path) -> list[Any]:
     if path.suffix != ".py" or not path.is_file():
-        problem = "no such file" if not path.exists() else "no Python file"
+        problem = "no such file" if not path.exists() else "not a Python file"
         raise FileError(f"{path}: {problem}; valid: a .py file with RULES")
     try:
         names = runpy.run_path(str(path))
-    except Exception as error:  # it is the user's code
+    except (Exception, SystemExit) as error:  # it is the user's code
         line = error.lineno if isinstance(error, SyntaxError) else _line_in(path, error)
         where = f", line {line}" if line else ""
         raise FileError(f"{path}: {type(error).__name__}: {error}{where}") from None
@@ -100,7 +100,9 @@ def _rule(path: Path, number: int, own: Any, known: set[str]) -> systems.OwnRule
         raise FileError(f"{place}: {own!r:.60}; valid: a schedproof.OwnRule")
     place = f"{place} ({own.id!r:.40})"
     if not isinstance(own.id, str) or not ID.fullmatch(own.id):
-        raise FileError(f"{place}.id; valid: letters, a dash, a letter and a number, as OUR-R01")
+        raise FileError(
+            f"{place}.id; valid: letters, a dash, a letter and a number, such as OUR-R01"
+        )
     if own.id in known:
         raise FileError(f"{place}.id: this id is taken; valid: a new id")
     for name in ("title", "statement", "witness", "source"):
@@ -117,23 +119,23 @@ def _rule(path: Path, number: int, own: Any, known: set[str]) -> systems.OwnRule
         witness=own.witness,
         engines=("hypothesis", "corpus"),
     )
-    words = _guarded(
+    words = _guard(
         path, own.id, own.broken, lambda answer: answer is None or isinstance(answer, str)
     )
-    exercised = _guarded(path, own.id, own.exercised, lambda answer: isinstance(answer, bool))
+    exercised = _guard(path, own.id, own.exercised, lambda answer: isinstance(answer, bool))
     return systems.OwnRule(rule, Predicate(words, exercised))
 
 
-def _guarded(
+def _guard(
     path: Path, rule: str, function: RuleFunction, is_answer: Callable[[Any], bool]
 ) -> RuleFunction:
-    """Wrap a function of the user's rule, so that an exception or an invalid answer is reported as
-    a fault of the rule, not of the target."""
+    """Wrap a function of a user's rule. An exception or an invalid answer is then reported as a
+    fault of the rule, not of the target."""
 
     def checked(history: RunHistory, step: Step) -> Any:
         try:
             answer = function(history, step)
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             line = _line_in(path, error)
             where = f", line {line}" if line else ""
             what = f"{type(error).__name__}: {error}{where}"

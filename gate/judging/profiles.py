@@ -7,8 +7,8 @@ from ..targets.releases import cache_folder
 
 
 def set_hypothesis_home() -> None:
-    """Set Hypothesis' storage folder before its first run, unless HYPOTHESIS_STORAGE_DIRECTORY is
-    set."""
+    """Set Hypothesis' storage folder before its first run, unless HYPOTHESIS_STORAGE_DIRECTORY
+    names one."""
     from hypothesis.configuration import set_hypothesis_home_dir  # takes a tenth of a second
 
     if "HYPOTHESIS_STORAGE_DIRECTORY" not in os.environ:

@@ -1,4 +1,4 @@
-"""Select rules by `--rule` and `--exclude`."""
+"""Select the rules to judge, as `--rule` and `--exclude` say."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -14,9 +14,10 @@ from ..targets.target_spec import TargetSpec
 NO_LOCKSTEP = "none"
 
 
-def picked(catalogue: Sequence[Rule], words: Sequence[str]) -> dict[str, bool]:
-    """Return the ids that --rule selects, `A,B` meaning A and B, each with whether it is named in
-    full.
+def rules_named(catalogue: Sequence[Rule], words: Sequence[str]) -> dict[str, bool]:
+    """Return the ids that --rule selects, each with whether the user named it in full.
+
+    `A,B` counts as A and B.
 
     Raises:
         InputError, CatalogueError: the option names no rule, or an unknown one.
@@ -32,19 +33,19 @@ def judged_by(
     compare_with: str | None = None,
     exclude: Sequence[str] = (),
 ) -> Sequence[Rule]:
-    """Return the rules to judge: those that --rule selects, or the system's whole catalogue,
-    without the excluded ones.
+    """Return the rules to judge: those that --rule selects, or the whole catalogue, but not
+    excluded ones.
 
-    `A,B` means A and B; ALL-* means every matching rule that can be checked here. `compare_with`:
-    the revision whose model runs beside the target, or "none"; by default that of `revision`, if
-    lockstep applies to it.
+    `A,B` counts as A and B; ALL-* selects every matching rule that can be checked here.
+    `compare_with` is the revision whose model runs beside the target, or "none". By default it is
+    `revision`, if lockstep applies to it.
 
     Raises:
         InputError, CatalogueError: a named rule cannot be checked here.
     """
     catalogue = load(system, revision)
     named = (
-        picked(catalogue, words)
+        rules_named(catalogue, words)
         if words
         else dict.fromkeys([known.id for known in catalogue], False)
     )
@@ -58,7 +59,7 @@ def judged_by(
         if not named[rule.id]:
             continue
         if rule.id in left_out:
-            raise InputError("--exclude", f"{rule.id} is what --rule names; valid: one of the two")
+            raise InputError("--exclude", f"--rule names {rule.id}; valid: one of the two")
         check_applies(rule, revision)
         if _is_itself(rule, target):
             raise InputError(
@@ -82,7 +83,7 @@ def lockstep_of(
     """Return the lockstep that judges a scenario if `compare_with` is None.
 
     A scenario that expects another rule to break has none, because the first difference would end
-    its run earlier; `report` receives a line that says so.
+    the run before that. `report` then receives a line that says so.
     """
     expected = (scenario.expect and scenario.expect.violates) or (LOCKSTEP,)
     if compare_with or words or LOCKSTEP in expected or target.is_plain_model:
@@ -95,7 +96,7 @@ def excluded(catalogue: Sequence[Rule], words: Sequence[str]) -> frozenset[str]:
     """Return the ids that --exclude selects.
 
     Raises:
-        InputError, CatalogueError: a rule is unknown, or is one that every run needs.
+        InputError, CatalogueError: a rule is unknown, or cannot be excluded.
     """
     ids = frozenset(meant(catalogue, rule_words("--exclude", words)))
     if always := sorted(ids & {NEVER_CRASHES, NEVER_HANGS}):

@@ -25,12 +25,12 @@ from .profiles import set_hypothesis_home
 
 @dataclass(frozen=True)
 class Stage:
-    """One engine at one scale.
+    """A stage of a gate: one engine at one scale.
 
     Attributes:
         fixed: keys of the configuration that have a single value.
         choices: for each key that the target declares, its values.
-        known: rules that are known to break (in a search: at its scale).
+        known: rules that are known to break; in a search, at its scale.
         avoid: kinds of configuration that the target refuses.
         shrunk: how many of the known rules count for --max-failures.
         within: for workloads, the scale whose configuration they start from.
@@ -62,12 +62,12 @@ class Stage:
 def run_stages(gate: GateContext, stages: Sequence[Stage]) -> dict[Stage, frozenset[str]]:
     """Run the stages; return the rules that each of them breaks.
 
-    With several processes, a stage that breaks off sets `gate.results.fault`, and later stages do
+    With several processes, a stage that ends early sets `gate.results.fault`, and later stages do
     not count.
 
     Raises:
         KeyboardInterrupt: Ctrl-C.
-        TargetFault: a stage that ran in this process broke off.
+        TargetFault: a stage that ran in this process ended early.
         RuleFault: a rule of the user raised, or gave an invalid answer.
     """
     if gate.options.jobs == 1 or len(stages) == 1:
@@ -92,8 +92,7 @@ class _Task(NamedTuple):
 
 
 class _Ended(NamedTuple):
-    """The end of a stage: its results and the rules that it breaks, or the error of a user's
-    rule."""
+    """The end of a stage: its results and the rules that break, or the error of a user's rule."""
 
     results: GateResults
     broken: frozenset[str] = frozenset()
@@ -171,7 +170,7 @@ def _leave_later(
 def _add_in_order(
     gate: GateContext, stages: Sequence[Stage], workers: Mapping[Stage, _Worker]
 ) -> None:
-    """Add the results up to the first stage that broke off, and the findings of unfinished
+    """Add the results up to the first stage that ended early, and the findings of unfinished
     stages."""
     for stage in stages:
         worker = workers.get(stage)
@@ -185,8 +184,9 @@ def _add_in_order(
             return
 
 
-def _counted_apart(options: GateOptions) -> GateOptions:
-    """Give this process a coverage folder of its own, since others run at the same time."""
+def _with_own_coverage(options: GateOptions) -> GateOptions:
+    """Return the options with a coverage folder for this process alone, since others run at the
+    same time."""
     if options.spec.coverage is None:
         return options
     folder = options.spec.coverage / f"{os.getpid()}"
@@ -198,7 +198,7 @@ def _run_stage(pipe: Connection, packed: bytes) -> None:
     task: _Task = pickle.loads(packed)
     set_hypothesis_home()
     use_rules(task.options.extra_rules)
-    options, results = _counted_apart(task.options), GateResults()
+    options, results = _with_own_coverage(task.options), GateResults()
     broken: frozenset[str] = frozenset()
     with opened_gate(options, offline=True) as subject:
         gate = GateContext(

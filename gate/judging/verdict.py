@@ -29,7 +29,7 @@ Status = Literal[
 
 
 class TargetInfo(msgspec.Struct, frozen=True):
-    """The judged target: its name on the command line, and the name and version that it reports."""
+    """The target: its name on the command line, and the name and version that it reports."""
 
     spec: str
     name: str
@@ -55,7 +55,6 @@ class EngineRun(msgspec.Struct, frozen=True):
     def of(
         cls, name: str, scale: str, totals: Counter[str], seconds: float, complete: bool
     ) -> "EngineRun":
-        """Build it from counts of runs, steps, refused configurations and rejected requests."""
         counted = (totals["runs"], totals["steps"], seconds, totals["refused"], totals["rejected"])
         return cls(name, scale, *counted, complete)
 
@@ -65,16 +64,16 @@ class Finding(msgspec.Struct, frozen=True):
 
     Attributes:
         behind: rules that the same run breaks earlier; this failure may be their consequence.
-        replay: the command that runs it again.
+        replay: the command that replays it.
         needs: the features without which the rule does not break; None if it was not shrunk.
-        differs: the fields of the first step that differs from the model's; None if no model runs
-            beside the target.
+        differs: the fields that differ in the first step that is not as the model's; None if no
+            model runs beside the target.
         others_first: number of broken rules that were shrunk instead of this one; 0 if it was
             shrunk.
         decided: file and line of the scheduler that raised or hung, if known.
         only_here: the lines, FILE:LINES, that its run executed and the nearest passing runs did
             not; `nearest` counts these passing runs.
-        by_adapter: only the adapter can have done this, whatever the scheduler decided.
+        by_adapter: only the adapter can be the cause, whatever the scheduler decided.
         start_up: for a release, whether its server starts with this configuration.
     """
 
@@ -106,15 +105,15 @@ class Finding(msgspec.Struct, frozen=True):
 
     @property
     def costs(self) -> bool:
-        """Whether the finding counts for --max-failures."""
+        """Return whether the finding counts for --max-failures."""
         return not self.others_first and not self.divergence
 
 
 class Fault(msgspec.Struct, frozen=True):
-    """Findings with one cause: those that the same change is likely to repair.
+    """A fault: the findings that one change is likely to repair.
 
     Attributes:
-        number: from 1, the worst for users of the engine first.
+        number: counted from 1; the worst for users of the engine come first.
         kind: crash, hang, request, blocks, tokens, wait, limit, decision, door or adapter.
         means: what a user of the engine sees.
         rule: the rule that breaks first; scenario, step, message and replay belong to this finding.
@@ -152,7 +151,7 @@ class Fault(msgspec.Struct, frozen=True):
 
 
 class Refusal(msgspec.Struct, frozen=True):
-    """Configurations that the target refused for one reason: their number, and the first
+    """Configurations that the target refused for the same reason: their number, and the first
     message."""
 
     count: int
@@ -162,9 +161,9 @@ class Refusal(msgspec.Struct, frozen=True):
 class RuleVerdict(msgspec.Struct, frozen=True):
     """The verdict on one rule. `exercised` counts the steps in which its witness occurred.
 
-    The status "known" means that it broke as the user's file of deviations says, and in no other
-    way; "excluded" that the user excluded it, for the reason in `message`. `divergence` describes
-    releases like the target that are known to break the rule. `fault` is the number of the fault
+    The status "known" means that the rule broke only as the user's file of deviations says.
+    "excluded" means that the user excluded it, for the reason in `message`. `divergence` describes
+    releases, like this target, that are known to break the rule. `fault` is the number of the fault
     that broke it.
     """
 
@@ -180,10 +179,10 @@ class RuleVerdict(msgspec.Struct, frozen=True):
 
 
 class Change(msgspec.Struct, frozen=True):
-    """A behavior in which the change differs from its base, with the smallest scenario that shows
+    """A behaviour in which the change differs from its base, with the smallest scenario that shows
     it.
 
-    `what` is a kind of decision, or a rule that the change repairs; the command `replay` shows it.
+    `what` is a kind of decision, or a rule that the change repairs. The command `replay` shows it.
     """
 
     what: str
@@ -195,14 +194,14 @@ class Change(msgspec.Struct, frozen=True):
 
 
 class Verdict(msgspec.Struct, frozen=True):
-    """The result of a gate; `fault` says why it broke off, if it did.
+    """The result of a gate; `fault` says why it ended early, if it did.
 
     `faults` groups the findings by cause. `deviations` lists the entries of the user's file with
     their states. `config` holds the keys that the user fixed in every run. `coverage` is that of
     the target's own modules, if it can be measured. `reach` has the sizes and features of the runs.
 
-    With a `base`, a rule of which the base has the same failures in the same scenarios is known;
-    `repaired` are rules that only the base breaks, and `decisions` the kinds of decision that
+    With a `base`, a rule is "known" if the base has the same failures in the same scenarios.
+    `repaired` lists rules that only the base breaks, and `decisions` the kinds of decision that
     differ.
     """
 
@@ -249,10 +248,10 @@ def exit_code(
     interrupted: bool,
     deviations: tuple[Deviation, ...] = (),
 ) -> int:
-    """Return 0 if the target conforms, 1 if a rule is broken or a deviation is out of date, 3 if
-    inconclusive.
+    """Return 0 if the target conforms, 1 if a rule is broken or a deviation is out of date, and 3
+    if the verdict is inconclusive.
 
-    Rules that the user named in full must have been exercised, since they would pass vacuously
+    Rules that the user named in full must have been exercised, because they would pass vacuously
     otherwise. Without such rules, one exercised rule is enough, and the report names the others.
     """
     statuses = [rule.status for rule in rules]

@@ -1,4 +1,4 @@
-"""Judging from Python: open a target, read and write scenarios, `judge`, `replay` and `search`."""
+"""Judge schedulers from Python: `open_target`, `read_scenario`, `judge`, `replay` and `search`."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -30,7 +30,7 @@ from ..judging.judge import judge as judge_context
 from ..judging.judge import run_gate
 from ..judging.own_rules import use_rules
 from ..judging.profiles import PROFILES, set_hypothesis_home
-from ..judging.rule_choice import excluded, judged_by, picked
+from ..judging.rule_choice import excluded, judged_by, rules_named
 from ..judging.verdict import Verdict
 from ..targets.factory import opened
 from ..targets.pipe import read_reply
@@ -68,14 +68,14 @@ def open_target(
     memory_limit: int = MEMORY_LIMIT,
     offline: bool = False,
 ) -> Iterator[Target]:
-    """Open a target, ready for `start`; its process, if it has one, ends with the block.
+    """Open a target, so that it can be started. If it has a process, that ends with the block.
 
     Args:
         target: as on the command line ("model", "my_pkg.sched:make_target", "vllm==0.28.0"), or an
             object with the methods start, add, abort, step and stop.
         step_limit: seconds that the target's process may take for a step.
         memory_limit: MiB that it may use.
-        offline: install nothing.
+        offline: never install a release.
 
     Raises:
         UnknownTargetError, ReleaseError, InputError: there is no such target.
@@ -125,7 +125,7 @@ def _plain(op: str, reply: Any) -> Reply:
 
 
 def spec_of(target: AnyTarget) -> TargetSpec:
-    """Return the specification of a target; for an object, one that names its class."""
+    """Return the specification of a target. That of an object names its class."""
     if isinstance(target, TargetSpec):
         return target
     if isinstance(target, str):
@@ -171,7 +171,7 @@ def gate_options(
     by_design: Mapping[str, str] = MappingProxyType({}),
     extra_rules: Path | None = None,
 ) -> GateOptions:
-    """Check the options of a gate and return them; None means what the target implies.
+    """Check the options of a gate and return them; None stands for what the target implies.
 
     `by_design` gives the reason for each rule that is not judged.
 
@@ -194,7 +194,7 @@ def gate_options(
     at_least("--jobs", jobs, 1)
     catalogue = load(system)
     left_out = {**dict.fromkeys(excluded(catalogue, exclude), "--exclude"), **by_design}
-    named = picked(catalogue, rules) if rules else {}
+    named = rules_named(catalogue, rules) if rules else {}
     return GateOptions(
         spec=spec,
         system=system,
@@ -208,7 +208,7 @@ def gate_options(
         seed=seed,
         max_failures=max_failures,
         out=out,
-        corpus=[scenario for scenario in corpus if scenario.system == system],
+        corpus=corpus,
         step_limit=step_limit,
         memory_limit=memory_limit,
         offline=offline,
@@ -238,14 +238,14 @@ def judge(
 
     Args:
         target: as for `open_target`.
-        system, revision: which rules apply; None: as the target implies.
-        rules: ids of the rules to check; None: all.
+        system, revision: which rules apply; None for what the target implies.
+        rules: ids of the rules to check; None for all.
         profile: how much to search: quick, ci or nightly.
         seed: the same seed gives the same verdict.
         out: folder for the scenarios of broken rules.
         corpus: scenarios to replay first.
         jobs: processes; 1 for a target that is an object.
-        compare_with: the revision whose model runs beside the target, or "none"; None: that of
+        compare_with: the revision whose model runs beside the target, or "none". With None it is
             `revision`, if rule ALL-R07 applies to it.
         exclude: ids or patterns of rules that the target breaks on purpose.
         extra_rules: a Python file with RULES, a list of OwnRule, to judge as well.
@@ -283,7 +283,7 @@ def judge(
 
 @contextmanager
 def _arguments() -> Iterator[None]:
-    """Name the Python argument, not the command-line option, in an input error of the block."""
+    """Make input errors of the block name the Python argument, not the command-line option."""
     try:
         yield
     except InputError as error:
@@ -305,7 +305,7 @@ def replay(
     Args:
         scenario: from `read_scenario`, or made in Python.
         target: as for `open_target`.
-        rules: ids of the rules to check; None: all.
+        rules: ids of the rules to check; None for all.
         extra_rules: as for `judge`.
 
     Raises:
@@ -336,7 +336,7 @@ def search(
     Args:
         rule: the id of the rule.
         target: as for `open_target`.
-        system, revision: which rules apply; None: as the target implies.
+        system, revision: which rules apply; None for what the target implies.
         scale: small, short, tight or production.
         examples: the number of runs.
         seed: the same seed gives the same runs.

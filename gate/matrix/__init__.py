@@ -1,1 +1,1 @@
-"""Many releases, each in several configurations: which rules broke, since when, until when."""
+"""Judge many releases in several configurations: which rules break, since when, and until when."""

@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from ..console import INCONCLUSIVE
 from ..console.step_lines import one_line
 from ..files.reading import FileError, decode_json
 from ..files.writing import naming_file, write
@@ -25,10 +26,13 @@ EVERY = Configuration("every configuration", {})
 
 
 class Cell(NamedTuple):
-    """A release, NAME==VERSION, in a configuration, with the profile and the seed of its gate.
+    """A release to judge in one configuration.
 
-    With a `scheduler`, DIR:PACKAGE.MODULE.CLASS or FILE.py:CLASS, that class is judged against the
-    release's own.
+    Attributes:
+        target: the release, NAME==VERSION.
+        profile, seed: the profile and the seed of the gate.
+        scheduler: a class to judge against the release's own, as DIR:PACKAGE.MODULE.CLASS or
+            FILE.py:CLASS; "" to judge the release's own.
     """
 
     target: str
@@ -43,7 +47,7 @@ class Cell(NamedTuple):
 
     @property
     def words(self) -> list[str]:
-        """Return the target of its gate, with the options."""
+        """Return the arguments of the cell's gate: the target, and options."""
         if not self.scheduler:
             return [self.target]
         return [f"{self.target}:{self.scheduler}", "--against-base"]
@@ -55,15 +59,31 @@ class Cell(NamedTuple):
 
 
 class CellVerdict(NamedTuple):
-    """A cell with its verdict, or a line that says why it has none."""
+    """A cell with its verdict, or one line that says why there is none."""
 
     cell: Cell
     verdict: Verdict | None
     problem: str = ""
 
+    @property
+    def is_judged(self) -> bool:
+        """Whether the gate passed or failed."""
+        return self.verdict is not None and self.verdict.exit_code != INCONCLUSIVE
+
+    @property
+    def outcome(self) -> str:
+        """Return the result in a line."""
+        rules = self.verdict.rules if self.verdict is not None else ()
+        if broken := [rule.id for rule in rules if rule.status == "violated"]:
+            return f"broken: {', '.join(broken)}"
+        if self.is_judged:
+            return "no rule is broken"
+        fault = self.problem if self.verdict is None else self.verdict.fault
+        return f"no verdict: {fault or 'inconclusive'}"
+
 
 class GateRun(NamedTuple):
-    """A finished gate: its return code, the files that it wrote by relative path, and its
+    """A finished gate: its return code, the files that it wrote, by relative path, and its time in
     seconds."""
 
     returned: int
@@ -72,8 +92,9 @@ class GateRun(NamedTuple):
 
 
 def cells_of(targets: Sequence[str], profile: str, seed: int, scheduler: str = "") -> list[Cell]:
-    """Return a cell for every release in every configuration of its system; with a `scheduler`, one
-    cell for that class on every release.
+    """Return a cell for every release in every configuration of its system.
+
+    With a `scheduler`, return one cell for each release, in which that class is judged.
 
     Raises:
         UnknownTargetError, ReleaseError: there is no such release.
@@ -95,11 +116,11 @@ def run_cells(
     cluster: str | None = None,
     work: Callable[[Cell], GateRun] | None = None,
 ) -> list[CellVerdict]:
-    """Judge the cells that have no verdict in the folder, and those of a user's class; return all,
-    in order.
+    """Judge the cells that have no verdict in the folder, and return the verdicts of all, in order.
 
-    Run `jobs` at a time, or on the Dask cluster at this address. `report` receives each cell and
-    its seconds, 0 if its verdict is an old one.
+    A cell with a user's class is always judged again. `jobs` gates run at a time, or those that the
+    Dask cluster at this address has room for. `report` receives each cell with the seconds that it
+    took, or 0 if its verdict is an earlier one.
 
     Raises:
         InputError: Dask is not installed, or no scheduler answers.
@@ -111,7 +132,9 @@ def run_cells(
         with naming_file(folder):
             (folder / name).mkdir(parents=True, exist_ok=True)
     # The code of a class changes between two runs, and that of a release does not.
-    verdicts = {cell.title: None if cell.scheduler else kept(cell, folder) for cell in cells}
+    verdicts = {
+        cell.title: None if cell.scheduler else earlier_verdict(cell, folder) for cell in cells
+    }
     judged = {cell.title: CellVerdict(cell, verdicts[cell.title]) for cell in cells}
     waiting = [cell for cell in cells if verdicts[cell.title] is None]
     for cell in cells:
@@ -119,7 +142,7 @@ def run_cells(
             report(judged[cell.title], 0.0)
     with make_executor(work or judge, jobs, cluster) as executor:
         for cell, ran in run_tasks(executor, waiting):
-            result, seconds = CellVerdict(cell, None, f"it has cost {DEATHS} workers"), 0.0
+            result, seconds = CellVerdict(cell, None, f"its worker died {DEATHS} times"), 0.0
             if ran is not None:
                 result, seconds = _store(cell, folder, ran.result), ran.result.seconds
             judged[cell.title] = result
@@ -127,8 +150,14 @@ def run_cells(
     return [*judged.values()]
 
 
-def kept(cell: Cell, folder: Path) -> Verdict | None:
-    """Return the verdict of an earlier run with the same profile and seed, if there is one."""
+def earlier_verdict(cell: Cell, folder: Path) -> Verdict | None:
+    """Return the verdict of an earlier run with the same profile and seed, if there is one and the
+    gate did not break off."""
+    verdict = _read(cell, folder)
+    return verdict if verdict is not None and verdict.fault is None else None
+
+
+def _read(cell: Cell, folder: Path) -> Verdict | None:
     try:
         data = (folder / "verdicts" / f"{cell.file_name}.json").read_bytes()
         verdict = decode_json(data, "", Verdict)
@@ -181,7 +210,7 @@ def _store(cell: Cell, folder: Path, ran: GateRun) -> CellVerdict:
         with naming_file(path):
             path.parent.mkdir(parents=True, exist_ok=True)
         write(path, data)
-    verdict = kept(cell, folder)
+    verdict = _read(cell, folder)
     if verdict is not None:
         return CellVerdict(cell, verdict)
     log = ran.files[f"logs/{cell.file_name}.txt"].decode(errors="replace").splitlines()

@@ -16,7 +16,7 @@ BROKEN: Literal["violated"] = "violated"
 
 
 class Releases(NamedTuple):
-    """Releases of one name from `first` to `last`, in the order of their versions."""
+    """Consecutive releases of one name, from `first` to `last`."""
 
     first: str
     last: str
@@ -46,7 +46,8 @@ class Row(msgspec.Struct, frozen=True):
 
 
 class Entry(msgspec.Struct, frozen=True):
-    """One release in one configuration: how many rules held and broke, or why it was not judged."""
+    """One release in one configuration: how many rules held and broke, or why there is no
+    verdict."""
 
     name: str
     version: str
@@ -68,7 +69,7 @@ class Matrix(msgspec.Struct, frozen=True):
 
 
 def matrix_of(judged: Sequence[CellVerdict], profile: str, seed: int) -> Matrix:
-    """Return the matrix of these cells, in which the releases of each name must be in order."""
+    """Return the matrix of these cells. The releases of each name must be in order."""
     by_kind: dict[tuple[str, str], list[CellVerdict]] = {}
     for result in judged:
         name, _, configuration = _place(result)
@@ -80,7 +81,7 @@ def matrix_of(judged: Sequence[CellVerdict], profile: str, seed: int) -> Matrix:
 
 
 def page_of(matrix: Matrix, command: str) -> str:
-    """Return the matrix in Markdown, with the command that made it."""
+    """Return the matrix as a page in Markdown, with the command that made it."""
     environment = Environment(
         loader=PackageLoader("schedproof.gate.matrix", ""),
         undefined=StrictUndefined,

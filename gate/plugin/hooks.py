@@ -1,9 +1,9 @@
-"""The hooks: collect a test per rule and per scenario of the corpus in the user's repository.
+"""The pytest plugin's hooks: collect a test per rule, and per scenario of the user's corpus.
 
     [tool.pytest.ini_options]
     schedproof_target = "my_pkg.sched:make_target"
 
-Every run of pytest in an environment with schedproof loads this module, so it imports nothing
+Every run of pytest in an environment with schedproof loads this module. So it imports nothing
 before a target is named.
 """
 
@@ -16,18 +16,19 @@ from .keys import JUDGEMENT, REPORTED
 OPTIONS = {
     "target": "the scheduler under test, named as for `schedproof gate`",
     "profile": "how much to search: quick, ci or nightly (default: quick)",
-    "system": "the system whose rules apply (default: by the target)",
-    "revision": "the published behaviour to judge by (default: by the target)",
+    "system": "the system whose rules apply (default: the target's own)",
+    "revision": "the published behaviour to judge by (default: the target's own)",
     "corpus": "a folder of scenarios, each a test (default: schedproof-corpus, if it exists)",
     "deviations": "a file with known failures and rules broken by design",
-    "exclude": "rules that are broken on purpose, A,B",
-    "seed": "the same seed gives the same runs (default: 0)",
+    "exclude": "rules that the scheduler breaks on purpose, as A,B",
+    "seed": "the seed of the search; the same seed gives the same runs (default: 0)",
 }
 ON_THE_COMMAND_LINE = ("target", "profile", "seed")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Declare the options, each for the configuration file and some for the command line."""
+    """Declare the options: all for the configuration file, and some for the command line as
+    well."""
     group = parser.getgroup("schedproof")
     for name, says in OPTIONS.items():
         parser.addini(f"schedproof_{name}", says)
@@ -36,7 +37,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """If a target is named, read the options and collect tests from the configuration file."""
+    """If the user names a target, read the options, and collect tests from the configuration
+    file."""
     config.addinivalue_line("markers", "schedproof: a rule or a scenario of schedproof")
     given = {name: _given(config, name) for name in OPTIONS}
     if not given["target"]:
@@ -63,7 +65,7 @@ def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> pytest.Col
 
 
 def pytest_terminal_summary(terminalreporter: "pytest.TerminalReporter") -> None:
-    """Print one line that says what was covered; without it, passing tests would say nothing."""
+    """Print one line that says how much was judged, which passing tests alone do not show."""
     notices = dict.fromkeys(
         value
         for reports in terminalreporter.stats.values()

@@ -1,4 +1,6 @@
-"""The tests: one per rule, one per scenario of the corpus, and one for the known deviations."""
+"""The plugin's tests: one per rule, one per scenario of the corpus, and one for known
+deviations.
+"""
 
 import shlex
 from collections.abc import Iterator
@@ -24,15 +26,16 @@ from .keys import JUDGEMENT, REPORTED
 
 
 class Failed(Exception):  # noqa: N818 (a finding, not an error)
-    """Fails a test with a complete report."""
+    """Raised to fail a test with a complete report."""
 
 
 class RuleFile(pytest.File):
-    """The configuration file that names the target; its tests bear the names of rules and
+    """The configuration file that names the target. Its tests are named after rules and
     scenarios."""
 
     def collect(self) -> Iterator[pytest.Item]:
-        """Yield a test for every rule that has a predicate, then those of the corpus."""
+        """Yield a test for every rule that has a predicate, then one for each scenario of the
+        corpus."""
         judgement = self.config.stash[JUDGEMENT]
         for rule in judgement.setting.rules:
             yield RuleItem.from_parent(self, name=rule.id, title=rule.title)
@@ -57,7 +60,7 @@ class _Item(pytest.Item):
         return self.path, None, f"{self.name} {self.title}"
 
     def repr_failure(self, excinfo: pytest.ExceptionInfo[BaseException], style: Any = None) -> Any:
-        """Print a finding as its own report, and an error of the target as one line."""
+        """Print a finding's own report, and an error of the target in one line."""
         if isinstance(excinfo.value, Failed):
             return str(excinfo.value)
         if isinstance(excinfo.value, (*BAD_INPUT, TargetFault)):
@@ -94,7 +97,7 @@ def _conclude(judged: RuleVerdict, reports: dict[str, str]) -> None:
         pytest.xfail(says)
     if judged.status == "violated":
         by = judged.consequence_of
-        with_it = f"{judged.id} broke with {by}, in the same step" if by else f"{judged.id}: {says}"
+        with_it = f"{judged.id} broke in the same step as {by}" if by else f"{judged.id}: {says}"
         raise Failed(reports.get(judged.id) or with_it)
     if judged.status == "inconclusive":
         raise Failed(reports.get(judged.id) or f"{judged.id} inconclusive: {says}")
@@ -102,7 +105,7 @@ def _conclude(judged: RuleVerdict, reports: dict[str, str]) -> None:
 
 
 class DeviationsItem(_Item):
-    """A test that no entry of the file of deviations is out of date."""
+    """The test that no entry of the file of deviations is out of date."""
 
     def runtest(self) -> None:
         """Fail with a line for each entry that passes, is unused or has expired."""
@@ -125,11 +128,13 @@ class ScenarioItem(_Item):
         self.file = file
 
     def runtest(self) -> None:
-        """Fail unless the scenario ends as it expects."""
+        """Fail unless the scenario ends as it says."""
         setting = self.judgement.setting
         scenario = read_scenario(self.file)
         if scenario.system != setting.system:
-            pytest.skip(f"a scenario of {scenario.system}, the target is of {setting.system}")
+            pytest.skip(
+                f"the scenario is for {scenario.system}, but the target for {setting.system}"
+            )
         target = self.judgement.open_target.target
         meant = replace(scenario, revision=setting.revision)
         try:

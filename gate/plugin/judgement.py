@@ -1,4 +1,4 @@
-"""The one gate of a session, whose answer all tests share."""
+"""Run one gate per session, whose verdict all tests share."""
 
 import datetime
 import os
@@ -19,7 +19,7 @@ from ...model.systems import check_system, full_config, resolve_revision
 from ...properties.checking.session import Session
 from ...properties.rules.registry import applies
 from ...spec.catalogue import CatalogueError, Rule, load
-from ..console import shortened
+from ..console import INCONCLUSIVE, shortened
 from ..console.option_checks import option
 from ..console.output import one_line
 from ..files.project_file import read_project
@@ -32,7 +32,7 @@ from ..judging.judge import judge
 from ..judging.profiles import PROFILES, set_hypothesis_home
 from ..judging.rule_choice import excluded
 from ..judging.verdict import Verdict
-from ..reports.outcome import explained
+from ..reports.outcome import explanation_lines
 from ..targets.factory import Opened, opened
 from ..targets.supported_releases import ReleaseError
 from ..targets.target_spec import TargetSpec, UnknownTargetError, parse_target
@@ -56,8 +56,9 @@ class Setting(NamedTuple):
 
 
 def read_setting(root: Path, given: Mapping[str, str]) -> Setting:
-    """Return the setting that the options describe; an option is "" if not given, and paths are
-    relative to `root`.
+    """Return the setting that the plugin's options describe.
+
+    An option that is not given is "". Paths are relative to `root`.
 
     Raises:
         pytest.UsageError: an option is invalid.
@@ -69,7 +70,7 @@ def read_setting(root: Path, given: Mapping[str, str]) -> Setting:
 
 
 def _read(root: Path, given: Mapping[str, str]) -> Setting:
-    given = _with_those_of_the_project(root, given)
+    given = _add_project_options(root, given)
     spec = parse_target(given["target"])
     system = given["system"] or spec.default_system
     with option("schedproof_system"):
@@ -82,10 +83,10 @@ def _read(root: Path, given: Mapping[str, str]) -> Setting:
         raise InputError("schedproof_profile", f"{profile!r}; valid: {', '.join(PROFILES)}")
     seed = given["seed"] or "0"
     if not (seed.isascii() and seed.isdigit() and len(seed) < 20):
-        raise InputError("schedproof_seed", f"{seed!r}; valid: a number from 0 upwards")
+        raise InputError("schedproof_seed", f"{seed!r}; valid: a number, 0 or more")
     corpus = root / (given["corpus"] or CORPUS)
     if given["corpus"] and not corpus.is_dir():
-        raise InputError("schedproof_corpus", f"{corpus} is no folder")
+        raise InputError("schedproof_corpus", f"{corpus} is not a folder")
     catalogue = load(system, revision)
     deviations = Deviations()
     if given["deviations"]:
@@ -99,11 +100,9 @@ def _read(root: Path, given: Mapping[str, str]) -> Setting:
     )
 
 
-def _with_those_of_the_project(root: Path, given: Mapping[str, str]) -> Mapping[str, str]:
-    """Fill in options from `[tool.schedproof]` where pytest's own keys are empty.
-
-    The profile is not taken from there, because tests run more often than a gate.
-    """
+def _add_project_options(root: Path, given: Mapping[str, str]) -> Mapping[str, str]:
+    """Fill in options from `[tool.schedproof]` where pytest's own options are empty. The profile is
+    not taken from there, because tests run more often than a gate."""
     project = read_project(root).given
     if project.get("target", given["target"]) != given["target"]:
         return given  # of another target
@@ -113,7 +112,7 @@ def _with_those_of_the_project(root: Path, given: Mapping[str, str]) -> Mapping[
 
 
 class BrokenOff(TargetFault):
-    """The gate broke off; `str()` is one line."""
+    """Raised if the gate ended early; `str()` is one line."""
 
     def __init__(self, fault: BreakOff) -> None:
         super().__init__(fault.text)
@@ -121,7 +120,7 @@ class BrokenOff(TargetFault):
 
 
 class Answer(msgspec.Struct, frozen=True):
-    """The gate's verdict, and the report of each rule that broke first."""
+    """The gate's verdict, and for each rule that broke first, the report."""
 
     verdict: Verdict
     reports: dict[str, str]
@@ -138,10 +137,10 @@ class Judgement:
         self._failure: Exception | None = None
 
     def answer(self, rules: frozenset[str]) -> Answer:
-        """Return the gate's answer on these rules; the gate runs once.
+        """Return the gate's answer on these rules. The first call runs the gate.
 
         Raises:
-            TargetFault, or an error in BAD_INPUT: the target cannot be judged.
+            TargetFault, or one of BAD_INPUT: the target cannot be judged.
         """
         if self._failure is not None:  # one test says it whole, and fails the run
             pytest.skip(f"not judged: {shortened(one_line(str(self._failure)))}")
@@ -164,7 +163,7 @@ class Judgement:
         return tuple(str(root / path) for path in self._config.getini("pythonpath"))
 
     def known_failures(self, scenario: Scenario) -> Deviations:
-        """Return the known deviations, settled for this target; `scenario` is one that it
+        """Return the known deviations, settled for this target. `scenario` is one that the target
         accepts."""
         setting, target = self.setting, self.open_target.target
         known = setting.deviations
@@ -219,19 +218,21 @@ class Judgement:
             raise KeyboardInterrupt
         if gate.results.fault is not None:
             raise BrokenOff(gate.results.fault)
+        if verdict.exit_code == INCONCLUSIVE and not gate.results.reach.requests:
+            # Every test would be skipped, and pytest would pass.
+            raise BrokenOff(BreakOff("the target took no request, so nothing was judged", ""))
         return Answer(verdict, _reports(found, verdict, setting.rules))
 
 
 def _reports(found: Sequence[Found], verdict: Verdict, rules: Sequence[Rule]) -> dict[str, str]:
-    """Return the report of each rule's first finding, by rule, with the fault that begins
-    with it."""
+    """Return for each rule the report of its first finding, with the fault that begins with it."""
     by_id, reports = {rule.id: rule for rule in rules}, dict[str, str]()
     faults = {fault.scenario: fault for fault in verdict.faults}
     for event in sorted(found, key=lambda event: event.finding.scenario not in faults):
         rule, fault = by_id[event.finding.rule], faults.get(event.finding.scenario)
         word = "ADAPTER" if event.finding.by_adapter else "BROKEN"
         lines = [f"fault {fault.number}:  {fault.means}"] if fault else []
-        lines += explained(event, rule, fault)
+        lines += explanation_lines(event, rule, fault)
         text = "\n".join([f"{word} {rule.id} {rule.title}", *(f"  {line}" for line in lines)])
         reports.setdefault(rule.id, text)
     return reports

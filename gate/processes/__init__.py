@@ -1,1 +1,1 @@
-"""Work in other processes: with a time limit, or on several cores."""
+"""Run work in other processes, within a time limit or on several cores."""

@@ -1,8 +1,8 @@
 """Run tasks on processes of this machine, or on the workers of a Dask cluster.
 
 An executor runs one function on many tasks, in any order. A task is picklable and depends on
-nothing else, so `run_tasks` can run it again if its worker is lost. No other module distinguishes
-the executors.
+nothing else, so `run_tasks` can run it again if its worker dies. No other module distinguishes the
+executors.
 """
 
 import hashlib
@@ -58,9 +58,9 @@ def run_tasks(
 ) -> Iterator[tuple[T, TaskResult | None]]:
     """Yield each task with its result, in the order in which tasks finish.
 
-    A task whose worker is lost runs again; after its second loss, it runs alone. A task that has
-    cost `DEATHS` workers is given up, and its result is None. No task starts after `ends`, a time
-    of `time.monotonic`. `tasks` may be infinite, since it is read only as workers need it.
+    A task whose worker dies runs again; after the second time, it runs alone. After `DEATHS` times
+    it is given up, and its result is None. No task starts after `ends`, a time of `time.monotonic`.
+    `tasks` may be infinite, since it is read only as workers need it.
 
     Raises:
         ClusterError: the cluster is gone.
@@ -99,7 +99,8 @@ def run_tasks(
 def make_executor(
     work: Callable[[Any], Any], workers: int, cluster: str | None
 ) -> "Iterator[Executor]":
-    """Yield an executor for `work`: this number of processes, or the Dask cluster at this address.
+    """Yield an executor that runs `work` in `workers` processes, or on the Dask cluster at
+    `cluster`.
 
     Raises:
         InputError: Dask is not installed, or no scheduler answers at the address.
@@ -113,7 +114,7 @@ def make_executor(
 
 @cache
 def our_code() -> str:
-    """Return a digest of all code that results depend on: this package, Hypothesis and Z3."""
+    """Return a digest of the code that results depend on: this package, Hypothesis and Z3."""
     digest = hashlib.sha256(code_version("spec", "model", "properties", "solver", "gate").encode())
     for package in ("hypothesis", "z3-solver"):
         digest.update(version(package).encode())
@@ -125,7 +126,7 @@ def _run(work: Callable[[Any], Any], task: Any) -> TaskResult:
 
 
 class Pool:
-    """Processes of this machine. If one dies, all are replaced."""
+    """Runs work in processes of this machine. If one of them dies, all are replaced."""
 
     def __init__(self, work: Callable[[Any], Any], workers: int) -> None:
         self._work = work
@@ -145,7 +146,7 @@ class Pool:
         future.add_done_callback(lambda done: self._ended.put((number, done)))
 
     def finished(self, seconds: float) -> list[tuple[int, TaskResult | None]]:
-        """Return the numbers and results of the tasks that have ended; None stands for a lost
+        """Return the tasks that have ended, as pairs of number and result; None stands for a dead
         worker.
 
         Wait up to `seconds` for the first one.
@@ -174,7 +175,7 @@ class Pool:
 
 
 class DaskCluster:
-    """Run work on a Dask cluster; workers may join and leave at any time."""
+    """Runs work on a Dask cluster, whose workers may join and leave at any time."""
 
     def __init__(self, work: Callable[[Any], Any], address: str) -> None:
         """Connect to the cluster.
@@ -207,7 +208,7 @@ class DaskCluster:
 
     @property
     def width(self) -> int:
-        """Two tasks for each thread that a worker offers now."""
+        """Return two tasks for each thread that the workers offer now."""
         with suppress(Exception):
             return max(AHEAD * int(sum(self._client.nthreads().values())), AHEAD)
         return AHEAD

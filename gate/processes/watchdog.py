@@ -1,17 +1,17 @@
-"""Processes that never outlive schedproof, together with everything that they start.
+"""Run processes that never outlive schedproof, together with everything that they start.
 
     python -I -S watchdog.py LIFELINE COMMAND...
 
-This file is both sides. `WatchedProcess` is ours; run as a program, it is the watchdog, two
-processes between ours and the command. LIFELINE is a socket to us. The watchdog writes the process
-id of the command to it, or a negative errno if the command cannot be started. When our end closes,
-perhaps because we were killed, or when the command ends, the watchdog kills all of the command's
-descendants and ends as the command did. On Linux it is also the parent of what leaves the command,
-as a daemon does.
+This file has both sides. `WatchedProcess` is used in schedproof's process. Run as a program, the
+file is the watchdog: two processes between ours and the command. LIFELINE is a socket to us, to
+which the watchdog writes the process id of the command, or a negative errno if the command cannot
+be started. When our end closes, perhaps because we were killed, or when the command ends, the
+watchdog kills all of the command's descendants and ends as the command did. On Linux it also adopts
+processes that leave the command, as daemons do.
 
-There are two because engines signal their parent when they fail: the command is the child of the
-inner process, and the outer one works on without it. If the command stops or kills both, our side
-kills what it finds of it.
+There are two processes because engines signal their parent when they fail: the command is the child
+of the inner one, and the outer one works on without it. If the command stops or kills both, our
+side kills what it still finds of the command.
 
 Each target costs one start of the watchdog, so this file imports nothing that loads slowly.
 """
@@ -80,7 +80,6 @@ class WatchedProcess(subprocess.Popen[bytes]):
             raise
 
     def send_signal(self, sig: int) -> None:
-        """Send a signal to the command, unless it has ended."""
         if self.poll() is None:
             with suppress(ProcessLookupError):
                 os.kill(self.leader, sig)
@@ -156,7 +155,8 @@ def run_watched(
 
 
 def end_with_parent() -> None:
-    """End this process, which `multiprocessing` started, when its parent ends in any way."""
+    """Make this process, which `multiprocessing` started, end when its parent does, however that
+    ends."""
     import multiprocessing
     import threading
     from multiprocessing.connection import wait
@@ -194,7 +194,7 @@ def main() -> None:
 
 
 def _start(command: Sequence[str]) -> int:
-    """Return the process id of the command, or a negative errno."""
+    """Start the command; return its process id, or a negative errno."""
     try:
         return os.posix_spawnp(command[0], [*command], os.environ, setsid=True, setsigdef=STOPS)
     except OSError as error:
@@ -266,8 +266,8 @@ def _kill(processes: Iterable[int]) -> None:
 
 
 def _descendants(ancestor: int) -> list[int]:
-    """Return all running descendants; a process that has ended but is not reaped cannot be
-    killed."""
+    """Return all running descendants; a process that has ended but is not yet reaped does not
+    count."""
     parents = {}
     for name in os.listdir("/proc") if os.path.isdir("/proc/self") else ():
         stat = f"/proc/{name}/stat"

@@ -1,5 +1,7 @@
-"""A process that works for its parent with its own targets, reports through a pipe, and ends those
-targets before it leaves."""
+"""A process that works for its parent with targets of its own and reports through a pipe.
+
+It ends those targets before it exits.
+"""
 
 import multiprocessing
 import signal
@@ -19,14 +21,15 @@ from .watchdog import end_with_parent
 
 
 class Unanswered(Exception):  # noqa: N818 (an answer, not an error)
-    """The work ended without an answer; `str()` gives the reason in one line."""
+    """Raised if the work ended without an answer; `str()` is the reason in one line."""
 
 
 def bounded(seconds: float, work: Callable[..., Iterator[Any]], *args: Any) -> Iterator[Any]:
-    """Yield what `work(*args)` yields in another process, as it comes.
+    """Run `work(*args)` in another process, and yield what it yields, as it comes.
 
     Raises:
-        Unanswered: the time is over (the process is killed), the work raised, or the process died.
+        Unanswered: the time limit was reached and the process killed, the work raised, or the
+            process died.
         InputError: the work raised it.
     """
     context = multiprocessing.get_context("spawn")
@@ -41,7 +44,7 @@ def bounded(seconds: float, work: Callable[..., Iterator[Any]], *args: Any) -> I
             try:
                 kind, value = ours.recv()
             except EOFError:
-                raise Unanswered("the process of the solver died") from None
+                raise Unanswered("the solver's process died") from None
             if kind == "end":
                 return
             if kind == "refused":
@@ -57,7 +60,7 @@ def bounded(seconds: float, work: Callable[..., Iterator[Any]], *args: Any) -> I
 
 @contextmanager
 def block_sigint() -> Iterator[None]:
-    """Make processes that start in the block ignore Ctrl-C, since the parent ends them."""
+    """Make processes that start in the block ignore Ctrl-C, because the parent ends them."""
     # Starting the tracker unblocks SIGINT, so it must run before the signal is blocked.
     resource_tracker.ensure_running()
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
@@ -92,7 +95,7 @@ class WorkProcess(NamedTuple):
 
     @classmethod
     def start(cls, work: Work, task: bytes) -> "WorkProcess":
-        """Start a process that runs `work` with its end of a pipe and the task."""
+        """Start a process that runs `work` with its end of the pipe and with the task."""
         context = get_context("spawn")
         ours, theirs = context.Pipe(duplex=False)
         process = context.Process(target=_run, args=(work, theirs, task), daemon=False)
@@ -102,11 +105,11 @@ class WorkProcess(NamedTuple):
         return cls(process, ours)
 
     def ask_to_end(self) -> None:
-        """Ask the process to leave; `end` waits for it."""
+        """Ask the process to exit; `end` waits for it."""
         self.process.terminate()
 
     def end(self) -> None:
-        """Wait for a process that was asked to leave, and kill it if it does not."""
+        """Wait for a process that was asked to exit, and kill it if it does not."""
         self.process.join(END_PATIENCE)
         self.process.kill()
         self.process.join()
@@ -116,7 +119,7 @@ _leaving = False
 
 
 def leave(*_: object) -> None:
-    """Exit, and end the target on the way."""
+    """Exit after ending the target."""
     global _leaving
     _leaving = True
     sys.exit()
@@ -132,7 +135,7 @@ def _run(work: Work, pipe: Connection, task: bytes) -> None:
 
 
 def run_until_leaving(work: Callable[[], None]) -> None:
-    """Run the work in this process until it ends or the process has to leave."""
+    """Run the work in this process until it ends or the process is asked to exit."""
     try:
         work()
     except Exception:  # Hypothesis, left between two of its own steps, raises an AssertionError

@@ -19,8 +19,8 @@ from .outcome import breaks, broken_off, out_of_date
 class GitHub:
     """Prints annotations on a console, and appends the verdict to the file `summary`.
 
-    Between annotations, the runner is told to ignore commands, so that output of a target cannot
-    contain any. `token` makes it listen again, so nobody must be able to guess it. `summary` is
+    Between annotations, the runner is told to ignore commands, because the target's output could
+    contain some. `token` makes it listen again, so nobody may be able to guess it. `summary` is
     None if the runner offers no such file; paths are shown relative to `workspace`.
 
     Raises:
@@ -62,9 +62,9 @@ class GitHub:
             title = f"{fault.rule} {self._rules[fault.rule].title}"
             lines = [f"step {fault.step}: {fault.message}", fault.means, f"replay: {fault.replay}"]
             if fault.follows:
-                lines.insert(2, f"{', '.join(fault.follows)} {breaks(fault.follows)}, too")
+                lines.insert(2, f"{', '.join(fault.follows)} {breaks(fault.follows)} as well")
             if fault.divergence:
-                lines.insert(1, f"known of {fault.divergence}")
+                lines.insert(1, f"known divergence of {fault.divergence}")
             self._annotate(level, title, lines, self._path(fault.scenario))
         for what, reason in out_of_date(verdict).items():
             self._annotate("error", what, [reason])

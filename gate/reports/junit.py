@@ -1,4 +1,4 @@
-"""Write JUnit XML: a test case per rule; those that fail contain the whole explanation."""
+"""Write JUnit XML: a test case per rule; a failed one contains the complete explanation."""
 
 import xml.etree.ElementTree as ET
 from collections.abc import Sequence
@@ -9,7 +9,7 @@ from ..console.output import one_line
 from ..files.writing import write
 from ..judging.events import Concluded, Event, Found
 from ..judging.verdict import RuleVerdict, Verdict
-from .outcome import broken_off, explained, out_of_date, reason_of
+from .outcome import broken_off, explanation_lines, out_of_date, reason_of
 
 # What becomes of a test case; a rule that held has nothing in it.
 ELEMENTS = {
@@ -45,7 +45,7 @@ class JUnit:
             faults = {fault.scenario: fault for fault in event.verdict.faults}
             for found in self._found:
                 rule, fault = found.finding.rule, faults.get(found.finding.scenario)
-                lines = "\n".join(explained(found, self._rules[rule], fault))
+                lines = "\n".join(explanation_lines(found, self._rules[rule], fault))
                 self._explanations.setdefault(rule, lines)
             write(self._path, self._document(event.verdict))
 
@@ -102,5 +102,5 @@ class JUnit:
 
 
 def _texts(**attributes: str) -> dict[str, str]:
-    """Remove the unprintable characters that XML 1.0 forbids; the library escapes the rest."""
+    """Yield texts without the characters that XML 1.0 forbids; the library escapes the rest."""
     return {name: one_line(value) for name, value in attributes.items()}

@@ -43,7 +43,7 @@ def markdown(verdict: Verdict) -> str:
     """
     counts = [f"{plural(sum(entry.status == 'held' for entry in verdict.rules), 'rule')} held"]
     if judged_not := sum(entry.status.startswith(("not_", "planned")) for entry in verdict.rules):
-        counts.append(f"{judged_not} were not judged")
+        counts.append(f"{judged_not} not judged")
     new = " that the base does not have" * (verdict.base is not None)
     lines = [
         f"## schedproof: {escaped(result(verdict))}",

@@ -1,7 +1,7 @@
 """The reports that a user can request from a gate, and the reporters that make them."""
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
@@ -26,14 +26,15 @@ SUMMARY = "GITHUB_STEP_SUMMARY"
 
 
 class FoundLine(msgspec.Struct, frozen=True, tag="found", tag_field="event"):
-    """A finding, the path of its scenario file, and the command that replays it."""
+    """A line of --ndjson: a finding, and the command that replays it."""
 
     finding: Finding
     replay: str
 
 
 class Ndjson:
-    """Writes one line per event. The first event empties the file; the last line is the verdict.
+    """Writes one line per event. The first event empties the file, and the last line is the
+    verdict.
 
     Raises:
         FileError: the file cannot be written to.
@@ -58,8 +59,8 @@ class Ndjson:
 
 
 class ReportOptions(NamedTuple):
-    """The files to write, by the options of the same names; whether to write for GitHub; and
-    whether a passing gate lists every rule."""
+    """The files to write, by the options of the same names. It also says whether to write for
+    GitHub, and whether a passing gate lists every rule."""
 
     json: Path | None
     junit: Path | None
@@ -117,11 +118,13 @@ class FanOutReporter:
                 self.failed.append(error)
 
 
-def check_report_options(options: ReportOptions) -> None:
-    """Raise InputError before the gate starts if a report cannot be written."""
+def check_report_options(options: ReportOptions, inputs: Mapping[str, Path | None] = {}) -> None:
+    """Raise InputError, before the gate starts, if a report cannot be written or would replace one
+    of the inputs."""
     for option, file in options.files().items():
         check_file(option, file)
-    check_different(options.files())
+    named = {option: file for option, file in inputs.items() if file is not None}
+    check_different(named | options.files())
     summary = _summary()
     if options.github and summary is not None:
         check_file(SUMMARY, summary)
@@ -135,10 +138,8 @@ def reporters(
     printer: type[Terminal] = Terminal,
     page: Report | None = None,
 ) -> Iterator[FanOutReporter]:
-    """Open the requested reporters, then that of the console; `page` writes `options.html`.
-
-    Files come first, since the console may have no reader.
-    """
+    """Open the reporters of the requested files, then that of the console; `page` writes
+    `options.html`. Files come first, since nobody may be reading the console's output."""
     with ExitStack() as open_reports:
         chosen: list[Report] = []
         if options.ndjson is not None:

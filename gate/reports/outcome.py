@@ -18,20 +18,20 @@ WORDS = {0: "conforms", 1: "does not conform"}
 
 
 def result(verdict: Verdict) -> str:
-    """Return the target, its revision, and whether it conforms."""
+    """Return one line: the target, the revision, and whether the target conforms."""
     what = f"{verdict.target.name} {verdict.target.version} against {verdict.revision}"
     return f"{what}: {WORDS.get(verdict.exit_code, 'inconclusive')}"
 
 
 def broken_off(verdict: Verdict) -> str | None:
-    """Return why the gate covered less than requested; None if it ran to its end."""
+    """Return why the gate covered less than requested; None if it covered everything."""
     if verdict.fault is not None:
         return verdict.fault
     if verdict.interrupted:
         return f"{why()}: {UNTIL_THEN}"
     statuses = {entry.status for entry in verdict.rules}
     if verdict.exit_code == INCONCLUSIVE and "inconclusive" not in statuses:
-        return "a requested rule was never exercised, or the target hides what it needs"
+        return "a requested rule was never exercised, or the target does not show what it needs"
     return None
 
 
@@ -55,9 +55,9 @@ def reason_of(entry: RuleVerdict) -> str:
     return f"{entry.message or ''} ({', '.join(also)})" if also else entry.message or ""
 
 
-def explained(event: Found, rule: Rule, fault: Fault | None = None) -> list[str]:
-    """Return everything known about a finding, or about the fault that it belongs to, as
-    printable lines. An earlier failure of the same run may be the cause."""
+def explanation_lines(event: Found, rule: Rule, fault: Fault | None = None) -> list[str]:
+    """Return everything known about a finding, and about the fault that it begins, as printable
+    lines. An earlier failure of the same run may be the cause."""
     finding = event.finding
     broken = Broken(finding.rule, finding.step, finding.message)
     reported = (rule, event.scenario, broken, finding.scenario, event.replay, event.run)
@@ -93,9 +93,9 @@ def lines_of_code(fault: Fault) -> list[str]:
 def _of_the_fault(fault: Fault) -> list[str]:
     lines = lines_of_code(fault)
     if fault.needs:
-        lines.append(f"needs:    {', '.join(fault.needs)}")
+        lines.append(f"only with: {', '.join(fault.needs)}")
     if fault.follows:
-        lines.append(f"follows:  {', '.join(fault.follows)} {breaks(fault.follows)}, too")
+        lines.append(f"follows:  {', '.join(fault.follows)} {breaks(fault.follows)} as well")
     lines += [f"also in:  {path}" for path in fault.scenarios[1:]]
     if fault.accept:
         lines.append("to accept it until a date, in the file of --deviations:")
@@ -111,19 +111,19 @@ def _first_lines(file: str) -> str:
 
 
 def breaks(rules: Sequence[str]) -> str:
-    """Return the verb for this number of rules."""
+    """Return "break" or "breaks", whichever fits this number of rules."""
     return "breaks" if len(rules) == 1 else "break"
 
 
 def in_short(fault: Fault) -> str:
     """Describe a fault in one line: its kind and the rules that break."""
     follows = f" (and {', '.join(fault.follows)})" * bool(fault.follows)
-    known = f"; known of {fault.divergence}" if fault.divergence else ""
+    known = f"; known divergence of {fault.divergence}" if fault.divergence else ""
     return one_line(f"{fault.number}. {fault.kind}: {fault.rule}{follows}: {fault.message}{known}")
 
 
 def reach_in_words(reach: Reach) -> str:
-    """Describe in one line how large the runs were and which features they had."""
+    """Describe in one line how large the runs were, and which features they had."""
     sizes = (
         f"{plural(reach.runs, 'run')} of up to {plural(reach.requests, 'request')} and "
         f"{plural(reach.steps, 'step')}, prompts up to {plural(reach.prompt_tokens, 'token')}, "
@@ -136,10 +136,9 @@ def reach_in_words(reach: Reach) -> str:
 
 
 def how_many(faults: Sequence[Fault]) -> str:
-    """Return the number of faults in words."""
     return f"{len(faults)} fault{'s' * (len(faults) != 1)}"
 
 
 def start_line(start_up: StartUp) -> str:
-    """Say in one printable line whether a server can meet this failure in production."""
+    """Say in one printable line whether a server in production starts with this configuration."""
     return f"starts in production: {one_line(str(start_up))}"

@@ -1,4 +1,6 @@
-"""Write SARIF 2.1.0: a result for each fault, located at the scenario files of its findings."""
+"""Write SARIF 2.1.0: a result for each fault, whose locations are the scenario files of its
+findings.
+"""
 
 import hashlib
 from collections.abc import Sequence
@@ -110,7 +112,7 @@ class Sarif:
 def _descriptor(rule: Rule) -> dict[str, Any]:
     help_text = f"{rule.statement}\nSource: {rule.source}"
     if rule.witness:
-        help_text += f"\nAt stake when: {rule.witness}"
+        help_text += f"\nExercised when: {rule.witness}"
     return {
         "id": rule.id,
         "shortDescription": {"text": rule.title},

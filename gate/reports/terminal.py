@@ -22,7 +22,7 @@ from ..judging.verdict import (
     Verdict,
 )
 from .outcome import (
-    explained,
+    explanation_lines,
     how_many,
     in_short,
     out_of_date,
@@ -69,8 +69,8 @@ class Pace:
         self._runs = 0
 
     def words(self, event: Progress) -> str:
-        """Return the engine, the runs, the time left, the pace and the steps, the most useful
-        first."""
+        """Describe the engine, its runs, the time left, the pace and the steps; the most useful
+        come first."""
         self._count(event)
         parts = [f"{event.engine}: {event.runs}/{event.of}"]
         if not event.of:
@@ -94,7 +94,7 @@ class Pace:
 
 
 class Terminal:
-    """Prints events on a console. Rules are listed one by one if `verbose` or if one is broken."""
+    """Prints events on a console. It lists every rule if `verbose`, or if one is broken."""
 
     def __init__(self, console: Console, rules: Sequence[Rule], verbose: bool = True) -> None:
         self._console = console
@@ -143,7 +143,7 @@ class Terminal:
         self._dim(f"found {finding.rule}: {at}: {finding.scenario}")
 
     def print_finding(self, event: Found) -> None:
-        """Print a finding in full unless a fault of the verdict includes it."""
+        """Print a finding in full, unless a fault of the verdict includes it."""
         finding = event.finding
         self._print_failure(event, finding.rule)
         timing = f"found after {finding.found_after:.1f} s"
@@ -165,14 +165,14 @@ class Terminal:
     def _print_failure(self, event: Found, rule_id: str, fault: Fault | None = None) -> None:
         rule = next(judged for judged in self._rules if judged.id == rule_id)
         word = "ADAPTER" if fault is not None and fault.kind == "adapter" else "BROKEN"
-        show_failure(self._console, rule, explained(event, rule, fault), word)
+        show_failure(self._console, rule, explanation_lines(event, rule, fault), word)
         print_details(event.run.details or event.stderr, self._console)
 
 
 def print_verdict(
     console: Console, verdict: Verdict, rules: Sequence[Rule], verbose: bool = True
 ) -> None:
-    """Print a line per rule, the runs, and the result. If no rule is broken, the rules that held
+    """Print a line per rule, the runs, and the result. If the target conforms, the rules that held
     share a line, and so do those that could not be judged, unless `verbose`."""
     entries = verdict.rules
     if not verbose and verdict.exit_code == CONFORMS:
@@ -198,7 +198,7 @@ def print_verdict(
 
 
 def print_coverage(console: Console, coverage: Coverage | None) -> None:
-    """Print in two or three lines how much of the target's code ran, and which parts never did."""
+    """Print in two or three lines how much of the target's code ran, and which parts did not."""
     for word, what in coverage_lines(coverage) if coverage is not None else ():
         console.print(one_line(f"{word:<14} {what}"), markup=False)
 
@@ -214,8 +214,12 @@ def print_faults(console: Console, faults: Sequence[Fault]) -> None:
 
 
 def print_together(console: Console, entries: Sequence[RuleVerdict], rules: Sequence[Rule]) -> None:
-    """Print one line for the rules that held, with the fewest steps that exercised one of them;
-    and one line each for rules never exercised and rules that the target does not show."""
+    """Print one line for the rules that held, with the least number of steps that exercised one of
+    them.
+
+    Print one line each for rules that were never exercised, and for rules that the target does not
+    show.
+    """
     by_id = {rule.id: rule for rule in rules}
     checked = [entry for entry in entries if by_id[entry.id].checked]
     held = [entry for entry in checked if entry.status == "held"]
@@ -251,11 +255,11 @@ def print_rules(console: Console, entries: Sequence[RuleVerdict], rules: Sequenc
         )
         if entry.divergence and not entry.consequence_of:
             console.print(f"    the rule: {by_id[entry.id].statement}", markup=False)
-            console.print(f"    known of {one_line(entry.divergence)}", markup=False)
+            console.print(f"    known divergence of {one_line(entry.divergence)}", markup=False)
     if unchecked:
         console.print(
             f"[dim]{len(unchecked)} more have no predicate of their own (schedproof rules says "
-            "why, and what stands in)[/dim]"
+            "why, and what checks them instead)[/dim]"
         )
     if planned:
         console.print(
@@ -285,20 +289,26 @@ def in_one_line(engines: Sequence[EngineRun]) -> list[EngineRun]:
 
 
 def engine_line(engine: EngineRun) -> str:
-    refused = f", {engine.refused_configs} configurations refused" * bool(engine.refused_configs)
-    rejected = f", {engine.rejected_requests} requests refused" * bool(engine.rejected_requests)
-    broken_off = "" if engine.complete else ", broken off"
+    refused = [
+        f", {plural(number, noun)} refused"
+        for number, noun in (
+            (engine.refused_configs, "configuration"),
+            (engine.rejected_requests, "request"),
+        )
+        if number
+    ]
+    broken_off = "" if engine.complete else ", stopped early"
     return (
-        f"{engine.name}, {engine.scale}: {engine.runs} runs, {engine.steps} steps in "
-        f"{engine.seconds:.1f} s{refused}{rejected}{broken_off}"
+        f"{engine.name}, {engine.scale}: {plural(engine.runs, 'run')}, "
+        f"{plural(engine.steps, 'step')} in "
+        f"{engine.seconds:.1f} s{''.join(refused)}{broken_off}"
     )
 
 
 def refusal_line(refusal: Refusal) -> str:
     """Say how many configurations the target refused, and why."""
     such = "" if refusal.count == 1 else ", such as"
-    plural = "s" * (refusal.count > 1)
-    return f"refused {refusal.count} configuration{plural}{such}: {refusal.message}"
+    return f"refused {plural(refusal.count, 'configuration')}{such}: {refusal.message}"
 
 
 def summary(verdict: Verdict, rules: Sequence[Rule]) -> str:

@@ -1,9 +1,9 @@
-"""`schedproof check contracts`: check the contracts of the model's arithmetic with CrossHair.
+"""`schedproof check contracts`: check the contracts of the models' arithmetic with CrossHair.
 
 CrossHair runs a contract with symbolic arguments, path by path, and asks Z3 at every branch.
-"Confirmed" is a proof for all arguments that the contract allows, because every path ran to its
-end. Only models run like this, never a target. A counterexample counts only after the contract has
-failed on it with plain numbers, in a process that CrossHair has not touched.
+"Confirmed" means that every path ran to its end, which is a proof for all arguments that the
+contract allows. Only models are run like this, never a target. A counterexample counts only after
+the contract has failed on it with plain numbers, in a process that CrossHair has not touched.
 """
 
 import ast
@@ -30,11 +30,11 @@ START_UP = 20.0  # seconds until a new process has imported CrossHair, on a busy
 
 
 class Claim(NamedTuple):
-    """The claim of an engine about a contract, before it is confirmed.
+    """What an engine claims about a contract, before that is confirmed.
 
     Attributes:
         holds: no counterexample was found, and every path was explored.
-        why: the finding, or why there is no answer.
+        why: what was found, or why there is no answer.
         arguments: a counterexample.
     """
 
@@ -44,8 +44,8 @@ class Claim(NamedTuple):
 
 
 class Answer(NamedTuple):
-    """The result of a contract: "holds", "refuted" or "inconclusive", and why if it does not
-    hold."""
+    """The result of a contract: "holds", "refuted" or "inconclusive". If it does not hold, `why`
+    says why."""
 
     status: str
     why: str
@@ -70,7 +70,7 @@ def run_contracts(console: Console, only: list[str], profile: str, time_limit: f
             "its Hypothesis backend",
             "crosshair-tool hypothesis-crosshair",
         )
-    output.say(console, f"{len(chosen)} contracts, CrossHair, {time_limit:g} s each")
+    output.say(console, f"{len(chosen)} contracts, by CrossHair, {time_limit:g} s each")
     with output.busy(console, "asking"):
         statuses = _ask_all(console, chosen, by_crosshair, time_limit, "confirmed")
     if PROFILES[profile]:
@@ -90,7 +90,7 @@ def run_contracts(console: Console, only: list[str], profile: str, time_limit: f
 
 
 def by_crosshair(name: str, seconds: float) -> Iterator[Claim]:
-    """Yield CrossHair's answer on a contract, within a limit of CPU seconds."""
+    """Yield CrossHair's answer on a contract, after at most this many CPU seconds."""
     from crosshair.core_and_libs import MessageType, analyze_function, run_checkables
     from crosshair.options import AnalysisOptionSet
     from crosshair.register_contract import REGISTERED_CONTRACTS, register_contract
@@ -148,8 +148,7 @@ def by_hypothesis(name: str, seconds: float) -> Iterator[Claim]:
 
 
 def called_with(contract: Contract, message: str) -> dict[str, Any] | None:
-    """Return the arguments in CrossHair's message "... when calling NAME(1, [2]) ..."; None if
-    there are none."""
+    """Return the arguments in CrossHair's message "... when calling NAME(1, [2]) ...", or None."""
     called = re.search(rf"when calling ({contract.holds.__name__}\(.*?\))(?: \(which |$)", message)
     try:
         call: Any = ast.parse(called[1] if called else "", mode="eval").body
@@ -160,8 +159,9 @@ def called_with(contract: Contract, message: str) -> dict[str, Any] | None:
         return None
 
 
-def judged(contract: Contract, claim: Claim) -> Answer:
-    """Return the answer, after trying any counterexample with plain numbers."""
+def confirm_claim(contract: Contract, claim: Claim) -> Answer:
+    """Return the answer on a contract, after trying the claim's counterexample with plain
+    numbers."""
     if claim.holds:
         return Answer("holds", "")
     if claim.arguments is None or not _allowed(contract, claim.arguments):
@@ -195,7 +195,7 @@ def _ask_all(
         try:
             # The limit of the engine is processor time, and it overruns: twice that is the end.
             [claim] = bounded(2 * time_limit + START_UP, engine, contract.name, time_limit)
-            answer = judged(contract, claim)
+            answer = confirm_claim(contract, claim)
         except Unanswered as why:
             answer = Answer("inconclusive", str(why))
         spent = time.monotonic() - began

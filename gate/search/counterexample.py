@@ -26,11 +26,11 @@ SHRINK_SECONDS = 10.0
 
 
 @contextmanager
-def opened_beside(
+def open_second_target(
     console: Console, spec: str | None, system: str
 ) -> Iterator[tuple[str, Target] | None]:
-    """Open the target, other than the model, on which to replay a counterexample; yield it with its
-    name."""
+    """Open the target on which to replay a counterexample after the model; yield its name and the
+    target. Yields None if `spec` is None."""
     if spec is None:
         yield None
         return
@@ -52,12 +52,18 @@ def show(
     kept: str = "",
     most: Callable[[Step], int] | None = None,
 ) -> int:
-    """Show a scenario if it breaks the rule on the model, step by step; return the exit code.
+    """Replay a scenario on the model and, if it breaks the rule, show it step by step.
 
-    `formula` replaces the admission formula of the model's revision. `also` is another target to
-    replay on, with its name; `kept` describes its run if it does not break the rule. The scenario
-    is shrunk first. With `most`, it is shown unshrunk, up to the step with the largest value of
-    `most` instead of the first that breaks the rule.
+    The scenario is shrunk first. With `most`, it is not shrunk, and shown up to the step with the
+    largest value of `most` instead of the first step that breaks the rule.
+
+    Args:
+        formula: replaces the admission formula of the model's revision.
+        also: another target to replay on, with its name.
+        kept: describes the run on that target if it does not break the rule.
+
+    Returns:
+        The exit code.
     """
     target = ModelTarget(formula)
     outcome = run_replay(target, scenario, [rule])
@@ -106,7 +112,7 @@ def _at_most(
 
 
 def _shrunk(target: Target, scenario: Scenario, rules: Sequence[Rule]) -> Scenario:
-    """Return the scenario, shrunk for a few seconds at most."""
+    """Shrink the scenario, for a few seconds at most."""
     ends = time.monotonic() + SHRINK_SECONDS
 
     def still_breaks(candidate: Scenario) -> bool:
@@ -129,6 +135,6 @@ def _elsewhere(
         output.say(console, f"{name} keeps {kept or f'{rule.id} in this run'}")
         return INCONCLUSIVE
     first = outcome.broken[0]
-    output.say(console, f"{name} breaks it, too, at step {first.step}: {first.message}")
+    output.say(console, f"{name} also breaks it, at step  {first.step}: {first.message}")
     output.say(console, f"  replay:   schedproof replay {path} --target {name} --rule {rule.id}")
     return BROKEN

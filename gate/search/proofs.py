@@ -1,6 +1,6 @@
 """`schedproof search` for rules that lemmas decide (`solver.systems.proofs_of`).
 
-The lemmas come first, then counterexamples to the cases that they do not prove.
+It discharges the lemmas first, and then shows counterexamples for the cases that they do not prove.
 """
 
 import importlib.util
@@ -66,11 +66,16 @@ def run_proofs(
     time_limit: float,
     certificate: Path | None = None,
 ) -> int:
-    """Prove the lemmas of a rule, then show its counterexamples unless `prove` is set; return the
-    exit code.
+    """Prove the lemmas of a rule, then show its counterexamples unless `prove` is set.
 
-    `block`: block size in tokens, None for any size. `certificate`: an empty folder for the lemmas.
     A counterexample that breaks only another rule is shown, but does not count against this one.
+
+    Args:
+        block: block size in tokens; None for any size.
+        certificate: an empty folder for the lemmas.
+
+    Returns:
+        The exit code.
     """
 
     def say(line: str) -> None:
@@ -91,11 +96,11 @@ def run_proofs(
         for line in answer(proof, lemmas):
             say(line)
         if certificate is not None:
-            codes.append(certified(say, lemmas, certificate))
+            codes.append(print_certificate(say, lemmas, certificate))
         if not prove:
             remaining = max(ends - time.monotonic(), 1.0)
             for name, found in bounded(remaining, _counterexamples, system, rule):
-                codes.append(_shown(say, name, rule, found, out))
+                codes.append(_show(say, name, rule, found, out))
     except Unanswered as why:
         say(f"inconclusive: {why}")
         return INCONCLUSIVE
@@ -120,7 +125,7 @@ def answer(proof: RuleProof, lemmas: Sequence[Discharged]) -> Iterator[str]:
 
 
 def writing(folder: Path | None) -> Callable[[str, str], None] | None:
-    """Return a function that writes a certificate's files to `folder`; None without one."""
+    """Return a function that writes a file of a certificate to `folder`; None without a folder."""
     return None if folder is None else partial(_write, folder)
 
 
@@ -129,10 +134,10 @@ def _write(folder: Path, name: str, text: str) -> None:
 
 
 def check_certificate(folder: Path | None, prove: bool) -> None:
-    """Make the folder of a certificate.
+    """Create the folder of a certificate.
 
     Raises:
-        InputError: it has files already, is not a folder, or cannot be made; no proof was
+        InputError: it already has files, is not a folder, or cannot be created; no proof was
             requested; or cvc5 is not installed.
     """
     if folder is None:
@@ -154,8 +159,8 @@ def check_certificate(folder: Path | None, prove: bool) -> None:
         raise InputError("--certificate", f"{folder} cannot be written; {valid}")
 
 
-def certified(say: Say, lemmas: Sequence[Discharged], folder: Path) -> int:
-    """Write and print the second solver's answers on the lemmas; return the exit code."""
+def print_certificate(say: Say, lemmas: Sequence[Discharged], folder: Path) -> int:
+    """Write and print cvc5's answers on the lemmas; return the exit code."""
     answers = [(lemma, lemma.certified) for lemma in lemmas if lemma.certified is not None]
     listed = [
         {"lemma": lemma.name, "says": lemma.sentence, "first": lemma.status, "code": lemma.code}
@@ -198,20 +203,20 @@ def _counterexamples(
         yield name, make()
 
 
-def _shown(say: Say, name: str, rule: str, found: Scenario | ScenarioPair | None, out: Path) -> int:
-    """Replay and show a run that a proof names, and return the exit code. It is a counterexample
-    only if it breaks a rule."""
+def _show(say: Say, name: str, rule: str, found: Scenario | ScenarioPair | None, out: Path) -> int:
+    """Replay and show a run that a proof names; return the exit code. It is a counterexample only
+    if it breaks a rule."""
     if found is None:
         say(f"a run: {name}")
-        say("  inconclusive: none was found")
+        say("  inconclusive: no such run was found")
         return INCONCLUSIVE
     if isinstance(found, ScenarioPair):
         say(f"two runs: {name}")
-        return _compared(say, rule, found, out)
-    return _replayed(say, name, rule, found, out)
+        return _compare_runs(say, rule, found, out)
+    return _replay_run(say, name, rule, found, out)
 
 
-def _replayed(say: Say, name: str, rule: str, scenario: Scenario, out: Path) -> int:
+def _replay_run(say: Say, name: str, rule: str, scenario: Scenario, out: Path) -> int:
     revision = scenario.revision or ""
     rules = [
         candidate for candidate in load(scenario.system, revision) if applies(candidate, revision)
@@ -227,13 +232,13 @@ def _replayed(say: Say, name: str, rule: str, scenario: Scenario, out: Path) -> 
             f"{first.step}: {first.message}"
         )
     if not broken:
-        say(f"  replayed on the model of {scenario.revision}: every rule is kept")
+        say(f"  replayed on the model of {scenario.revision}: breaks no rule")
     path = write_scenario(scenario, out, broken[0].rule if broken else rule)
     say(f"  replay:   schedproof replay {path}")
     return BROKEN if any(failure.rule == rule for failure in broken) else CONFORMS
 
 
-def _compared(say: Say, rule: str, pair: ScenarioPair, out: Path) -> int:
+def _compare_runs(say: Say, rule: str, pair: ScenarioPair, out: Path) -> int:
     [key] = [name for name, value in pair.few.config.items() if pair.more.config[name] != value]
     counts = []
     for scenario in pair:

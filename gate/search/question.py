@@ -1,6 +1,6 @@
 """`schedproof search`: check that the options fit together, and choose the engine.
 
-A system may decide some rules by other means than lemmas, through `OwnQuestions`.
+A system may decide some rules without lemmas, through `OwnQuestions`.
 """
 
 import time
@@ -55,7 +55,7 @@ class OwnQuestions:
         read_formula: checks the name in `--param formula=NAME`, or raises InputError.
         answer: asks Z3, prints the answer and returns the exit code.
         vectorized_rules: rules that the vectorized model can judge.
-        answer_vectorized: the same with the vectorized model.
+        answer_vectorized: does the same with the vectorized model.
     """
 
     rules: tuple[str, ...]
@@ -73,7 +73,7 @@ def questions_of(system: str) -> OwnQuestions | None:
 
 
 def all_questions() -> Mapping[str, OwnQuestions]:
-    """Return the own questions of every registered system that has some."""
+    """Return the `OwnQuestions` of every registered system that has some."""
     by_system = {system: questions_of(system) for system in SYSTEMS}
     return {system: questions for system, questions in by_system.items() if questions is not None}
 
@@ -83,7 +83,7 @@ ANY_RULE = ("hypothesis", "explore")  # they take any rule that has a predicate
 
 
 def run(console: Console, question: Question) -> int:
-    """Ask the engines and return the exit code.
+    """Answer the question with the chosen engines; return the exit code.
 
     Raises:
         InputError: an option is invalid, or contradicts another one.
@@ -100,15 +100,17 @@ def run(console: Console, question: Question) -> int:
     codes = []
     if question.engine in ("z3", "all"):
         with output.busy(console, "asking Z3"):
-            codes.append(_solved(console, question, system, own))
+            codes.append(_solve(console, question, system, own))
     if question.engine in ("hypothesis", "all"):
-        codes.append(_sampled(console, question, system, rule))
+        codes.append(_sample(console, question, system, rule))
     if question.engine in ("explore", "all"):
         code = _explored(console, question, system, rule)
         # What holds in a small scope is no proof: it does not count against the others.
         codes.append(code if question.engine == "explore" or code == BROKEN else INCONCLUSIVE)
     if CONFORMS in codes and BROKEN in codes:
-        console.print("the engines disagree: a proof and a counterexample; one of them is wrong")
+        console.print(
+            "the engines disagree: one has a proof, another a counterexample; one of them is wrong"
+        )
         return BROKEN
     return next((code for code in (BROKEN, CONFORMS) if code in codes), INCONCLUSIVE)
 
@@ -174,7 +176,7 @@ def _check_proof_options(question: Question) -> None:
             )
 
 
-def _solved(console: Console, question: Question, system: str, own: OwnQuestions | None) -> int:
+def _solve(console: Console, question: Question, system: str, own: OwnQuestions | None) -> int:
     proof = proofs_of(system).get(question.rule)
     if proof is None:
         assert own is not None, question.rule
@@ -191,7 +193,7 @@ def _solved(console: Console, question: Question, system: str, own: OwnQuestions
     )
 
 
-def _sampled(console: Console, question: Question, system: str, rule: Rule) -> int:
+def _sample(console: Console, question: Question, system: str, rule: Rule) -> int:
     revision = resolve_revision(system, question.revision)
     return run_samples(
         *(console, system, rule, revision, _formula(question, system), question.out),
@@ -219,15 +221,19 @@ def _formula(question: Question, system: str) -> str | None:
     """Return the formula that `--param formula=NAME` asks for.
 
     Raises:
-        InputError: something else is set.
+        InputError: another parameter is set.
     """
     formula, own = None, questions_of(system)
     for change in question.changes:
         key, _, value = change.partition("=")
         if own is None:
-            raise InputError("--param", f"{change!r}: not with this engine; valid: nothing")
+            raise InputError(
+                "--param", f"{change!r}: this engine takes no parameters; valid: without --param"
+            )
         if key != "formula":
-            raise InputError("--param", f"{change!r}: not with this engine; valid: formula=NAME")
+            raise InputError(
+                "--param", f"{change!r}: this engine does not take it; valid: formula=NAME"
+            )
         formula = own.read_formula(value)
     return formula
 
@@ -244,8 +250,8 @@ def run_samples(
 ) -> int:
     """Sample runs of the model by Hypothesis until one breaks the rule; return the exit code.
 
-    Hypothesis can find a counterexample, but never prove a rule. `formula` replaces that of the
-    revision. The number of processes, `jobs`, does not change the result.
+    Hypothesis can find a counterexample, but never prove a rule. `formula` replaces the revision's.
+    The result does not depend on `jobs`, the number of processes.
     """
     spec = model_spec(formula)
     terminal = Terminal(console, load(system))

@@ -1,1 +1,1 @@
-"""Schedulers under test: in this process, behind a pipe, or from a published release."""
+"""Schedulers under test: in this process, in another process behind a pipe, or from a release."""

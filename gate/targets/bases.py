@@ -1,4 +1,6 @@
-"""The base of a change: a release's own class, another target, or a revision of a repository."""
+"""Find the base of a change: a release's own class, another target, or a revision of a
+repository.
+"""
 
 from ...model.errors import InputError
 from . import checkouts, releases
@@ -33,7 +35,7 @@ def at_revision(spec: TargetSpec, revision: str) -> TargetSpec:
     """Return the checkout at another revision of its repository, in a folder of the cache.
 
     Raises:
-        InputError: there is no checkout, it has no repository, or the repository lacks the
+        InputError: there is no checkout, it is not in a repository, or the repository lacks the
             revision.
     """
     assert spec.checkout is not None

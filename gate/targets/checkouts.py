@@ -1,7 +1,8 @@
-"""Schedulers that run from a checkout, a folder that the user names.
+"""Run schedulers from a checkout, which is a folder that the user names.
 
-A checkout is not installed, but vLLM finds plugins by their entry points, and some read their own
-version. So a folder on the path contains the metadata that an installed package would have.
+A checkout is not installed. But vLLM finds plugins by their entry points, and some plugins read
+their own version. So the path of the process contains a folder with the metadata that an installed
+package would have.
 """
 
 import os
@@ -43,7 +44,7 @@ def read_project(file: Path) -> dict[str, Any]:
 
 
 def metadata_folder(checkout: Path, folder: Path) -> Path:
-    """Make a folder for the path inside `folder`, with the metadata from the checkout's
+    """Make a folder for the path, inside `folder`, with metadata from the checkout's
     pyproject.toml.
 
     Raises:
@@ -72,14 +73,14 @@ class Checkout:
     Attributes:
         name: its name for users.
         system: the system of its scheduler.
-        variable: the environment variable that gives its folder, unless the command line does.
-        needs: files that every supported checkout has; A|B means one of the two.
-        newer: a file, and words in it that only newer code has; older code may lack the file.
-        revisions: the revisions to compare newer and older code with; None if no adapter can drive
-            it.
+        variable: the environment variable that gives its folder if the command line does not.
+        needs: files that every supported checkout has; A|B means either of the two.
+        newer: a file, and words that it has only in newer code; older code may lack the file.
+        revisions: the revisions to compare newer and older code with; None for code that no adapter
+            can drive.
         supported: a description of the supported code.
-        package: the package whose next release it is, and in whose environment it runs; None if it
-            needs none.
+        package: the package whose next release it is and in whose environment it runs; None if it
+            needs no package.
         by_version: whether newer code is compared like the release of its version, or with the
             newest revision if the version is unknown.
     """
@@ -102,14 +103,14 @@ def known_checkouts() -> dict[str, Checkout]:
 
 
 def named(spec: str) -> tuple[Checkout, str] | None:
-    """Return the checkout that NAME or NAME:DIR names, and the folder; None for other targets."""
+    """Return the checkout and the folder that NAME or NAME:DIR names; None for other targets."""
     name, _, folder = spec.partition(":")
     checkout = known_checkouts().get(name)
     return None if checkout is None else (checkout, folder)
 
 
 def with_path(spec: str, path: Path | None) -> str:
-    """Return the target NAME with the folder of `--path`: NAME:DIR.
+    """Add the folder of `--path` to the target NAME, and return NAME:DIR.
 
     Raises:
         InputError: the target has no checkout.
@@ -119,7 +120,7 @@ def with_path(spec: str, path: Path | None) -> str:
     checkouts = known_checkouts()
     if spec not in checkouts:
         if named(spec) is not None:
-            raise InputError("--path", f"{path}: {spec} names a folder already")
+            raise InputError("--path", f"{path}: {spec} already names a folder")
         raise InputError("--path", f"{path}: only for {', '.join(checkouts)}, not for {spec}")
     return f"{spec}:{path}"
 
@@ -173,8 +174,8 @@ def revision_of(checkout: Checkout, folder: str) -> str:
 def version_in(folder: Path, name: str) -> str | None:
     """Return the version of the code in a folder; None if it is unknown.
 
-    It comes from the last tag of the repository, from the metadata beside an unpacked wheel, or
-    from what the build wrote down.
+    It comes from the repository's last tag, from the metadata beside an unpacked wheel, or from a
+    file that the build wrote.
     """
     versions = []
     if (folder / ".git").exists():
@@ -221,7 +222,7 @@ def release_of(package: Package, checkout: Checkout, folder: str) -> Release:
 
 
 def _base_for(base: Package, file: Path) -> str:
-    """Return the latest examined version of `base` that the project accepts."""
+    """Return the latest supported version of `base` that the project accepts."""
     try:
         needs = [Requirement(text) for text in read_project(file).get("dependencies", ())]
     except (InvalidRequirement, TypeError) as error:

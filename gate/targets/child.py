@@ -1,5 +1,6 @@
-"""The process behind a pipe: exchange lines within time limits, and end it with everything it
-started."""
+"""The process behind a pipe: exchange lines within time limits, and end it with all that it
+started.
+"""
 
 import contextlib
 import math
@@ -27,7 +28,7 @@ PAGE = os.sysconf("SC_PAGE_SIZE")
 
 
 class Tail:
-    """The last part of stderr, drained constantly so that a flood of output cannot block the
+    """The last part of stderr, which is read constantly so that a flood of output cannot block the
     target."""
 
     def __init__(self) -> None:
@@ -35,7 +36,7 @@ class Tail:
         self._lock = threading.Lock()
 
     def drain(self, stream: IO[bytes]) -> None:
-        """Read the stream to its end, in a thread of its own."""
+        """Read the stream to its end; this runs in a thread of its own."""
         with stream:
             while data := stream.read(1 << 16):
                 with self._lock:
@@ -75,7 +76,7 @@ class Child:
         self._memory_limit = memory_limit
         self._stderr = stderr
         self._answers = 0
-        self._sizes = _opened(f"/proc/{self._process.leader}/statm")
+        self._sizes = _open(f"/proc/{self._process.leader}/statm")
         # A target that does not read must not block us for longer than its time limit.
         os.set_blocking(self._in, False)
         self._writable, self._readable = select.poll(), select.poll()
@@ -105,7 +106,7 @@ class Child:
             self._answers = 0
             self._check_memory()
         if self._readable.poll(0) and (early := os.read(self._out, 1 << 16)):
-            raise TargetBroken(op, "there was output without a request", excerpt(early))
+            raise TargetBroken(op, "it printed a line without a request", excerpt(early))
         self._write(question)
         return self._read()
 
@@ -131,7 +132,7 @@ class Child:
                 raise EOFError
             received += data
         if len(received) > end + 1:
-            raise TargetBroken(self._op, "there was more than one reply", excerpt(received))
+            raise TargetBroken(self._op, "it sent more than one reply", excerpt(received))
         return bytes(received[:end])
 
     def _wait(self, ready: select.poll) -> None:
@@ -145,10 +146,8 @@ class Child:
         raise TargetHung(self._op, self._limit, self._stacks())
 
     def _stacks(self) -> str:
-        """Return the stack of a Python target that schedproof serves (`jsonl.serve`).
-
-        Any other process is ended by the signal, as it would be a moment later.
-        """
+        """Return the stack of a Python target that schedproof serves (`jsonl.serve`). The signal
+        ends any other process, which would be killed a moment later anyway."""
         before = self._stderr.text()
         with contextlib.suppress(ProcessLookupError):
             os.kill(self._process.leader, signal.SIGUSR1)
@@ -174,14 +173,15 @@ class Child:
 
     def returncode_soon(self, patience: float = EXIT_PATIENCE) -> int | None:
         """Return the return code of a process that has closed its output; None if it does not end
-        in so many seconds."""
+        within `patience` seconds."""
         try:
             return self._process.wait(patience)
         except subprocess.TimeoutExpired:
             return None
 
     def end(self, *, nicely: bool) -> None:
-        """End the target and everything that it has started; none of it runs afterwards."""
+        """End the target and everything that it has started, so that nothing of it runs
+        afterwards."""
         if self._ended or os.getpid() != self._owner:  # a fork of ours does not own the target
             return
         self._stdin.close()
@@ -196,8 +196,8 @@ class Child:
             os.close(self._sizes)
 
 
-def _opened(path: str) -> int | None:
-    """Open a file that is read repeatedly; None if the system does not have it."""
+def _open(path: str) -> int | None:
+    """Open a file that is read again and again; None if the system does not have it."""
     try:
         return os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except OSError:

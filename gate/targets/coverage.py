@@ -2,8 +2,8 @@
 
 When a counted module is imported, it gets a probe before each statement of a function, much as
 pytest rewrites assertions. A probe sets one byte of a file that is mapped into memory. So the
-target need not cooperate, every run counts, and the lines that a process ran are known even if it
-crashed or was killed. A tracer (`sys.settrace`) would be several times slower.
+target need not cooperate, all runs are counted, and the lines that a process ran are known even if
+it crashed or was killed. A tracer (`sys.settrace`) would be several times slower.
 
 Standard library only: this file also runs inside the environment of a release under test.
 """
@@ -39,7 +39,7 @@ class Function(NamedTuple):
 
 
 class Entered(NamedTuple):
-    """A module, and for each of its probes whether it was passed."""
+    """A module, and for each of its probes whether a process passed it."""
 
     path: str
     module: str
@@ -47,10 +47,8 @@ class Entered(NamedTuple):
 
 
 def blocks(tree: ast.AST) -> Iterator[tuple[Function, list[ast.stmt]]]:
-    """Yield every block of statements in a function, in source order.
-
-    Functions without code are left out, such as overloads or those whose body is `...`.
-    """
+    """Yield every block of statements in a function, in source order. Functions without code, such
+    as overloads or those whose body is `...`, are left out."""
     yield from _blocks(tree, "", None)
 
 
@@ -133,13 +131,13 @@ class _CountingLoader(SourceFileLoader):
     def exec_module(self, module: ModuleType) -> None:
         tree = ast.parse(self.get_data(self.path), self.path)
         probes = _insert_probes(tree)
-        vars(module)[PROBES] = _mapped(Path(os.environ[VARIABLE]), self, probes)
+        vars(module)[PROBES] = _map_probes(Path(os.environ[VARIABLE]), self, probes)
         exec(compile(tree, self.path, "exec", dont_inherit=True), vars(module))
 
 
-def _mapped(folder: Path, loader: SourceFileLoader, probes: int) -> Any:
-    """Map the bytes of a module's probes, which all processes share; the file also has its path and
-    name."""
+def _map_probes(folder: Path, loader: SourceFileLoader, probes: int) -> Any:
+    """Map the bytes of a module's probes into memory, shared by all processes of the target. The
+    file also holds the module's path and name."""
     words = f"{os.path.abspath(loader.path)}\0{loader.name}"
     name = words.encode(errors="surrogateescape")
     file = folder / hashlib.sha256(name).hexdigest()
@@ -154,19 +152,19 @@ def _mapped(folder: Path, loader: SourceFileLoader, probes: int) -> Any:
 
 
 def entered(folder: Path) -> list[Entered]:
-    """Return the probes that the processes of a target have passed, by module, including
-    sub-folders."""
+    """Return the probes that a target's processes have passed, by module. `folder` and its
+    sub-folders hold their files."""
     modules = []
     for file in _files(folder):
         probes, separator, words = file.read_bytes().partition(b"/")  # a probe is 0 or 1
         if separator:
             path, _, module = words.decode(errors="surrogateescape").partition("\0")
             modules.append(Entered(f"/{path}", module, probes))
-    return united(modules)
+    return unite(modules)
 
 
-def united(*parts: Iterable[Entered]) -> list[Entered]:
-    """Return the probes that were passed in any part, by module."""
+def unite(*parts: Iterable[Entered]) -> list[Entered]:
+    """Return the probes that were passed in any of the parts, by module."""
     passed: dict[tuple[str, str], bytes] = {}
     for path, module, probes in chain(*parts):
         passed[path, module] = _either(passed.get((path, module), b""), probes)
@@ -174,10 +172,8 @@ def united(*parts: Iterable[Entered]) -> list[Entered]:
 
 
 class Interval:
-    """Tells which probes a target's processes pass between two calls of `take`.
-
-    At the end, the folder again holds all probes, as if the interval had not been used.
-    """
+    """Tells which probes a target's processes pass between two calls of `take`. At the end, the
+    folder holds all passed probes again, as if there had been no interval."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -192,7 +188,7 @@ class Interval:
             _write(file, _either(_probes(file), probes))
 
     def take(self) -> list[Entered]:
-        """Return the probes that were passed since the last call. The target must not be running
+        """Return the probes that were passed since the last call. The target must not run
         meanwhile."""
         since = entered(self._folder)
         for file in _files(self._folder):
@@ -217,15 +213,15 @@ def _write(file: Path, probes: bytes) -> None:
 
 
 def _either(some: bytes, others: bytes) -> bytes:
-    """Return the probes that either passed; if the file changed in between, those of the later
-    version."""
+    """Return the probes that were passed in either; if the file changed in between, the later
+    version's."""
     if len(some) != len(others):
         return others
     return bytes(map(operator.or_, some, others))
 
 
 class _Finder:
-    """Finds modules like the other finders, and adds the counting of lines.
+    """Finds modules as the other finders do, and makes their loaders count lines.
 
     Attributes:
         packages: packages whose modules are counted.
@@ -277,8 +273,8 @@ def count_packages(*packages: str) -> None:
 
 
 def count_beside(module: str) -> None:
-    """Count the lines of a module that is not imported yet, of its package, and of modules beside
-    it or in the working directory."""
+    """Count the lines of a module that is not imported yet. The modules of its package, those
+    beside it and those in the working directory are counted as well."""
     top = module.partition(".")[0]
     try:
         spec = importlib.util.find_spec(top)

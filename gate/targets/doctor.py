@@ -1,4 +1,6 @@
-"""Check an adapter before any gate: whether it follows the protocol and repeats itself exactly."""
+"""Check an adapter before any gate: that it follows the protocol, and that it repeats itself
+exactly.
+"""
 
 import json
 import subprocess
@@ -28,7 +30,7 @@ MAX_STEPS = 200
 FEW_BLOCKS = 4
 # By rule, how an adapter that breaks it in plain requests is mended.
 MENDS = {
-    "ALL-R03": "lists show the state after the step: each unfinished request is in one of them",
+    "ALL-R03": "the queues show the state after the step: each unfinished one is in one of them",
     "ALL-R04": "`finished` has each request in the step of its last token, with length or eos; an "
     "aborted one in the next step, as aborted",
     "ALL-R09": "free blocks are all those of the pool that no request holds, including cached ones",
@@ -41,7 +43,7 @@ Says = Literal["ok", "wrong", "note"]
 
 
 class Remark(NamedTuple):
-    """A line of the examination; only "wrong" is a fault of the adapter."""
+    """One result of the examination; only "wrong" is a fault of the adapter."""
 
     says: Says
     what: str
@@ -52,7 +54,8 @@ Remarks = Iterator[Remark]
 
 
 def examine(query: ProbeRequest, module: str | None) -> Remarks:
-    """Yield the results of all checks; `module` contains the adapter if it is the user's.
+    """Yield the results of all checks. `module` is the module of the user's adapter, if there is
+    one.
 
     Raises:
         ConfigRefused, TargetFault: the target does not start at all, or breaks the protocol.
@@ -71,11 +74,11 @@ def examine(query: ProbeRequest, module: str | None) -> Remarks:
     yield from keeps_the_common_rules(query, scenario, "accounting", "four plain requests")
     yield from with_aborts(query, scenario)
     yield from with_few_blocks(query, scenario, capabilities)
-    yield from shown(query.rules, query.revision, capabilities.shows)
+    yield from judgeable(query.rules, query.revision, capabilities.shows)
 
 
 def sample(query: ProbeRequest, capabilities: Capabilities) -> Scenario:
-    """Return a scenario with a few requests of every kind: a prompt of one token, one of several
+    """Return a scenario with requests of several kinds: a prompt of one token, one of several
     blocks, an early end."""
     scale = capabilities.scales[0]
     values = {**scales_of(query.system).scales[scale], **capabilities.fixed[scale]}
@@ -106,7 +109,9 @@ def fields(target: Target, scenario: Scenario) -> Remarks:
         sent |= step.keys() if isinstance(step, Mapping) else set()
     unknown, silent = sent - FIELDS, (sent & FIELDS) - declared - REQUIRED
     for name in sorted(unknown):
-        yield Remark("wrong", "step", f"{name!r} is no field; valid: {', '.join(sorted(FIELDS))}")
+        yield Remark(
+            "wrong", "step", f"{name!r} is not a field; valid: {', '.join(sorted(FIELDS))}"
+        )
     for name in sorted(silent):
         yield Remark(
             "wrong", "step", f"{name} is sent but not declared in observes, so it is ignored"
@@ -123,8 +128,8 @@ def target_declares(target: Target, scenario: Scenario) -> set[str]:
 
 
 def answers(target: Target, scenario: Scenario) -> Remarks:
-    """Check that the target answers with refusals: of unknown keys, of requests that can never run,
-    of aborts."""
+    """Check how the target answers what it should refuse: an unknown key, a request that can never
+    run, and an abort of an unknown request."""
     odd = {**scenario.config, "no_such_key": 1}
     try:
         read_started(target.start(scenario.system, scenario.revision or "", odd))
@@ -152,7 +157,7 @@ def answers(target: Target, scenario: Scenario) -> Remarks:
     elif read_ok("abort", target.abort("no such request", True)) is not None:
         yield Remark("note", "abort", "supported, but not inside a step")
     else:
-        yield Remark("ok", "abort", "supported, also inside a step; an unknown id is ignored")
+        yield Remark("ok", "abort", "supported, inside a step as well; an unknown id is ignored")
     yield from _controls(target, scenario)
 
 
@@ -168,8 +173,8 @@ def _controls(target: Target, scenario: Scenario) -> Remarks:
 
 
 def repeats(target: Target, scenario: Scenario) -> Remarks:
-    """Check that the same requests give the same steps after a whole run, half a run, and a
-    stop."""
+    """Check that the same requests give the same steps again: after a run, in the middle of one,
+    and after a stop."""
     first = _steps(target, scenario)
     for what, before in BEFORE.items():
         before(target, scenario)
@@ -191,21 +196,23 @@ def repeats(target: Target, scenario: Scenario) -> Remarks:
 def keeps_the_common_rules(
     query: ProbeRequest, scenario: Scenario, what: str, requests: str
 ) -> Remarks:
-    """Check the common rules in a few plain requests; a break of one probably means a faulty
-    adapter."""
+    """Check the rules of every system on a few plain requests. If one breaks, the adapter is
+    probably at fault."""
     common = [rule for rule in query.rules if rule.id.startswith(FOLLOW_NOTHING)]
     outcome = replay(query.target, scenario, common)
     for failure in outcome.broken:
-        mend = f" ({MENDS[failure.rule]})" if failure.rule in MENDS else ""
+        is_wrong = failure.rule in MENDS or what == "accounting"
         # A scheduler may break other rules where it is pressed: that is the gate's to judge.
-        says: Says = "wrong" if mend or what == "accounting" else "note"
+        says: Says = "wrong" if is_wrong else "note"
+        mend = f" ({MENDS[failure.rule]})" if failure.rule in MENDS else ""
+        mend = mend or "" if is_wrong else "; if the scheduler does that, the gate will report it"
         yield Remark(says, failure.rule, f"{what}, step {failure.step}: {failure.message}{mend}")
     if not outcome.broken:
         yield Remark("ok", what, f"{requests} finish in {outcome.steps} steps")
 
 
 def with_aborts(query: ProbeRequest, scenario: Scenario) -> Remarks:
-    """Check an abort of a running request and one of a waiting request."""
+    """Check aborts, one of a running request and one of a waiting request."""
     target = query.target
     read_started(target.start(scenario.system, scenario.revision or "", scenario.config))
     if read_ok("abort", target.abort("no such request")) is not None:
@@ -222,7 +229,8 @@ def with_aborts(query: ProbeRequest, scenario: Scenario) -> Remarks:
 
 
 def with_few_blocks(query: ProbeRequest, scenario: Scenario, capabilities: Capabilities) -> Remarks:
-    """Check three growing requests in a pool that has room for one of them, but not for two."""
+    """Check three growing requests in a pool that has room for one of them, but not for two at
+    once."""
     scale = capabilities.scales[0]
     if (
         capabilities.fixed[scale].get("num_blocks", ...) is None
@@ -243,12 +251,11 @@ def with_few_blocks(query: ProbeRequest, scenario: Scenario, capabilities: Capab
             query, crowded, "few blocks", f"three requests that need 9 blocks of {FEW_BLOCKS}"
         )
     except (ConfigRefused, InputError) as refusal:
-        yield Remark("note", f"{FEW_BLOCKS} blocks left out", str(refusal))
+        yield Remark("note", f"no check with {FEW_BLOCKS} blocks", str(refusal))
 
 
-def shown(rules: Any, revision: str, observes: frozenset[str]) -> Remarks:
-    """Yield how many rules can be judged, and how many more could be if the target showed certain
-    fields."""
+def judgeable(rules: Any, revision: str, observes: frozenset[str]) -> Remarks:
+    """Yield how many rules can be judged, and how many more if the target showed further fields."""
     checked = [rule for rule in rules if rule.checked and applies(rule, revision)]
     seen = [rule for rule in checked if observes.issuperset(rule.needs)]
     yield Remark("ok", "rules", f"{len(seen)} of {len(checked)} can be judged")
@@ -257,11 +264,14 @@ def shown(rules: Any, revision: str, observes: frozenset[str]) -> Remarks:
         missing.update(["+".join(sorted(set(rule.needs) - observes))])
     for names, number in missing.most_common():
         if names:
-            yield Remark("note", names.replace("+", ", "), f"{number} more if it were shown")
+            yield Remark(
+                "note", names.replace("+", ", "), f"{number} more if the target showed this"
+            )
 
 
 def signatures(module: str) -> Remarks:
-    """Check that the methods on which the adapter relies still have the signatures it expects."""
+    """Check that the methods on which the adapter relies still have the signatures that it
+    expects."""
     command = [sys.executable, "-P", "-m", SIGNATURES, module]
     try:
         ran = subprocess.run(
@@ -280,7 +290,7 @@ def signatures(module: str) -> Remarks:
     else:
         for name, expected, found in compared:
             same = expected == found
-            why = found if same else f"is {found}, the adapter relies on {expected}"
+            why = found if same else f"is {found}, but the adapter relies on {expected}"
             yield Remark("ok" if same else "wrong", name, why)
 
 
@@ -289,14 +299,14 @@ def _half(target: Target, scenario: Scenario) -> None:
         pass
 
 
-def _stopped(target: Target, _: Scenario) -> None:
+def _stop(target: Target, _: Scenario) -> None:
     read_ok("stop", target.stop())
 
 
 BEFORE: Mapping[str, Callable[[Target, Scenario], None]] = {
-    "the same twice": lambda _, __: None,
-    "start amid a run": _half,
-    "start after a stop": _stopped,
+    "two equal runs": lambda _, __: None,
+    "start during a run": _half,
+    "start after a stop": _stop,
 }
 
 
@@ -310,7 +320,7 @@ def _replies(target: Target, scenario: Scenario) -> Iterator[Mapping[str, Any]]:
     live: set[str] = set()
     for number in range(MAX_STEPS):
         for request in scenario.requests:
-            if request.arrival == number and _added(target, request):
+            if request.arrival == number and _add(target, request):
                 live.add(request.id)
         reply = target.step()
         read_step(reply, REQUIRED)
@@ -320,5 +330,5 @@ def _replies(target: Target, scenario: Scenario) -> Iterator[Mapping[str, Any]]:
             return
 
 
-def _added(target: Target, request: Request) -> bool:
+def _add(target: Target, request: Request) -> bool:
     return read_ok("add", target.add(request.for_target())) is None

@@ -1,4 +1,4 @@
-"""Open a target: the model in this process, anything else in a process of its own."""
+"""Open a target: the model in this process, and anything else in a process of its own."""
 
 import ast
 import importlib
@@ -48,7 +48,7 @@ def opened(
 
     Raises:
         UnknownTargetError, ReleaseError, InputError: the factory, release or checkout is not
-            available. A factory is called when the target first starts.
+            available. The factory itself is called only when the target first starts.
     """
     if spec.is_model:
         yield Opened(ModelTarget(spec.formula), lambda: "")
@@ -75,7 +75,7 @@ def opened(
 
 
 def make_target(spec: TargetSpec) -> Any:
-    """Return the target that the factory `MODULE:FACTORY` makes.
+    """Call the factory `MODULE:FACTORY` and return the target that it makes.
 
     Output of the module goes to stderr, since stdout carries only replies.
 
@@ -92,7 +92,7 @@ def make_target(spec: TargetSpec) -> Any:
             module = importlib.import_module(module_name)
         except (Exception, SystemExit) as error:
             raise UnknownTargetError(
-                f"TARGET {spec.text!r}: cannot import {module_name!r} ({_raised(error)})"
+                f"TARGET {spec.text!r}: cannot import {module_name!r} ({_describe(error)})"
             ) from None
         factory = getattr(module, factory_name, None)
         if not callable(factory):
@@ -103,19 +103,19 @@ def make_target(spec: TargetSpec) -> Any:
             target = factory()
         except (Exception, SystemExit) as error:
             raise UnknownTargetError(
-                f"TARGET {spec.text!r}: {factory_name}() raised {_raised(error)}"
+                f"TARGET {spec.text!r}: {factory_name}() raised {_describe(error)}"
             ) from None
     required = [name for name in OPERATIONS if name != "control"]  # sent only if declared
     missing = [name for name in required if not callable(getattr(target, name, None))]
     if missing:
         raise UnknownTargetError(
-            f"TARGET {spec.text!r}: {factory_name}() gives a {type(target).__name__} without "
+            f"TARGET {spec.text!r}: {factory_name}() returns a {type(target).__name__} without "
             f"{', '.join(missing)}; valid: an object with the methods {', '.join(required)}"
         )
     return target
 
 
-def _raised(error: BaseException) -> str:
+def _describe(error: BaseException) -> str:
     """Describe an exception of the user's code in one line, with the place that raised it."""
     frames = traceback.extract_tb(error.__traceback__)
     own = [f for f in frames if f.filename not in LOADERS and "importlib" not in f.filename]
@@ -125,7 +125,7 @@ def _raised(error: BaseException) -> str:
 
 @contextmanager
 def _stdout_to_stderr() -> Iterator[None]:
-    """Redirect descriptor 1 to stderr, which includes output of C code."""
+    """Redirect descriptor 1 to stderr, so that output of C code goes there as well."""
     sys.stdout.flush()
     kept = os.dup(1)
     os.dup2(2, 1)

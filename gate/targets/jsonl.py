@@ -1,4 +1,5 @@
-"""Host a Python target on stdin/stdout: one JSON request per line in, one JSON reply per line out.
+"""Serve a Python target on stdin and stdout: one JSON request per line in, one JSON reply per line
+out.
 
 Standard library only: this file also runs inside the environment of a release under test.
 """
@@ -17,10 +18,8 @@ Reply = dict[str, Any]
 
 
 class Target(Protocol):
-    """A scheduler under test; each operation returns the protocol's reply.
-
-    `control` is optional: only the kinds that the reply to `start` declares are sent.
-    """
+    """A scheduler under test; each operation returns the protocol's reply. A method `control` is
+    optional: only the kinds that the reply to `start` declares are sent."""
 
     def start(self, system: str, revision: str, config: dict[str, Any]) -> Reply:
         """Discard everything and start with this configuration."""
@@ -39,7 +38,7 @@ class Target(Protocol):
 
 
 class ProtocolError(Exception):
-    """The request cannot be understood; targets may raise this as well."""
+    """Raised if a request cannot be understood; targets may raise it as well."""
 
 
 # What each operation takes: the type of every key, and the keys that may be left out.
@@ -56,11 +55,8 @@ TYPE_NAMES = {str: "a string", dict: "an object", bool: "true or false"}
 
 
 def serve(target: Target) -> None:
-    """Answer requests until stdin ends, the reader of the replies goes away, or Ctrl-C.
-
-    On SIGUSR1, the stack of the target is printed to stderr, so that a client can see where it
-    hangs.
-    """
+    """Answer requests until stdin ends, the reader of the replies goes away, or Ctrl-C. SIGUSR1
+    prints the target's stack to stderr, so that a client can see where it hangs."""
     faulthandler.register(signal.SIGUSR1, file=2)
     replies = _claim_stdout()
     try:
@@ -89,14 +85,15 @@ def answer(target: Target, line: bytes) -> Reply:
 
 
 def _call(target: Target, operation: str, arguments: dict[str, Any]) -> Reply:
-    """Call the method with positional arguments, since it may name its parameters freely.
+    """Call a method of the target with positional arguments, since its parameters may have any
+    names.
 
     Raises:
         ProtocolError: the target has no such method, or it takes other arguments.
     """
     names = [name for name in OPERATIONS[operation] if name in arguments]
     method: Callable[..., Reply] | None = getattr(target, operation, None)
-    valid = f"valid: a method {operation}({_listed(['self', *names])})"
+    valid = f"valid: a method {operation}({_list(['self', *names])})"
     if method is None:
         raise ProtocolError(f"{type(target).__name__} has no {operation}; {valid}")
     try:
@@ -104,7 +101,7 @@ def _call(target: Target, operation: str, arguments: dict[str, Any]) -> Reply:
     except TypeError as error:
         if error.__traceback__ is None or error.__traceback__.tb_next is not None:
             raise  # from inside the method
-        raise ProtocolError(f"it cannot be called ({error}); {valid}") from None
+        raise ProtocolError(f"its {operation} cannot be called ({error}); {valid}") from None
 
 
 def crashed(error: BaseException) -> Reply:
@@ -129,17 +126,17 @@ def _parse(line: bytes) -> tuple[str, dict[str, Any]]:
         message = json.loads(line)
     except (ValueError, RecursionError) as error:
         raise ProtocolError(
-            f"not a line of JSON ({error}): {_shown(line)}; valid is an object such as "
+            f"not a line of JSON ({error}): {_quote(line)}; valid is an object such as "
             '{"op": "step"}'
         ) from error
     if not isinstance(message, dict):
-        raise ProtocolError(f"not a JSON object: {_shown(line)}; valid is {{'op': ...}}")
+        raise ProtocolError(f"not a JSON object: {_quote(line)}; valid is {{'op': ...}}")
     if "op" not in message:
-        raise ProtocolError(f"key 'op' is missing; valid operations are {_listed(OPERATIONS)}")
+        raise ProtocolError(f"key 'op' is missing; valid operations are {_list(OPERATIONS)}")
     operation = message.pop("op")
     if not isinstance(operation, str) or operation not in OPERATIONS:
         raise ProtocolError(
-            f"unknown operation {operation!r}; valid operations are {_listed(OPERATIONS)}"
+            f"unknown operation {operation!r}; valid operations are {_list(OPERATIONS)}"
         )
     _check_arguments(operation, message)
     return operation, message
@@ -147,7 +144,7 @@ def _parse(line: bytes) -> tuple[str, dict[str, Any]]:
 
 def _check_arguments(operation: str, arguments: dict[str, Any]) -> None:
     expected = OPERATIONS[operation]
-    valid = f"valid keys of {operation!r} are {_listed(['op', *expected])}"
+    valid = f"valid keys of {operation!r} are {_list(['op', *expected])}"
     for key in expected:
         if key not in arguments and key not in OPTIONAL:
             raise ProtocolError(f"key {key!r} of {operation!r} is missing; {valid}")
@@ -164,8 +161,8 @@ def _claim_stdout() -> BinaryIO:
     """Keep the real stdout for replies, and send all other output to stderr.
 
     C libraries print to descriptor 1 as well, so the descriptor itself is redirected, not only
-    `sys.stdout`. It stays redirected after the loop, since output of exit handlers must not reach
-    the reader either.
+    `sys.stdout`. It stays redirected after the last request, because output of exit handlers must
+    not reach the reader either.
     """
     sys.stdout.flush()
     replies = os.fdopen(os.dup(1), "wb")
@@ -188,10 +185,10 @@ def _close(replies: BinaryIO) -> None:
         replies.close()
 
 
-def _shown(line: bytes, limit: int = 200) -> str:
+def _quote(line: bytes, limit: int = 200) -> str:
     text = line.decode(errors="backslashreplace").rstrip("\r\n")
     return repr(text if len(text) <= limit else text[:limit] + "...")
 
 
-def _listed(names: Iterable[str]) -> str:
+def _list(names: Iterable[str]) -> str:
     return ", ".join(names)

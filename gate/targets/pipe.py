@@ -1,7 +1,7 @@
 """A target behind a pipe: a process that answers JSON Lines within time limits.
 
-Each line sent gets one line back. After any fault, the process and everything that it has started
-are ended before the fault is raised, since later replies could not be matched to requests. The next
+Each line sent gets one line back. After any fault, later replies could not be matched to requests.
+So the process and everything that it has started are ended before the fault is raised, and the next
 `start` spawns a new process.
 """
 
@@ -28,14 +28,14 @@ _decode = msgspec.json.Decoder().decode
 class PipeTarget:
     """A scheduler under test in its own process, which the first `start` spawns.
 
-    Every operation returns the reply as received; its "ok" may be false. Every operation may raise
+    Every operation returns the reply as it came; its "ok" may be false. Every operation may raise
     `TargetHung`, `TargetDied`, `TargetTooLarge`, `TargetBroken` or `TargetNotStarted`. Two threads
     must not use it at once.
 
     The process runs in `folder`, by default the current one.
 
     `start_limit` (seconds) applies until the first successful `start` in a new process, which
-    includes the imports. Later ones get the greater of `step_limit` and 30 s, and every other
+    includes the imports. Later ones get `step_limit` or 30 s, whichever is greater, and every other
     operation gets `step_limit`. `memory_limit` (MiB resident) applies to the process itself, if the
     system reports it (Linux).
     """
@@ -66,7 +66,7 @@ class PipeTarget:
 
     @property
     def stderr_tail(self) -> str:
-        """Return the last 8 KiB that the process wrote to stderr since the last `start`."""
+        """Return the last 8 KiB that the process has written to stderr since the last `start`."""
         return self._stderr.text()
 
     @property
@@ -74,7 +74,7 @@ class PipeTarget:
         return None if self._child is None else self._child.process_id
 
     def begin(self) -> None:
-        """Spawn the process, so that it can load what it needs meanwhile."""
+        """Spawn the process now, so that it can load what it needs while others work."""
         if self._child is None:
             self._child = self._spawn()
             self._has_started, self._is_fresh = False, True
@@ -114,8 +114,8 @@ class PipeTarget:
         return self._ask({"op": "stop"}, self._step_limit)
 
     def close(self) -> None:
-        """End the process and everything that it has started, first with a request to leave. May be
-        repeated."""
+        """Ask the process to exit, then end it and everything that it has started. May be called
+        again."""
         self._end(nicely=True)
 
     def __enter__(self) -> Self:
@@ -145,7 +145,7 @@ class PipeTarget:
             returncode = child.returncode_soon(DEATH_PATIENCE)
             self._end()
             if returncode is None:
-                raise TargetBroken(op, "it closed its output and stayed", "") from None
+                raise TargetBroken(op, "it closed its output but kept running", "") from None
             if not self._has_answered:
                 why = f"it ended with {ending(returncode)} before it answered the first start"
                 raise TargetNotStarted(self.command, why, self.stderr_tail) from None

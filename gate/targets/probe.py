@@ -21,8 +21,8 @@ OWN = "own"  # the key of a configuration that has what a target declares
 
 
 class ProbeRequest(NamedTuple):
-    """A target, and how to judge it: the rules of one revision of a system, with some keys of the
-    configuration `fixed`."""
+    """A target, and how to judge it: by the rules of one revision of a system. The keys of the
+    configuration in `fixed` have these values in every start."""
 
     target: Target
     system: str
@@ -36,12 +36,12 @@ class Capabilities:
     """The configurations and features that a target accepts, and the fields that it shows.
 
     Attributes:
-        started: its reply to the first start.
+        started: the target's reply to the first `start`.
         shows: every field that it shows in some configuration.
         scales: the scales that it accepts.
-        fixed: for each scale, the keys of which it accepts a single value, with that value.
+        fixed: for each scale, the keys of which it accepts only one value, with that value.
         refused_kinds: kinds of configuration (`GateScales.kinds`) that it refuses.
-        left_out: descriptions, for the user, of what it refused.
+        left_out: lines for the user that describe what it refused.
     """
 
     started: Started
@@ -53,7 +53,7 @@ class Capabilities:
 
     @property
     def choices(self) -> dict[str, tuple[Any, ...]]:
-        """Return the values of each key that the target declares itself."""
+        """Return the values of each configuration key that the target declares itself."""
         return dict(self.started.choices)
 
 
@@ -81,7 +81,8 @@ def probe(request: ProbeRequest) -> Capabilities:
             kinds = refused_kinds(request, plainest.base, fixed)
             capabilities.refused_kinds = frozenset(kinds)
             capabilities.left_out += [
-                f"{kind}: left out, the target refuses it: {why}" for kind, why in kinds.items()
+                f"{kind}: left out, because the target refuses it: {why}"
+                for kind, why in kinds.items()
             ]
         capabilities.scales.append(scale)
         capabilities.shows |= plainest.started.shows
@@ -91,34 +92,30 @@ def probe(request: ProbeRequest) -> Capabilities:
         raise ConfigRefused(f"the target refuses the configuration of every scale: {tried}")
     if capabilities.choices and OWN not in config_keys(request.system, request.revision):
         keys = ", ".join(capabilities.choices)
-        why = f"config_keys {keys} are of the generic system; valid: --system generic"
+        why = f"only the generic system has config_keys ({keys}); valid: --system generic"
         raise TargetBroken("start", why, "")
     capabilities.left_out += _without_controls(request, capabilities.started)
     capabilities.left_out += [
-        f"scale {scale} left out, the target refuses it: {refusal}"
+        f"scale {scale} left out, because the target refuses it: {refusal}"
         for scale, refusal in refusals.items()
     ]
     return capabilities
 
 
 def _without_controls(request: ProbeRequest, started: Started) -> list[str]:
-    """Report the control events that the search draws for the system but the target does not
-    accept."""
+    """Describe the control events of the system's search that the target does not accept."""
     # Hypothesis takes long to import, and commands that only replay need no probe.
     from ...properties.search.generators import generators_of
 
     drawn = getattr(generators_of(request.system), "CONTROLS", ())
     missing = [kind for kind in dict.fromkeys(drawn) if kind not in started.controls]
-    why = "left out, the target does not declare them in controls"
+    why = "left out, because the target does not declare them in controls"
     return [f"control events {', '.join(missing)} {why}"] if missing else []
 
 
 class Usual(NamedTuple):
-    """The scales that a target accepts with the usual features.
-
-    `started` is its first reply, None if it accepts no scale; `refusals` has its reasons for the
-    others.
-    """
+    """The scales that a target accepts with the usual features. `started` is a reply of the target,
+    or None if it accepts no scale. `refusals` has its messages about the scales that it refuses."""
 
     scales: list[str]
     started: Started | None
@@ -147,10 +144,8 @@ def as_usual(request: ProbeRequest) -> Usual:
 
 
 class _Plainest(NamedTuple):
-    """The plainest configuration of a scale that a target accepts.
-
-    `instead` is the feature that it insists on, and `why` its message.
-    """
+    """The configuration of a scale with the fewest features that a target accepts. `instead` is a
+    feature without which it refuses, and `why` its message."""
 
     base: Config
     started: Started
@@ -159,10 +154,8 @@ class _Plainest(NamedTuple):
 
 
 def _plainest(request: ProbeRequest, scale: str) -> _Plainest:
-    """Start with as few features as the target accepts.
-
-    It may require a bounded pool, and one feature, such as one that its release cannot switch off.
-    """
+    """Start with as few features as the target accepts. The target may require a bounded pool, and
+    one feature, such as one that it cannot switch off."""
     scales = scales_of(request.system)
     plain = {**scales.scales[scale], **scales.plain, **request.fixed}
     try:
@@ -191,9 +184,11 @@ def _features(request: ProbeRequest, plainest: _Plainest, capabilities: Capabili
     for key, value in fixed.items():
         if not any(key in earlier for earlier in capabilities.fixed.values()):
             capabilities.left_out.append(
-                f"{key} {value} alone, the target refuses more: {plainest.why}"
+                f"always {key} {value}, because the target does not start otherwise: {plainest.why}"
             )
-    for feature in scales_of(request.system).features:
+    features = scales_of(request.system).features
+    firsts = {next(iter(feature)) for feature in features}
+    for feature in features:
         key, value = next(iter(feature.items()))
         if key in fixed or key in request.fixed or base.get(key, ...) == value or key in taken:
             continue
@@ -202,16 +197,19 @@ def _features(request: ProbeRequest, plainest: _Plainest, capabilities: Capabili
             full_config(request.system, request.revision, {**base, **feature})
         except InputError:  # not a feature of this revision
             continue
+        sizes = feature.keys() - firsts - usual.keys()  # they mean nothing without the feature
         try:
             capabilities.shows |= _start(request, {**base, **feature}).shows
         except ConfigRefused as refusal:
-            line = f"{key} {value} left out, the target refuses it: {refusal}"
+            line = f"{key} {value} left out, because the target refuses it: {refusal}"
             refused.setdefault(key, line)
+            instead |= {size: neutral.get(size) for size in sizes}
             instead[key] = usual.get(key, neutral.get(key))  # an absent key means nothing
         else:
             taken.add(key)
             refused.pop(key, None)
-            instead.pop(key, None)
+            for accepted in (key, *sizes):
+                instead.pop(accepted, None)
     for key, line in refused.items():
         if not any(key in earlier for earlier in capabilities.fixed.values()):
             capabilities.left_out.append(line)

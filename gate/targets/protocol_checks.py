@@ -13,11 +13,12 @@ from .streams import Output, stream_tokens
 
 
 class RefusedError(Exception):
-    """This release does not support the configuration or the request; `str()` is one line."""
+    """Raised if this release does not support the configuration or the request; `str()` is one
+    line."""
 
 
 def refuse(key: str, value: object, valid: str) -> RefusedError:
-    """Return a refusal of a configuration that names the place, the value and the valid ones."""
+    """Return a refusal of a configuration; it names the key, the value and the valid values."""
     return RefusedError(f"$.config.{key} is {json.dumps(value, default=repr)}; valid is {valid}")
 
 
@@ -83,7 +84,8 @@ TO_CONNECTOR = {
 
 
 class EncoderInput(NamedTuple):
-    """A segment of a prompt that an encoder computes: its number, name, first token and length."""
+    """A segment of a prompt that an encoder computes, with its number, its name, its first token
+    and its length."""
 
     number: int
     stream: str
@@ -92,7 +94,7 @@ class EncoderInput(NamedTuple):
 
 
 class CheckedRequest(NamedTuple):
-    """A client's request; `prompt` has its tokens."""
+    """A client's request, checked; `prompt` has its tokens."""
 
     prompt: list[int]
     max_tokens: int
@@ -106,10 +108,12 @@ class CheckedRequest(NamedTuple):
     inputs: tuple[EncoderInput, ...] = ()
     cache_salt: str | None = None
     lora: str | None = None
+    grammar_steps: int = 0
+    grammar_fails: bool = False
 
 
 def read_request(request: Mapping[str, Any]) -> CheckedRequest:
-    """Return the request in an `add`; raise ProtocolError if it is malformed."""
+    """Parse the request in an `add`; raise ProtocolError if it is malformed."""
     try:
         name, max_tokens = request["id"], request["max_tokens"]
         segments = [(stream, length) for stream, length in request["prompt"]]
@@ -120,13 +124,16 @@ def read_request(request: Mapping[str, Any]) -> CheckedRequest:
         ) from error
     output_len = request.get("output_len", max_tokens)
     priority = request.get("priority", 0)
-    if not isinstance(name, str) or not all(isinstance(stream, str) for stream, _ in segments):
+    names = [name, request.get("stream", ""), *(stream for stream, _ in segments)]
+    if not all(isinstance(word, str) for word in names):
         raise ProtocolError(f"request {name!r}: the id and the names of streams must be strings")
     accepted = request.get("accepted", [])
     if not isinstance(accepted, list):
         raise ProtocolError(f"request {name!r}: accepted must be a list of numbers of drafts")
     loads = {key: request.get(key, nothing) for key, nothing in TO_CONNECTOR.items()}
-    numbers = [max_tokens, output_len, priority, *(length for _, length in segments)]
+    grammar_steps = request.get("grammar_steps", 0)
+    numbers = [max_tokens, output_len, priority, grammar_steps]
+    numbers += [length for _, length in segments]
     numbers += [*accepted, *(tokens for tokens in loads.values() if tokens is not None)]
     if not all(type(number) is int for number in numbers):
         raise ProtocolError(
@@ -137,12 +144,15 @@ def read_request(request: Mapping[str, Any]) -> CheckedRequest:
             f"request {name!r}: output_len is {output_len}; valid is 1 to max_tokens = {max_tokens}"
         )
     prompt = [token for stream, length in segments for token in stream_tokens(stream, length)]
-    output = Output(name, output_len, output_len < max_tokens, tuple(accepted))
+    stream = request.get("stream", "")
+    output = Output(name, output_len, output_len < max_tokens, tuple(accepted), stream)
     inputs = _encoder_inputs(name, segments, request.get("encoder_inputs", []))
     partition: dict[str, Any] = {key: request.get(key) for key in ("cache_salt", "lora")}
     if not all(value is None or isinstance(value, str) for value in partition.values()):
         raise ProtocolError(f"request {name!r}: cache_salt and lora must be strings")
-    return CheckedRequest(prompt, max_tokens, priority, output, **loads, inputs=inputs, **partition)
+    fails = bool(request.get("grammar_fails"))
+    others = {**loads, **partition, "grammar_steps": grammar_steps, "grammar_fails": fails}
+    return CheckedRequest(prompt, max_tokens, priority, output, inputs=inputs, **others)
 
 
 def _encoder_inputs(

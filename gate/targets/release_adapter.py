@@ -1,4 +1,4 @@
-"""Host a real release: the five protocol operations around its engine, shared by all systems.
+"""Serve a real release: the protocol's operations on its engine, as all systems share them.
 
 Standard library only: this file runs inside the environment of a release under test.
 """
@@ -16,9 +16,9 @@ BEYOND_START_UP = "SCHEDPROOF_BEYOND_START_UP"  # in the environment of the targ
 
 
 class StartUp(NamedTuple):
-    """Whether a server of this release starts with a configuration; None if unknown.
+    """Whether a server of this release starts with a configuration; None if that is unknown.
 
-    `why` names the check that it passed, or gives the reason why it does not start or was not
+    `why` names the check that passed, or says why the server does not start or why nothing was
     checked.
     """
 
@@ -30,7 +30,8 @@ def checked_start(by: str, check: Callable[[], None]) -> StartUp:
     """Run a release's own start-up check, named `by`.
 
     Raises:
-        RefusedError: it refuses, and the user did not choose to ignore that (`BEYOND_START_UP`).
+        RefusedError: the check fails, and the user did not choose to ignore that
+            (`BEYOND_START_UP`).
     """
     try:
         check()
@@ -42,7 +43,7 @@ def checked_start(by: str, check: Callable[[], None]) -> StartUp:
 
 
 class Hosted(NamedTuple):
-    """An engine that can add, abort and step requests, with its reply to `start`.
+    """An engine to which the operations of the protocol go, with its reply to `start`.
 
     `defaults`: for each configuration key, the release's value if none is given, as far as known.
     `start_up`: whether a server starts with this configuration; None for schedulers without a
@@ -59,7 +60,7 @@ class Hosted(NamedTuple):
 
 
 class HostedTarget:
-    """The five operations. Each system defines how to open, feed and step its engine."""
+    """The protocol's operations. Each system defines how to open, feed and step its engine."""
 
     def __init__(self) -> None:
         self._engine: Any = None
@@ -75,12 +76,12 @@ class HostedTarget:
         raise NotImplementedError
 
     def advance(self, engine: Any) -> dict[str, Any]:
-        """Take one decision and complete it, with `abort_inside` in between; return the step
+        """Take one decision and complete it, calling `abort_inside` in between; return the step
         observation."""
         raise NotImplementedError
 
     def start(self, system: str, revision: str, config: dict[str, Any]) -> Reply:
-        """Start a fresh scheduler; `revision` only says what the target is compared with."""
+        """Start a fresh scheduler. `revision` only says with which model the target is compared."""
         self.stop()
         try:
             hosted = self.open(system, config)
@@ -99,7 +100,6 @@ class HostedTarget:
         }
 
     def add(self, request: dict[str, Any]) -> Reply:
-        """Queue a request, unless it is refused."""
         engine = self._started()
         parsed = protocol_checks.read_request(request)
         try:
@@ -109,7 +109,6 @@ class HostedTarget:
         return {"ok": True}
 
     def abort(self, id: str, inside: bool = False) -> Reply:  # noqa: A002
-        """Abort before the next decision, or inside the next step."""
         engine = self._started()
         if inside:
             self._inside.append(id)
@@ -118,20 +117,23 @@ class HostedTarget:
         return {"ok": True}
 
     def control(self, kind: str) -> Reply:
-        """Perform a control event before the next decision; `done` says whether it was possible."""
+        """Perform a control event before the next decision; the reply's `done` says whether it was
+        possible."""
         return {"ok": True, "done": bool(self._started().control(kind))}
 
     def abort_inside(self, engine: Any) -> list[str]:
-        """Abort the requests whose aborts came inside the step; return all whose aborts this step
-        reports.
+        """Perform the aborts that came inside the step.
 
         Like the engine core, this considers aborts that arrive while the model runs.
+
+        Returns:
+            All requests whose aborts this step reports.
         """
         self._aborted += [name for name in self._inside if engine.abort(name)]
         return self._aborted
 
     def step(self) -> Reply:
-        """Take one decision of the scheduler, carry it out, and return the results to the
+        """Let the scheduler take one decision, carry it out, and return the results to the
         scheduler."""
         seen = self.advance(self._started())
         self._inside, self._aborted = [], []
@@ -149,7 +151,7 @@ class HostedTarget:
 
 
 def outputs(completion: Any, aborted: list[str]) -> dict[str, dict[str, Any]]:
-    """Return the fields for the tokens that the scheduler accepted and the requests that it
+    """Return the step's fields about tokens that the scheduler accepted and requests that it
     finished."""
     emitted: dict[str, int] = {}
     finished = dict.fromkeys(aborted, "aborted")

@@ -4,8 +4,8 @@ One virtual environment serves all of them; PYTHONPATH selects the release. The 
 every package that the schedulers import, in fixed versions and without dependencies, so that no
 resolver can bring in CUDA or triton. Only the Python part of vLLM is kept.
 
-Each part is built in a temporary place and renamed when complete, so an existing part is always
-whole.
+Each part is built in a temporary place and renamed when it is complete, so an existing part is
+always complete.
 """
 
 import contextlib
@@ -97,10 +97,15 @@ class Prepared:
 def prepare(
     release: Release, scheduler: str = "", *, offline: bool = False, report: Report = print
 ) -> Prepared:
-    """Install what is missing (at first 1.1 GB, in two minutes), and return how to run it.
+    """Install the missing parts of a release, and return how to run it.
+
+    The first release takes 1.1 GB and two minutes.
 
     `scheduler` is FILE:CLASS of a class that replaces the release's scheduler. Concurrent calls
-    wait for each other. Raises ReleaseError.
+    wait for each other.
+
+    Raises:
+        ReleaseError: the release cannot be installed.
     """
     cache = cache_folder()
     environment, *trees = parts = _parts(cache, release)
@@ -113,7 +118,7 @@ def prepare(
         )
     if not release.is_examined and release.folder is None:
         report(
-            f"{release} was not examined, as {', '.join(release.package.versions)} were; "
+            f"{release} was not examined, unlike {', '.join(release.package.versions)}; "
             f"`schedproof doctor {release}` says whether it can be judged"
         )
     try:
@@ -134,7 +139,7 @@ def prepare(
 
 
 def cache_folder() -> Path:
-    """Return the folder of installed releases: SCHEDPROOF_CACHE, or schedproof in the user's
+    """Return the folder of installed releases: $SCHEDPROOF_CACHE, or `schedproof` in the user's
     cache."""
     if chosen := os.environ.get("SCHEDPROOF_CACHE"):
         return Path(chosen).expanduser().absolute()
@@ -211,7 +216,7 @@ class _Part:
     def why_missing(self) -> str:
         if not self.folder.exists():
             return self.title
-        return f"{self.title} ({self.damage(self.folder)} is not as it was installed)"
+        return f"{self.title} ({self.damage(self.folder)} has changed since it was installed)"
 
 
 def _parts(cache: Path, release: Release) -> list[_Part]:
@@ -257,7 +262,7 @@ def _install(parts: list[_Part], python: Path, cache: Path, report: Report) -> N
 
 def _make(part: _Part, workshop: "_Workshop") -> None:
     if part.folder.exists():
-        workshop.report(f"{part.why_missing()}: all of it is installed again")
+        workshop.report(f"{part.why_missing()}: installing all of it again")
     for leftover in (workshop.scratch, part.folder):  # of an interrupted run
         _remove(leftover)
     unfinished = part.folder.with_name(part.folder.name + UNFINISHED)
@@ -288,7 +293,7 @@ def _lock(path: Path, report: Report) -> Iterator[int]:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            report("waiting for another installation to end")
+            report("waiting for another installation to finish")
             fcntl.flock(file, fcntl.LOCK_EX)
         yield file.fileno()
 
@@ -305,8 +310,8 @@ class _Workshop:
         return self.downloads / "scratch"
 
     def download(self, package: str, version: str) -> Path:
-        """Download a wheel and return its path. It is kept until it is unpacked, even after an
-        interruption."""
+        """Download a wheel and return its path. The wheel is kept until it is unpacked, even if the
+        command is interrupted."""
         kept = self.downloads / f"{package}-{version}"
         if not any(kept.glob("*.whl")):
             arriving = self.scratch / "arriving"
@@ -318,7 +323,9 @@ class _Workshop:
             arriving.replace(kept)
         wheel = next(kept.glob("*.whl"))
         if not check_published(wheel, f"{package}=={version}"):
-            self.report(f"{package} {version}: its wheel is on no list, so it is used unchecked")
+            self.report(
+                f"{package} {version}: its wheel is on no list, so it is used without a check"
+            )
         return wheel
 
     def pip(self, python: Path, command: str, *arguments: str) -> None:
@@ -326,8 +333,8 @@ class _Workshop:
         self.run(str(python), "-m", "pip", command, *quiet, *arguments)
 
     def run(self, *command: str) -> str:
-        """Return the output of a child process; raise ReleaseError with its message if it
-        failed."""
+        """Run a child process and return its output; raise ReleaseError with its message if it
+        fails."""
         self.scratch.mkdir(parents=True, exist_ok=True)
         env = {k: v for k, v in os.environ.items() if not k.startswith("PYTHON")}
         env |= {"TMPDIR": str(self.scratch), "PIP_USER": "0"}
@@ -338,8 +345,8 @@ class _Workshop:
 
 
 def run(command: Sequence[str], env: dict[str, str], lock: int) -> tuple[int, str]:
-    """Run a child process, which holds the lock as well, since it may still write after schedproof
-    is killed."""
+    """Run a child process. It holds the lock as well, since it may still write after schedproof is
+    killed."""
     done = run_watched(command, env=env, pass_fds=(lock,), stderr=subprocess.STDOUT)
     return done.returncode, done.stdout.decode(errors="replace")
 
@@ -348,7 +355,7 @@ def _build_environment(workshop: _Workshop, folder: Path) -> None:
     try:
         workshop.run(sys.executable, "-P", "-m", "venv", str(folder))
     except ReleaseError as failure:
-        why = f"{sys.executable} cannot make a virtual environment ({failure})"
+        why = f"{sys.executable} cannot create a virtual environment ({failure})"
         raise ReleaseError(f"{why}; on Debian and Ubuntu install python3-venv") from None
     python = folder / "bin" / "python"
     workshop.report(f"torch {TORCH} (CPU), about 200 MB")
@@ -376,10 +383,10 @@ def _install_torch(workshop: _Workshop, python: Path) -> None:
 
 
 def complaint(output: str) -> str:
-    """Return the line of a failed child's output, usually pip's, that gives the reason."""
+    """Return the line that gives the reason in the output of a failed child, usually pip."""
     missing = re.search(r"satisfies the requirement (\S+) \(from versions: (.*)\)", output)
     if missing and "require a different python version" in output:
-        return f"{missing[1]} is not for this Python ({platform.python_version()})"
+        return f"{missing[1]} does not support this Python ({platform.python_version()})"
     if missing and missing[2] != "none":
         offered = ", ".join(missing[2].split(", ")[-8:])
         return f"the package index has no {missing[1]} for this machine; it has {offered}"

@@ -33,10 +33,10 @@ class GateScales(NamedTuple):
 
     Attributes:
         scales: for each scale (small, short, tight), the configuration that a target must accept.
-        plain: values that switch off everything optional.
-        features: options beyond that, each of which a target may refuse by itself.
-        kinds: named kinds of configuration that a target may refuse, with an example each; the
-            strategies of the system know the names, and avoid kinds that are refused.
+        plain: values that switch off every optional feature.
+        features: optional features, each of which a target may refuse separately.
+        kinds: named kinds of configuration that a target may refuse, with an example of each; the
+            system's strategies avoid kinds that it refuses.
         chunk_key: the configuration key that bounds how many prompt tokens one step computes; None
             if a step computes a whole prompt.
         configurations: the configurations in which `matrix` and `campaign` judge each release.
@@ -59,9 +59,11 @@ def scales_of(system: str) -> GateScales:
 def read_changes(
     system: str, revision: str, changes: Sequence[str], fixed: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """Return the keys and values that `--config KEY=VALUE` fixes; a value is JSON, or a word.
+    """Parse `--config KEY=VALUE`, and return the keys that it fixes with their values.
 
-    Keys in `fixed` must not get another value.
+    A value is JSON, or a word.
+
+    A key in `fixed` must not get another value.
 
     Raises:
         InputError: an unknown key, or values that fit no scale.

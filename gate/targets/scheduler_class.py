@@ -1,5 +1,7 @@
-"""A user's scheduler class in place of the release's own: FILE.py:CLASS, or
-DIR:PACKAGE.MODULE.CLASS, which is searched in DIR after the release's own packages.
+"""Run a user's scheduler class in place of the release's own.
+
+It is named FILE.py:CLASS or DIR:PACKAGE.MODULE.CLASS. The package is searched in DIR, after the
+release's own packages.
 
 Standard library only: this file runs inside the environment of a release under test.
 """
@@ -23,9 +25,11 @@ VARIABLE = "SCHEDPROOF_SCHEDULER"
 OWN_CLASS = "SCHEDPROOF_OWN_CLASS"
 
 
-def say_at_once(load: Callable[[], object]) -> None:
-    """Load the release and the user's class before the first request, so that an error in the class
-    is not taken for an answer to `start`. Output of its module goes to stderr.
+def load_early(load: Callable[[], object]) -> None:
+    """Load the release and the user's class before the first request.
+
+    Otherwise an error in the class would be taken for an answer to `start`. Output of its module
+    goes to stderr.
 
     Raises:
         SystemExit: there is no such class, or it is not a scheduler of this release.
@@ -36,17 +40,17 @@ def say_at_once(load: Callable[[], object]) -> None:
 
 
 def is_chosen() -> bool:
-    """Return whether the user named a class; that class, or the one it is derived from, then runs
-    unchanged."""
+    """Return whether the user named a class. Then that class, or the one that it is derived from,
+    runs unchanged."""
     return VARIABLE in os.environ
 
 
 @functools.cache
 def chosen(own: type) -> Any:
-    """Return the class to drive: the user's if one is named, otherwise the release's.
+    """Return the class to drive: the user's if there is one, otherwise the release's.
 
     Raises:
-        SystemExit: as for `say_at_once`.
+        SystemExit: as for `load_early`.
     """
     words = os.environ.get(VARIABLE)
     if words is None:
@@ -61,7 +65,7 @@ def chosen(own: type) -> Any:
     if not isinstance(cls, type):
         raise _complaint(f"it has no class {name!r}")
     if not issubclass(cls, own):
-        raise _complaint(f"{name} is no {own.__name__}; valid: a class derived from it")
+        raise _complaint(f"{name} is not derived from {own.__name__}; valid: a class that is")
     return own_class(cls, own) if OWN_CLASS in os.environ else cls
 
 
@@ -89,7 +93,7 @@ def _from_file(file: str) -> ModuleType:
 
 
 def title(name: str, version: str) -> tuple[str, str]:
-    """Return the name and version to report: those of the user's class, if there is one."""
+    """Return the name and version to report, which name the user's class if there is one."""
     words = os.environ.get(VARIABLE)
     if words is None or OWN_CLASS in os.environ:
         return name, version

@@ -17,8 +17,8 @@ from typing import Any
 Compared = list[tuple[str, str, str]]
 
 
-def compared(module_name: str) -> Compared | None:
-    """Return the comparison for every name in the module's RELIES_ON; None if it has none.
+def compare(module_name: str) -> Compared | None:
+    """Compare every name in the module's RELIES_ON; return None if the module has no RELIES_ON.
 
     Raises:
         TypeError: RELIES_ON is not a dictionary of strings.
@@ -48,7 +48,7 @@ def main() -> None:
     """Print the comparison for the target on the command line."""
     sys.path.insert(0, "")
     replies, sys.stdout = sys.stdout, sys.stderr
-    json.dump(compared(sys.argv[1].partition(":")[0]), replies)
+    json.dump(compare(sys.argv[1].partition(":")[0]), replies)
 
 
 if __name__ == "__main__":

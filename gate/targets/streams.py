@@ -1,4 +1,4 @@
-"""Compute the tokens of a scenario. Only their equality matters, so they need not be stored.
+"""Compute the tokens of a scenario. Only their equality matters, so they are not stored.
 
 Source: scenario format, `requests[].prompt` and `requests[].output_len`.
 """
@@ -20,16 +20,17 @@ def stream_tokens(stream: str, count: int, start: int = 0) -> list[int]:
 
 @dataclass(frozen=True)
 class Output:
-    """The output of a request. The n-th time that drafts are verified, `accepted[n]` of them are
-    right, starting over at the end."""
+    """The output of a request. In the n-th verification of drafts, `accepted[n]` of them are right.
+    At the end of `accepted`, it starts over. `stream` names its tokens; by default, the id does."""
 
     id: str
     length: int
     ends_with_eos: bool
     accepted: tuple[int, ...] = ()
+    stream: str = ""
 
     def token(self, index: int) -> int:
-        """Return generated token number `index`, from 0."""
+        """Return the generated token at place `index`, from 0."""
         if self.ends_with_eos and index == self.length - 1:
             return EOS
-        return stream_tokens(f"out:{self.id}", 1, index)[0]
+        return stream_tokens(f"out:{self.stream or self.id}", 1, index)[0]

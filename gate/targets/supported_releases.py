@@ -1,4 +1,6 @@
-"""Published releases of schedulers: the supported versions, and the packages that they run on."""
+"""Published releases of schedulers: which versions are supported, and on which packages
+they run.
+"""
 
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -14,7 +16,8 @@ CHECKOUT = "checkout"  # the version of what is not released
 
 
 class ReleaseError(Exception):
-    """A release is not available; the message says in one line why, and what to do."""
+    """Raised if a release is not available; the message is one line that says why, and what to
+    do."""
 
 
 @dataclass(frozen=True)
@@ -25,15 +28,15 @@ class Package:
     Attributes:
         name: its name on the package index.
         system: the system of its scheduler.
-        versions: for each supported version, oldest first, the version of `runs_on` that it needs;
-            if it runs on no other package, its own version.
-        revision_of: returns the revision of the model to compare a version with.
+        versions: for each supported version, oldest first, the version of `runs_on` that it needs,
+            or its own version if it runs on no other package.
+        revision_of: returns the model's revision to compare a version with.
         size: a description of its download size.
         runs_on: the package whose plugin it is.
-        since: versions from this one on are accepted as well, unexamined.
+        since: versions from this one on are accepted as well, although nobody has examined them.
         environment: environment variables of its process, in addition to those of `runs_on`.
-        settings: prefixes of environment variables that the process must not see, since they are a
-            user's own settings.
+        settings: prefixes of environment variables that the process must not see, because they are
+            the user's own settings.
         cache_variable: the environment variable for the folder in which the process may cache
             results.
     """
@@ -61,7 +64,7 @@ class Package:
 
 
 class Layer(NamedTuple):
-    """A package in one version, as part of a release."""
+    """A package in one version, which is part of a release."""
 
     package: Package
     version: str
@@ -100,13 +103,14 @@ class Release:
 
     @property
     def layers(self) -> list[Layer]:
-        """Return its layers: the package that it runs on, if any, and its own."""
+        """Return the release's layers: the package that it runs on, if any, and its own."""
         own, base = Layer(self.package, self.version), self.package.runs_on
         return [own] if base is None else [Layer(base, self.base), own]
 
     @property
     def wheels(self) -> list[Layer]:
-        """Return the layers that are installed as wheels: all except the code of a checkout."""
+        """Return the layers that are installed as wheels, which are all but the code of a
+        checkout."""
         return self.layers if self.folder is None else self.layers[:-1]
 
 
@@ -129,7 +133,9 @@ def parse_release(text: str) -> Release | None:
         return Release(name, version, package.versions[version])
     if package.is_accepted_unexamined(version):
         return Release(name, version, version)
-    later = f", and others from {package.since} on, untried" if package.since else ""
+    later = (
+        f", and any other from {package.since} on, which nobody has tried" if package.since else ""
+    )
     raise ReleaseError(
         f"{name}: version {version!r} is not supported; supported are "
         f"{', '.join(package.versions)}{later}"

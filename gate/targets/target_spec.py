@@ -1,5 +1,6 @@
-"""The TARGET of the command line, parsed once, with its limits and the options that repeat a
-run."""
+"""Parse the TARGET of the command line, once, into its kind, its limits and the options of a
+replay.
+"""
 
 import shlex
 from collections.abc import Sequence
@@ -31,7 +32,7 @@ def _valid() -> str:
 
 
 class UnknownTargetError(ValueError):
-    """A TARGET of no valid form, or one that cannot be made; `str()` is one line."""
+    """Raised if a TARGET has no valid form, or cannot be opened; `str()` is one line."""
 
 
 @dataclass(frozen=True)
@@ -40,19 +41,21 @@ class TargetSpec:
 
     Attributes:
         text: the user's text, which `str()` returns.
-        kind: says which of the fields below apply.
-        formula: of `model:FORMULA`, the volumetric formula that replaces the revision's own.
-        module, factory: of `MODULE:FACTORY`.
-        command: of `cmd:COMMAND LINE`, in words.
-        release: of `NAME==VERSION`.
+        kind: the form of the target, which says which of the fields below apply.
+        formula: in `model:FORMULA`, the volumetric formula that replaces the revision's own.
+        module, factory: the parts of `MODULE:FACTORY`.
+        command: the words of `cmd:COMMAND LINE`.
+        release: the release in `NAME==VERSION`.
         scheduler: a scheduler class that replaces the release's own: FILE.py:CLASS or
             DIR:PACKAGE.MODULE.CLASS, with absolute FILE and DIR.
-        is_base: drive the release's class that `scheduler` is derived from, instead of it.
+        is_base: drive the release's class from which `scheduler` is derived, not `scheduler`
+            itself.
         beyond_start_up: accept configurations with which the release does not start.
         coverage: a folder in which the target's processes record the lines that they run.
-        beside_another: whether the project file names another target, so that a replay must name
-            this one.
-        checkout, folder: of `NAME:DIR`; the folder is "" if only an environment variable names it.
+        beside_another: whether the project file names another target, so that a replay command must
+            name this one.
+        checkout, folder: the parts of `NAME:DIR`; the folder is "" if only an environment variable
+            gives it.
     """
 
     text: str
@@ -75,12 +78,12 @@ class TargetSpec:
 
     @property
     def is_model(self) -> bool:
-        """Whether this is a reference model; lockstep would compare it with itself."""
+        """Return whether this is a reference model, which lockstep would compare with itself."""
         return self.kind == "model"
 
     @property
     def is_plain_model(self) -> bool:
-        """Whether this is the reference model with the formula of its revision."""
+        """Return whether this is the reference model with the formula of its revision."""
         return self.is_model and self.formula is None
 
     @property
@@ -92,7 +95,7 @@ class TargetSpec:
 
     @property
     def has_start_up(self) -> bool:
-        """Whether this is a release or a checkout with start-up checks of its own."""
+        """Return whether this is a release or a checkout with start-up checks of its own."""
         checkout = self.checkout
         return self.release is not None or (checkout is not None and checkout.package is not None)
 
@@ -102,8 +105,7 @@ class TargetSpec:
         return self.own_system or first_system()
 
     def base_class(self) -> "TargetSpec":
-        """Return the release's own class from which the user's is derived, as a target of the same
-        kind."""
+        """Return, as a target, the release's own class from which the user's is derived."""
         return replace(self, text=self.text.partition(":")[0], is_base=True)
 
     def default_revision(self) -> str | None:
@@ -121,12 +123,12 @@ MODEL = TargetSpec("model", "model")
 
 
 def model_spec(formula: str | None) -> TargetSpec:
-    """Return the model with a volumetric formula; None keeps that of its revision."""
+    """Return the model with a volumetric formula; None keeps the revision's own."""
     return TargetSpec(f"model:{formula}", "model", formula=formula) if formula else MODEL
 
 
 def take_formula(spec: TargetSpec, changes: Sequence[str]) -> tuple[TargetSpec, list[str]]:
-    """Apply `--config formula=NAME` to the target; return it with the remaining changes.
+    """Apply `--config formula=NAME` to the target; return the target and the remaining changes.
 
     Raises:
         InputError: no formula has this name, or the target is not the model.
@@ -136,7 +138,8 @@ def take_formula(spec: TargetSpec, changes: Sequence[str]) -> tuple[TargetSpec, 
         return spec, [*changes]
     if not spec.is_plain_model:
         raise InputError(
-            "--config", f"formula={formulas[-1]} of {spec}; valid: of the target model"
+            "--config",
+            f"formula={formulas[-1]} does not apply to {spec}; valid: with the target model",
         )
     if not knows_formula(formulas[-1]):
         problem = f"formula {formulas[-1]!r} is unknown; valid: {valid_formulas()}"
@@ -151,14 +154,14 @@ def parse_target(
 ) -> TargetSpec:
     """Return the target that `text` names.
 
-    `path` is the folder of `--path`: that of a checkout, or of the package that contains
+    `path` is the folder of `--path`: the checkout, or the folder with the package of
     `scheduler_cls`.
 
     Raises:
         UnknownTargetError: the text has no valid form.
         ReleaseError: the release is not supported.
-        InputError: a path for a target that is not a checkout or already names its folder; or a
-            scheduler class for a target that is not a release or already names one.
+        InputError: there is a path, but the target is not a checkout or already names its folder;
+            or there is a scheduler class, but the target is not a release or already names one.
     """
     if scheduler_cls is None:
         text = checkouts.with_path(text, path)
@@ -187,7 +190,7 @@ def _with_class(text: str, path: Path | None, scheduler_cls: str) -> str:
     if ":" in text or parse_release(text) is None:
         raise InputError(
             "--scheduler-cls",
-            f"{scheduler_cls}: only for a release such as vllm==0.28.0 that names no class, "
+            f"{scheduler_cls}: only for a release that names no class, such as vllm==0.28.0, "
             f"not for {text}",
         )
     return ":".join([text, *([str(path)] if path is not None else []), scheduler_cls])
@@ -235,7 +238,7 @@ def replay_options(
     exclude: Sequence[str] = (),
     extra_rules: Path | None = None,
 ) -> str:
-    """Return the options of `schedproof replay` that repeat a run, quoted for a shell, after a
+    """Return the options of `schedproof replay` that repeat a run, quoted for a shell and after a
     space."""
     words = ["--target", target.text]
     if target.is_plain_model and not target.beside_another:

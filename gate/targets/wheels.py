@@ -1,5 +1,6 @@
-"""Wheels of releases: check that one was published, unpack its Python part, and check that the
-files have not changed since."""
+"""Wheels of releases: check that a wheel was published, unpack its Python part, and check that its
+files have not changed since.
+"""
 
 import base64
 import csv
@@ -22,12 +23,13 @@ RECORD = "*.dist-info/RECORD"  # of a wheel: the name, digest and length of each
 
 
 def check_published(wheel: Path, name: str) -> bool:
-    """Return whether NAME==VERSION is published; this file must then be one of its wheels.
+    """Return whether NAME==VERSION is in the list of published wheels. If so, this file must be one
+    of its wheels.
 
     Raises:
-        ReleaseError: other wheels were published under this name and version; this one is removed.
+        ReleaseError: the list has other wheels under this name and version; this file is removed.
     """
-    known = published().get(name)
+    known = published_digests().get(name)
     if known is None:
         return False
     with wheel.open("rb") as file:
@@ -42,8 +44,8 @@ def check_published(wheel: Path, name: str) -> bool:
 
 
 @cache
-def published() -> Mapping[str, tuple[str, ...]]:
-    """Return the SHA-256 digests of the published wheels of each release."""
+def published_digests() -> Mapping[str, tuple[str, ...]]:
+    """Return the SHA-256 digests of each release's published wheels."""
     text = PUBLISHED.read_text(encoding="utf-8").replace("\\\n", " ")
     lines = [line.split() for line in text.splitlines() if line and not line.startswith("#")]
     return {
@@ -52,14 +54,17 @@ def published() -> Mapping[str, tuple[str, ...]]:
 
 
 def unpack(wheel: Path, folder: Path) -> None:
-    """Unpack the Python part of a wheel; raise ReleaseError if it is damaged or has paths outside
-    the folder."""
+    """Unpack the Python part of a wheel.
+
+    Raises:
+        ReleaseError: the wheel is damaged, or has paths outside the folder.
+    """
     try:
         with zipfile.ZipFile(wheel) as archive:
             for member in archive.namelist():
                 path = PurePosixPath(member)
                 if path.is_absolute() or ".." in path.parts or "\\" in member:
-                    raise zipfile.BadZipFile(f"{member!r} would leave the folder")
+                    raise zipfile.BadZipFile(f"{member!r} would be outside the folder")
                 if _is_wanted(path):
                     archive.extract(member, folder)
     except (zipfile.BadZipFile, zlib.error, EOFError) as error:
@@ -74,11 +79,8 @@ def _is_wanted(path: PurePosixPath) -> bool:
 
 
 def difference(folder: Path) -> str:
-    """Return a file of an unpacked wheel that has changed, or a module that the wheel did not have;
-    "" if there is none.
-
-    Modules that Python has compiled are ignored.
-    """
+    """Return a file of an unpacked wheel that has changed, or a module that the wheel does not
+    have; "" if there is neither. Modules that Python has compiled are ignored."""
     listed = {row[0]: row[1] for row in _rows(folder) if _is_wanted(PurePosixPath(row[0]))}
     if not listed:
         return "RECORD"
@@ -102,8 +104,8 @@ def _rows(folder: Path) -> Iterator[list[str]]:
 
 
 def _is(file: Path, digest: str) -> bool:
-    """Return whether the file exists with this digest; an empty digest, as RECORD has for itself,
-    matches any content."""
+    """Return whether the file exists and has this digest. An empty digest, which RECORD has for
+    itself, matches any content."""
     try:
         actual = hashlib.sha256(file.read_bytes()).digest()
     except OSError:

@@ -1,1 +1,1 @@
-"""Recorded conversations with a target: read, judge and draw them."""
+"""Read, judge and draw recorded conversations with a target."""

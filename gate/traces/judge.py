@@ -1,6 +1,6 @@
-"""Judge a trace in one pass: every run, by the rules that its target allows to check.
+"""Judge a trace in one pass: every run, by the rules that can be checked on its target.
 
-Nothing of a judged step is kept, so a trace may have any length.
+Steps that have been judged are not kept, so a trace may have any length.
 """
 
 from collections import deque
@@ -38,10 +38,11 @@ class TraceRun:
 
     Attributes:
         number: the number of the run in the file, from 1.
-        line: the line at which it first broke, or the current one.
+        line: the line at which the run first broke a rule, or the current line.
         recent: the last few judged steps, with their numbers.
-        broken: the rules that its first faulty step breaks; the first is the one reported.
-        unjudged: number of steps after that one, whose faults may be consequences.
+        broken: the rules that the run's first faulty step breaks; the first of them is reported.
+        unjudged: number of steps after the faulty one, which are not judged because their faults
+            may be consequences.
         explainer: the models that run alongside, if requested.
     """
 
@@ -60,14 +61,14 @@ class TraceRun:
 class TraceJudge:
     """Follows the events of a trace.
 
-    `broke` is called when a run breaks a rule, `over` when a run has ended, `notice` with a message
-    about anything that is not part of a run, and `watch` after each judged step, which disables
-    history pruning.
+    `broke` is called when a run breaks a rule, `over` when a run has ended, and `notice` with a
+    message about anything that is not part of a run. `watch` is called after each judged step; the
+    history is then not pruned.
 
     Attributes:
         judged: the results, by system and revision.
-        cut: the place where the record breaks off, if it does.
-        runs: the number of runs that have begun.
+        cut: the place where the record ends too early, if it does.
+        runs: the number of runs that have started.
     """
 
     def __init__(
@@ -180,15 +181,15 @@ class TraceJudge:
         if not run.broken:
             if request.id in run.monitor.history.requests:
                 raise FileError(
-                    f'{self._name}: line {event.line}: $.request.id: "{request.id}" is the id of '
-                    "an earlier request of the run, too"
+                    f'{self._name}: line {event.line}: $.request.id: "{request.id}" is already '
+                    "the id of an earlier request of the run"
                 )
             run.monitor.accept(request, open_ended=event.open_ended)
         if run.explainer is not None:
             run.explainer.accept(request, open_ended=event.open_ended)
 
     def _reject(self, run: TraceRun, event: Rejected) -> None:
-        """Judge a refused request, unless its id was the reason."""
+        """Judge the refusal of a request, unless its id was the reason."""
         assert self._of is not None
         self._of.rejected += event.operation == "add"
         history = run.monitor.history
@@ -211,13 +212,13 @@ class TraceJudge:
         run.recent.append((number, step))
         broken = run.monitor.observe(step)
         if run.explainer is not None:
-            broken += self._compared(run, run.explainer, step, number)
+            broken += self._compare(run, run.explainer, step, number)
         if self._watch is not None:
             self._watch(run, step)
         if broken:
             self._break(run, event.line, broken)
 
-    def _compared(
+    def _compare(
         self, run: TraceRun, explainer: Explainer, step: Step, number: int
     ) -> list[Broken]:
         match = explainer.match_of(run.begun.revision)

@@ -1,7 +1,8 @@
-"""A run as Chrome trace events, the JSON format of Perfetto and chrome://tracing.
+"""Draw runs as Chrome trace events, the JSON format of Perfetto and chrome://tracing.
 
-Each run is a process, and each request a thread. Steps have no duration, so all take the same time.
-Format: "Trace Event Format" of Chrome, the kinds X (slice), C (counter), i (instant), M (names).
+Each run is a process, and each request a thread. A step has no duration of its own, so all steps
+take the same time. Format: "Trace Event Format" of Chrome, with the kinds X (slice), C (counter), i
+(instant) and M (names).
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -33,7 +34,7 @@ class Recorded:
 
     Attributes:
         title: what ran.
-        config: the configuration, every key of the system.
+        config: the complete configuration.
         arrivals: the step before which each accepted request arrived, in order of arrival.
         steps: all steps, from 0.
         broken: the rules that broke, with their steps.
@@ -47,7 +48,7 @@ class Recorded:
 
 
 class Phase(NamedTuple):
-    """The state of a request from one step to another, including the last one."""
+    """The state of a request from step `first` to step `last`, both included."""
 
     name: str
     first: int
@@ -62,8 +63,8 @@ def check_perfetto(file: Path, read: Path) -> None:
 
 
 def run_of(scenario: Scenario, outcome: Outcome, steps: list[Step]) -> Recorded:
-    """Return the run of a scenario, without requests that were refused or would have arrived after
-    its end."""
+    """Return the run of a scenario, without requests that were refused or that would have arrived
+    after its end."""
     started, rejected = outcome.session.started, outcome.session.rejected
     came = (request for request in scenario.requests if request.arrival < len(steps))
     requests = sorted(came, key=lambda request: request.arrival)
@@ -77,7 +78,7 @@ def run_of(scenario: Scenario, outcome: Outcome, steps: list[Step]) -> Recorded:
 
 
 def collecting(events: Iterable[Event], runs: list[Recorded]) -> Iterator[Event]:
-    """Pass the events of a trace on, and collect the data of each run in `runs`."""
+    """Yield the events of a trace unchanged, and collect the data of each run in `runs`."""
     for event in events:
         if isinstance(event, Begun):
             started = event.started
@@ -98,7 +99,7 @@ def write_perfetto(file: Path, runs: Sequence[Recorded]) -> None:
     """
     about = {
         "step_us": STEP_US,
-        "time": f"every step takes {STEP_US} µs: steps have no duration of their own",
+        "time": f"every step is drawn as {STEP_US} µs, since steps have no duration of their own",
         "counters": "a counter shows the state after the step; volume and tkv are 0 without one",
     }
     events = (event for number, run in enumerate(runs, 1) for event in run_events(number, run))
@@ -116,7 +117,7 @@ def run_events(pid: int, run: Recorded) -> Iterator[TrackEvent]:
     for number, step in enumerate(run.steps):
         news = step_news(number, step, last, run.config)
         yield from _step(pid, news)
-        yield from _happened(pid, tracks, news)
+        yield from _instants(pid, tracks, news)
         last = step
     yield from _counters(pid, run)
     for failure in run.broken:
@@ -153,9 +154,9 @@ def _phases(pid: int, tid: int, name: str, run: Recorded) -> Iterator[TrackEvent
         yield _slice(pid, tid, shown, phase, args)
 
 
-def _happened(pid: int, tracks: Mapping[str, int], news: News) -> Iterator[TrackEvent]:
-    """Yield the border crossings, preemptions and ends of requests in a step; an end is at the
-    step's end."""
+def _instants(pid: int, tracks: Mapping[str, int], news: News) -> Iterator[TrackEvent]:
+    """Yield the border crossings, preemptions and ends of requests in a step. An end is at the end
+    of the step."""
     step, number = news.step, news.number
     happened = [(name, "border", number) for name in news.borders]
     happened += [(name, "preempted", number) for name in step.preempted or ()]
@@ -166,7 +167,7 @@ def _happened(pid: int, tracks: Mapping[str, int], news: News) -> Iterator[Track
 
 
 def phases(name: str, run: Recorded) -> Iterator[Phase]:
-    """Yield the phases of a request; equal steps in a row are one phase, except for prefill
+    """Yield the phases of a request. Equal states in a row are one phase, except for prefill
     chunks."""
     states = _states(name, run)
     for key, group in groupby(states, lambda state: (state[1], state[1] == "prefill" and state[0])):
@@ -175,8 +176,8 @@ def phases(name: str, run: Recorded) -> Iterator[Phase]:
 
 
 def _states(name: str, run: Recorded) -> Iterator[tuple[int, str]]:
-    """Yield the state of a request in each step from its arrival to its end: prefill, decode,
-    paused, preempted, waiting, or not scheduled."""
+    """Yield each step from a request's arrival to its end, with the request's state. A state is one
+    of prefill, decode, paused, preempted, waiting, and not scheduled."""
     decodes = started = preempted = False
     for number in range(run.arrivals[name], len(run.steps)):
         step = run.steps[number]

@@ -1,4 +1,4 @@
-"""A target whose conversation is written to a trace, line by line."""
+"""Wrap a target so that its conversation is written to a trace, line by line."""
 
 import gzip
 import json
@@ -35,7 +35,8 @@ def check_trace_file(trace: Path, scenario: Path) -> None:
 
 @contextmanager
 def recorded(target: Target, trace: Path | None) -> Iterator[Target]:
-    """Yield a target that writes its conversation to `trace`; the target itself if `trace` is None.
+    """Yield a target that passes everything on to `target` and writes it to `trace`; with None,
+    yield `target` itself.
 
     Raises:
         FileError: the file cannot be written to.
@@ -58,7 +59,7 @@ class Recorder:
     """Passes every operation on, and writes the request and the reply.
 
     Only the protocol's keys of a reply are written, not what a target adds to them. If the target
-    dies or hangs, the request has no reply in the trace.
+    dies or hangs, the trace ends with a request without a reply.
     """
 
     def __init__(self, target: Target, file: Lines) -> None:

@@ -1,5 +1,6 @@
-"""Print the results of `check-trace`: broken runs as they come, the models that a run matches, the
-verdict."""
+"""Print the results of `check-trace`: broken runs as they come, the models that match,
+the verdict.
+"""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -23,7 +24,7 @@ PROGRESS_EVERY = 2_000  # events
 
 
 class TraceReporter:
-    """Prints the events of a trace while it is judged; at most `most` broken runs in full."""
+    """Prints the events of a trace while it is judged, with at most `most` broken runs in full."""
 
     def __init__(self, console: Console, source: Source, most: int) -> None:
         self._console = console
@@ -41,8 +42,8 @@ class TraceReporter:
         print_broken(self._console, run)
 
     def over(self, run: TraceRun) -> None:
-        """Print the rest about a run that has ended: one that was shown, or one that breaks no rule
-        but differs from its model."""
+        """Print what is left to say about a run that has ended. There is something for a run that
+        was printed in full, and for a run that breaks no rule but differs from its model."""
         explainer = run.explainer
         if run.number in self._shown:
             self._shown.discard(run.number)
@@ -65,7 +66,7 @@ class TraceReporter:
     @contextmanager
     def progress(self, events: Iterator[Event]) -> Iterator[Iterator[Event]]:
         try:
-            yield events if self._status is None else self._counted(events)
+            yield events if self._status is None else self._with_progress(events)
         finally:
             self.quiet()
 
@@ -73,7 +74,7 @@ class TraceReporter:
         if self._status is not None:
             self._status.stop()
 
-    def _counted(self, events: Iterator[Event]) -> Iterator[Event]:
+    def _with_progress(self, events: Iterator[Event]) -> Iterator[Event]:
         for number, event in enumerate(events):
             if number % PROGRESS_EVERY == 0 and self._status is not None:
                 read, size = self._source.position(), self._source.size
@@ -97,7 +98,7 @@ def print_broken(console: Console, run: TraceRun) -> None:
         f"  source:   {rule.source}",
         f"  step {first.step}:  {first.message}",
         *(f"  in the same step {failure.rule}: {failure.message}" for failure in others),
-        f"  where:    line {run.line} (run {run.number}, begun on line {begun.line})",
+        f"  where:    line {run.line} (run {run.number}, started on line {begun.line})",
         f"  config:   {output.config_line(begun.system, begun.revision, begun.config)}",
     ):
         output.say(console, _one(words))
@@ -106,7 +107,7 @@ def print_broken(console: Console, run: TraceRun) -> None:
         output.say(console, _one(f"  {_request(request)}"))
     if len(live) > output.SHOWN_REQUESTS:
         output.say(console, f"  and {len(live) - output.SHOWN_REQUESTS} more requests")
-    output.say(console, "  steps before, with what changed:")
+    output.say(console, "  the steps before, and what changed:")
     last = None
     for number, step in run.recent:
         output.say(console, _one(f"    {step_line(number, step, last, begun.config)}"))
@@ -116,15 +117,18 @@ def print_broken(console: Console, run: TraceRun) -> None:
 def print_explanation(console: Console, run: TraceRun, explainer: Explainer) -> None:
     """Print how far each model matches the run, and what the best one would have done."""
     best = explainer.best
-    output.say(console, f"  models beside run {run.number} ({run.steps:,} steps):")
+    output.say(console, f"  the models on run {run.number} ({run.steps:,} steps):")
     for match in explainer.matches:
-        output.say(console, f"    {_matched(run, match)}")
+        output.say(console, f"    {_match_line(run, match)}")
     for revision, why in explainer.unfit.items():
         name = f"{run.begun.system} {revision}"
-        output.say(console, _one(f"    {name}: has no such configuration: {why}"))
+        output.say(console, _one(f"    {name}: cannot have this configuration: {why}"))
     if best is None or best.departed is None:
         return
-    output.say(console, f"  {run.begun.system} {best.revision} matches longest, and would have:")
+    output.say(
+        console,
+        f"  {run.begun.system} {best.revision} matches longest, and would have taken these steps:",
+    )
     for line in _ahead(run, best.departed):
         output.say(console, line)
 
@@ -145,7 +149,9 @@ def print_trace_verdict(console: Console, verdict: TraceVerdict, explained: bool
     if verdict.inapplicable:
         names = ", ".join(verdict.inapplicable)
         apply = "applies" if len(verdict.inapplicable) == 1 else "apply"
-        output.say(console, _one(f"{names} {apply} to no run of {verdict.file}: no verdict"))
+        output.say(
+            console, _one(f"{names} {apply} to no run of {verdict.file}, so there is no verdict")
+        )
     for part in verdict.parts:
         counted = terminal.counts(part.rules, load(part.system, part.revision))
         broken = any(entry.status == "violated" for entry in part.rules)
@@ -154,7 +160,7 @@ def print_trace_verdict(console: Console, verdict: TraceVerdict, explained: bool
         target = f"{part.target.name} {part.target.version} against {part.revision}"
         console.print(_one(f"{target}: {word} ({counted})"), style="bold", markup=False)
     if not verdict.parts:
-        output.say(console, "no run of a target is recorded: no verdict")
+        output.say(console, "no run is recorded, so there is no verdict")
 
 
 def _follows_its_model(run: TraceRun, explainer: Explainer) -> bool:
@@ -162,7 +168,7 @@ def _follows_its_model(run: TraceRun, explainer: Explainer) -> bool:
     return match is not None and match.departed is None
 
 
-def _matched(run: TraceRun, match: Match) -> str:
+def _match_line(run: TraceRun, match: Match) -> str:
     name = f"{run.begun.system} {match.revision}"
     if match.departed is None:
         return f"{name}: all steps match"

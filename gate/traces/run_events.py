@@ -1,4 +1,4 @@
-"""The events of a trace: one for each request of the protocol and its reply.
+"""The events of a trace: one for each request of the protocol, with its reply.
 
 `line` is the line of the request in the file, from 1.
 """
@@ -11,7 +11,7 @@ from ...model.scenario import Request
 
 
 class Begun(NamedTuple):
-    """The beginning of a run: the target accepted a configuration."""
+    """A run begins: the target accepted its configuration."""
 
     line: int
     system: str
@@ -21,14 +21,14 @@ class Begun(NamedTuple):
 
 
 class NotBegun(NamedTuple):
-    """The target did not accept a configuration."""
+    """No run begins, because the target did not accept the configuration."""
 
     line: int
     why: str
 
 
 class Added(NamedTuple):
-    """A request arrived; `open_ended`: its output length is not known yet."""
+    """A request arrived. `open_ended` means that its output length is not known yet."""
 
     line: int
     request: Request
@@ -54,8 +54,7 @@ class Aborted(NamedTuple):
 
 
 class Controlled(NamedTuple):
-    """A reset or pause of the scheduler by an operator; `done` says whether the scheduler did
-    it."""
+    """An operator resets or pauses the scheduler; `done` says whether the scheduler did it."""
 
     line: int
     kind: str
@@ -83,7 +82,7 @@ class Stopped(NamedTuple):
 
 
 class Cut(NamedTuple):
-    """The record breaks off here, for this reason."""
+    """The record ends here, too early, for this reason."""
 
     line: int
     why: str

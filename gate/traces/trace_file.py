@@ -1,11 +1,12 @@
-"""Trace files: the conversation with a target as JSON Lines, each request followed by its reply.
+"""Read trace files: a conversation with a target as JSON Lines, each request followed by its reply.
 
-A file may be compressed (gzip) and larger than memory, since it is read line by line. Every problem
-is one clear error with file, line, JSON path and value. A recorder that was killed may leave a
-truncated last line, or a request without a reply; everything before it counts.
+A file may be compressed (gzip), and larger than memory, since it is read line by line. Every
+problem is one clear error with the file, the line, the JSON path and the value. If a recorder was
+killed, the last line may be truncated, or the last request may have no reply; everything before it
+counts.
 
-A reply to "step" has the blocks of every request, or `block_changes`: how they differ from those of
-the step before.
+A reply to "step" has the blocks of every request, or `block_changes`: how they differ from the
+blocks of the step before.
 """
 
 import gzip
@@ -23,7 +24,7 @@ from ...model.errors import InputError
 from ...model.faults import TargetBroken
 from ...model.observation import FIELDS, NULLABLE, Count, Step
 from ...model.replies import DECLARED, DEFAULTS, read_started
-from ...model.scenario import CONTROLS, OF_PARTITION, TO_CONNECTOR, Request, check_requests
+from ...model.scenario import CONTROLS, OF_FEATURES, Request, check_requests
 from ...model.systems import full_config, resolve_revision
 from ..files.reading import FileError, check_unique, located, quoted
 from .run_events import (
@@ -44,7 +45,7 @@ GZIP = b"\x1f\x8b"
 
 
 class Source(NamedTuple):
-    """An open trace: its name for messages, its lines, and how many of its bytes are read."""
+    """An open trace: its name for messages, its lines, and how many of its bytes have been read."""
 
     name: str
     lines: BinaryIO
@@ -74,7 +75,7 @@ def opened_trace(file: str) -> Iterator[Source]:
 
 
 class _Unpacked(io.RawIOBase):
-    """The content of a compressed file, up to where it is truncated; GzipFile itself would drop the
+    """The content of a compressed file up to where it is truncated. GzipFile itself would drop the
     last 64 KiB before that place."""
 
     def __init__(self, raw: BinaryIO) -> None:
@@ -129,8 +130,7 @@ ERRORS = {
 }
 ADDED_KEYS = (
     *("id", "prompt", "max_tokens", "output_len", "priority", "accepted", "encoder_inputs"),
-    *TO_CONNECTOR,
-    *OF_PARTITION,
+    *OF_FEATURES,
 )
 DECODE = msgspec.json.Decoder().decode
 UNFINISHED = "Input data was truncated"  # in the words of msgspec
@@ -196,12 +196,12 @@ class _Reading:
             try:
                 line = self._lines.readline(MAX_LINE + 1)
             except EOFError:  # of a compressed file
-                return Cut(self._number + 1, "the compressed file ends there before its end")
+                return Cut(self._number + 1, "the compressed file is truncated there")
             except (zlib.error, gzip.BadGzipFile) as error:
                 self._number += 1
                 raise self._error(f"the compressed file is damaged ({error})") from None
             except OSError as error:
-                raise self._error(f"cannot be read on ({error.strerror})") from None
+                raise self._error(f"cannot be read any further ({error.strerror})") from None
             if not line:
                 return None
             self._number += 1
@@ -216,7 +216,7 @@ class _Reading:
             return _read_line(line)
         except ValueError as error:
             if isinstance(error, _UnfinishedError) and not line.endswith(b"\n"):
-                return Cut(self._number, "the last line is cut")
+                return Cut(self._number, "the last line is truncated")
             raise self._error(str(error)) from None
 
     def _request(self, line: bytes) -> dict[str, Any] | Cut:
@@ -360,13 +360,10 @@ class _Reading:
         )
 
     def _changed(self, changes: Any, step: Step) -> Tables:
-        """Return the blocks after a step.
-
-        A request whose blocks did not change keeps the same table object, which makes comparisons
-        free.
-        """
+        """Return the blocks after a step. A request whose blocks did not change keeps the same
+        table object, so that a comparison costs nothing."""
         if step.blocks is not None:
-            raise self._error(f"$.{CHANGES}: beside $.step.blocks; valid: one of the two")
+            raise self._error(f"$.{CHANGES}: there is also $.step.blocks; valid: one of the two")
         try:
             read = msgspec.convert(changes, BlockChanges)
         except msgspec.ValidationError as error:
@@ -379,7 +376,9 @@ class _Reading:
             kept, new = change
             if kept > len(before):
                 place = f"$.{CHANGES}.{ascii(name)[1:-1]:.60}[0]"
-                raise self._error(f"{place}: {kept}; valid: 0 to {len(before)}, as it had before")
+                raise self._error(
+                    f"{place}: {kept}; valid: 0 to {len(before)}, which it had before"
+                )
             tables[name] = before[:kept] + new
         return tables
 
@@ -400,8 +399,8 @@ def _read_line(line: bytes) -> dict[str, Any]:
     """Return the JSON object in a line; it must have unique keys, finite numbers and valid Unicode.
 
     Raises:
-        _UnfinishedError, ValueError: the line is not such an object; `str()` says why, without the
-            line's number.
+        _UnfinishedError, ValueError: the line is not such an object. `str()` says why, but not in
+            which line.
     """
     try:
         value = DECODE(line)

@@ -18,10 +18,11 @@ FORMAT = "schedproof/trace@1"
 
 
 class First(NamedTuple):
-    """The first break of a rule: run and line of the file from 1, step of the run from 0.
+    """Where a rule first broke: the run and the line in the file, from 1, and the step in the run,
+    from 0.
 
-    `consequence_of` is the rule that broke before it in the same step. `by_adapter`: only the
-    adapter that recorded the trace can have caused this, or the break before it.
+    `consequence_of` is the rule that broke before it in the same step. `by_adapter` means that only
+    the adapter that recorded the trace can have caused this failure, or the one before it.
     """
 
     run: int
@@ -37,10 +38,10 @@ class JudgedRevision:
     """The results of all runs of one system and revision.
 
     Attributes:
-        started: the target's description of itself in the first run; `others`: whether later ones
-            differ.
+        started: the target's description of itself in the first run. `others` says whether a later
+            one differs.
         observed: rules that were checked in some run.
-        unjudged: number of steps after the first broken rule of their run.
+        unjudged: number of steps that come after the first broken rule of their run.
         rejected: number of refused requests.
         matched: for each revision, the number of runs that its model matches completely.
     """
@@ -67,8 +68,8 @@ class JudgedRevision:
         self.others |= started[:2] != self.started[:2]
 
     def note(self, rule: str, place: First) -> None:
-        """Record a broken rule; keep the most telling place. A break by the scheduler tells more
-        than one by the adapter, and a first break more than a consequence."""
+        """Record that a rule broke, and keep the most telling place. A failure of the scheduler
+        tells more than one of the adapter, and a first failure more than a consequence."""
         known = self.first.get(rule)
         if known is None or _says_little(known) > _says_little(place):
             self.first[rule] = place
@@ -100,7 +101,7 @@ class JudgedRevision:
             missing = ", ".join(sorted(set(rule.needs) - self.shows))
             why = f"the trace does not show {missing}" if missing else "the trace shows too little"
             if rule.id == LOCKSTEP:
-                why = f"revision {self.revision} leaves choices to its implementations"
+                why = f"revision {self.revision} leaves such choices to implementations"
             return RuleVerdict(rule.id, "not_observable", message=why)
         if stakes == 0:
             return RuleVerdict(rule.id, "not_exercised", message=rule.witness)
@@ -127,11 +128,8 @@ class Part(msgspec.Struct, frozen=True):
 
 
 class TraceVerdict(msgspec.Struct, frozen=True):
-    """Everything that a trace showed.
-
-    `cut` says where and how the record breaks off; `inapplicable` are requested rules that belong
-    to no run.
-    """
+    """The verdict on a trace. `cut` says where and how the record ends too early. `inapplicable`
+    lists requested rules that apply to no run."""
 
     file: str
     parts: tuple[Part, ...]

@@ -1,1 +1,1 @@
-"""Pages for a browser, each one file that needs no network."""
+"""Pages for a browser. Each is one file that needs no network."""

@@ -24,11 +24,8 @@ class Line(NamedTuple):
 
 
 def coverage_page(target: TargetInfo, coverage: Coverage) -> str:
-    """Return the page as HTML.
-
-    The source of a function that did not run completely is read from its file, and left out if that
-    file is gone.
-    """
+    """Return the page as HTML. If a function did not run completely, its source is read from its
+    file, or left out if the file is gone."""
     sources = {file.path: _source(file) for file in coverage.files}
     values = {
         "target": f"{target.name} {target.version}",
@@ -49,7 +46,7 @@ def _source(file: FileCoverage) -> list[str]:
 
 
 def _excerpt(source: list[str], function: FunctionCoverage) -> list[Line]:
-    """Return the lines from the function's head to the last one that was missed."""
+    """Return the lines from the function's head to the last line that never ran."""
     missed = missed_lines(function)
     numbers = range(function.line, max(missed, default=0) + 1)
     return [

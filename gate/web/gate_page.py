@@ -1,4 +1,4 @@
-"""Draw a whole gate on one page: each fault with its cause, and what was run or left out."""
+"""Draw a whole gate on one page: each fault with its cause, and what ran or was left out."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -24,14 +24,13 @@ WORDS = {
     "excluded": "not judged, on purpose",
     "not_exercised": "never exercised",
     "not_observable": "not shown by the target",
-    "held": "held in what ran",
+    "held": "held in these runs",
     "planned": "not checked yet",
 }
 
 
 class DrawnFault(NamedTuple):
-    """A fault of the verdict, with its rule, its picture, and the requests that its clients
-    sent."""
+    """A fault of the verdict, with its rule, its picture and the requests of its scenario."""
 
     fault: Fault
     rule: Rule
@@ -62,7 +61,7 @@ class GatePage:
 
 
 def gate_page(verdict: Verdict, rules: dict[str, Rule], found: dict[str, Found]) -> str:
-    """Return the page as HTML without scripts or external resources; `found` are the findings by
+    """Return the page as HTML without scripts or external resources; `found` has the findings by
     scenario."""
     values: dict[str, Any] = {
         "verdict": verdict,
@@ -71,7 +70,7 @@ def gate_page(verdict: Verdict, rules: dict[str, Rule], found: dict[str, Found])
         "why": broken_off(verdict),
         "out_of_date": out_of_date(verdict),
         "faults": [
-            _drawn(fault, rules[fault.rule], found.get(fault.scenario) if n < DRAWN else None)
+            _draw(fault, rules[fault.rule], found.get(fault.scenario) if n < DRAWN else None)
             for n, fault in enumerate(verdict.faults)
         ],
         "counts": _counts(verdict),
@@ -88,7 +87,7 @@ def gate_page(verdict: Verdict, rules: dict[str, Rule], found: dict[str, Found])
     return render_template("gate", values, [], ["cause"])
 
 
-def _drawn(fault: Fault, rule: Rule, event: Found | None) -> DrawnFault:
+def _draw(fault: Fault, rule: Rule, event: Found | None) -> DrawnFault:
     sent, details = list[str](), list[str]()
     if event is not None:
         sent = [scenario_config(event.scenario), *request_lines(event.scenario)]

@@ -17,7 +17,7 @@ from ..systems import Reference
 from ..vllm.config import read_config as read_vllm_config
 from ..vllm.model import VllmModel
 
-ROOM = 131_072  # tokens: what the model does where a bound is left to the scheduler
+ROOM = 131_072  # tokens: the model's own bound, if a configuration leaves one to the scheduler
 SLOTS = 32
 
 
@@ -41,7 +41,7 @@ class GenericConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
 
 
 def read_config(values: Mapping[str, Any], revision: str) -> GenericConfig:
-    """Return the configuration that `values` gives, with defaults for missing keys.
+    """Read a configuration from `values`, with defaults for missing keys.
 
     Raises:
         InputError: an unknown key, or a wrong type.
@@ -64,7 +64,7 @@ def as_vllm(config: GenericConfig) -> dict[str, Any]:
     }
 
 
-# What each key must be to make no difference to a system that has no such key.
+# For each key, the value without effect, for comparisons with systems that lack the key.
 NEUTRAL: Mapping[str, Any] = {
     "enable_chunked_prefill": True,
     "enable_prefix_caching": False,

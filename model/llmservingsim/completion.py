@@ -14,7 +14,7 @@ from .state import Batch, Decision, Plan, Revision, Sequence, State
 def built(state: State, plan: Plan, counted: bool = False) -> Decision:
     """Return the state with the plan's batch in the pipeline; unchanged if nothing was scheduled.
 
-    `counted`: its tokens count as computed from now on, and not only once the batch is done
+    `counted`: the batch's tokens count as computed from now on, and not only once it is done
     (LSS-R16).
     """
     running = plan.running
@@ -56,7 +56,7 @@ def add_done(
     computed: dict[str, Sequence] = {}
     emitted, finished, prompt = [], [], 0
     for name, tokens in batch.scheduled:
-        # A request that has finished, or was aborted, since the batch was built is in neither
+        # A request that has finished or was aborted since the batch was built is in neither queue.
         # queue.
         sequence = sequences.get(name)
         if sequence is None:

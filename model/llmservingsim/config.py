@@ -38,7 +38,7 @@ class LlmServingSimConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=Tru
 
 
 def read_config(values: Mapping[str, Any], revision: str) -> LlmServingSimConfig:
-    """Return the configuration that `values` gives, with defaults for missing keys.
+    """Read a configuration from `values`, with defaults for missing keys.
 
     Raises:
         InputError: an unknown key, a wrong type, or an option that the revision lacks.
@@ -47,12 +47,12 @@ def read_config(values: Mapping[str, Any], revision: str) -> LlmServingSimConfig
     if config.prioritize_prefill and revision == "head":
         raise InputError(
             "$.config.prioritize_prefill",
-            "True is an option of revision documented alone; valid: False",
+            "only revision documented has this option; valid: False",
         )
     return config
 
 
-# What each key must be to make no difference to a system that has no such key.
+# For each key, the value without effect, for comparisons with systems that lack the key.
 NEUTRAL: Mapping[str, Any] = {
     "long_prefill_token_threshold": 0,
     "enable_chunked_prefill": True,

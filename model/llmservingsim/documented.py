@@ -23,7 +23,7 @@ def schedule(config: LlmServingSimConfig, state: State) -> Decision:
         return Decision(state, None)
     plan = Plan(state.running, state.waiting, state.pool, config.max_num_batched_tokens, {})
     for sequence in queue(config, state):
-        # With nothing left there is nothing for any request: their lengths do not matter.
+        # Without budget no request gets anything, so their lengths do not matter.
         if not config.has_slot(len(plan.scheduled)) or not plan.budget:
             break
         plan = served(config, plan, sequence)
@@ -45,7 +45,7 @@ def queue(config: LlmServingSimConfig, state: State) -> list[Sequence]:
 
 
 def served(config: LlmServingSimConfig, plan: Plan, sequence: Sequence) -> Plan:
-    """Return the plan with the tokens that a request gets, unchanged if it gets none (LSS-R09)."""
+    """Return the plan with the tokens that a request gets; unchanged if it gets none (LSS-R09)."""
     if find(plan.running, sequence.id):
         tokens = cap(config, plan.budget, need(sequence))
         return going_on(config, plan, sequence, tokens) if tokens else plan
@@ -127,5 +127,5 @@ def prompt_tokens(sequence: Sequence, tokens: int) -> int:
 
 
 def completes(sequence: Sequence) -> bool:
-    """Return whether its whole prompt is computed."""
+    """Return whether the request's whole prompt is computed."""
     return sequence.computed >= sequence.prompt

@@ -20,7 +20,7 @@ def schedule(config: LlmServingSimConfig, state: State) -> Decision:
         return Decision(state, None)
     plan = Plan(state.running, state.waiting, state.pool, config.max_num_batched_tokens, {})
     plan = advance_running(config, plan)
-    # A request that has just lost its blocks would only come back to lose them again (LSS-R30).
+    # A request that has just been preempted would start only to lose its blocks again (LSS-R30).
     if not plan.preempted:
         plan = admit_waiting(config, plan)
     return built(state, plan, counted=True)
@@ -33,7 +33,7 @@ def advance_running(config: LlmServingSimConfig, plan: Plan) -> Plan:
     while place < len(plan.running) and plan.budget > 0:
         sequence = plan.running[place]
         tokens = clamp(config, sequence.num_uncomputed_tokens, plan.budget)
-        # All it knows is in a batch in flight.
+        # All its known tokens are in a batch in flight.
         if tokens > 0:
             grown = kv_cache.grow(config, plan.pool, sequence, tokens)
             while grown is None:
@@ -48,7 +48,7 @@ def advance_running(config: LlmServingSimConfig, plan: Plan) -> Plan:
 
 
 def admit_waiting(config: LlmServingSimConfig, plan: Plan) -> Plan:
-    """Admit waiting requests in order; stop at the first that cannot join (LSS-R31, ALL-R05)."""
+    """Admit waiting requests in order, up to the first that cannot join (LSS-R31, ALL-R05)."""
     while plan.waiting and plan.budget > 0 and config.has_slot(len(plan.running)):
         sequence = plan.waiting[0]
         hit = kv_cache.prefix_hit(config, plan.pool, sequence)
@@ -86,7 +86,7 @@ def victim(plan: Plan) -> Sequence:
 
 def preempt(config: LlmServingSimConfig, plan: Plan, last: Sequence) -> Plan:
     """Return the plan without the last request. It gives back its blocks, is the first to be
-    admitted again and then starts from nothing (LSS-R34)."""
+    admitted again, and then starts from nothing (LSS-R34)."""
     return plan._replace(
         running=without(plan.running, last.id),
         waiting=(last.rewound(), *plan.waiting),

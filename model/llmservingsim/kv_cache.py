@@ -22,8 +22,8 @@ def prefix_hit(config: LlmServingSimConfig, pool: Pool, sequence: Sequence) -> t
 def grow(
     config: LlmServingSimConfig, pool: Pool, sequence: Sequence, tokens: int
 ) -> tuple[Sequence, Pool] | None:
-    """Return a running request with room for `tokens` more, or None if blocks are missing, which is
-    no error (ALL-R01)."""
+    """Return a running request with room for `tokens` more; None if blocks are missing, which is no
+    error (ALL-R01)."""
     missing = allocator.missing_blocks(sequence, sequence.computed + tokens, config.block_size)
     if missing > 0 and not fits(pool, missing):
         return None
@@ -41,7 +41,7 @@ def admit(
 ) -> tuple[Sequence, Pool] | None:
     """Return a waiting request with the blocks of its `hit` and room for `tokens` more. Return None
     unless its `longest` tokens fit into the free blocks that are not `promised` to others."""
-    # Cached blocks that no request holds are free now, and will not be: they count as needed.
+    # Cached blocks that no request holds are free now but soon in use, so they count as needed.
     missing = blocks_for(longest, config.block_size) - len(hit) + unheld(pool, hit)
     if not fits(pool, missing + promised):
         return None
@@ -50,7 +50,7 @@ def admit(
 
 
 def promised(config: LlmServingSimConfig, running: tuple[Sequence, ...]) -> int:
-    """Return the blocks that running requests will still take until their last token."""
+    """Return the blocks that running requests will still take before their last token."""
     whole = [sequence.prompt + sequence.max_tokens - 1 for sequence in running]
     held = [len(sequence.blocks) for sequence in running]
     return sum(blocks_for(tokens, config.block_size) for tokens in whole) - sum(held)

@@ -7,7 +7,7 @@ import msgspec
 
 from ..config import MOST, Positive, convert
 
-# A sequence gets a new block where its length leaves the remainder 1: never with blocks of one.
+# A sequence gets a new block if its length modulo block_size is 1: never in blocks of one token.
 BlockSize = Annotated[int, msgspec.Meta(ge=2, le=MOST)]
 
 
@@ -25,7 +25,7 @@ class NanoConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
 
 
 def read_config(values: Mapping[str, Any], revision: str) -> NanoConfig:
-    """Return the configuration that `values` gives, with defaults for missing keys.
+    """Read a configuration from `values`, with defaults for missing keys.
 
     Raises:
         InputError: an unknown key, a wrong type, or a value out of range.

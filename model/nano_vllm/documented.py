@@ -26,9 +26,9 @@ def prefill(config: NanoConfig, state: State) -> Plan:
     while plan.waiting and len(plan.running) < config.max_num_seqs:
         sequence = plan.waiting[0]
         hit = block_manager.prefix_hit(config, plan.pool, sequence)
-        # What is cached is skipped and costs no budget (NAN-R08).
+        # Cached tokens are skipped and cost no budget (NAN-R08).
         tokens = sequence.num_tokens - len(hit) * config.block_size
-        # The gate counts whole sequences, blocks that could be shared included (NAN-R09).
+        # The gate counts whole sequences, including blocks that could be shared (NAN-R09).
         needed = blocks_for(sequence.num_tokens, config.block_size)
         if tokens > budget or not fits(plan.pool, needed):
             break
@@ -84,6 +84,6 @@ def preempt(config: NanoConfig, plan: Plan, victim: Sequence, ready: tuple[Seque
 
 
 def longest_prefill(config: NanoConfig) -> int | None:
-    """Return the most tokens that one sequence may have. After a preemption it is prefilled whole,
-    including the tokens that it has generated (NAN-R12)."""
+    """Return the most tokens that one sequence may have. After a preemption the whole sequence is
+    prefilled, including the tokens that it has generated (NAN-R12)."""
     return config.max_num_batched_tokens

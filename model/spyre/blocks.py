@@ -31,8 +31,8 @@ def in_use(state: State) -> set[int]:
 
 
 def blocks_at_end(config: SpyreConfig, request: Sequence) -> int:
-    """Return the blocks of a request that has generated all its tokens; the last one is never
-    computed."""
+    """Return the number of blocks of a request that has generated all its tokens, of which the last
+    is never computed."""
     return -(-(request.prompt + request.max_tokens - 1) // config.block_size)
 
 
@@ -45,8 +45,8 @@ def reserved(config: SpyreConfig, revision: Revision, state: State) -> int:
 
 
 def fits_pool(config: SpyreConfig, revision: Revision, state: State, newcomer: Sequence) -> bool:
-    """Return whether the blocks for the newcomer's whole life are free and not promised (SPY-R50),
-    so that it can finish once it has started (ALL-R06).
+    """Return whether enough blocks are free and not promised for all tokens that the newcomer may
+    have (SPY-R50), so that it can finish once it has started (ALL-R06).
 
     Cached blocks that others hold need no free block; free cached ones do, since they leave the
     pool.
@@ -61,13 +61,14 @@ def fits_pool(config: SpyreConfig, revision: Revision, state: State, newcomer: S
 
 
 def lost_blocks(config: SpyreConfig, revision: Revision, request: Sequence, inside: bool) -> int:
-    """Return the blocks that stay promised to a request after its abort: none (SPY-P02)."""
+    """Return the number of blocks that stay promised to a request after its abort: none
+    (SPY-P02)."""
     return 0
 
 
 def admit(config: SpyreConfig, state: State, newcomer: Sequence) -> tuple[Sequence, Pool]:
     """Return the newcomer with the cached blocks of its prompt, which are now in use. Their chunks
-    take no step (SPY-R54), and none of them is stored again (SPY-R57)."""
+    take no step (SPY-R54), and none of these blocks is stored again (SPY-R57)."""
     hit = prefix_hit(config, state, newcomer)
     if not hit:
         return newcomer, state.pool

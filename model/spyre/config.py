@@ -27,7 +27,7 @@ class SpyreConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
 
 
 def read_config(values: Mapping[str, Any], revision: str) -> SpyreConfig:
-    """Return the configuration that `values` gives, with defaults for missing keys.
+    """Read a configuration from `values`, with defaults for missing keys.
 
     Raises:
         InputError: an unknown key, a wrong type, or values that do not fit together.

@@ -51,7 +51,7 @@ def batch_tkv(config: SpyreConfig, running: Members[Sequence]) -> int:
 # ---- Padding
 # Rectangular decode: `left_pad_blocks` (SPY-R09). Prefill alignment: `decide` takes one request
 # (SPY-R13), `left_padding_blocks` aligns it on the right. Prefix caching: a prompt begins with a
-# block, so that what a block holds is a prefix of its tokens, `allocator` (SPY-R15).
+# block, so equal prefixes fill equal blocks, `allocator` (SPY-R15).
 
 DUMMY_BLOCK = 0  # always used for padding (SPY-R11), so its memory is constant (SPY-R12)
 
@@ -114,7 +114,7 @@ def left_pad_blocks(lengths: Members[int], block_size: int) -> list[int]:
 
 
 # ---- Decode padding: Right-padding until next block boundary
-# No scheduler shows it either (SPY-R25).
+# No scheduler shows this padding either (SPY-R25).
 
 # ---- Decode padding: Per-request tkv
 
@@ -129,8 +129,8 @@ def request_tkvs(lengths: Members[int], block_size: int) -> list[int]:
 
 
 def max_tkv(lengths: Members[int], block_size: int) -> int:
-    """Return the largest tkv of the batch, 0 for an empty one: that of the request that has filled
-    most of its last block (SPY-R27)."""
+    """Return the largest tkv of the batch, 0 for an empty one. It belongs to the request that has
+    filled most of its last block (SPY-R27)."""
     if not lengths:
         return 0
     filled = max([(length - 1) % block_size for length in lengths]) + 1
@@ -144,7 +144,7 @@ def rectangle_tkv(longest: int, filled: int, block_size: int) -> int:
 
 
 # ---- Decode padding: tkv jumping
-# `request_tkvs` of two steps differ by it where a request begins a block (SPY-R28).
+# The difference of `request_tkvs` between two steps when a request begins a block (SPY-R28).
 
 # ---- Scheduling: Priority rules
 
@@ -195,7 +195,7 @@ def may_prefill(config: SpyreConfig, revision: Revision, state: State, request: 
     """Return whether the next chunk of `request` may run in this step."""
     if revision.is_empty(state):
         return True
-    # No request is paused by the page; a release that pauses lets none prefill then (SPY-R52).
+    # On the page, no request is ever paused. A release that pauses does not prefill then (SPY-R52).
     if state.paused or must_interleave(config, state):
         return False
     if request.computed == 0 and not satisfies_first_chunk(config, state):
@@ -312,8 +312,8 @@ def usable_blocks(left_padding: int, hit: int, chunk_count: int, chunk_blocks: i
 
 
 # ---- Prefix caching: Boundary chunk
-# It is computed as a whole, since `usable_blocks` skips whole chunks only (SPY-R56); `written` has
-# where it writes. Only the last block of a prompt is duplicated (SPY-R57): `blocks.prefix_hit`.
+# It is computed as a whole, since `usable_blocks` skips whole chunks only (SPY-R56); `written`
+# says where. Only the last block of a prompt is duplicated (SPY-R57): `blocks.prefix_hit`.
 
 
 def written(config: SpyreConfig, request: Sequence, pad: int, end: int) -> list[int]:
@@ -335,10 +335,11 @@ def written(config: SpyreConfig, request: Sequence, pad: int, end: int) -> list[
 
 
 def computed_or_hit(config: SpyreConfig, state: State, request: Sequence) -> int:
-    """Return the tokens that need no computing: before the first chunk, the hit (SPY-R59).
+    """Return the tokens that need no computing; before the first chunk, these are the hit
+    (SPY-R59).
 
-    Only the last-chunk condition uses it (`is_held_to_last_chunk`); those of the first chunk count
-    slots, which do not depend on a hit.
+    Only the last-chunk condition uses this (`is_held_to_last_chunk`); the first-chunk conditions
+    count slots, which do not depend on a hit.
     """
     return request.computed or len(blocks.prefix_hit(config, state, request)) * config.block_size
 

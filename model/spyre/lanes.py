@@ -25,7 +25,7 @@ from .volumetric import Decoding, Formula, realigned
 Array = NDArray[np.int64]
 Row = Any  # a number or a truth value for each lane; for a field of requests, (R, L) of them
 AT_ONCE = 2048  # lanes, so that rows stay in the processor's cache
-# Two idle steps in a row change nothing any more: a lane that idles so often is stuck, and is cut.
+# After two idle steps in a row nothing changes any more: such a lane is stuck, and ends.
 MAX_IDLE = 100
 
 # Rows of `requested`. END: the tokens that a request has computed when it has its last token.
@@ -179,7 +179,7 @@ class Lanes:
         grown = _rectangle(longest + 1, beyond + 1, block)
         reached = np.where(prefills, joined, np.where(decodes, grown, lane[RUNNER_TKV]))
         shown = reached
-        if not self.rules.choices.stale_tkv:  # then a prefill shows the batch as it is
+        if not self.rules.choices.stale_tkv:  # then a prefill shows the tkv of the actual batch
             joins = prefills & (counted >= prompt)
             fullest = np.maximum(filled, np.where(joins, _within(prompt - 1, block) + 1, 0))
             widest = np.maximum(longest, np.where(joins, prompt, 0))
@@ -199,8 +199,8 @@ class Lanes:
     def _may_prefill(
         self, members: Row, first: Row, prompt: Row, begun: Row, arrived: Row, current: Row
     ) -> Row:
-        """Return where `documented.may_prefill` holds; `first` is the candidate, `current` the
-        max-tkv."""
+        """Return in which lanes `documented.may_prefill` holds; `first` is the candidate, `current`
+        the max-tkv."""
         rules = self.rules
         alone = (members == 0) & (begun == 0)
         may = arrived & ((begun > 0) | (members < rules.max_num_seqs))
@@ -252,14 +252,14 @@ def satisfies_last_chunk(
     member = Decoding(computed, remaining, padding * block + computed, requested[PROMPT])
     own = formula.newcomer(tkv, base, prompt, max_tokens - 1, block) + formula.slack
     ends = formula.member(np.maximum, tkv, base, prompt, member, block) + formula.slack
-    # Below every other where a request does not decode.
+    # A request that does not decode ends before every other.
     ends = np.where(decoding, ends, -(1 << 40))
     return fits & accepts(ends, own, rules.max_batch_tkv, to_the_end=formula.to_the_end)
 
 
 def accepts(ends: Array, own: Array, limit: int, *, to_the_end: bool) -> Row:
-    """Return where `volumetric.accepts` holds for projections of the members, (R, L), and the
-    newcomer, (L,)."""
+    """Return in which lanes `volumetric.accepts` holds for the projections of the members, shape
+    (R, L), and of the newcomer, shape (L,)."""
     if to_the_end:
         ends = -np.sort(-np.vstack((ends, own[None])), axis=0)
         return (np.arange(1, len(ends) + 1)[:, None] * ends <= limit).all(axis=0)
@@ -278,7 +278,7 @@ def run(rules: Rules, requested: Array) -> LaneResult:
 
 
 def _run(lanes: Lanes) -> Array:
-    # Lanes that are over are left out once a quarter of them are.
+    # Finished lanes are left out once they are a quarter of all.
     places = np.arange(lanes.lane.shape[1])
     reported = lanes.lane.copy()
     while places.size:

@@ -9,7 +9,7 @@ and returns the largest tkv, in tokens, that this request can still reach. It ma
 arguments, by name:
 
 - `request`: the request to project (`OwnRequest`);
-- `tkv`: of the batch, as admission knows it;
+- `tkv`: the batch's tkv, as admission knows it;
 - `prompt`: tokens of the newcomer's prompt;
 - `block_size`: tokens of a block.
 
@@ -84,7 +84,7 @@ def read_term(name: str) -> Term:
         raise InputError("formula", f"{path}: no such file; {VALID}")
     try:
         names = runpy.run_path(str(path))
-    except Exception as error:  # it is the user's code
+    except (Exception, SystemExit) as error:  # it is the user's code
         raise InputError("formula", f"{path}: {_words(path, error)}") from None
     function = names.get(word)
     if not inspect.isfunction(function):
@@ -102,8 +102,8 @@ _READ: set[str] = set()
 
 
 def is_read(name: str) -> bool:
-    """Return whether the user named this formula. A file must not run only because a target reports
-    its name."""
+    """Return whether this formula was read at the user's request. A file must not run only because
+    a target reports its name."""
     match = NAME.fullmatch(name)
     return match is not None and f"{match['file']}:{match['function']}" in _READ
 
@@ -127,14 +127,14 @@ def _checked(path: Path, word: str, function: Callable[..., Any]) -> Term:
 
     def term(*values: Any) -> Any:
         given = dict(zip(ARGUMENTS, values, strict=True))
-        kind = type(given["tkv"])  # an int, or what stands for one
+        kind = type(given["tkv"])  # an int, or a symbol in place of one
         try:
             tokens = function(
                 **{name: value for name, value in given.items() if everything or name in wanted}
             )
         except InputError:
             raise
-        except Exception as error:  # it is the user's code
+        except (Exception, SystemExit) as error:  # it is the user's code
             what = f"{path}: {word} raised {_words(path, error)}"
             if kind is int:
                 of = ", ".join(f"{name}={value}" for name, value in given.items())
@@ -150,8 +150,8 @@ def _checked(path: Path, word: str, function: Callable[..., Any]) -> Term:
 
 
 ON_SYMBOLS = (
-    "Z3 runs it on symbols, which have + - * // %, comparisons, divmod, max, min, abs, math.ceil "
-    "and if; valid: these, or --engine hypothesis or explore"
+    "Z3 runs it on symbols, which support + - * // %, comparisons, divmod, max, min, abs, "
+    "math.ceil and if; valid: these, or --engine hypothesis or explore"
 )
 
 

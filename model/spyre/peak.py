@@ -33,7 +33,7 @@ def largest_volume(
     `largest` gives the largest tkv of a batch until a finishing time. Members are added in
     descending order of their ends, keeping the longest length and the sorted offsets of the active
     ones, which takes about n log n for n members. If several end at the same time, the volumes
-    before the last of them is added are only too small.
+    before the last of them is added are too small, which does not change the maximum.
     """
     all_requests = [(member.remaining, member.computed) for member in decoding]
     all_requests.append((newcomer.remaining, newcomer.prompt))
@@ -58,12 +58,12 @@ def largest_tkv(longest: int, offsets: list[int], ends: int, block_size: int) ->
 
 
 def next_below(offsets: list[int], turn: int) -> int:
-    """Return the largest offset below `turn`, or the largest of all if there is none."""
+    """Return the largest offset below `turn`; the largest of all if none is below."""
     return offsets[bisect_left(offsets, turn) - 1]
 
 
 def next_above(offsets: list[int], turn: int) -> int:
-    """Return the smallest offset at or above `turn`, or the smallest of all if there is none."""
+    """Return the smallest offset at or above `turn`; the smallest of all if none is."""
     return offsets[bisect_left(offsets, turn) % len(offsets)]
 
 
@@ -82,8 +82,8 @@ def largest_of_two(longest: int, below: int, above: int, ends: int, block_size: 
 
 
 def filled_blocks(longest: int, offsets: list[int], ends: int, block_size: int) -> int:
-    """Return an upper bound of the largest tkv up to step `ends`: the blocks of the longest member,
-    filled."""
+    """Return an upper bound of the largest tkv up to step `ends`: all blocks of the longest member
+    count as full."""
     whole: int = round_up(longest + ends, block_size)
     return whole
 

@@ -1,4 +1,7 @@
-"""The differences of release 2.1.2 from the page; 2.1.1 decides alike."""
+"""The differences of release 2.1.2 from the page; 2.1.1 makes the same decisions.
+
+Each function says up to which release it applies ("until" excludes that release).
+"""
 
 from dataclasses import replace
 
@@ -38,7 +41,7 @@ def fits_pool(config: SpyreConfig, revision: Revision, state: State, newcomer: S
 
 def give_back(given_to: Pool, freed: Freed) -> Pool:
     """Hand out freed blocks in the order in which they were freed, whether or not their content can
-    be found. Until a release of vLLM that hands out the others first."""
+    be found. Until a release with a newer vLLM, which hands out the others first."""
     return pool.give_back(given_to, freed, nameless_first=False)
 
 
@@ -76,7 +79,7 @@ def is_held_to_last_chunk(config: SpyreConfig, state: State, request: Sequence) 
 
 
 def progress(config: SpyreConfig, request: Sequence, end: int) -> tuple[int, int]:
-    """Count a whole chunk from the end of the hit, wherever the chunk ends, so that blocks are
+    """Count a whole chunk from the end of the hit, wherever the chunk ends. Blocks are therefore
     published before they are computed, in spite of ALL-R08. All releases.
 
     The first chunk of a prompt without a hit is counted without its left padding, but still has

@@ -1,7 +1,8 @@
-"""The differences of release 2.5.2 from the page; 2.4.0 and 2.6.3 decide alike.
+"""The differences of release 2.5.2 from the page; 2.4.0 and 2.6.3 make the same decisions.
 
-It promises blocks, as `documented` does (SPY-R50). With 2.1.2 it shares the tkv of the last
-forward, the check at the first chunk, and the formula.
+It promises blocks, as `documented` does (SPY-R50). With 2.1.2 it shares the tkv of the last forward
+pass, the check at the first chunk, and the formula. Each function says since which release it
+applies.
 """
 
 from collections.abc import Callable
@@ -32,7 +33,7 @@ def pause_and_resume(config: SpyreConfig, state: State) -> State:
     In the order of fairness, each request stays if it and those that stay before it are within the
     limit. A request that stays keeps its place; one that resumes goes to the end.
     """
-    # A part of a batch is never beyond the limit where the whole is within it.
+    # If the whole batch is within the limit, every part of it is, too.
     if not state.paused and fits_limit(config, state.decoding):
         return state
     kept, paused = settled(fairness_order(config, state), partial(fits_limit, config))
@@ -50,8 +51,8 @@ def pause_and_resume(config: SpyreConfig, state: State) -> State:
 def settled(
     ordered: Members[Sequence], fits: Callable[[list[Sequence]], bool]
 ) -> tuple[list[Sequence], list[Sequence]]:
-    """Divide the requests into those that stay and those that pause: each stays if all that stay
-    fit with it."""
+    """Divide the requests into those that stay and those that pause. A request stays if it fits
+    together with all those that stay before it."""
     kept: list[Sequence] = []
     paused: list[Sequence] = []
     for request in ordered:

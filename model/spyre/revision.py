@@ -20,7 +20,7 @@ class Revision:
     (`sound`, `release_2_1_2`, `release_2_5_2`). To undo a single difference, put a function back:
     `replace(RELEASE_2_5_2, candidate=documented.candidate)`.
 
-    A function that calls others of these takes the revision as its second argument.
+    A function that calls other functions of the revision takes the revision as its second argument.
 
     Attributes:
         name: as in the scenario format.
@@ -37,7 +37,7 @@ class Revision:
             request before, running requests after).
         progress: by (configuration, request, end of its chunk), the tokens that count as computed
             after the chunk, and those that then have a block.
-        fits_pool: whether the blocks for a newcomer's whole life are free and not promised.
+        fits_pool: whether enough blocks are free and not promised for all tokens of a newcomer.
         blocks_at_end: blocks promised to a request when it starts.
         lost_blocks: blocks that stay promised to a request that is aborted, by (configuration,
             revision, request, whether it is aborted inside a step).

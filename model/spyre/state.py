@@ -22,7 +22,8 @@ class Sequence(sequence.Sequence, frozen=True):
 
     @property
     def remaining(self) -> int:
-        """Return the number of decode steps that it may still run, given its max_tokens."""
+        """Return the number of decode steps that the request may still run, given its
+        max_tokens."""
         return self.max_tokens - self.generated
 
 
@@ -66,7 +67,7 @@ class State(Record, frozen=True):
 class Decision(Record, frozen=True):
     """The work of this step: the chunk of one request, the decode batch, or nothing.
 
-    An idle step has a member if a prompt was chosen but had no room.
+    An idle decision has a member if a prompt was chosen but found no room.
     """
 
     kind: Literal["prefill", "decode", "idle"]

@@ -2,7 +2,7 @@
 
 Source: Spyre scheduling page, "Volumetric constraint"; releases as named. Each formula projects the
 largest tkv that the newcomer and every decoding request can still reach; `accepts` then walks the
-projections. Most of them do not keep the limit.
+projections. Most formulas do not keep the limit.
 
 A formula is two terms, one for the newcomer (SPY-R43) and one for a decoding request (SPY-R44). A
 term only adds, subtracts, multiplies and divides, so that it works for integers, symbols
@@ -39,8 +39,8 @@ class Newcomer(NamedTuple):
 
     @property
     def remaining(self) -> int:
-        """Return the number of decode steps that it can run; its first token comes from the last
-        prefill chunk."""
+        """Return the number of decode steps that the newcomer can run; its first token comes from
+        the last prefill chunk."""
         return self.max_tokens - 1
 
 
@@ -110,7 +110,8 @@ def accepts(projection: Projection, limit: int) -> bool:
     """Walk the members in the order of their projected ends; the batch shrinks by one each time
     (SPY-R45).
 
-    Members that outlive the newcomer are not checked again, since they were when they joined.
+    Members that outlive the newcomer are not checked again, since they were checked when they
+    joined.
     """
     if projection.to_the_end:
         all_requests = sorted([*projection.decoding, projection.newcomer], reverse=True)
@@ -161,14 +162,14 @@ def newcomer_unpadded(
 def newcomer_in_blocks(
     tkv: Tokens, base: Tokens, prompt: Tokens, remaining: Tokens, block: Tokens
 ) -> Tokens:
-    """Project its own length in whole blocks, including its last token."""
+    """Project the newcomer's own length in whole blocks, including its last token."""
     return round_up(prompt + remaining + 1, block)
 
 
 def newcomer_realigned(
     tkv: Tokens, base: Tokens, prompt: Tokens, remaining: Tokens, block: Tokens
 ) -> Tokens:
-    """Project from its place in the batch that it joins."""
+    """Project from the newcomer's place in the batch that it joins."""
     return realigned(prompt, base // block, block) + remaining
 
 
@@ -182,14 +183,14 @@ def newcomer_0_8_0(
 def newcomer_2_1_0(
     tkv: Tokens, base: Tokens, prompt: Tokens, remaining: Tokens, block: Tokens
 ) -> Tokens:
-    """Project from its place in the batch, rounded up."""
+    """Project from the newcomer's place in the batch, rounded up."""
     return round_up(newcomer_realigned(tkv, base, prompt, remaining, block), block)
 
 
 def newcomer_2_1_2(
     tkv: Tokens, base: Tokens, prompt: Tokens, remaining: Tokens, block: Tokens
 ) -> Tokens:
-    """Project from its place in the batch, rounded up, and add a block."""
+    """Project from the newcomer's place in the batch, rounded up, and add a block."""
     return newcomer_2_1_0(tkv, base, prompt, remaining, block) + block
 
 
@@ -212,7 +213,7 @@ def member_own_tkv(
 def member_realigned(
     larger: Any, tkv: Tokens, base: Tokens, prompt: Tokens, member: Any, block: Tokens
 ) -> Tokens:
-    """Project from its place once the newcomer has joined, and add a block."""
+    """Project from the member's place once the newcomer has joined, and add a block."""
     return member_1_10_0(larger, tkv, base, prompt, member, block) + block
 
 
@@ -225,9 +226,9 @@ def member_max_tkv(
 def member_figure(
     larger: Any, tkv: Tokens, base: Tokens, prompt: Tokens, member: Any, block: Tokens
 ) -> Tokens:
-    """Project its length at the end, including its last token, and add a block.
+    """Project the member's length at its end, including its last token, and add a block.
 
-    If it is more, take that length with the padding that the newcomer's prompt causes.
+    Project that length plus the padding that the newcomer's prompt causes, if this is more.
     """
     end = member.computed + member.remaining + 1
     padding = larger(blocks_for(prompt, block) - blocks_for(member.computed + 1, block), 0)
@@ -245,7 +246,7 @@ def member_0_8_0(
 def member_1_10_0(
     larger: Any, tkv: Tokens, base: Tokens, prompt: Tokens, member: Any, block: Tokens
 ) -> Tokens:
-    """Project from its place once the newcomer has joined."""
+    """Project from the member's place once the newcomer has joined."""
     return realigned(member.computed, base // block, block) + member.remaining
 
 

@@ -26,6 +26,8 @@ SAYING_NOTHING = {
     "kv_groups": [{"kind": "full"}],
     "prefix_cache_retention_interval": None,
     "cache_partitions": False,
+    "structured_outputs": False,
+    "reused_ids": False,
 }
 
 
@@ -52,18 +54,23 @@ class VllmConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
     in flight.
 
     Loads: with a `kv_connector`, requests may be parked while it loads keys and values for them; if
-    that fails, `kv_load_failure_policy` says whether they compute them or end (V1-R28).
+    a load fails, `kv_load_failure_policy` says whether its request computes the tokens or ends
+    (V1-R28).
 
     Encoder: it computes at most `max_num_encoder_input_tokens` tokens in a step, and keeps outputs
     of at most `encoder_cache_size` tokens.
 
     Groups: each of `kv_groups` holds its own blocks for every request, all from one pool. The first
-    is full attention. With `prefix_cache_retention_interval` 0, only those blocks of a sliding
-    window can be found that the same prompt, or the one that shares its beginning, would read; with
-    null all.
+    is full attention. With `prefix_cache_retention_interval` 0, a block of a sliding window can be
+    found only if the same prompt, or the one that shares its beginning, would read it; with null,
+    every block can.
 
     Partitions: with `cache_partitions`, requests may have a salt or an adapter, and find only
-    blocks of requests with the same ones.
+    blocks of requests with the same salt and adapter.
+
+    Grammars: with `structured_outputs`, requests may wait until their grammar is compiled.
+
+    Ids: with `reused_ids`, a request may have the id of one that is over.
     """
 
     block_size: Positive = 16
@@ -77,7 +84,7 @@ class VllmConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
     policy: Literal["fcfs", "priority"] = "fcfs"
     watermark: Share = 0.0  # V1CP-R21
     reserve_full_isl: bool = True  # V1CP-R23
-    # Drafts (`speculation`). Keys of features are absent where they say nothing.
+    # Drafts (`speculation`). The keys of a feature are absent if they have their defaults.
     num_speculative_tokens: Count | UnsetType = UNSET
     num_lookahead_tokens: Count | UnsetType = UNSET
     # Several decisions at once (`in_flight`).
@@ -95,6 +102,10 @@ class VllmConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
     prefix_cache_retention_interval: Count | UnsetType | None = UNSET
     # Salts and adapters of requests (`partition`).
     cache_partitions: bool | UnsetType = UNSET
+    # Requests that wait for their grammar (`blocked`).
+    structured_outputs: bool | UnsetType = UNSET
+    # Ids that are used again: the model has its own.
+    reused_ids: bool | UnsetType = UNSET
 
     @property
     def watermark_blocks(self) -> int:
@@ -105,7 +116,8 @@ class VllmConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
 
     @property
     def drafts(self) -> int:
-        """Return the tokens proposed after each token, to be verified in the next step."""
+        """Return the number of tokens proposed after each token, to be verified in the next
+        step."""
         return self.num_speculative_tokens or 0
 
     @property
@@ -145,6 +157,12 @@ class VllmConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
     def ends_on_failed_loads(self) -> bool:
         return self.kv_load_failure_policy == "fail"
 
+    # Requests that wait for their grammar.
+
+    @property
+    def has_grammars(self) -> bool:
+        return self.structured_outputs is True
+
     # Inputs that an encoder computes.
 
     @property
@@ -154,24 +172,24 @@ class VllmConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
 
     @property
     def encoder_budget(self) -> int:
-        """Return the tokens of inputs that an encoder computes in a step."""
+        """Return the most tokens of inputs that an encoder computes in a step."""
         return self.max_num_encoder_input_tokens or 0
 
     @property
     def encoder_room(self) -> int:
-        """Return the tokens of encoder outputs that are kept."""
+        """Return the most tokens of encoder outputs that are kept."""
         return self.encoder_cache_size or 0
 
     @property
     def longest_input(self) -> int:
-        """Return the tokens of the longest input that an encoder can compute."""
+        """Return the most tokens that an input may have for the encoder to compute it."""
         return min(self.encoder_budget, self.encoder_room)
 
     # Layers that do not all keep the same tokens.
 
     @property
     def retains_little(self) -> bool:
-        """Return whether few blocks of sliding windows can be found."""
+        """Return whether only few blocks of sliding windows can be found later."""
         return self.prefix_cache_retention_interval == 0
 
     @property
@@ -181,7 +199,7 @@ class VllmConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
 
 
 def read_config(values: Mapping[str, Any], revision: str) -> VllmConfig:
-    """Return the configuration that `values` gives, with defaults for missing keys.
+    """Read a configuration from `values`, with defaults for missing keys.
 
     Raises:
         InputError: an unknown key, a wrong type, or values that do not fit together.
@@ -208,6 +226,10 @@ def read_config(values: Mapping[str, Any], revision: str) -> VllmConfig:
     _check_in_flight(config)
     _check_encoder(config)
     _check_groups(config)
+    _check_grammars(config)
+    if config.reused_ids is True and config.loads:
+        problem = "true with a kv_connector is not modelled; valid: false, or no kv_connector"
+        raise InputError("$.config.reused_ids", problem)
     return config
 
 
@@ -222,7 +244,7 @@ def _check_speculation(config: VllmConfig) -> None:
     path = "$.config.num_lookahead_tokens"
     if config.lookahead not in (0, config.drafts):
         valid = f"0, or num_speculative_tokens ({config.drafts})"
-        raise InputError(path, f"{config.lookahead} is no drafter's; valid: {valid}")
+        raise InputError(path, f"{config.lookahead} fits no drafter; valid: {valid}")
     if config.lookahead and config.enable_prefix_caching:
         raise InputError(
             path,
@@ -315,7 +337,22 @@ def _check_groups(config: VllmConfig) -> None:
             raise InputError(path, f"{problem}; valid: one group, or no {key}")
 
 
-# What each key must be to make no difference to a system that has no such key.
+def _check_grammars(config: VllmConfig) -> None:
+    others = {
+        "kv_connector": config.loads,
+        "pipeline_parallel_size": config.depth > 2,
+    }
+    for key, is_on in others.items():
+        if config.has_grammars and is_on:
+            value = "true" if config.loads else config.pipeline_parallel_size
+            raise InputError(
+                "$.config.structured_outputs",
+                f"true with {key} {value} is not modelled; valid: false, or "
+                + ("no kv_connector" if config.loads else "at most 2 decisions in flight"),
+            )
+
+
+# For each key, the value without effect, for comparisons with systems that lack the key.
 NEUTRAL: Mapping[str, Any] = {
     "long_prefill_token_threshold": 0,
     "enable_chunked_prefill": True,

@@ -19,8 +19,8 @@ HasRoom = Callable[[VllmConfig, Plan, Sequence, tuple[int, ...], int], bool]
 
 
 def ready(config: VllmConfig, plan: Plan, sequence: Sequence) -> tuple[Sequence | None, Plan]:
-    """Return the request if its load has landed or it has none, so that it can be admitted; and the
-    plan.
+    """Return the plan and the request, if it can be admitted because its load has landed or it
+    needs none.
 
     The request is None while it is loading (V1-R20), or while the connector has no answer yet.
     """
@@ -70,9 +70,9 @@ def has_room(
 ) -> bool:
     """Return whether there are blocks for the `hit` of a request and the `tokens` to load.
 
-    The blocks that other parked requests and prefills still need must stay free, and so must the
-    lookahead of its own first step: a load must not take them, since it makes no progress and
-    cannot be preempted (V1-R21). For the same reason the whole request must fit, even without
+    Some blocks must stay free: those that other parked requests and prefills still need, and the
+    lookahead of the request's own first step. A load must not take them, since it makes no progress
+    and cannot be preempted (V1-R21). For the same reason the whole request must fit, even without
     `reserve_full_isl`.
     """
     reserve = config.watermark_blocks if plan.running else 0
@@ -115,8 +115,8 @@ def arrives(config: VllmConfig, sequence: Sequence, hit: tuple[int, ...]) -> int
 
 
 def deferred(waiting: tuple[Sequence, ...], sequence: Sequence) -> tuple[Sequence, ...]:
-    """Return the queue in which a request is set aside, because the connector does not know yet
-    what it has of it; others may pass."""
+    """Return the queue in which a request is set aside, because the connector does not know yet how
+    much of it is stored; others may pass it."""
     later = sequence._replace(aside=True, deferrals=sequence.deferrals - 1)
     return tuple([later if other is sequence else other for other in waiting])
 
@@ -135,9 +135,9 @@ def promised_blocks(config: VllmConfig, holders: Iterable[Sequence]) -> int:
 
 
 def landed(config: VllmConfig, pool: Pool, sequence: Sequence) -> tuple[Sequence, Pool]:
-    """Return the request after its load has landed, and the pool. Its blocks can be found, and its
-    last token is computed to give the next one. If the load failed from the start, no block is
-    left."""
+    """Return the request after its load has landed, and the pool. Its blocks can now be found, and
+    its last token will be computed to give the next one. If the load failed from the start, no
+    block is left."""
     if not sequence.arrives:
         return sequence._replace(blocks=()), kv_cache.free(config, pool, sequence, ())
     if config.enable_prefix_caching:
@@ -155,8 +155,8 @@ def admit(
     tokens: int,
     someone_runs: bool,
 ) -> tuple[Sequence, Pool] | None:
-    """Return a request whose load has landed, with room for `tokens` more, or None; it has no
-    `hit`."""
+    """Return a request whose load has landed, with room for `tokens` more; None if there is none.
+    Its `hit` is empty."""
     assert not hit, "it has its blocks"
     reserve = config.watermark_blocks if someone_runs else 0
     covered = kv_cache.slots(config, sequence.computed + tokens)
@@ -176,8 +176,8 @@ def in_line(config: VllmConfig, state: State) -> tuple[Sequence, ...]:
 
 
 def written_still(flights: tuple[Flight, ...], sequence: Sequence) -> bool:
-    """Return whether a decision in flight still writes the blocks of a request. Until it is done,
-    no load may fill them, since their order would be undefined (V1-R23)."""
+    """Return whether a decision in flight still writes the blocks of a request. Until it completes,
+    no load may fill them, since nothing orders the two (V1-R23)."""
     return in_flight.computed_still(flights, sequence)
 
 
@@ -190,8 +190,8 @@ def sent(config: VllmConfig, state: State, sequence: Sequence) -> State:
 
 
 def free(config: VllmConfig, state: State, sequence: Sequence) -> State:
-    """Return the state in which the blocks of an ended request are free, or will be once nothing
-    writes or reads them any more."""
+    """Return the state in which the blocks of an ended request are free, or will be free once
+    nothing writes or reads them any more."""
     if sequence.loading is not None or written_still(state.in_flight, sequence):
         later = sequence._replace(
             written_by=0 if sequence.loading is not None else len(state.in_flight)

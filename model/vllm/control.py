@@ -60,8 +60,9 @@ def without_running(config: VllmConfig, state: State, revision: Revision) -> Sta
 def decide(config: VllmConfig, state: State, revision: Revision) -> Plan:
     """Return the decision of a paused scheduler.
 
-    If all is paused it schedules nothing (V1-R38). If only new requests are, it schedules the
-    running ones; a request that is preempted meanwhile waits until it resumes (V1-R39).
+    If everything is paused, it schedules nothing (V1-R38). If only new requests are paused, it
+    schedules the running ones; a request that is preempted meanwhile waits until the scheduler
+    resumes (V1-R39).
     """
     config, state = revision.begin(config, state)
     plan = Plan.of(config, state)

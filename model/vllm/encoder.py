@@ -33,10 +33,10 @@ class EncoderPlan(NamedTuple):
 
 
 class Fit(NamedTuple):
-    """The number of `tokens` that a request may compute in a step.
+    """The part of a request that a step may compute: its first `tokens` tokens.
 
-    The encoder computes its `inputs` for them, as places in `Sequence.inputs`; those in `twice` are
-    equal to one of these. `plan` has room for them.
+    The encoder computes its `inputs` for these tokens, as places in `Sequence.inputs`; those in
+    `twice` are equal to one of `inputs`. `plan` has room for all of them.
     """
 
     tokens: int
@@ -108,7 +108,7 @@ def room(config: VllmConfig, so_far: Fit, kept: set[Segment]) -> EncoderPlan | N
 
 
 def scheduled(encoded: Fit, plan: EncoderPlan, sequence: Sequence) -> tuple[Sequence, EncoderPlan]:
-    """Return the scheduled request, and the encoder's plan in which its inputs are computed."""
+    """Return the scheduled request, and the encoder's plan that computes its inputs."""
     if not encoded.inputs:
         return sequence, plan
     new = [sequence.inputs[place].segment for place in encoded.inputs]
@@ -121,21 +121,21 @@ def scheduled(encoded: Fit, plan: EncoderPlan, sequence: Sequence) -> tuple[Sequ
     )
 
 
-def let_go(outputs: Content, sequence: Sequence, others: Iterable[Sequence]) -> Content:
-    """Return the outputs after a request no longer needs any of them; those that no other request
+def release_outputs(outputs: Content, sequence: Sequence, others: Iterable[Sequence]) -> Content:
+    """Return the outputs after a request stops needing any of them. Outputs that no other request
     needs count as used just now."""
     still = needed(other for other in others if other.id != sequence.id)
     return _unused(outputs, sequence, sequence.needs, still)
 
 
 def refused(plan: EncoderPlan, sequence: Sequence, running: Iterable[Sequence]) -> EncoderPlan:
-    """Return the plan if there are no blocks for a request, so that its outputs are not needed."""
-    return plan._replace(outputs=let_go(plan.outputs, sequence, running))
+    """Return the plan after a request got no blocks, so that its outputs are not needed."""
+    return plan._replace(outputs=release_outputs(plan.outputs, sequence, running))
 
 
 def taken_back(plan: EncoderPlan, sequence: Sequence, others: Iterable[Sequence]) -> EncoderPlan:
-    """Return the plan after a request is preempted. An input that was to be computed for it in this
-    step is computed for another request that needs it, or else removed from the plan."""
+    """Return the plan after a request is preempted. Inputs that were to be computed for it in this
+    step are computed for another request that needs them, or else leave the plan."""
     others = [other for other in others if other.id != sequence.id]
     computing = {name: places for name, places in plan.computes.items() if name != sequence.id}
     plan, taken = plan._replace(computes=computing), plan.computes.get(sequence.id, ())
@@ -149,11 +149,11 @@ def taken_back(plan: EncoderPlan, sequence: Sequence, others: Iterable[Sequence]
         places = [n for n in heir.needs if heir.inputs[n].segment == segment]
         computes = {**plan.computes, heir.id: _also(plan, heir, places[:1])}
         plan = plan._replace(computes=computes)
-    return plan._replace(outputs=let_go(plan.outputs, sequence, others))
+    return plan._replace(outputs=release_outputs(plan.outputs, sequence, others))
 
 
 def passed(config: VllmConfig, state: State, name: str) -> State:
-    """Return the state after a decision with this request has been computed.
+    """Return the state after the worker has computed a decision with this request.
 
     Outputs of inputs that it has passed are no longer needed, unless the same input comes again.
     Tokens that are decided ahead do not count, since drafts may be wrong.

@@ -15,8 +15,8 @@ from .state import Coming, Flight, Sequence, State
 def set_off(
     config: VllmConfig, running: tuple[Sequence, ...], flight: Flight
 ) -> tuple[Sequence, ...]:
-    """Return the running requests with a decision in flight: its tokens are promised, and its
-    drafts hoped for, since others will be proposed before it completes."""
+    """Return the running requests once a decision is in flight. Its tokens are promised. Its drafts
+    are hoped for, and new ones are proposed before it completes."""
     if not flight:
         return running
     return tuple([_ahead(config, sequence, flight.get(sequence.id)) for sequence in running])
@@ -31,14 +31,14 @@ def _ahead(config: VllmConfig, sequence: Sequence, coming: Coming | None) -> Seq
 
 
 def is_waited_for(config: VllmConfig, state: State, decided: bool) -> bool:
-    """Return whether the oldest decision must complete before another one: the pipeline is full, or
-    nothing was decided."""
+    """Return whether the oldest decision must complete before the next one is taken: the pipeline
+    is full, or this step decided nothing."""
     return not decided or len(state.in_flight) >= config.depth
 
 
 def completes(config: VllmConfig, state: State, decided: bool) -> bool:
-    """Return whether the worker reports a decision, because it is waited for or is early. A
-    recording that says so takes precedence."""
+    """Return whether the worker reports a decision in this step, because it is waited for or
+    completes early. If a recording says so or denies it, that takes precedence."""
     if state.completes_next is not None:
         return state.completes_next
     return is_waited_for(config, state, decided) or state.early < config.early
@@ -65,8 +65,9 @@ def arrived(config: VllmConfig, state: State, decided: bool) -> tuple[State, Fli
 
 
 def places(config: VllmConfig, state: State, flight: Flight) -> dict[str, int]:
-    """Return the place of each request's first token from a decision. With drafts, it is only known
-    when the decision completes, since drafts in flight before it may be wrong."""
+    """Return the place of each request's first token from a decision in its output. With drafts,
+    the place is only known when the decision completes, since drafts in flight before it may be
+    wrong."""
     generated = {sequence.id: sequence.generated for sequence in (*state.running, *state.waiting)}
     return {
         name: generated.get(name, coming.place) if config.drafts else coming.place
@@ -76,8 +77,8 @@ def places(config: VllmConfig, state: State, flight: Flight) -> dict[str, int]:
 
 
 def publish(config: VllmConfig, pool: Pool, sequence: Sequence) -> tuple[Sequence, Pool]:
-    """Return the request and the pool, with blocks published whose last token is now known. With a
-    prefix cache, no drafts are in flight."""
+    """Publish the blocks of a request whose last token is now known; return the request and the
+    pool. Drafts are never in flight together with a prefix cache."""
     if not config.enable_prefix_caching:
         return sequence, pool
     if config.more_groups:
@@ -88,7 +89,8 @@ def publish(config: VllmConfig, pool: Pool, sequence: Sequence) -> tuple[Sequenc
 
 
 def delivered(sequence: Sequence, coming: Coming) -> Sequence:
-    """Return the request after a promised token has come. After a preemption none is promised."""
+    """Return the request after a promised token has arrived. A request that was preempted meanwhile
+    is promised none."""
     return sequence._replace(
         promised=max(sequence.promised - 1, 0), hoped=max(sequence.hoped - coming.drafts, 0)
     )

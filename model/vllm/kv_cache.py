@@ -28,8 +28,8 @@ def prefix_hit(config: VllmConfig, pool: Pool, sequence: Sequence) -> tuple[int,
 def grow(
     config: VllmConfig, pool: Pool, sequence: Sequence, tokens: int
 ) -> tuple[Sequence, Pool] | None:
-    """Return a running request with room for `tokens` more, or None, which is not an error (V1-R15,
-    ALL-R01)."""
+    """Return a running request with room for `tokens` more; None if there is none, which is not an
+    error (V1-R15, ALL-R01)."""
     covered = slots(config, sequence.computed + tokens)
     missing = allocator.missing_blocks(sequence, covered, config.block_size)
     missing *= 1 + len(config.more_groups)
@@ -48,16 +48,16 @@ def admit(
 ) -> tuple[Sequence, Pool] | None:
     """Return a waiting request with the blocks of its `hit` and room for `tokens` more, or None.
 
-    While a request runs, it must leave the watermark free (V1CP-R19), but not if it is the first,
-    for which no other would make room (ALL-R10). With `reserve_full_isl`, all its known tokens must
-    fit, not only this chunk (V1CP-R22).
+    While another request runs, the watermark must stay free (V1CP-R19). The first request need not
+    leave it free, since no other would ever make room for it (ALL-R10). With `reserve_full_isl`,
+    all its known tokens must fit, not only this chunk (V1CP-R22).
     """
     reserve = config.watermark_blocks if someone_runs else 0
     start = len(hit) * config.block_size
     covered = slots(config, start + tokens)
     if config.reserve_full_isl:
         covered = max(sequence.num_tokens, covered)
-    # Cached blocks that no request holds are free now, and will not be: they count as needed.
+    # Cached blocks that no request holds are free now but soon in use, so they count as needed.
     missing = blocks_for(covered, config.block_size) - len(hit) + unheld(pool, hit)
     if config.more_groups:
         missing += kv_groups.missing(config, pool, sequence, len(hit), tokens)

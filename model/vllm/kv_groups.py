@@ -103,11 +103,11 @@ def hit_tables(config: VllmConfig, pool: Pool, sequence: Sequence, blocks: int) 
 
 
 def missing(config: VllmConfig, pool: Pool, sequence: Sequence, hit: int, tokens: int) -> int:
-    """Return the blocks that a request lacks in the groups after the first, with a hit of `hit`
-    blocks, to compute `tokens` more.
+    """Return the number of blocks that a request lacks in the groups after the first, with a hit of
+    `hit` blocks, to compute `tokens` more.
 
-    If it must fit as a whole, all its tokens count, but for each group no more blocks than it ever
-    holds at once (V1-R54).
+    If the request must fit as a whole, all its tokens count, but in each group no more blocks than
+    it ever holds at once (V1-R54).
     """
     cached = sum(unheld(pool, table) for table in hit_tables(config, pool, sequence, hit))
     step = blocks_for(hit * config.block_size + tokens, config.block_size) - hit
@@ -134,8 +134,8 @@ def start(config: VllmConfig, pool: Pool, sequence: Sequence) -> tuple[Sequence,
 def is_retained(config: VllmConfig, sequence: Sequence, group: KvGroup, place: int) -> bool:
     """Return whether the full block at `place` can be found later.
 
-    If little of a window is retained, only two stretches of blocks can: the window before the last
-    token of the prompt, and the one before the end of what full attention had cached.
+    If little of a window is retained, only two stretches of blocks can be found: the window before
+    the last token of the prompt, and the one before the end of what full attention had cached.
     """
     if not config.retains_little or group.kind != "sliding_window":
         return True

@@ -6,7 +6,7 @@ from typing import Any, ClassVar
 
 from ..scenario import CONTROLS, Request
 from ..systems import Reference, ReferenceModel
-from . import control, encoder, kv_groups, partition, scheduler, speculation
+from . import blocked, control, encoder, kv_groups, partition, scheduler, speculation
 from .config import VllmConfig, read_config
 from .releases import RELEASES
 from .revision import DOCUMENTED, Revision
@@ -95,6 +95,11 @@ class VllmModel(ReferenceModel[State]):
                 deferrals=request.load_deferrals,
                 send_steps=request.send_steps,
             )
+        if self.config.has_grammars and (request.grammar_steps or request.grammar_fails):
+            newcomer = newcomer._replace(
+                blocked=request.grammar_steps, invalid=request.grammar_fails
+            )
+            return blocked.arrive(self.config, state, newcomer, self.revision)
         return scheduler.arrive(self.config, state, newcomer)
 
     def abort(self, state: State, request_id: str) -> State:
@@ -103,12 +108,13 @@ class VllmModel(ReferenceModel[State]):
 
     @property
     def controls(self) -> tuple[str, ...]:
-        """Return all control events, or none with a connector, because no reset takes its
-        blocks back."""
+        """Return all control events, or none with a connector, because a reset does not take back
+        the blocks of parked requests."""
         return () if self.config.loads else CONTROLS
 
     def control(self, state: State, kind: str) -> tuple[State, bool]:
-        """Reset, pause or resume before the next decision; return whether it was done (V1-R35)."""
+        """Reset, pause or resume before the next decision; return whether this happened
+        (V1-R35)."""
         return control.control(self.config, state, kind, self.revision)
 
     def step(
@@ -118,8 +124,16 @@ class VllmModel(ReferenceModel[State]):
         (ALL-R07)."""
         if state.pause:
             plan = control.decide(self.config, state, self.revision)
+        elif self.config.has_grammars:
+            plan = blocked.decide(self.config, state, self.revision)
+        else:
+            return scheduler.step(self.config, state, abort_inside, self.revision)
+        if not self.config.has_grammars:
             return scheduler.carry_out(self.config, state, plan, abort_inside, self.revision)
-        return scheduler.step(self.config, state, abort_inside, self.revision)
+        reports = blocked.reports(self.config, state, plan)
+        plan = blocked.nearer(plan)
+        after, seen = scheduler.carry_out(self.config, state, plan, abort_inside, self.revision)
+        return blocked.end_refused(after, seen) if reports else (after, seen)
 
 
 def make_model(revision: str, config: Mapping[str, Any]) -> VllmModel:

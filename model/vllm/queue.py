@@ -73,7 +73,7 @@ def put_back(
 
 
 def set_aside(waiting: tuple[Sequence, ...], sequence: Sequence) -> tuple[Sequence, ...]:
-    """Return the queue in which this request waits for another reason than blocks, so that others
+    """Return the queue in which this request waits for a reason other than blocks, so that others
     may pass it (V1-R10)."""
     return tuple(
         [sequence._replace(aside=True) if other is sequence else other for other in waiting]

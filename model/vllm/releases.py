@@ -1,7 +1,7 @@
 """The differences of vLLM's releases from the documents.
 
-Each names the first release whose wheel has it, and the pull request that brought it. A release
-that is not listed is compared with the newest one before it.
+Each function names the first release whose wheel has the difference, and the pull request that
+brought it. A release that is not listed is compared with the newest one before it.
 """
 
 from dataclasses import replace
@@ -18,18 +18,19 @@ from .state import Sequence, State
 def pads_beside_decodes(config: VllmConfig, plan: Plan, sequence: Sequence, start: int) -> int:
     """Pad a request that is one token behind to as many tokens as the decodes of the step have, if
     no request is in its prefill. Since 0.25.0 (pull request 45237)."""
-    return made_up(config, plan, sequence, start) if plan.scheduled else 0
+    return padding_drafts(config, plan, sequence, start) if plan.scheduled else 0
 
 
 def pads_with_head_start(config: VllmConfig, plan: Plan, sequence: Sequence, start: int) -> int:
     """Pad as before, and also while no other request runs, if some of the request is cached or
     loaded. Since 0.30.0 (pull request 55126)."""
-    return made_up(config, plan, sequence, start) if plan.scheduled or start else 0
+    return padding_drafts(config, plan, sequence, start) if plan.scheduled or start else 0
 
 
-def made_up(config: VllmConfig, plan: Plan, sequence: Sequence, start: int) -> int:
-    """Return as many drafts as a drafter proposes, if each has a position left and the threshold
-    cuts none off (as pull request 54028 has it; releases fail there); otherwise 0.
+def padding_drafts(config: VllmConfig, plan: Plan, sequence: Sequence, start: int) -> int:
+    """Return as many drafts as a drafter proposes; 0 unless each of them has a position left and
+    the threshold cuts none off. Releases do not check the threshold here, and fail; pull request
+    54028 does.
 
     A running request without drafts is in its prefill.
     """
@@ -61,12 +62,17 @@ def is_alone(state: State) -> bool:
     return len(state.running) + len(state.waiting) + len(state.parked) <= 1
 
 
+def keep_place(waiting: tuple[Sequence, ...]) -> tuple[Sequence, ...]:
+    """Leave a blocked request behind those that arrived before it. Since 0.31.0."""
+    return waiting
+
+
 def has_room(
     config: VllmConfig, plan: Plan, sequence: Sequence, hit: tuple[int, ...], tokens: int
 ) -> bool:
-    """Return whether a load leaves free the blocks of a step with drafts, for itself and for each
-    other load and prefill. The whole request must fit with `reserve_full_isl` only. Since 0.31.0
-    (pull request 57104)."""
+    """Return whether enough blocks stay free beside a load: those of a step with drafts, for the
+    request itself and for each other load and prefill. The whole request must fit only with
+    `reserve_full_isl`. Since 0.31.0 (pull request 57104)."""
     reserve = config.watermark_blocks if plan.running else 0
     missing = unheld(plan.pool, hit) - len(hit) + reserve
     if config.reserve_full_isl:
@@ -96,8 +102,8 @@ def tokens_of_a_step(config: VllmConfig) -> int:
 
 
 def goes_on(config: VllmConfig) -> bool:
-    """Continue by priority after a request has preempted itself, since those behind it are more
-    important. Since 0.33.0."""
+    """Continue by priority after a request has preempted itself, since the requests behind it are
+    more important. Since 0.33.0."""
     return config.policy != "priority"
 
 
@@ -108,6 +114,8 @@ def publishes_verified(config: VllmConfig) -> bool:
 
 RELEASE_0_25 = replace(DOCUMENTED, name="0.25", padding=pads_beside_decodes)
 RELEASE_0_30 = replace(RELEASE_0_25, name="0.30", padding=pads_with_head_start)
-RELEASE_0_31 = replace(RELEASE_0_30, name="0.31", begin=begin, has_room=has_room)
+RELEASE_0_31 = replace(
+    RELEASE_0_30, name="0.31", begin=begin, has_room=has_room, queue_blocked=keep_place
+)
 RELEASE_0_33 = replace(RELEASE_0_31, name="0.33", ends_round=goes_on, publishes=publishes_verified)
 RELEASES = (RELEASE_0_25, RELEASE_0_30, RELEASE_0_31, RELEASE_0_33)

@@ -1,6 +1,6 @@
-"""The decisions in which releases of vLLM's scheduler differ, as documented.
+"""The decisions in which releases of vLLM's scheduler differ, as the documents describe them.
 
-`releases` has those of the releases. Everything else is in `scheduler`, and the same for all.
+`releases` has those of the releases. Everything else is in `scheduler`, and is the same for all.
 """
 
 from collections.abc import Callable
@@ -14,8 +14,8 @@ from .state import Sequence, State
 
 
 def begin(config: VllmConfig, state: State) -> tuple[VllmConfig, State]:
-    """Return both unchanged: the threshold applies in every step (V1-R11), and a preempted request
-    goes behind those that were set aside (V1-R10)."""
+    """Return the configuration and the state unchanged: the threshold applies in every step
+    (V1-R11), and a preempted request goes behind those that were set aside (V1-R10)."""
     return config, state
 
 
@@ -30,9 +30,17 @@ def ends_round(config: VllmConfig) -> bool:
 
 
 def publishes(config: VllmConfig) -> bool:
-    """Return whether the next decision is taken before the token is known; otherwise that decision
+    """Return whether the next decision is taken before the token is known. Otherwise that decision
     publishes the block."""
     return config.decides_ahead
+
+
+def queue_blocked(waiting: tuple[Sequence, ...]) -> tuple[Sequence, ...]:
+    """Return the queue with its last request in front of all that were not set aside, since
+    blocked requests have the queue of those that were."""
+    *others, newcomer = waiting
+    front = sum(sequence.aside for sequence in others)
+    return (*others[:front], newcomer._replace(aside=True), *others[front:])
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +59,7 @@ class Revision:
             behind it get nothing.
         has_room: whether a load may begin.
         publishes: whether a block can be found as soon as emitted tokens have filled it.
+        queue_blocked: the queue, first come first served, whose last request arrives blocked.
     """
 
     name: str
@@ -59,6 +68,7 @@ class Revision:
     ends_round: Callable[[VllmConfig], bool] = ends_round
     has_room: HasRoom = connector.has_room
     publishes: Callable[[VllmConfig], bool] = publishes
+    queue_blocked: Callable[[tuple[Sequence, ...]], tuple[Sequence, ...]] = queue_blocked
 
 
 DOCUMENTED = Revision("documented")

@@ -42,13 +42,13 @@ def schedule(
     config: VllmConfig, state: State, pick: Victim = by_policy, revision: Revision = DOCUMENTED
 ) -> Plan:
     """Return the tokens that each request computes in this step, together within the budget
-    (V1-R01, V1-I2), and the requests that `pick` has preempted.
+    (V1-R01, V1-I2), and the requests that `pick` chose and that were preempted.
 
     The cheat-sheet: budget = max_num_batched_tokens; A) RUNNING; B) WAITING, if not preempted.
     """
     config, state = revision.begin(config, state)
     plan = advance_running(config, Plan.of(config, state), pick, revision)
-    # A request that has just lost its blocks would only come back to lose them again (V1-R16).
+    # A request that has just been preempted would start only to lose its blocks again (V1-R16).
     if not plan.preempted:
         plan = admit_waiting(config, plan, revision)
     return plan
@@ -83,8 +83,8 @@ def advance_running(
         while grown is None:
             victim = pick(config, plan)
             if config.loads and connector.written_still(plan.in_flight, victim):
-                return plan  # its blocks would not be free now (V1-R24)
-            # In front of this one a request may leave, by priority: the place moves along.
+                return plan  # preempting it would free no block now (V1-R24)
+            # By priority, the victim may be in front of this request, whose place then moves up.
             place -= plan.running.index(victim) < place
             plan = preempt(config, plan, victim)
             if victim is sequence:
@@ -130,7 +130,7 @@ def admit_waiting(config: VllmConfig, plan: Plan, revision: Revision = DOCUMENTE
         if config.drafts and (padding := revision.padding(config, beside, sequence, start)):
             uncomputed += padding
             if uncomputed > plan.budget:
-                return plan  # rather later than without its padding
+                return plan  # it waits rather than join without its padding
         if not config.enable_chunked_prefill and capped(config, uncomputed) > plan.budget:
             return plan
         tokens, fit = clamp(config, uncomputed, plan.budget), None
@@ -153,7 +153,7 @@ def admit_waiting(config: VllmConfig, plan: Plan, revision: Revision = DOCUMENTE
 
 
 def behind(config: VllmConfig, sequence: Sequence) -> int:
-    """Return the tokens that a running request has to compute, including its drafts; 0 while it
+    """Return how many tokens a running request has to compute, including its drafts; 0 while it
     waits for a token in flight (V1-R06)."""
     if sequence.promised and in_flight.passed_over(config, sequence):
         return 0
@@ -231,7 +231,9 @@ def abort(config: VllmConfig, state: State, request_id: str) -> State:
         aborted=(*state.aborted, request_id),
     )
     if sequence.needs:
-        state = state._replace(outputs=encoder.let_go(state.outputs, sequence, state.running))
+        state = state._replace(
+            outputs=encoder.release_outputs(state.outputs, sequence, state.running)
+        )
     return (connector.free if config.loads else free)(config, state, sequence)
 
 
@@ -354,7 +356,7 @@ def complete(
             )
             if sequence.needs:
                 state = state._replace(
-                    outputs=encoder.let_go(state.outputs, sequence, state.running)
+                    outputs=encoder.release_outputs(state.outputs, sequence, state.running)
                 )
             state = (connector.sent if config.loads else free)(config, state, sequence)
     running, waiting = changed(state.running, known), changed(state.waiting, known)

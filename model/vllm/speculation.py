@@ -10,7 +10,7 @@ from .state import Coming, Sequence
 
 
 def wanted(config: VllmConfig, sequence: Sequence) -> int:
-    """Return the tokens of a running request that could be computed now: the known ones and its
+    """Return how many tokens of a running request could be computed now: the known ones and its
     drafts, up to the last position that max_model_len leaves (V1-R02)."""
     return min(
         sequence.num_uncomputed_tokens + sequence.drafted,
@@ -20,7 +20,7 @@ def wanted(config: VllmConfig, sequence: Sequence) -> int:
 
 def most_slots(config: VllmConfig, longest: int) -> int:
     """Return the most tokens for which a request may need blocks at once when `longest` of its own
-    are computed, including its drafts and those of a decision taken ahead."""
+    tokens are computed. Its drafts and those of a decision taken ahead count."""
     drafts = config.depth * config.drafts
     return kv_cache.slots(config, min(longest + drafts, config.max_model_len - 1))
 

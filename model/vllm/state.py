@@ -27,7 +27,7 @@ class Input(NamedTuple):
     place: int
 
 
-# A decision in flight: by request what comes of it, None where no token does.
+# A decision in flight: for each request, the token that comes of it, or None.
 Flight = Mapping[str, Coming | None]
 
 
@@ -40,9 +40,9 @@ class Sequence(sequence.Sequence, frozen=True):
         accepted, verified: the n-th time that drafts are computed, `accepted[n]` of them are right,
             starting over at the end; `verified` counts these times.
         promised, hoped: tokens in flight that are certain to come, and drafts in flight with them.
-        aside: a preempted request waits for tokens in flight; afterwards it is first in line.
+        aside: whether it was preempted and waits for tokens in flight; then it is first in line.
         external, load_steps: tokens of its prompt that a connector has, and the steps to load them.
-        loading, was_loaded: steps left of the load, and whether there was one: there is no second.
+        loading, was_loaded: steps left of the load, and whether there was one; none is repeated.
         fails_at, arrives: the token from which the load fails, and the tokens computed once it
             lands.
         deferrals: how often the connector still has no answer.
@@ -53,6 +53,8 @@ class Sequence(sequence.Sequence, frozen=True):
             null block stands for one that was given back.
         junction: the number of its tokens that full attention had cached when it started, if a
             further group lacked some of them; otherwise 0.
+        blocked: steps from now on in which its grammar is not compiled yet.
+        invalid: its grammar cannot be compiled; `refused` once the scheduler has seen that.
     """
 
     priority: int = 0
@@ -76,14 +78,17 @@ class Sequence(sequence.Sequence, frozen=True):
     needs: tuple[int, ...] = ()
     tables: tuple[tuple[int, ...], ...] = ()
     junction: int = 0
+    blocked: int = 0
+    invalid: bool = False
+    refused: bool = False
 
     def rewound(self) -> Self:
         return super().rewound()._replace(tables=())
 
     @property
     def num_uncomputed_tokens(self) -> int:
-        """Return the number of tokens to compute, including those in flight, which will be known in
-        time."""
+        """Return the number of tokens to compute. Tokens in flight count, since they will be known
+        in time."""
         return self.prompt + self.generated + self.promised + self.hoped - self.computed
 
     @property

@@ -14,10 +14,10 @@ from .lockstep import Differing, differing
 
 CRASH, HANG, REFUSAL = "crash", "hang", "refusal"
 DECISION, ORDER, PADDING, BOOKKEEPING = "decision", "order", "padding", "bookkeeping"
-# Of the fields of a decision those from which the others follow.
+# The fields of a decision from which the others follow.
 CAUSES = ("scheduled", "preempted", "paused")
 SHOWN_MEMBERS = 12
-# The gravest first, each with what it says.
+# The most serious first, each with its meaning.
 CLASSES: Mapping[str, str] = {
     CRASH: "one raises or dies, the other does not",
     HANG: "one does not answer in time, the other does",
@@ -27,7 +27,7 @@ CLASSES: Mapping[str, str] = {
     PADDING: "the positions that are computed or written",
     BOOKKEEPING: "what is counted, cached or held",
 }
-# What changes no decision that can be seen.
+# Classes of differences that change no visible decision.
 HARMLESS = (ORDER, PADDING, BOOKKEEPING)
 PADDING_FIELDS = ("tkv", "left_pad_blocks", "slot_blocks")
 BOOKKEEPING_FIELDS = (
@@ -61,7 +61,7 @@ class Difference(NamedTuple):
 
 
 def of_steps(number: int, first: Step, second: Step) -> Difference | None:
-    """Return how two steps differ in the fields that both show; None if they do not."""
+    """Return how two steps differ in the fields that both show; None if these are equal."""
     fields = tuple(differing(first, second))
     if not fields:
         return None
@@ -75,7 +75,7 @@ def of_steps(number: int, first: Step, second: Step) -> Difference | None:
 
 
 def _same(grave: Sequence[Differing]) -> str:
-    """Name what two differences have in common.
+    """Return a name that is the same for two differences of the same kind.
 
     If another request is scheduled, or with more tokens, then queues, kind and emitted tokens
     differ only as a consequence.
@@ -96,7 +96,7 @@ def of_answers(
 ) -> Difference:
     """Return the difference if one target crashed or refused and the other did not.
 
-    `message` says which one, and how.
+    `message` says which of them did, and how.
     """
     same = shape(Broken(kind, number, message), requests)
     return Difference(kind, same, number, message, words=(message,), details=details)

@@ -67,10 +67,12 @@ class Refused(NamedTuple):
 
 @dataclass
 class Coverage:
-    """The comparisons of a pair in all of its runs, and what it could not compare.
+    """The comparisons of a pair in all of its runs, and the comparisons that were not possible.
 
     Attributes:
-        fields: for each field, the number of steps in which both showed it.
+        steps: the number of steps that were compared, in runs with a request; without one, every
+            step is idle.
+        fields: for each field, the number of those steps in which both showed it.
         events: how often each event occurred in the first target.
         both_failed: number of runs in which both crashed or hung in the same way.
         refused: configurations that only one side refuses, the first of each shape.
@@ -101,8 +103,8 @@ class DifferentialTarget:
     Attributes:
         coverage: the coverage of all runs since the pair was made.
         differences: the differences of the last run, each more serious than the one before. After
-            one that changes decisions, the second target is no longer driven, since its run is now
-            another one.
+            one that changes decisions, the second target is no longer driven, since the two runs
+            have diverged.
         recent: the last few steps of both targets, up to the first that differs.
         runs: how many times the pair was started.
     """
@@ -115,6 +117,7 @@ class DifferentialTarget:
         self.runs = 0
         self._together = True
         self._requests: list[str] = []
+        self._has_taken_one = False
         self._step = 0
         self._seen = _Seen()
 
@@ -134,6 +137,7 @@ class DifferentialTarget:
             TargetFault: one of them does not start.
         """
         self.differences, self._requests, self._step = [], [], 0
+        self._has_taken_one = False
         self.recent.clear()
         self.runs += 1
         self._together = True
@@ -169,6 +173,7 @@ class DifferentialTarget:
         first, second = self._both("add", lambda side: (side.target.add, request))
         if second is not None:
             words = [read_ok("add", first), read_ok("add", second)]
+            self._has_taken_one |= None in words
             if (words[0] is None) != (words[1] is None):
                 who = 0 if words[1] is None else 1
                 self._note_answer(REFUSAL, f"{NAMES[who]} refuses {request['id']}: {words[who]}")
@@ -190,7 +195,7 @@ class DifferentialTarget:
         first, second = self._both("control", lambda side: (side.target.control, kind))
         if second is not None and first.get("done") != second.get("done"):
             who = 0 if second.get("done") else 1
-            self._note_answer(REFUSAL, f"{NAMES[who]} does not do {kind}, the other does")
+            self._note_answer(REFUSAL, f"{NAMES[who]} does not do {kind}, but the other does")
         return first
 
     def step(self) -> Reply:
@@ -205,9 +210,10 @@ class DifferentialTarget:
             shown(_without_probe(read_step(reply, observes)), common)
             for reply, observes in zip((first, second), known, strict=True)
         )
-        self.coverage.steps += 1
-        self.coverage.fields.update(common)
-        self.coverage.events.update(self._seen.events(own))
+        if self._has_taken_one:
+            self.coverage.steps += 1
+            self.coverage.fields.update(common)
+            self.coverage.events.update(self._seen.events(own))
         difference = of_steps(self._step, own, other)
         if difference is None or not self._note(difference):
             self.recent.append(StepPair(self._step, own, other))
@@ -252,8 +258,8 @@ class DifferentialTarget:
         return translated(config, system, revision, side.system, side.revision)
 
     def _both(self, op: str, call: Callable[[Side], Sequence[Any]]) -> tuple[Reply, Reply | None]:
-        """Return both replies; the second one only while both targets run. A crash of one is a
-        difference.
+        """Return both replies; the second one only while both targets run. If one target crashes,
+        that is a difference.
 
         Raises:
             TargetFault: the first target crashes or hangs.

@@ -7,7 +7,7 @@ from ..rules.predicate import Broken
 from ..rules.registry import LOCKSTEP
 
 REQUEST, NUMBER = "@", "#"
-# Of a list, however long it is, one element is left: `@, @, @`, `# + #`, `@: #, @: #`.
+# A list of any length is shortened to one element: `@, @, @`, `# + #`, `@: #, @: #`.
 REPEATED = re.compile(r"((?:@|#)(?:: (?:@|#))?)(?:(?:, | \+ | )\1)+")
 COMPARED = re.compile(r"(?:^|; )(\w+): target ")
 

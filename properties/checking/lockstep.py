@@ -43,8 +43,8 @@ def shown(step: Step, observes: frozenset[str]) -> Step:
 
 
 def equal_at_sight(seen: Mapping[str, Any], model: Mapping[str, Any]) -> bool:
-    """Return whether two observations are literally equal in all fields that both show. If not,
-    they may still be equivalent (see `differing`)."""
+    """Return whether two observations are literally equal in all fields that both show. If they are
+    not, they may still be equivalent (see `differing`)."""
     for field in NULLABLE:
         if seen.get(field) != model.get(field):
             return False
@@ -98,7 +98,7 @@ def differences(seen: Step, model: Step) -> list[str]:
 
 
 def _unequal(seen: Step, other: Step) -> list[str]:
-    """Return the fields that are not literally equal, which is rarely any.
+    """Return the fields that are not literally equal; in most steps there are none.
 
     They include fields that may differ and still be equivalent: the order of the scheduled
     requests, the tkv of steps of different kinds, and block names.

@@ -61,7 +61,7 @@ class Monitor:
             return []
         message = (
             f"{request.id} is refused ({words!r:.80}), although its {request.prompt_len} + "
-            f"{request.max_tokens} tokens can run and no other request is there"
+            f"{request.max_tokens} tokens can run and no other request is unfinished"
         )
         return self._fault(AT_THE_DOOR, message)
 
@@ -80,8 +80,8 @@ class Monitor:
         self.history.control(kind, done)
 
     def observe(self, step: Step, differences: Sequence[str] | None = None) -> list[Broken]:
-        """Return the rules that this step breaks. `differences` are those from the model's step;
-        they are empty if no model runs beside the target."""
+        """Return the rules that this step breaks. `differences` are those from the model's step,
+        empty if no model runs beside the target."""
         history, number = self.history, self.history.step
         history.give_up(step)
         broken, occurred = [], []

@@ -83,7 +83,7 @@ class Recorded:
         try:
             self._observes = read_started(reply).observes
         except TargetBroken as error:
-            raise RecordError(self._said(error)) from None
+            raise RecordError(self._one_line(error)) from None
         except ConfigRefused:
             pass
         return reply
@@ -126,7 +126,7 @@ class Recorded:
         try:
             read_step(reply, self._observes)
         except TargetBroken as error:
-            raise RecordError(self._said(error)) from None
+            raise RecordError(self._one_line(error)) from None
         return reply
 
     def stop(self) -> Reply:
@@ -140,7 +140,7 @@ class Recorded:
         try:
             read_ok(op, reply)
         except TargetBroken as error:
-            raise RecordError(self._said(error)) from None
+            raise RecordError(self._one_line(error)) from None
         return reply
 
     def _next(self, op: str) -> Reply:
@@ -155,12 +155,14 @@ class Recorded:
             self._place += 1
         if not self._left() or self._answers[self._place][0] != op:
             method = self._answers[self._place][0] if self._left() else "nothing"
-            raise RecordError(f"$.answers[{self._place}]: {method!r:.40}; the scenario asks {op!r}")
+            raise RecordError(
+                f"$.answers[{self._place}]: {method!r:.40}; the scenario asks for {op!r}"
+            )
         self._place += 1
         return self._answers[self._place - 1][1]
 
     def _left(self) -> bool:
         return self._place < len(self._answers)
 
-    def _said(self, error: TargetBroken) -> str:
+    def _one_line(self, error: TargetBroken) -> str:
         return f"$.answers[{self._place - 1}]: {error.why}"

@@ -24,6 +24,7 @@ from ..rules.predicate import Broken, Predicate
 from ..rules.registry import LOCKSTEP, keeps_step, observable, predicates_of
 from . import lockstep
 from .monitor import Monitor
+from .names import Names
 
 CONTEXT_STEPS = 6
 CRASHES_AND_HANGS = (TargetCrashed, TargetDied, TargetHung, TargetTooLarge)
@@ -94,33 +95,41 @@ class Session:
         self._model_reply: Reply | None = None
         self.details = ""
         self._lockstep = self._make_lockstep(system, revision, config)
+        self._names = Names() if config.get("reused_ids") else None
 
     def add(self, request: Request) -> list[Broken]:
         """Add a request. If the target refuses it, it does not become part of the run."""
         history = self.monitor.history
         request = history.features.as_sent(history.config, request)
+        sent = request.for_target()
+        if self._names is not None:
+            sent |= self._names.chosen(request, {*history.live, *history.aborts_to_report})
         try:
-            refusal = read_ok("add", ask("add", self._target.add, request.for_target()))
+            refusal = read_ok("add", ask("add", self._target.add, sent))
         except CRASHES_AND_HANGS as fault:
             return self._fault(fault)
         if refusal is not None:
             self.rejected[request.id] = refusal
             return self.monitor.refused(request, refusal)
         self.monitor.accept(request)
+        if self._names is not None:
+            self._names.accept(request.id, sent["id"])
         if self._lockstep is not None:
             reply = self._lockstep.add(request.for_target())
             if not reply["ok"] and self.monitor.history.live[request.id].never_runnable:
-                self._lockstep = None  # what it does with a request that can never run is its own
+                # Each target may treat a request that can never run as it likes.
+                self._lockstep = None
             elif not reply["ok"]:
                 self._lockstep = None
-                message = f"{request.id} is accepted, the model refuses it: {reply['message']}"
+                message = f"{request.id} is accepted, but the model refuses it: {reply['message']}"
                 return [Broken(LOCKSTEP, self.monitor.history.step, message)]
         return []
 
     def abort(self, request_id: str, inside: bool) -> list[Broken]:
         """Abort a request. If the target cannot abort, the run continues without the abort."""
         try:
-            args = (request_id, True) if inside else (request_id,)
+            name = request_id if self._names is None else self._names.of(request_id)
+            args = (name, True) if inside else (name,)
             unsupported = read_ok("abort", ask("abort", self._target.abort, *args))
         except CRASHES_AND_HANGS as fault:
             return self._fault(fault)
@@ -164,6 +173,8 @@ class Session:
         self._model_reply = None
         try:
             reply = ask("step", self._target.step)
+            if self._names is not None and "step" in reply:
+                reply = {**reply, "step": self._names.restored(reply["step"])}
             step = read_step(reply, self.started.observes)
             if step.completes is not None:  # the protocol says when
                 step = replace(step, completes=None)
@@ -198,8 +209,8 @@ class Session:
     def _differences(self, step: Step, seen: Mapping[str, Any]) -> list[str]:
         """Return the differences between the target's step and the model's.
 
-        They are nearly always equal, so the replies are compared first and parsed only if they
-        differ.
+        The two steps are nearly always equal, so the replies are compared first and parsed only if
+        they differ.
         """
         assert self._model_reply is not None
         if lockstep.equal_at_sight(seen, self._model_reply["step"]):

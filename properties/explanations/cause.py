@@ -27,8 +27,8 @@ class Cell(msgspec.Struct, frozen=True):
 
     Attributes:
         state: held, shared, free, lost, twice (both free and held), unwritten (read, but never
-            written), foreign (read, but holds other tokens). With `perhaps` it is one of several
-            blocks of which only the number is known.
+            written), foreign (read, but holds other tokens). With `perhaps`, the block is one of
+            several, of which only the number is known.
         owners: who holds it, or held it last.
         holds: the tokens that were written to it, if that was observed.
     """

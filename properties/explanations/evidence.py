@@ -6,7 +6,7 @@ gives the requests, with what each needed and what was free. The message of the 
 evidence it is about, and the picture shows the numbers of the message.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from ...model.observation import Step
@@ -19,11 +19,11 @@ from ..rules.predicate import Broken
 from .cause import Cause
 from .explain import explain
 from .failure import Failure
-from .pool import pool_cause
+from .pool import pool_cause, tables
 from .tokens import hit_cause, limit_cause
 from .turns import turns_cause
 
-HOLDERS = 3  # of a block, the last ones
+HOLDERS = 3  # the last holders of each block
 MOST_SKIPPED = 1_000_000  # steps in a row; a longer run is not explained
 IDLE = Step(kind="idle", scheduled={})
 DECISION = ("kind", "scheduled", "computed", "preempted", "tkv", "running", "free_blocks")
@@ -41,7 +41,7 @@ class Evidence:
         self._steps: list[Step] = []
         self._last: Step | None = None
         self._before: Step | None = None
-        self._holders: dict[int, dict[str, int]] = {}  # of each block; since which step, or to
+        self._holders: dict[int, dict[str, int]] = {}  # by block: its holders, with a step
 
     def begun(self, session: Session) -> None:
         self.follow(session.monitor.history, session.started.version)
@@ -66,8 +66,7 @@ class Evidence:
         self._before, self._last = self._last, step
 
     def _note_holders(self, number: int, step: Step) -> None:
-        before: Mapping[str, Sequence[int]] = (self._last and self._last.blocks) or {}
-        after: Mapping[str, Sequence[int]] = step.blocks or {}
+        before, after = tables(self._last), tables(step)
         for name in after.keys() | before.keys():
             old, new = before.get(name, ()), after.get(name, ())
             if old == new:

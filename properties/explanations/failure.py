@@ -22,10 +22,11 @@ class Failure:
     Attributes:
         history: the run after that step.
         steps: its decisions; `last` and `before` are the last two steps with all their fields.
-        holders: for each block, who held it, and since which step, or until which if that is over.
+        holders: for each block, its holders, with the step since which each one holds it, or until
+            which it held it.
         first: the rule that breaks first; `message` and `numbers` are those of all broken rules.
-        ended_by_it: the last step breaks the rule; otherwise the target raised, or never answered.
-        is_progress: the rule is about requests that wait.
+        ended_by_it: whether the last step breaks the rule; if not, the target raised or hung.
+        is_progress: whether the rule is about requests that wait.
     """
 
     def __init__(

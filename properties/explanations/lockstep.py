@@ -21,7 +21,7 @@ from ...model.systems import Model, make_model, revisions_of
 from ..checking import lockstep
 
 AHEAD = 3  # steps of the model that are reported
-MAX_BRANCHES = 32  # beyond these an abort is taken as it was recorded
+MAX_BRANCHES = 32  # with more branches, an abort is taken as recorded
 
 
 class Branch(NamedTuple):
@@ -61,7 +61,7 @@ class Match:
             return
         refusal = self.model.refusal(request)
         if refusal is not None:
-            words = f"{request.id} is accepted, the model refuses it: {refusal}"
+            words = f"{request.id} is accepted, but the model refuses it: {refusal}"
             self._depart(self.branches[0], (words,))
             return
         self.branches = [
@@ -99,8 +99,8 @@ class Match:
             self._depart(self.branches[0], (f"{kind}: done {done}, the model {not done}",))
 
     def observe(self, step: Step, ends: Sequence[str], open_ended: frozenset[str]) -> None:
-        """Follow the next step of the run; `ends` are the open-ended requests that stop in it by
-        themselves."""
+        """Follow the next step of the run; `ends` are the open-ended requests that stop by
+        themselves in it."""
         if self.departed is not None:
             return
         matching = []
@@ -231,7 +231,7 @@ def distinct(branches: Sequence[Branch]) -> list[Branch]:
 
 def _ended_alike(seen: Step, expected: Step, open_ended: frozenset[str]) -> Step:
     """Replace the model's reason for an end by the target's if the output length is unknown, since
-    the last allowed token may be an EOS as well."""
+    the last allowed token may also be an EOS."""
     if not open_ended or not seen.finished or not expected.finished:
         return expected
     words = {

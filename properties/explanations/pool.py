@@ -10,6 +10,8 @@ from .cause import Cause, Cell
 from .failure import Failure, left
 
 BLOCK = re.compile(r"\bblock (\d+)\b")
+# The messages of rules that count the blocks which a request holds.
+HOLDS = re.compile(r"\b(holds|shows)\b.*\bblocks?\b|\bblocks for\b")
 ALONE = 48  # blocks of a pool that are drawn one by one
 QUIET = ("held", "shared", "free")
 
@@ -19,7 +21,12 @@ def pool_cause(failure: Failure) -> Cause | None:
     if step.blocks is None:
         return None
     owners = _owners(step)
-    named = {int(number) for number in BLOCK.findall(failure.message)} & failure.holders.keys()
+    named = {int(number) for number in BLOCK.findall(failure.message)}
+    if HOLDS.search(failure.first.message):
+        named |= {
+            block for name, table in step.blocks.items() if failure.names(name) for block in table
+        }
+    named &= failure.holders.keys()
     missing = 0
     if size is not None and step.free_blocks is not None:
         missing = size - len(owners) - step.free_blocks
@@ -39,7 +46,7 @@ def _marked(
     """Return the marks of blocks, the sentences about them, and the headline."""
     marks, why, headline = dict[int, tuple[str, bool]](), list[str](), ""
     if missing:
-        marks, why, headline = _miscounted(failure, owners, missing)
+        marks, why, headline = _lost_or_doubled(failure, owners, missing)
     for number in sorted(named):
         wrong = _misread(failure, number)
         if wrong is None:
@@ -60,17 +67,20 @@ def _marked(
     return marks, why, headline
 
 
-def _miscounted(
+def _lost_or_doubled(
     failure: Failure, owners: Mapping[int, list[str]], missing: int
 ) -> tuple[dict[int, tuple[str, bool]], list[str], str]:
     step, last = failure.first.step, failure.last
-    before = _owners(failure.before) if failure.before is not None else {}
+    before = _owners(failure.before)
     given = {
         number: [name for name in names if name not in owners.get(number, ())]
         for number, names in before.items()
     }
     is_loss, many = missing > 0, abs(missing)
+    is_held = bool(owners) or is_loss
     suspects = [n for n, names in given.items() if names and (n in owners) != is_loss]
+    if not is_held:
+        suspects = [n for n, names in given.items() if names]
     why = [
         f"step {step}: {name} {_does(failure, name)}, and gives up "
         f"{_blocks([n for n in suspects if name in given[n]])}"
@@ -84,13 +94,17 @@ def _miscounted(
         why += [f"step {step}: {words}, and its blocks are not shown" for words in does]
     if failure.before is not None and failure.before.free_blocks is not None:
         why.append(f"the free blocks go from {failure.before.free_blocks} to {last.free_blocks}")
-    marks = {number: ("lost" if is_loss else "twice", len(suspects) != many) for number in suspects}
+    state = "lost" if is_loss else "twice" if is_held else "returned"
+    marks = {number: (state, len(suspects) != many) for number in suspects}
     blocks, verb, them = (f"{many} blocks", "are", "them")
     if many == 1:
         blocks, verb, them = "1 block", "is", "it"
     if is_loss:
         why.append(f"{blocks} {verb} neither held nor free from here on")
         return marks, why, f"{many} of {failure.config['num_blocks']} blocks {verb} lost"
+    if not is_held:
+        why.append(f"{blocks} {verb} given back twice: two requests can get {them}")
+        return marks, why, f"{blocks} {verb} free twice, and none is held"
     why.append(f"{blocks} {verb} free and held: another request can get {them}")
     return marks, why, f"{blocks} {verb} free although a request holds {them}"
 
@@ -157,9 +171,19 @@ def _blocks(numbers: Sequence[int]) -> str:
     return f"block{'s' * (len(numbers) > 1)} {spans(numbers)}"
 
 
-def _owners(step: Step) -> dict[int, list[str]]:
+def tables(step: Step | None) -> dict[str, list[int]]:
+    """Return the blocks that each request holds, in all groups; 0 has slid out of a window."""
+    if step is None:
+        return {}
+    found = {name: [*table] for name, table in (step.blocks or {}).items()}
+    for name, groups in (step.group_blocks or {}).items():
+        found.setdefault(name, []).extend(number for table in groups for number in table if number)
+    return found
+
+
+def _owners(step: Step | None) -> dict[int, list[str]]:
     owners: dict[int, list[str]] = {}
-    for name, table in (step.blocks or {}).items():
+    for name, table in tables(step).items():
         for number in dict.fromkeys(table):
             owners.setdefault(number, []).append(name)
     return owners

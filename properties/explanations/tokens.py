@@ -129,8 +129,12 @@ def _curve(
     before = dict(points).get(failure.first.step - 1)
     rises = f"{name} goes from {before:,} to {value:,}" if before is not None else f"{value:,}"
     who = ", ".join(f"{name} {tokens:,}" for name, tokens in failure.last.scheduled.items())
-    why = () if is_coming else (f"step {failure.first.step}: {rises}; scheduled are {who}",)
-    return Cause(headline, why, curve=curve)
+    why = [] if is_coming else [f"step {failure.first.step}: {rises}; scheduled are {who}"]
+    if projected and projected[-1][2] > limit:
+        begin, _, most, newcomer = projected[-1]
+        formula = f"the formula of {failure.version}"
+        why.insert(0, f"step {begin}: {newcomer} joins, although {formula} projects {most:,}")
+    return Cause(headline, tuple(why), curve=curve)
 
 
 def _of(request: RequestHistory, other: RequestHistory) -> int:

@@ -9,26 +9,27 @@ from .cause import Cause, Need, Row
 from .failure import Failure
 from .measures import VOLUME
 
-# The messages of rules that speak of a request which could have had a turn.
+# The messages of rules about a request that could have had a turn.
 WAITS = re.compile(
     r"\b(waits?|could run|gets (nothing|no)|not scheduled|left out|no turn|paused)\b"
 )
+SINGULAR = re.compile(r"s\b")  # "tokens of the budget" is "token of the budget"
 TURNS = 16  # steps before the failure in which the turns of each request are shown
-NAMED = 3  # requests of which sentences speak
+NAMED = 3  # requests that the sentences name
 
 
 def turns_cause(failure: Failure) -> Cause:
     history, step = failure.history, failure.last
     first = max(len(failure.steps) - TURNS, 0)
     shown = [*history.live.values()]
-    gone = [name for name in step.scheduled if name not in history.live]
-    shown += [history.requests[name] for name in gone if name in history.requests]
+    gone = [name for name in history.requests if name in step.scheduled or failure.names(name)]
+    shown += [history.requests[name] for name in gone if name not in history.live]
     rows = [
         Row(
             account.id,
             _state(failure, account),
             tuple(_turn(failure, account, number) for number in range(first, len(failure.steps))),
-            tuple(_needs(failure, account)) if account.id in history.live else (),
+            tuple(_plausible(failure, account)) if account.id in history.live else (),
             failure.names(account.id),
         )
         for account in shown
@@ -67,10 +68,8 @@ def _preempted(failure: Failure) -> list[str]:
 
 
 def _waiting(failure: Failure, rows: Sequence[Row]) -> str:
-    gone = [row for row in rows if row.request in _preempted(failure)]
-    if gone:
-        names = ", ".join(row.request for row in gone)
-        return f"{names} {'are' if len(gone) > 1 else 'is'} preempted{_free_words(gone[0])}"
+    if _preempted(failure):
+        return ""
     if still := _standstill(failure):
         return still
     if not failure.is_progress and not WAITS.search(failure.first.message):
@@ -89,6 +88,8 @@ def _reasons(failure: Failure, rows: Sequence[Row]) -> Iterator[str]:
         loses = "lose what they computed" if several else "loses what it computed"
         runs = failure.last.running or ()
         stays = f"{', '.join(runs) or 'no request'} keep{'s' * (len(runs) < 2)} running"
+        if ends := ", ".join(failure.last.finished or ()):
+            stays += f", and this is the last step of {ends}"
         yield f"step {failure.first.step}: {', '.join(gone)} {loses}; {stays}"
         return
     if _standstill(failure) and progress is not None:
@@ -145,10 +146,11 @@ def _state(failure: Failure, account: RequestHistory) -> str:
 
 def _turn(failure: Failure, account: RequestHistory, number: int) -> str:
     step = failure.steps[number]
+    got = str(step.scheduled.get(account.id, ""))
     if account.id in (step.preempted or ()):
-        return "×"
-    if account.id in step.scheduled:
-        return str(step.scheduled[account.id])
+        return f"× {got}".rstrip()
+    if got:
+        return got
     return "·" if _arrival(failure, account.id) <= number else ""
 
 
@@ -165,6 +167,12 @@ def _arrival(failure: Failure, name: str) -> int:
     return next(arrivals, 0)
 
 
+def _plausible(failure: Failure, account: RequestHistory) -> Iterator[Need]:
+    """Yield the needs, which count no prefix hit: a rule that found enough room knows better."""
+    has_room = "although" in failure.first.message and failure.names(account.id)
+    yield from (n for n in _needs(failure, account) if n.needs <= n.free or not has_room)
+
+
 def _needs(failure: Failure, account: RequestHistory) -> Iterator[Need]:
     """Yield what the next turn of a request needs, if the target shows what is left of it."""
     config, step, held = (
@@ -172,22 +180,29 @@ def _needs(failure: Failure, account: RequestHistory) -> Iterator[Need]:
         failure.last,
         (failure.last.blocks or {}).get(account.id, ()),
     )
+    if failure.ended_by_it and account.id in step.scheduled:
+        return  # it had its turn in this step, of which the rest is left
     budget = config.get("max_num_batched_tokens")
-    turn = max(account.num_tokens - account.computed, 1)
-    for most in (config.get("chunk_size"), budget):
+    spent = sum(step.scheduled.values()) if failure.ended_by_it else 0  # or the next step's begins
+    left = max((budget or 0) - spent, 0)
+    turn = missing = max(account.num_tokens - account.computed, 1)
+    for most in (config.get("chunk_size"), budget, config.get("long_prefill_token_threshold")):
         turn = min(turn, most) if most else turn
+    if left and config.get("enable_chunked_prefill"):
+        turn = min(turn, left)
     if step.running is not None and config.get("max_num_seqs"):
         running = account.id in step.running
         free = config["max_num_seqs"] - len(step.running)
         if not running:
-            yield Need("seats", 1, max(free, 0))
+            yield Need("slots", 1, max(free, 0))
     free_blocks = step.free_blocks
     if free_blocks is None and step.blocks is not None and config.get("num_blocks") is not None:
         held_by_all = {block for table in step.blocks.values() for block in table}
         free_blocks = config["num_blocks"] - len(held_by_all)
     if free_blocks is not None and config.get("num_blocks") is not None:
         loads = (r.external_tokens for r in failure.scenario.requests if r.id == account.id)
-        coming = max(account.computed + turn, next(loads, 0))  # a load takes all its blocks at once
+        known = missing if config.get("reserve_full_isl") and not held else turn
+        coming = max(account.computed + known, next(loads, 0))  # a load takes all blocks at once
         slots = failure.history.features.slots(config, coming)
         blocks = -(-slots // config["block_size"]) - len(held)
         yield Need("blocks", max(blocks, 0), max(free_blocks, 0))
@@ -195,7 +210,7 @@ def _needs(failure: Failure, account: RequestHistory) -> Iterator[Need]:
     if refused and not refused[-1].joined and refused[-1].step == failure.first.step:
         yield Need(f"projected tokens of {VOLUME}", refused[-1].largest, config["max_batch_tkv"])
     if budget:
-        yield Need("tokens of the budget", turn, max(budget - sum(step.scheduled.values()), 0))
+        yield Need("tokens of the budget", turn, left)
 
 
 def _in_words(row: Row) -> str:
@@ -204,19 +219,22 @@ def _in_words(row: Row) -> str:
     words = ", ".join(f"{need.needs} of {need.free} free {need.what}" for need in needs)
     if lacks:
         return f"it needs {words}: {' and '.join(lacks)} too few"
-    return f"it needs {words}: nothing that is shown keeps it back" if needs else "it needs nothing"
+    return (
+        f"it needs {words}: no limit that is shown holds it back" if needs else "it needs nothing"
+    )
 
 
 def _many(count: int, what: str) -> str:
-    return f"{count} {what.replace('s', '', 1) if count == 1 else what}"
+    return f"{count} {SINGULAR.sub('', what, count=1) if count == 1 else what}"
 
 
 def _free_words(row: Row) -> str:
-    """Say in a headline what is too little, or what is left of seats and blocks."""
+    """Return the part of a headline that names what is too scarce, or what is left of slots and
+    blocks."""
     for need in row.needs:
         if need.needs > need.free:
             return f": it needs {need.needs:,} of {need.free:,} {need.what}"
     free = [
-        _many(need.free, need.what) for need in row.needs[:2] if need.what in ("seats", "blocks")
+        _many(need.free, need.what) for need in row.needs[:2] if need.what in ("slots", "blocks")
     ]
     return f", with {' and '.join(free)} free" if free else ""

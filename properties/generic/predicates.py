@@ -18,7 +18,8 @@ def too_few_blocks(history: RunHistory, step: Step) -> str | None:
     for name, tokens in (step.computed or {}).items():
         held = len((step.blocks or {}).get(name, ()))
         if name in history.live and held < blocks_for(history, tokens):
-            return f"{name} has {tokens} tokens computed, and {held} blocks for them"
+            room = held * history.config["block_size"]
+            return f"{name} has {tokens} tokens computed, but blocks for only {room} of them"
     return None
 
 
@@ -30,7 +31,7 @@ def one_takes_another_block(history: RunHistory, step: Step) -> bool:
     )
 
 
-def in_two_hands(history: RunHistory, step: Step) -> str | None:
+def shared_without_cache(history: RunHistory, step: Step) -> str | None:
     """Without a prefix cache, no two requests hold the same block, and none holds it twice
     (GEN-R06)."""
     if caches(history.config):
@@ -46,7 +47,6 @@ def in_two_hands(history: RunHistory, step: Step) -> str | None:
 
 
 def two_hold_blocks(history: RunHistory, step: Step) -> bool:
-    """Without a prefix cache, two requests hold blocks."""
     holding = sum(bool(blocks) for blocks in (step.blocks or {}).values())
     return not caches(history.config) and holding > 1
 
@@ -56,7 +56,7 @@ def more_than_the_pool(history: RunHistory, step: Step) -> str | None:
     size, held = history.config["num_blocks"], _held(step)
     if size is None or held <= size:
         return None
-    return f"{held} blocks are held, num_blocks is {size}"
+    return f"{held} blocks are held, but num_blocks is {size}"
 
 
 def pool_is_taken(history: RunHistory, step: Step) -> bool:
@@ -68,16 +68,16 @@ def _held(step: Step) -> int:
 
 
 def emitted_too_early_or_late(history: RunHistory, step: Step) -> str | None:
-    """A request emits a token exactly in steps after which all its tokens are computed, and never
-    computes more than its known tokens (GEN-R08)."""
+    """A request emits a token in exactly those steps after which all its tokens are computed, and
+    never computes more than its known tokens (GEN-R08)."""
     for request, computed in _computing(history, step):
         known, emitted = request.prompt + request.emitted, (step.emitted or {}).get(request.id, 0)
         if computed > known:
-            return f"{request.id} has {computed} tokens computed, and {known} are known"
+            return f"{request.id} has {computed} tokens computed, but {known} are known"
         if emitted and computed < known:
-            return f"{request.id} emits a token, {computed} of its {known} tokens are computed"
+            return f"{request.id} emits a token, but {computed} of its {known} tokens are computed"
         if not emitted and computed >= known:
-            return f"{request.id} has all its {known} tokens computed, and emits none"
+            return f"{request.id} has all its {known} tokens computed, but emits none"
     return None
 
 
@@ -102,8 +102,7 @@ def counted_wrongly(history: RunHistory, step: Step) -> str | None:
     return None
 
 
-def one_goes_on(history: RunHistory, step: Step) -> bool:
-    """A step schedules a request that already has computed tokens."""
+def one_continues(history: RunHistory, step: Step) -> bool:
     before = (history.last.computed or {}) if history.last is not None else {}
     return any(before.get(name) for name in step.scheduled)
 
@@ -122,8 +121,7 @@ def cut_although_off(history: RunHistory, step: Step) -> str | None:
     return None
 
 
-def one_is_whole(history: RunHistory, step: Step) -> bool:
-    """With chunked prefill off, a request starts."""
+def starts_unchunked(history: RunHistory, step: Step) -> bool:
     if history.config["enable_chunked_prefill"]:
         return False
     return any(not request.started for request, _ in _computing(history, step))
@@ -143,7 +141,7 @@ def budget_exceeded(history: RunHistory, step: Step) -> str | None:
     budget, tokens = history.config["max_num_batched_tokens"], sum(step.scheduled.values())
     if budget is None or tokens <= budget:
         return None
-    return f"{tokens} tokens in a step, max_num_batched_tokens is {budget}"
+    return f"{tokens} tokens in a step, but max_num_batched_tokens is {budget}"
 
 
 def budget_used_up(history: RunHistory, step: Step) -> bool:
@@ -155,7 +153,7 @@ def too_many_at_once(history: RunHistory, step: Step) -> str | None:
     slots = history.config["max_num_seqs"]
     if slots is None or len(step.scheduled) <= slots:
         return None
-    return f"{len(step.scheduled)} requests in a step, max_num_seqs is {slots}"
+    return f"{len(step.scheduled)} requests in a step, but max_num_seqs is {slots}"
 
 
 def slots_are_taken(history: RunHistory, step: Step) -> bool:
@@ -173,12 +171,11 @@ def too_long(history: RunHistory, step: Step) -> str | None:
             continue
         if emitted and request.prompt + request.emitted + emitted > longest:
             tokens = request.prompt + request.emitted + emitted
-            return f"{name} has {tokens} tokens, max_model_len is {longest}"
+            return f"{name} has {tokens} tokens, but max_model_len is {longest}"
     return None
 
 
-def as_long_as_may_be(history: RunHistory, step: Step) -> bool:
-    """A request reaches max_model_len tokens."""
+def reaches_the_maximum(history: RunHistory, step: Step) -> bool:
     longest = history.config["max_model_len"]
     live = history.live
     return any(
@@ -199,7 +196,7 @@ def overtaken(history: RunHistory, step: Step) -> str | None:
         if not _begun(request) and not request.never_runnable and request.id not in step.scheduled:
             waits = waits or request
         elif waits is not None and not _begun(request) and step.scheduled.get(request.id):
-            return f"{request.id} starts, {waits.id} came before it and has not started"
+            return f"{request.id} starts, but {waits.id} came before it and has not started"
     return None
 
 
@@ -220,12 +217,13 @@ def more_than_its_life(history: RunHistory, step: Step) -> str | None:
         request = history.live.get(name)
         most = 0 if request is None else blocks_for(history, request.prompt + request.max_tokens)
         if request is not None and len(held) > most:
-            return f"{name} holds {len(held)} blocks; its whole life needs at most {most}"
+            return f"{name} holds {len(held)} blocks; its prompt and max_tokens need at most {most}"
     return None
 
 
 def preempts_for_nobody(history: RunHistory, step: Step) -> str | None:
-    """A step that preempts lets another request continue, or leaves one that could (GEN-R13)."""
+    """A step that preempts lets another request continue, or leaves one running that could
+    (GEN-R13)."""
     gone = set(step.preempted or ())
     if not gone or any(step.scheduled.values()):
         return None
@@ -244,14 +242,14 @@ def _starting(history: RunHistory, step: Step) -> list[RequestHistory]:
 
 PREDICATES = {
     "GEN-R05": Predicate(too_few_blocks, one_takes_another_block),
-    "GEN-R06": Predicate(in_two_hands, two_hold_blocks, reads=("blocks",)),
+    "GEN-R06": Predicate(shared_without_cache, two_hold_blocks, reads=("blocks",)),
     "GEN-R07": Predicate(more_than_the_pool, pool_is_taken, reads=("blocks",)),
     "GEN-R08": Predicate(emitted_too_early_or_late, one_is_computed_in_part),
-    "GEN-R09": Predicate(counted_wrongly, one_goes_on),
-    "GEN-R10": Predicate(cut_although_off, one_is_whole),
+    "GEN-R09": Predicate(counted_wrongly, one_continues),
+    "GEN-R10": Predicate(cut_although_off, starts_unchunked),
     "GEN-R01": Predicate(budget_exceeded, budget_used_up, reads=("scheduled",)),
     "GEN-R02": Predicate(too_many_at_once, slots_are_taken, reads=("scheduled",)),
-    "GEN-R03": Predicate(too_long, as_long_as_may_be),
+    "GEN-R03": Predicate(too_long, reaches_the_maximum),
     "GEN-R04": Predicate(overtaken, one_starts_before_another),
     "GEN-R11": found_again(_starting),
     "GEN-R12": Predicate(more_than_its_life, one_takes_another_block, reads=("blocks",)),

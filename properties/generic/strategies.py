@@ -41,8 +41,8 @@ KEYS = (
     *("block_size", "num_blocks", "max_num_seqs", "max_num_batched_tokens", "max_model_len"),
     *("enable_chunked_prefill", "enable_prefix_caching"),
 )
-LONGEST_IN_BLOCKS = 8  # of a request, where no length is bounded
-SLOTS = 4  # where the number of requests is not
+LONGEST_IN_BLOCKS = 8  # the most of a request, if no length is bounded
+SLOTS = 4  # if the number of requests is unbounded
 
 
 def configs(scale: Scale, revision: str) -> st.SearchStrategy[dict[str, Any]]:
@@ -54,7 +54,7 @@ def configs(scale: Scale, revision: str) -> st.SearchStrategy[dict[str, Any]]:
 
 
 def in_its_terms(config: Config) -> dict[str, Any]:
-    """Return the configuration keys that vLLM's strategies use."""
+    """Return the configuration under the keys that vLLM's strategies use."""
     block = config["block_size"]
     bounded = {
         **config,

@@ -13,7 +13,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from ...model.observation import Step
-from ...model.scenario import Request
+from ...model.scenario import OF_FEATURES, Request
 from ...spec.systems import part
 from . import prefix_hits
 from .request_history import RequestHistory
@@ -44,7 +44,7 @@ class Features:
 
     def as_sent(self, config: Config, request: Request) -> Request:
         """Return the request without the fields that this configuration does not support."""
-        return replace(request.without_connector(), accepted=(), cache_salt=None, lora=None)
+        return replace(request, accepted=(), sent_as=None, **OF_FEATURES)
 
     def follows(self, config: Config) -> tuple[str, ...]:
         """Return the fields without which a client cannot tell what is computed."""
@@ -54,7 +54,7 @@ class Features:
         """Return whether the history may drop requests that have ended."""
         return not prefix_hits.caches(config)
 
-    # What a step does, as far as it was not shown
+    # What a step does that it does not show
 
     def restarts(self, step: Step) -> bool:
         """Return whether requests may have been preempted and restarted with a hit, without being
@@ -76,8 +76,8 @@ class Features:
         return prefix_hits.tokens_hit(history.config, step, account, aborted)
 
     def reached(self, history: Run, account: RequestHistory) -> int:
-        """Return how many tokens of a request that this step does not schedule were ever
-        computed."""
+        """Return how many tokens of a request were ever computed, if this step does not schedule
+        it."""
         return account.max_computed
 
     def loads_in(self, history: Run, step: Step) -> list[tuple[RequestHistory, int]]:
@@ -96,8 +96,9 @@ class Features:
         request without drafts."""
         return None
 
-    def blocks_are_filled(self, history: Run, step: Step) -> bool:
-        """Return whether blocks may be filled in a step that computes nothing."""
+    def may_compute_nothing(self, history: Run, step: Step) -> bool:
+        """Return whether a step may compute nothing: blocks are being filled from outside, or no
+        request can be scheduled yet."""
         return False
 
     def may_end_early(self, history: Run, account: RequestHistory) -> bool:
@@ -133,7 +134,7 @@ class Features:
     def dropped(self, history: Run) -> None:
         """Record that the tokens in flight of the running requests will not come."""
 
-    # Booking a step, in this order
+    # The calls for one step, in this order
 
     def begin(self, history: Run, step: Step) -> None:
         """Record what happens before anything is computed."""
@@ -145,16 +146,17 @@ class Features:
         """Record the decision; return what completes, as an argument for the two methods below."""
 
     def emissions(self, history: Run, step: Step, completes: Any) -> dict[str, int]:
-        """Return the tokens that this step emits, if the target does not show them."""
+        """Return, for each request, how many tokens it emits in this step. It is called only if the
+        target does not show them."""
         staying = history.live.keys() - history.aborts_inside
         accounts = [history.live[name] for name in step.scheduled if name in staying]
         return {request.id: 1 for request in accounts if request.computed >= request.num_tokens}
 
     def emitted(self, account: RequestHistory, tokens: int, completes: Any, config: Config) -> None:
-        """Record that tokens were emitted; `account.emitted` includes them."""
+        """Record that a request has emitted tokens; `account.emitted` includes them."""
 
     def end(self, history: Run, step: Step) -> None:
-        """Record what is known after the tokens are emitted."""
+        """Record what is known once the tokens are emitted."""
 
     def ended(self, account: RequestHistory) -> None:
         """Record that a request has ended."""

@@ -24,7 +24,8 @@ class Holders:
         return len(self._times)
 
     def shared(self, tables: Tables) -> AbstractSet[int]:
-        """Return the blocks that are listed more than once; valid until the next question."""
+        """Return the blocks that are listed more than once; the result is valid until the next
+        call."""
         self._follow(tables)
         return self._shared
 

@@ -18,7 +18,7 @@ from .content import known_tokens
 from .features import Features
 from .request_history import RequestHistory
 
-# Of a copy of a block: every index has it, or it may be left out of one, or it may be gone.
+# The states of a copy of a block: in every index; perhaps not in each index; perhaps gone.
 SURE, INTACT, MAYBE_GONE = 2, 1, 0
 NOT_SHOWN = -1
 
@@ -86,7 +86,7 @@ class KeptPrefixes:
             hit = 0 if request.started else history.hit_now(step, request)
             shown = (step.blocks or {}).get(name)
             table = _before(history).get(name, ()) if shown is None else shown
-            # What a request fills is unknown if it is aborted or preempted in this very step.
+            # It is unknown what a request fills if it is aborted or preempted in this very step.
             doubtful = (
                 hit is None or name in history.aborts_inside or name in (step.preempted or ())
             )
@@ -96,7 +96,7 @@ class KeptPrefixes:
             for place in range(0 if doubtful else begun, full):
                 end = (place + 1) * self.block_size
                 filled = of_partition(request, prefix(content, end))
-                # Where a copy was handed out in this step, the index may have lost both.
+                # If a copy was handed out in this step, the index may have lost both.
                 is_sure = end <= request.prompt and filled not in self._lost
                 if doubtful or place >= len(table):
                     self.places.setdefault(filled, {})[NOT_SHOWN] = MAYBE_GONE
@@ -128,7 +128,7 @@ class KeptPrefixes:
                 continue
             covered = request.computed + (history.hit_now(step, request) or 0) + tokens
             slots = history.features.slots(history.config, covered)
-            # The block of its next token may have come as well.
+            # It may also have received the block of its next token.
             if -(-(slots + 1) // self.block_size) > len(before.get(name, ())):
                 return True
         return False

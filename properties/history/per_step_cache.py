@@ -8,7 +8,7 @@ Work = TypeVar("Work", bound=Callable[..., Any])
 
 
 def once(work: Work) -> Work:
-    """Cache the result of a function of the history, or of it and a step, until the history
+    """Cache the result of a function of the history, with or without a step, until the history
     changes.
 
     Callers share the result and must not change it.

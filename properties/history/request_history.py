@@ -80,8 +80,8 @@ class RequestHistory:
 
     @property
     def prefilled(self) -> bool:
-        """Return whether its whole prompt is computed; after a preemption, its output so far as
-        well."""
+        """Return whether the whole prompt is computed; after a preemption, whether the output so
+        far is as well."""
         return self.computed >= self.prompt + self.regenerated
 
     @property

@@ -206,7 +206,7 @@ class RunHistory(Generic[R]):
                 account.rewind()
                 self.work += bounds_of(self.system).alone(self.config, account)
         if self.shadow is not None:
-            self.shadow.nothing_is_held()
+            self.shadow.release_all()
         last = self.last
         if last is None:
             return
@@ -261,8 +261,8 @@ class RunHistory(Generic[R]):
         return self.ongoing() + self.decoding()
 
     def hit_now(self, step: Step, account: R) -> int | None:
-        """Return the tokens that a request finds when it starts in this step: 0 later, None if
-        unknown."""
+        """Return the tokens that a request finds when it starts in this step; 0 if it started
+        earlier, None if unknown."""
         return self.features.hit(self, step, account)
 
     @property
@@ -284,7 +284,7 @@ class RunHistory(Generic[R]):
         features.begin(self, step)
         stands = self.pause is not None and not step.scheduled
         self.pause_steps = self.pause_steps + 1 if stands else 0
-        if not self.live or stands or features.blocks_are_filled(self, step):
+        if not self.live or stands or features.may_compute_nothing(self, step):
             self.barren_steps = 0
         else:
             self.busy_steps += 1

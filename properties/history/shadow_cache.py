@@ -118,7 +118,7 @@ class ShadowCache:
     _seen_at: dict[int, int] = field(default_factory=dict)
     _places: Counter[str] = field(default_factory=Counter)
 
-    def nothing_is_held(self) -> None:
+    def release_all(self) -> None:
         """Record that no request holds a block any more; the content of the blocks stays."""
         self.read.clear()
         self.readers.clear()

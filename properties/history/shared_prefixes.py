@@ -82,8 +82,8 @@ class SharedPrefixes(Generic[R]):
         return True
 
     def end(self, request: R) -> None:
-        """Move a request that has ended into the tree, unless more may still become known about
-        it."""
+        """Move a request that has ended into the tree, unless more may become known about it
+        later."""
         computed_once = request.computed == request.max_computed
         may_change = request.may_change_after_end or request.tokens_loading
         if may_change or not computed_once or not self.remove(request) or not request.started:
@@ -91,8 +91,8 @@ class SharedPrefixes(Generic[R]):
         self._grow(self._ended, request)
 
     def reset(self) -> None:
-        """Note that the cache was reset: of what had ended before, nothing can be found any more,
-        so that it must not stand for what ends later."""
+        """Note that the cache was reset. Nothing of the requests that ended before can be found any
+        more, so they must not stand for those that end later."""
         ended = {id(request): request for request in _deciding((self._before, self._ended))}
         self._before, self._ended = {}, {}
         for request in ended.values():

@@ -38,10 +38,10 @@ WORKLOADS: Mapping[str, Mapping[str, Sequence[Any]]] = {
         "long_prefill_token_threshold": (0, 24),
     },
 }
-# One request alone waits for no request; 0 is no cap.
+# A request that is alone waits for no other; 0 is no cap.
 MAX_IN_A_BATCH = (4, 3, 0, 5, 2, 6, 0, 4, 3, 1)
 SEATS_WITHOUT_A_CAP = 6
-LONGEST_IN_BLOCKS = 8  # of a request, so that several find room in a larger pool
+LONGEST_IN_BLOCKS = 8  # at most in a request, so that a larger pool has room for several
 ROOMY = 4 * LONGEST_IN_BLOCKS  # blocks of the largest pool that a scale has
 
 
@@ -59,9 +59,9 @@ def configs(draw: st.DrawFn, scale: Scale, revision: str) -> dict[str, Any]:
     threshold = draw(vllm.thresholds(block, length))
     crowd = slots or SEATS_WITHOUT_A_CAP
     budgets = vllm.budgets(scale, block, crowd, length, chunks, threshold)
-    # Not every request that decodes need have a token in every step; uncut prompts have to share.
+    # Decoding requests need not all get a token in a step; prompts that are not cut must share it.
     few = st.integers(1, crowd) if chunks else st.integers(2 * block, 6 * block)
-    # Blocks that are promised keep others out: beside tight pools, room for several.
+    # Promised blocks keep others out, so some pools have room for several requests.
     pools = vllm.pools(blocks, crowd)
     roomy = st.integers(2 * LONGEST_IN_BLOCKS, ROOMY)
     return {

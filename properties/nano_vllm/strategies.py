@@ -13,7 +13,7 @@ from ...model.pool import Content, prefix
 from ...model.scenario import Request
 from ..history.run_history import RunHistory
 from ..rules.pool import blocks_for
-from ..search.generators import said_before
+from ..search.generators import like_an_earlier_prompt
 from .predicates.decision import WHOLE_PROMPTS
 
 Config = Mapping[str, Any]
@@ -64,7 +64,7 @@ def configs(draw: st.DrawFn, scale: Scale, revision: str) -> dict[str, Any]:
     block = draw(st.sampled_from(BLOCK_SIZES[scale]))
     num_blocks = draw(st.integers(FEWEST_BLOCKS, MAX_BLOCKS))
     whole = block * num_blocks
-    # Where whole prompts are computed at once, requests are cut to such a budget.
+    # If whole prompts are computed at once, requests are cut to fit this budget.
     budgets = st.integers(whole // 2 + 1, whole + block)
     if revision != WHOLE_PROMPTS:
         budgets = st.one_of(st.integers(1, 4 * block), st.integers(block - 1, whole), budgets)
@@ -170,11 +170,14 @@ def contents(
     if draw(st.booleans()):
         return goes_on(config, draw(st.sampled_from(earlier)), name, length)
     longest = longest_request(config) - 1
-    return said_before(draw, earlier, name, length, config["block_size"], borders(config), longest)
+    return like_an_earlier_prompt(
+        draw, earlier, name, length, config["block_size"], borders(config), longest
+    )
 
 
 def goes_on(config: Config, other: Request, name: str, length: int) -> Content:
-    """Return the whole blocks of a prompt and of its answer's beginning, followed by new tokens."""
+    """Return the whole blocks of a prompt and of the beginning of its answer, followed by new
+    tokens."""
     block, most = config["block_size"], longest_request(config) - 2
     whole = min(other.prompt_len + block, most) // block * block
     shared = prefix((*other.prompt, (f"out:{other.id}", other.tokens_to_emit)), whole)

@@ -18,8 +18,8 @@ from .predicate import AdapterMessage, Predicate
 
 
 def shown_wrongly(history: RunHistory[Any], step: Step) -> str | None:
-    """A request shows tokens and blocks exactly if some of its tokens are computed, and shows the
-    blocks that it writes.
+    """A request shows tokens and blocks if and only if some of its tokens are computed, and shows
+    the blocks that it writes.
 
     The kind of the step fits what its requests do, and prefilling requests are listed as such.
     """
@@ -28,25 +28,24 @@ def shown_wrongly(history: RunHistory[Any], step: Step) -> str | None:
         return wrong
     for request, tokens in stay:
         if request.id in (step.parked or ()):
-            continue  # it waits, and holds what is loaded
+            continue  # it waits, and holds the blocks of its load
         shown = None if step.computed is None else step.computed.get(request.id, 0)
         held = None if step.blocks is None else len(step.blocks.get(request.id, ()))
         if tokens and shown == 0:
-            return f"{request.id} has {tokens} tokens computed, and shows none"
+            return f"{request.id} has {tokens} tokens computed, but shows none"
         if tokens and held == 0:
-            return f"{request.id} has {tokens} tokens computed, and shows no block"
+            return f"{request.id} has {tokens} tokens computed, but shows no block"
         if not tokens and (shown or held):
             return (
-                f"{request.id} waits, and shows {shown or 0} tokens computed and {held or 0} blocks"
+                f"{request.id} waits, but shows {shown or 0} tokens computed and {held or 0} blocks"
             )
         writes = step.scheduled.get(request.id, 0)
         if writes and step.slot_blocks is not None and not step.slot_blocks:
-            return f"{request.id} computes {writes} tokens, and no request shows where it writes"
+            return f"{request.id} computes {writes} tokens, but no request shows where it writes"
     return None
 
 
 def something_shown(history: RunHistory[Any], step: Step) -> bool:
-    """A step that computes shows tokens or blocks while another request waits."""
     if not step.scheduled or (step.computed is None and step.blocks is None):
         return False
     return any(request.id not in step.scheduled for request in history.unstarted())
@@ -102,13 +101,13 @@ def _other_phase(
     depth = history.features.depth(history.config)
     for request, tokens in stay:
         if depth > 2 and request.preemptions:
-            continue  # a token may be on its way from before
+            continue  # a token may be in flight from an earlier step
         emitted = request.emitted + (request.tokens_in_flight or step.emitted.get(request.id, 0))
         named = request.id in step.prefilling
         come = request.emitted + step.emitted.get(request.id, 0)
         if named and come > request.regenerated:
             return f"{request.id} already generates, but is listed as prefilling"
-        comes = depth > 1 and tokens >= request.num_tokens  # it is on its way
+        comes = depth > 1 and tokens >= request.num_tokens  # its first token is in flight
         if not named and tokens and not emitted and not comes:
             return f"{request.id} has emitted no token yet, but is not listed as prefilling"
     return None
@@ -132,7 +131,7 @@ def request_lost(history: RunHistory[Any], step: Step) -> str | None:
     (ALL-R03)."""
     if not step.scheduled.keys() <= history.live.keys():
         strangers = [name for name in step.scheduled if name not in history.live]
-        return f"{_names(strangers)} scheduled, but finished, aborted or never accepted"
+        return f"{_names(strangers)} scheduled, although ended or never accepted"
     finished = step.finished or {}
     foreign = [n for n in finished if n not in history.live and n not in history.aborts_to_report]
     if foreign:
@@ -147,7 +146,7 @@ def request_lost(history: RunHistory[Any], step: Step) -> str | None:
         lost, kept = sorted(unfinished - queued), sorted(queued - unfinished)
         if lost:
             return f"{_names(lost)} unfinished, but neither waiting nor running nor paused"
-        return f"{_names(kept)} still queued, but finished, aborted or never accepted"
+        return f"{_names(kept)} still queued, although ended or never accepted"
     misplaced = [name for name in step.prefilling or () if name not in queued]
     if misplaced:
         return f"{_names(misplaced)} prefilling, but neither running nor waiting"
@@ -176,20 +175,20 @@ def tokens_wrong(history: RunHistory[Any], step: Step) -> str | None:
         reason = finished.get(name)
         due = account.output_len
         if reason is None and due is not None and total < due and name not in aborts_inside:
-            continue  # it goes on
+            continue  # it continues
         if name in aborts_inside:
             if reason != "aborted":
-                return f"{name} was aborted inside the step, finished says {reason}"
+                return f"{name} was aborted inside the step, but finished says {reason}"
             continue
         if total == 0 and reason is None:
             continue
         if account.never_runnable and reason is not None and total <= account.max_tokens:
-            continue  # it cannot run to its end: to end it is right
+            continue  # it can never run to its end, so ending it is right
         if reason == "error" and not total and history.features.may_end_early(history, account):
             continue
         due = account.output_len
         open_ended = due is None
-        if due is None:  # only the end itself tells
+        if due is None:  # only its end shows how many
             at_once = reason == "eos" and name in emitted
             due = min(total, account.max_tokens) if at_once else account.max_tokens
         if total > due:
@@ -200,7 +199,7 @@ def tokens_wrong(history: RunHistory[Any], step: Step) -> str | None:
             continue
         expected = "eos" if due < account.max_tokens else "length"
         if open_ended and reason == "eos":
-            continue  # the last token that is allowed may be an EOS as well
+            continue  # the last allowed token may also be an EOS
         if reason != expected:
             return (
                 f"{name} emitted its last token ({total} of {due}), "
@@ -214,7 +213,7 @@ def tokens_wrong(history: RunHistory[Any], step: Step) -> str | None:
     ]
     if unreported:
         names = _names(sorted(unreported))
-        return f"{names} aborted before the step, not reported as aborted in it"
+        return f"{names} aborted before the step, but not reported as aborted in it"
     return None
 
 
@@ -242,7 +241,7 @@ def someone_waits(history: RunHistory[Any], step: Step) -> bool:
 def never_ends(history: RunHistory[Any], step: Step) -> str | None:
     """All accepted requests together take no more steps than their work (ALL-R06)."""
     if history.busy_steps < history.work:
-        return None  # no bound on all work together is less
+        return None  # no bound on all work together is lower
     allowance = history.max_steps
     if history.busy_steps < allowance:
         return None
@@ -256,7 +255,6 @@ def never_ends(history: RunHistory[Any], step: Step) -> str | None:
 
 
 def everything_ends(history: RunHistory[Any], step: Step) -> bool:
-    """The last unfinished request finishes."""
     finished = step.finished or {}
     return bool(history.live and finished) and all(name in finished for name in history.live)
 
@@ -278,20 +276,19 @@ def hit_never_computed(history: RunHistory[Any], step: Step) -> str | None:
 def computed_of(
     history: RunHistory[Any], step: Step, request: RequestHistory, other: RequestHistory
 ) -> int:
-    """Return how many leading tokens of a request the other one has computed by this step."""
+    """Return how many leading tokens of a request another request has computed by this step."""
     computed = other.max_computed if other is request else history.reached(step, other)
     return min(in_common(request, other), computed) if computed else 0
 
 
 def something_cached(history: RunHistory[Any], step: Step) -> bool:
-    """A request starts with a prefix hit."""
     return any(hit > 0 for _, hit in first_hits(history, step))
 
 
 @once
 def first_hits(history: RunHistory[Any], step: Step) -> list[tuple[Any, int]]:
-    """Return the requests that start in this step, with their hits in tokens, except loaded
-    ones."""
+    """Return the requests that start in this step, with their hits in tokens; those with a load are
+    left out."""
     return [
         (request, hit)
         for name in step.scheduled
@@ -311,11 +308,11 @@ def blocks_lost(history: RunHistory[Any], step: Step) -> str | None:
     if not history.features.held_after_end(history.config):
         for name, blocks in held_by.items():
             if blocks and name not in history.live:
-                return f"{name} has ended, and still holds {len(blocks)} blocks"
+                return f"{name} has ended, but still holds {len(blocks)} blocks"
     held = history.holders.count(held_by)
     if held + step.free_blocks == size:
         return None
-    return f"{held} blocks held and {step.free_blocks} free, the pool has {size}"
+    return f"{held} blocks held and {step.free_blocks} free, but the pool has {size}"
 
 
 def blocks_come_back(history: RunHistory[Any], step: Step) -> bool:
@@ -335,8 +332,7 @@ def no_progress(history: RunHistory[Any], step: Step) -> str | None:
     return f"no token was computed in {history.barren_steps + 1} steps in a row"
 
 
-def someone_is_behind(history: RunHistory[Any], step: Step) -> bool:
-    """A step does not schedule an unfinished request."""
+def someone_is_left_out(history: RunHistory[Any], step: Step) -> bool:
     return any(name not in step.scheduled for name in history.live)
 
 
@@ -370,7 +366,7 @@ PREDICATES = {
     "ALL-R09": Predicate(
         blocks_lost, blocks_come_back, reads=("blocks", "finished", "free_blocks", "group_blocks")
     ),
-    "ALL-R10": Predicate(no_progress, someone_is_behind),
+    "ALL-R10": Predicate(no_progress, someone_is_left_out),
     "ALL-R11": Predicate(reads_other_tokens, blocks_change_hands),
     "ALL-R13": Predicate(shown_wrongly, something_shown),
 }

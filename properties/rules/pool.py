@@ -14,7 +14,7 @@ from .predicate import Predicate
 def hit_too_short(
     history: RunHistory[Any], step: Step, starting: Iterable[Any], must_find: Callable[[Any], int]
 ) -> str | None:
-    """Return a message if a starting request finds fewer tokens than `must_find` says."""
+    """Return a message if a starting request finds fewer tokens than `must_find` returns."""
     for request in starting:
         hit, shared = history.hit_now(step, request), must_find(request)
         if hit is not None and hit < shared:
@@ -26,11 +26,11 @@ def hit_too_short(
 
 
 def found_again(starting: Callable[[Any, Step], Iterable[Any]]) -> Predicate:
-    """Return a predicate: a starting request finds all tokens computed before whose blocks have not
-    been handed out since.
+    """Return the predicate that a starting request finds all tokens computed before whose blocks
+    have not been handed out since.
 
-    It finds them even if no request holds these blocks any more. `starting` returns the requests
-    that start in a step.
+    It must find them even if no request holds these blocks any more. `starting` returns the
+    requests that start in a step.
     """
 
     @once
@@ -64,7 +64,7 @@ def in_common_after(history: RunHistory[Any], step: Step, name: str, other: str)
     """Return the number of leading tokens that two requests share, including those they emit in
     this step."""
     if not history.requests.keys() >= {name, other}:
-        return 0  # of a request that was never made nothing is known
+        return 0  # nothing is known about a request that was never sent
     contents = []
     for request in (history.requests[name], history.requests[other]):
         emitted = request.emitted + (step.emitted or {}).get(request.id, 0)

@@ -7,8 +7,8 @@ from typing import Any, Literal, NamedTuple
 from ...model.observation import Step
 from ..history.run_history import RunHistory
 
-# Which requests have not started, compute their prompt, decode, or are paused; what was preempted;
-# and how many tokens are computed of requests that do not decode.
+# Stands for: which requests have not started, compute their prompt, decode, are paused, or were
+# preempted; and how many tokens are computed of requests that do not decode.
 PHASES = "phases"
 FIRST = "first"  # whether the step is the first one of the run
 
@@ -70,7 +70,7 @@ def default_is(key: str, value: Any) -> Predicate:
         default = history.defaults.get(key, value)
         if history.step or default == value:
             return None
-        return f"{key} is {default!r} where a configuration does not give it, expected {value!r}"
+        return f"{key} is {default!r} if a configuration does not give it, expected {value!r}"
 
     def names_default(history: RunHistory[Any], step: Step) -> bool:
         return not history.step and key in history.defaults

@@ -21,9 +21,9 @@ OWN_TOKENS = "ALL-R11"
 PROGRESS = frozenset({"ALL-R06", "ALL-R10"})  # steps in which a load is under way do not count
 AT_THE_DOOR = "ALL-R12"
 SHOWN = "ALL-R13"
-# What no state of a model shows: these are judged in runs only, and so are a system's `runs_only`.
+# Rules that no state of a model can break: they are judged in runs only, as `runs_only` are.
 NOT_EXPLORED = frozenset({LOCKSTEP, OWN_TOKENS, AT_THE_DOOR, SHOWN})
-# What these ask for is in the step and the one before: no client has to follow the run for them.
+# These rules need only a step and the one before it, so no client has to follow the run.
 FOLLOW_NOTHING = ("ALL-", "GEN-")
 
 
@@ -94,7 +94,7 @@ def keeps_step(system: str, revision: str, name: str, version: str) -> bool:
 
     A revision that is a specification leaves choices to its implementations, so only the scheduler
     that the model reproduces is compared. A class that replaces a release's own, and reports that
-    as its version, may decide as its author wants.
+    as its version, may decide as its author likes.
     """
     if version.partition(" ")[0] in SYSTEMS[system].schedulers:
         return False

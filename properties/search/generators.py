@@ -11,7 +11,7 @@ from ...spec.systems import part
 from ..history.run_history import RunHistory
 
 
-def said_before(
+def like_an_earlier_prompt(
     draw: st.DrawFn,
     earlier: Sequence[Request],
     name: str,
@@ -97,7 +97,8 @@ def generators_of(system: str) -> Generators:
 
 
 class RequestFeatures(Protocol):
-    """The features of a system's requests beyond prompt and length; implemented by a module."""
+    """The features of a system's requests beyond prompt and length. A module of the system
+    implements it."""
 
     def has_features(self, config: Any) -> bool:
         """Return whether requests of this configuration have such features."""
@@ -106,7 +107,8 @@ class RequestFeatures(Protocol):
         """Draw requests that have them."""
 
     def too_large(self, config: Any, name: str) -> st.SearchStrategy[Request | None]:
-        """Draw requests with this name that a feature makes impossible to run, or None."""
+        """Draw requests with this name that a feature makes impossible to run; None if no feature
+        does."""
 
 
 def request_features_of(system: str) -> RequestFeatures | None:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 
 from ...model.errors import InputError
-from ...model.faults import ConfigRefused
+from ...model.faults import ConfigRefused, TargetFault
 from ...model.scenario import Event, Request, Scenario, Segment
 from ...model.systems import full_config, make_model
 from ..checking.session import Session
@@ -36,12 +36,12 @@ def configs(search: Search) -> st.SearchStrategy[dict[str, Any]]:
             config = full_config(options.system, options.revision, values)
             if meant:
                 _check_smallest(options, config)
-        except InputError as error:  # what is drawn does not go with what is fixed
+        except InputError as error:  # the drawn values do not fit the fixed ones
             search.refused[str(error)] += 1
             reject()
         return config
 
-    avoid = (options.avoid,) if options.avoid else ()  # a system without kinds takes none
+    avoid = (options.avoid,) if options.avoid else ()  # a system without kinds has no such argument
     drawn = generators_of(options.system).configs(options.scale, options.revision, *avoid)
     if chosen and "own" not in options.fixed:
         return st.builds(_with_own, drawn, st.fixed_dictionaries(chosen)).map(configured)
@@ -156,6 +156,8 @@ class SchedulerMachine(RuleBasedStateMachine):
         except ConfigRefused as refusal:
             self.search.refused[str(refusal)] += 1
             assume(False)
+        except TargetFault as fault:
+            self.search.break_off(fault)
         self.config = config
         self.over = False
         if knocks:
@@ -174,7 +176,7 @@ class SchedulerMachine(RuleBasedStateMachine):
         """Add a request beside a batch that has decoded for a while."""
         steps = data.draw(st.integers(0, self.generators.LATE_STEPS))
         self.until_none_waits()
-        # If a target hides what it emits, more may seem to be emitted than was requested.
+        # If a target hides what it emits, a request may seem to emit more than it may.
         longest = max(
             [0, *(request.max_tokens - request.emitted for request in self.history.decoding())]
         )
@@ -277,9 +279,17 @@ class SchedulerMachine(RuleBasedStateMachine):
         features = request_features_of(self.search.options.system)
         if features is not None and features.has_features(self.config):
             request = data.draw(features.with_features(request, self.config))
+        if self.config.get("reused_ids"):
+            request = msgspec.structs.replace(request, sent_as=data.draw(self.ids_of_ended()))
         self.requests.append(request)
         self.judged(self.session.add, request)
         self.search.rejected += name in self.session.rejected
+
+    def ids_of_ended(self) -> st.SearchStrategy[str | None]:
+        """Draw the id of a request that is over, the last one or the first, or None."""
+        unknown = {*self.history.live, *self.history.aborts_to_report, *self.session.rejected}
+        over = [request.id for request in self.requests if request.id not in unknown]
+        return st.sampled_from((*over[-1:], None, *over[:1], *over[-1:]))
 
     def knock(self, request: Request | None) -> None:
         """Send a request that can never run; if it is refused, it does not become part of
@@ -345,8 +355,8 @@ class SchedulerMachine(RuleBasedStateMachine):
         return sum(request.abort_at is not None for request in self.requests)
 
     def one_step(self) -> None:
-        """Take one step. While shrinking, the run ends after the step that broke a rule in the
-        smallest failure."""
+        """Take one step. While Hypothesis shrinks, the run ends after the step at which the
+        smallest failure breaks its rule."""
         if self.history.step > self.search.last_step:
             self.over = True
             return
@@ -356,11 +366,12 @@ class SchedulerMachine(RuleBasedStateMachine):
     def judged(self, operation: Callable[..., list[Broken]], *args: Any) -> None:
         """Call the target and judge its answer; after an exception, end the run so that it is not
         drained."""
+        self.over = True
         try:
             broken = operation(*args)
-        except BaseException:
-            self.over = True
-            raise
+        except TargetFault as fault:
+            self.search.break_off(fault)
+        self.over = False
         if broken:
             self.judge(broken)
 
@@ -379,7 +390,7 @@ class SchedulerMachine(RuleBasedStateMachine):
             raise RuleBroken(new[0].rule)
 
     def scenario(self) -> Scenario:
-        """Return the run so far. Refused requests are left out unless all were refused."""
+        """Return the run so far without refused requests, unless all were refused."""
         accepted = tuple(
             request for request in self.requests if request.id not in self.session.rejected
         )

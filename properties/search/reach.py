@@ -5,26 +5,32 @@ been tried.
 """
 
 from collections import Counter
-from collections.abc import Sequence
 from typing import Any
 
 import msgspec
 
-from ...model.scenario import Request, Scenario
+from ...model.scenario import Scenario
 from ..history.run_history import RunHistory
 
 
-def features_of_requests(requests: Sequence[Request]) -> dict[str, bool]:
-    """Return for each feature whether one of the requests has it."""
+def features_of_requests(scenario: Scenario) -> dict[str, bool]:
+    """Return, for each feature that the configuration allows, whether one of the requests has
+    it."""
+    requests = scenario.requests
     shared = any(stream != request.id for request in requests for stream, _ in request.prompt)
     early = any(request.tokens_to_emit < request.max_tokens for request in requests)
-    return {
+    features = {
         "abort": any(request.abort_at is not None for request in requests),
         "end before max_tokens": early,
         "shared prompt": shared and not any(request.encoder_inputs for request in requests),
         "priority": any(request.priority for request in requests),
-        "failed load": any(request.load_fails_at is not None for request in requests),
     }
+    if scenario.config.get("kv_connector"):
+        features["failed load"] = any(request.load_fails_at is not None for request in requests)
+    if scenario.config.get("structured_outputs"):
+        features["grammar"] = any(request.grammar_steps for request in requests)
+        features["invalid grammar"] = any(request.grammar_fails for request in requests)
+    return features
 
 
 class Reach(msgspec.Struct, frozen=True):
@@ -50,7 +56,7 @@ class Reach(msgspec.Struct, frozen=True):
         """Return the reach with one more run, whose accepted requests are in `scenario`."""
         accounts = history.requests.values()
         features = {
-            **features_of_requests(scenario.requests),
+            **features_of_requests(scenario),
             "abort inside a step": any(request.abort_inside for request in scenario.requests),
             "bounded pool": scenario.config.get("num_blocks") is not None,
             **({"control event": True} if scenario.events else {}),

@@ -14,7 +14,7 @@ from hypothesis.stateful import run_state_machine_as_test
 from .machine import RuleBroken, machine_of
 from .state import Search, StopSearch
 
-READER = "_get_local_constants"  # of versions that have it
+READER = "_get_local_constants"  # in versions that have it
 CACHE = "CONSTANTS_CACHE"
 
 
@@ -27,7 +27,7 @@ def without_local_constants() -> Iterator[None]:
         return
     nothing, reader = inside.Constants(), getattr(inside, READER)
     setattr(inside, READER, lambda: nothing)
-    getattr(inside, CACHE).cache.clear()  # of what was read, by the bounds of a draw
+    getattr(inside, CACHE).cache.clear()  # it keeps constants by the bounds of a draw
     try:
         yield
     finally:
@@ -56,6 +56,8 @@ def run_search(search: Search, examples: int, seed_value: int, shrink_runs: int)
     stops = contextlib.suppress(RuleBroken, StopSearch, Flaky, Unsatisfiable)
     with without_local_constants(), stops:
         run_state_machine_as_test(machine, settings=budget)
+    if search.fault is not None:
+        raise search.fault
     if search.failure is not None:
         search.shrink_seconds = time.monotonic() - search.began - search.found_after
     return search.failure is not None

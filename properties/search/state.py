@@ -4,8 +4,9 @@ import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NoReturn
 
+from ...model.faults import TargetFault
 from ...model.scenario import Scenario
 from ...model.target import Target
 from ...spec.catalogue import Rule
@@ -82,6 +83,7 @@ class Search:
         refused: the target's messages about configurations that it refused, with their counts.
         rejected: number of requests that the target refused.
         failure: the smallest scenario so far that broke a rule, and the rules that it broke.
+        fault: what ended the search early: a breach of the protocol.
         runs_to_failure, steps_to_failure, found_after, shrink_seconds: runs, steps and seconds
             until a rule first broke, and seconds that Hypothesis spent on shrinking it.
     """
@@ -97,6 +99,7 @@ class Search:
     refused: Counter[str] = field(default_factory=Counter)
     rejected: int = 0
     failure: tuple[Scenario, list[Broken]] | None = None
+    fault: TargetFault | None = None
     runs_to_failure: int = 0
     steps_to_failure: int = 0
     found_after: float = 0.0
@@ -123,6 +126,16 @@ class Search:
         self.runs += 1
         if self.hooks.watch is not None:
             self.hooks.watch(self)
+
+    def break_off(self, fault: TargetFault) -> NoReturn:
+        """End the search at once: a breach of the protocol is not made smaller, since each run
+        of a process that broke it starts another one.
+
+        Raises:
+            StopSearch: always; `run_search` raises the fault.
+        """
+        self.fault = fault
+        raise StopSearch
 
     def count(self, exercised: Counter[str], cut_by: str | None) -> None:
         """Add the rules that a run exercised; `cut_by` is the broken rule that ended it, or

@@ -19,7 +19,7 @@ from ..history.bounds import bounds_of
 from .generators import Generators, generators_of
 
 Range = tuple[int, int]
-UNBOUNDED = 4096  # tokens of a request, where nothing bounds it
+UNBOUNDED = 4096  # tokens of a request, if nothing bounds it
 TRIES = 20  # configurations that are drawn until the model takes one
 
 
@@ -105,8 +105,8 @@ def _started(
     keys: Mapping[str, Sequence[Any]],
     fixed: Mapping[str, Any],
 ) -> tuple[dict[str, Any], Model] | None:
-    """Draw a configuration that the model accepts; return it with the model, or None if `fixed`
-    rules out all."""
+    """Draw a configuration that the model accepts; return it with the model. Return None if `fixed`
+    rules out all of them."""
     for _ in range(TRIES):
         drawn = scale | {key: draw.choice(values) for key, values in keys.items()}
         try:

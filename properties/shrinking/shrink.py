@@ -11,11 +11,11 @@ from typing import Any
 from msgspec.structs import replace
 
 from ...model.errors import InputError
-from ...model.scenario import OF_PARTITION, TO_CONNECTOR, Event, Request, Scenario, Segment
+from ...model.scenario import OF_FEATURES, Event, Request, Scenario, Segment
 from ...model.systems import check_features, full_config, resolve_revision
 from ..search.reach import features_of_requests
 
-# Trials of a scenario that hangs, each of which costs the time limit of a step.
+# Trials of a scenario that hangs; each one costs the time limit of a step.
 HANG_ATTEMPTS = 10
 
 
@@ -59,17 +59,17 @@ def simpler(scenario: Scenario) -> Iterator[Scenario]:
     for index in reversed(range(len(requests))):
         if len(requests) > 1:
             yield replace(scenario, requests=requests[:index] + requests[index + 1 :])
+    earliest = min(request.arrival for request in requests)
+    if earliest > 0:
+        events = tuple([_sooner(event, earliest) for event in scenario.events])
+        earlier = tuple(_earlier(request, earliest) for request in requests)
+        yield replace(scenario, requests=earlier, events=events)
     yield from _fewer_events(scenario)
     yield from _plainer_options(scenario)
     block = int(scenario.config.get("block_size", 64))
     for index in reversed(range(len(requests))):
         for plainer in simpler_requests(requests[index], block):
             yield replace(scenario, requests=(*requests[:index], plainer, *requests[index + 1 :]))
-    earliest = min(request.arrival for request in requests)
-    if earliest > 0:
-        events = tuple([_sooner(event, earliest) for event in scenario.events])
-        earlier = tuple(_earlier(request, earliest) for request in requests)
-        yield replace(scenario, requests=earlier, events=events)
 
 
 def _fewer_events(scenario: Scenario) -> Iterator[Scenario]:
@@ -91,8 +91,8 @@ def _sooner(event: Event, steps: int) -> Event:
 
 
 def _without_many(scenario: Scenario) -> Iterator[Scenario]:
-    """Yield the scenario without half of its requests, a quarter, and so on. Removing hundreds of
-    requests one by one would use up every attempt."""
+    """Yield the scenario without half of its requests, a quarter, and so on, since removing
+    hundreds of requests one by one would use up every attempt."""
     requests = scenario.requests
     part = len(requests) // 2
     while part > 1:
@@ -110,15 +110,12 @@ def simpler_requests(request: Request, block: int) -> Iterator[Request]:
         yield replace(request, abort_inside=False)
     if (plain := request.without_connector()) != request:
         yield plain
-    for key, nothing in TO_CONNECTOR.items():
+    for key, nothing in {**OF_FEATURES, "sent_as": None}.items():
         if getattr(request, key) != nothing:
             yield replace(request, **{key: nothing})
-    for key in ("load_steps", "load_deferrals", "send_steps"):
+    for key in ("load_steps", "load_deferrals", "send_steps", "grammar_steps"):
         for smaller in smaller_numbers(getattr(request, key) or 0, 0, block):
             yield replace(request, **{key: smaller})
-    for key in OF_PARTITION:
-        if getattr(request, key) is not None:
-            yield replace(request, **{key: None})
     if request.output_len is not None and request.output_len != request.max_tokens:
         yield replace(request, output_len=None)
     if request.priority:
@@ -225,7 +222,7 @@ def needed_features(
             is_needed = still_breaks(changed) is False
         if is_needed:
             needed.append(_feature(key, value))
-    occurs = features_of_requests(scenario.requests) | {"control event": bool(scenario.events)}
+    occurs = features_of_requests(scenario) | {"control event": bool(scenario.events)}
     return (*needed, *(name for name, is_there in occurs.items() if is_there))
 
 

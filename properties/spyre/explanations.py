@@ -28,13 +28,15 @@ def projections(scenario: Scenario, version: str, steps: Steps[Step]) -> Iterato
     model = model_of(scenario, version)
     if model is None or not steps:
         return
-    if "paused" in model.observes and model.config.pausing:  # it pauses, and projects nothing
+    if (
+        "paused" in model.observes and model.config.pausing
+    ):  # such a release pauses, and projects nothing
         return
     for number, state in enumerate(states(model, scenario, len(steps) - 1)):
         admission = projected(model, state, number)
         if admission is None:
             continue
-        if _parted(state, steps, number):
+        if _has_departed(state, steps, number):
             return
         joined = [*steps[number].scheduled] == [admission.newcomer]
         if joined or admission.largest > model.config.max_batch_tkv:
@@ -43,7 +45,7 @@ def projections(scenario: Scenario, version: str, steps: Steps[Step]) -> Iterato
             )
 
 
-def _parted(state: State, steps: Steps[Step], number: int) -> bool:
+def _has_departed(state: State, steps: Steps[Step], number: int) -> bool:
     seen = steps[number - 1].computed if number else {}
     own = {request.id: request.computed for request in state.admitted}
     return seen is not None and any(tokens != own.get(name) for name, tokens in seen.items())
@@ -78,7 +80,7 @@ def explain_volume(model: SpyreModel, scenario: Scenario, step: int) -> list[str
         (admissions[sequence.id] for sequence in batch if sequence.id in admissions),
         key=lambda a: a.step,
     )
-    return [*_admitted(model, latest), *_beyond(model, latest, batch, seen["left_pad_blocks"])]
+    return _overshot(model, latest, batch, seen["left_pad_blocks"])
 
 
 def explain_join(model: SpyreModel, scenario: Scenario, step: int) -> list[str]:
@@ -225,27 +227,34 @@ def _words(model: SpyreModel, current: int, state: State, newcomer: Sequence) ->
 
 
 def _admitted(model: SpyreModel, joins: Admission) -> list[str]:
-    limit = model.config.max_batch_tkv
     lines = [f"step {joins.step}: {joins.newcomer} joins; the projection accepts it:"]
     for name, reach in sorted(joins.projected.items(), key=lambda item: item[1]):
         words = joins.words.get(name)
         lines.append(f"  {name} reaches tkv {reach} at most" + (f" ({words})" if words else ""))
-    own = joins.projected[joins.newcomer]
-    outlive = [n for n, reach in joins.projected.items() if reach >= own]
-    lines.append(
-        f"  {len(outlive)} requests alive until then x {own} = {len(outlive) * own} <= {limit}"
+    return [*lines, f"  {_compared(model, joins, joins.newcomer)}"]
+
+
+def _compared(model: SpyreModel, joins: Admission, name: str) -> str:
+    """Return what the walk compares for the time in which this request is in the batch."""
+    reach = joins.projected[name]
+    alive = sum(other >= reach for other in joins.projected.values())
+    until = "then" if name == joins.newcomer else f"{name} ends"
+    return (
+        f"{alive} request{'s' * (alive != 1)} alive until {until} x {reach} = {alive * reach} "
+        f"<= {model.config.max_batch_tkv}"
     )
-    return lines
 
 
-def _beyond(
+def _overshot(
     model: SpyreModel, joins: Admission, batch: tuple[Sequence, ...], pads: dict[str, int]
 ) -> list[str]:
     block = model.config.block_size
     longest = next(sequence.id for sequence in batch if pads[sequence.id] == 0)
-    lines = []
+    tkvs = {sequence.id: pads[sequence.id] * block + sequence.computed + 1 for sequence in batch}
+    lines = _admitted(model, joins)
+    admitted = len(lines)
     for sequence in batch:
-        reached = pads[sequence.id] * block + sequence.computed + 1
+        reached = tkvs[sequence.id]
         projected = joins.projected.get(sequence.id)
         if projected is not None and reached > projected:
             lines.append(
@@ -253,16 +262,19 @@ def _beyond(
                 "projection: "
                 f"{longest} needs one block more, which pads {sequence.id} on the left"
             )
-    if not lines:
-        tkvs = {
-            sequence.id: pads[sequence.id] * block + sequence.computed + 1 for sequence in batch
-        }
-        widest = max(tkvs, key=lambda name: tkvs[name])
-        lines.append(
-            f"  the walk stopped at {joins.newcomer}, so it never compared {widest}, "
-            f"whose tkv is {tkvs[widest]}"
-        )
-    return lines
+    if len(lines) > admitted:
+        return lines
+    widest = max(tkvs, key=lambda name: tkvs[name])
+    first = min(joins.projected.keys() & tkvs, key=lambda name: joins.projected[name])
+    if joins.projected[first] == joins.projected[joins.newcomer]:
+        never = f"the walk stopped at {joins.newcomer}, so it never compared {widest}, "
+        return [*lines, f"  {never}whose tkv is {tkvs[widest]}"]
+    return [
+        *lines[:-1],
+        f"  {_compared(model, joins, first)}",
+        f"  {first} has not ended when {widest} is at tkv {tkvs[widest]}: within its own "
+        f"projection, and {tkvs[widest] - joins.projected[first]} beyond that of {first}",
+    ]
 
 
 def explain_lost_blocks(model: SpyreModel, scenario: Scenario, step: int) -> list[str]:
@@ -394,7 +406,7 @@ def explain(rule: str, scenario: Scenario, step: int, version: str) -> list[str]
     reported = (explanation(model, scenario, step) for explanation in EXPLANATIONS.get(rule, ()))
     try:
         return next((lines for lines in reported if lines), [])
-    except ReleaseEnded:  # the model ends where the target goes on: it explains nothing
+    except ReleaseEnded:  # the model ends while the target continues, so it explains nothing
         return []
 
 

@@ -29,7 +29,7 @@ class SpyreFeatures(Features):
     never_preempts = True
 
     def may_forget(self, config: Mapping[str, Any]) -> bool:
-        """Return True: a prefix cache finds only what blocks hold, so ended requests can be
+        """Return True: a prefix cache finds only tokens in blocks, so ended requests can be
         forgotten."""
         return True
 

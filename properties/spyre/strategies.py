@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from ...model.pool import Content
 from ...model.scenario import Request
 from ..history.run_history import RunHistory
-from ..search.generators import said_before
+from ..search.generators import like_an_earlier_prompt
 from . import FEWER_BLOCKS
 from .predicates.volume import Member, overrun
 
@@ -93,7 +93,7 @@ def configs(
     # rows of max_model_len it is that length which binds such a batch.
     batch = draw(st.integers(min(2, max_num_seqs), min(4, max_num_seqs)))
     row = draw(st.integers(ceil(blocks / batch), blocks) | st.just(blocks))
-    # Just below it, a token too little of slack in each row tells.
+    # Just below it, one token too little of slack in each row breaks the limit.
     below = scale == "tight" and draw(st.booleans())
     beside = draw(st.integers(-batch, -1) if below else st.integers(0, batch * block // 16))
     limit = max(batch * row * block + beside, block * blocks)
@@ -191,7 +191,7 @@ def beside_the_batch(draw: st.DrawFn, config: Mapping[str, Any], history: RunHis
     reached = max(lengths) + ceil(prompt / chunk)
     joins = max(reached, prompt) // block * block + prompt % block
     # The last whole block of the row, exactly, is where projections that forget a realignment
-    # say yes; the other ends are for those that miscount tokens.
+    # accept too much; the other ends are for those that miscount tokens.
     whole = row // block * block
     border = draw(st.sampled_from((whole, row, whole, row, None)))
     few = draw(st.integers(1, 3))
@@ -237,7 +237,7 @@ def contents(
         return own
     block, chunk = config["block_size"], config["chunk_size"]
     longest = config["max_model_len"] - block
-    return said_before(draw, earlier, name, length, block, (block, chunk), longest)
+    return like_an_earlier_prompt(draw, earlier, name, length, block, (block, chunk), longest)
 
 
 def caches(config: Mapping[str, Any]) -> bool:

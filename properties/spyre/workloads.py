@@ -27,7 +27,7 @@ from ...model.systems import full_config
 SLOTS = (2, 8)
 BLOCK_SIZES = (2, 4, 8, 64)
 PUBLISHED_BLOCK_SIZES = (64,)
-LATE = (0, 8, 60)  # steps; or the length of the model
+LATE = (0, 8, 60)  # steps
 
 
 def draw_config(draw: Generator, block_sizes: Sequence[int] = BLOCK_SIZES) -> dict[str, Any]:

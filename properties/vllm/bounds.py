@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ..history.bounds import Bounds, fits_pool, fits_pool_and_budget, in_chunks, pool_limit
-from .history import encoder, groups, in_flight, loads
+from .history import blocked, encoder, groups, in_flight, loads
 from .history.request_history import VllmRequestHistory
 from .history.speculation import lookahead, most_ahead
 
@@ -17,10 +17,10 @@ Config = Mapping[str, Any]
 def alone(config: Config, request: VllmRequestHistory) -> int:
     """Return the most steps of one request: all its tokens in chunks, plus one per generated token.
 
-    Each passes every decision in flight. Tokens computed so far do not count, since a preempted
-    request starts again.
+    Each chunk or token passes every decision in flight. Tokens computed so far do not count, since
+    a preempted request starts again.
     """
-    # A chunk ends before an input that has no room in a step, and starts again behind it.
+    # A chunk ends before an input that has no room in the step; the next one begins there.
     steps = in_chunks(config, request) + 2 * len(request.inputs)
     return steps * in_flight.depth(config) + request.deferrals
 
@@ -35,11 +35,11 @@ def waits(
     if unbounded.
 
     By priority, others may overtake it forever. So may requests that were preempted before, with
-    more than two steps in flight; all others while it is loading, with a connector; and those that
-    need no encoder, while an encoder has no room for it.
+    more than two steps in flight; all others while it is loading, with a connector, or waits for
+    its grammar; and those that need no encoder, while an encoder has no room for it.
     """
     depth = in_flight.depth(config)
-    overtaken = loads.are_made(config) or encoder.encodes(config)
+    overtaken = loads.are_made(config) or encoder.encodes(config) or config.get(blocked.KEY)
     if config["policy"] == "priority" or depth > 2 or overtaken:
         return None
     return sum(alone(config, request) for request in started) + (len(started) + 2) * depth
@@ -49,7 +49,8 @@ def together(config: Config, work: int, requests: int) -> int:
     """Return the most steps of all requests together.
 
     First come, first served, the oldest request is never preempted. By priority, the most important
-    one is never preempted, but for each request it may wait again behind every running one.
+    request is never preempted, but it may wait again behind every running one for each other
+    request.
     """
     turns = requests + 1 if config["policy"] == "priority" else 1
     return turns * (work + (2 * requests + 2) * in_flight.depth(config))

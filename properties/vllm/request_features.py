@@ -11,13 +11,15 @@ from hypothesis import strategies as st
 
 from ...model.pool import Content
 from ...model.scenario import Request, Segment
-from .history import encoder, loads, speculation
+from .history import blocked, encoder, loads, speculation
 
 PICTURE = "picture"
-MOST = 8  # in what a request says by itself
+MOST = 8  # at most in one value of a request
 TITLES = "abcdef"
-# Of salts and of adapters, so that one may be called as the other is.
+# Names of both salts and adapters, so that a salt may be called like an adapter.
 PARTITIONS = st.sampled_from((None, None, "x", "y"))
+GRAMMAR_FAILS = st.sampled_from((*7 * (False,), True))
+GRAMMAR_STEPS = st.sampled_from((0, 1, 3, 0, 2, 8))
 
 
 @st.composite
@@ -34,8 +36,8 @@ def encoders(draw: st.DrawFn, config: Mapping[str, Any]) -> dict[str, Any]:
 
 @st.composite
 def with_pictures(draw: st.DrawFn, request: Request, config: Mapping[str, Any]) -> Request:
-    """Return the request with images in its own part of the prompt. An image repeated from an
-    earlier request stays one, unless it was cut."""
+    """Return the request with images in its own part of the prompt. An image that repeats one of an
+    earlier request stays an image, unless it was cut."""
     room = min(config["max_num_encoder_input_tokens"], config["encoder_cache_size"])
     sizes = sorted({1, max(room // 2, 1), room}, reverse=True)
     prompt: list[Segment] = []
@@ -81,13 +83,18 @@ def with_features(draw: st.DrawFn, request: Request, config: Mapping[str, Any]) 
     if config.get("cache_partitions"):
         salt, adapter = draw(PARTITIONS), draw(PARTITIONS)
         request = msgspec.structs.replace(request, cache_salt=salt, lora=adapter)
+    if config.get(blocked.KEY):
+        fails = not encoder.encodes(config) and draw(GRAMMAR_FAILS)
+        request = msgspec.structs.replace(
+            request, grammar_steps=draw(GRAMMAR_STEPS), grammar_fails=fails
+        )
     return request
 
 
 def has_features(config: Mapping[str, Any]) -> bool:
-    partitions = config.get("cache_partitions")
+    named = config.get("cache_partitions") or config.get(blocked.KEY)
     drafts = speculation.drafts(config)
-    return bool(drafts or partitions or loads.are_made(config) or encoder.encodes(config))
+    return bool(drafts or named or loads.are_made(config) or encoder.encodes(config))
 
 
 @st.composite

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from ...model.pool import Content, blocks_for
 from ...model.scenario import Request
-from ..search.generators import said_before
+from ..search.generators import like_an_earlier_prompt
 from . import AHEAD_IN_STAGES, ANY_LENGTH, WITH_THE_NULL_BLOCK
 from .history import groups, speculation
 from .history.request_history import VllmRequestHistory
@@ -21,7 +21,7 @@ from .request_features import encoders
 
 Config = Mapping[str, Any]
 
-# Decisions in flight while others are taken; blocks that are loaded meanwhile.
+# Options with decisions in flight, or with blocks that are loaded meanwhile.
 IN_FLIGHT: Mapping[str, Config] = {
     "ahead": {"async_scheduling": True},
     "pipeline": {"pipeline_parallel_size": 2},
@@ -30,6 +30,7 @@ IN_FLIGHT: Mapping[str, Config] = {
     "loads": {"kv_connector": True},
     "loads ahead": {"kv_connector": True, "async_scheduling": True},
 }
+WITHOUT_GRAMMARS = ("longer pipeline", AHEAD_IN_STAGES, "loads", "loads ahead")
 FULL = {"kind": "full"}
 SEVERAL_ON_THEIR_WAY = {"async_scheduling", "pipeline_parallel_size"}
 EARLY_COMPLETIONS = st.sampled_from((0, 0, 1, 0, 3, 2))
@@ -50,6 +51,8 @@ def options(draw: st.DrawFn, config: Config, avoid: frozenset[str] = frozenset()
         drawn |= draw(encoders(config))
     if caches(config) and draw(st.sampled_from((*3 * (False,), True))):
         drawn |= {"cache_partitions": True}
+    if steps not in WITHOUT_GRAMMARS and draw(st.sampled_from((*4 * (False,), True))):
+        drawn |= {"structured_outputs": True}
     drawn |= IN_FLIGHT.get(steps, {})
     if set(drawn) & SEVERAL_ON_THEIR_WAY and (early := draw(EARLY_COMPLETIONS)):
         drawn |= {"early_completions": early}
@@ -75,9 +78,10 @@ def kv_groups(draw: st.DrawFn, config: Config) -> dict[str, Any]:
     if config["num_blocks"] is None:
         return drawn
     blocks = blocks_for(length, block)
-    # A server counts a block more for each window, even if no request is as long.
+    # A server counts one more block for each window, even if no request is that long.
     longest = groups.blocks_of_all({**config, **drawn}, blocks) + len(further)
-    return {**drawn, "num_blocks": longest + draw(st.sampled_from((0, 1, blocks, 0, 2 * blocks)))}
+    pool = longest + draw(st.sampled_from((0, 1, blocks, 0, 2 * blocks)))
+    return {**drawn, "num_blocks": pool, "watermark": draw(watermarks(pool))}
 
 
 @st.composite
@@ -358,7 +362,7 @@ def beside_the_batch(draw: st.DrawFn, config: Config, history: VllmRun) -> Shape
         room = free - sum(new_blocks(config, request, 1) for request in running)
         room //= 1 + len(groups.further(config))
         reserve = watermark_blocks(config)
-        # With room for an answer that needs a block more.
+        # With room for an answer that needs one more block.
         fills = [min(blocks * block, longest - block) for blocks in (room, room, room - reserve)]
         aims = draw(st.sampled_from((fills, aims)))
     prompt = draw(st.sampled_from(aims)) + draw(st.sampled_from((0, 0, 1, -1)))
@@ -408,12 +412,12 @@ def contents(
     if not caches(config) or not earlier or origin == "own":
         return own
     if origin == "same":
-        # Running together, both need their next block in the same step; come again when others
-        # have been served, some of its blocks are left in the cache, and some copies of them.
+        # If both run, they need their next block in the same step; if it comes again when others
+        # have been served, the cache still has some of its blocks, and some copies of them.
         return draw(st.sampled_from((earlier[-1], earlier[0]))).prompt
     units = borders(config)
     longest = longest_request(config) - 1
-    return said_before(draw, earlier, name, length, config["block_size"], units, longest)
+    return like_an_earlier_prompt(draw, earlier, name, length, config["block_size"], units, longest)
 
 
 def takes_priorities(config: Config) -> bool:

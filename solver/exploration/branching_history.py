@@ -14,7 +14,7 @@ from ...properties.history.run_history import RunHistory
 from ...properties.history.shared_prefixes import SharedPrefixes
 from .undecided import Candidates, OpenRequestHistory, fully_decided
 
-# What the candidates decide of a request, and what is known at its end.
+# The fields of a request that its candidates decide, or that are known at its end.
 DECIDED = {"id", "prompt", "max_tokens", "output_len", "content", "priority", "ended", "ended_at"}
 
 
@@ -26,7 +26,8 @@ def counters(features: Features) -> tuple[str, ...]:
 
 
 class _Unsorted(SharedPrefixes[Any]):
-    """Keep no request: paths would share it, and an undecided request has no known tokens."""
+    """Keep no request, since paths would share what is kept, and an undecided request has no known
+    tokens."""
 
     def add(self, request: Any, instead_of: Any = None) -> None: ...
 

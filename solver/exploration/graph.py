@@ -75,7 +75,8 @@ class Graph:
         return [*self.path_to(self.edges[edge].source), edge]
 
     def labels(self, path: Sequence[int]) -> tuple[Label, ...]:
-        """Return the labels, for `exploration.scenario_of`."""
+        """Return the labels of a path's edges, from which `exploration.scenario_of` makes a
+        scenario."""
         return tuple(self.edges[number].label for number in path)
 
     def breaking(self, rule: str) -> Iterator[int]:

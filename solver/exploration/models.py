@@ -50,7 +50,7 @@ class Models(Protocol):
 
     @property
     def waits_are_bounded(self) -> bool:
-        """No request may overtake the first in line forever (ALL-R05)."""
+        """Whether no request may overtake the first in line forever (ALL-R05)."""
 
     @property
     def idle_is_waste(self) -> bool:
@@ -142,7 +142,8 @@ class QueueModels(ABC):
         return self.decided(self.open_sequence(request, 0, 0, 0, content=candidates))
 
     def decided(self, sequence: Any) -> Any:
-        """Return the ordinary sequence if nothing about this one is open, else the same."""
+        """Return the ordinary sequence if nothing about this one is open, else this one
+        unchanged."""
         if not isinstance(sequence, OpenFields) or not fully_decided(sequence.candidates):
             return sequence
         return settled(sequence, self.sequence)

@@ -342,7 +342,7 @@ class SchedulerSpace:
         order = {name: number for number, name in enumerate(known)}
         wait = node.wait.after(history, step, order)
         broken = self._judged(history, step, wait, members)
-        progress = not history.live or gets_on(step)
+        progress = not history.live or makes_progress(step)
         history.observe(step)
         after = Node(stepped.after, history, known, wait)
         return Move(label, after, members, tuple(broken), progress)
@@ -435,12 +435,12 @@ Ending = tuple[str, Candidates, bool]
 def ways(
     name: str, candidates: Candidates, tokens: int, members: int, alone: bool
 ) -> Iterator[Ending]:
-    """Yield the ways in which a request may go on after `tokens` tokens; with `alone`, it ends only
-    if it must.
+    """Yield the ways in which a request may continue after `tokens` tokens; with `alone`, it ends
+    only if it must.
 
     The other tokens of a request that ends early make no difference afterwards, so it gets the
-    fewest max_tokens. A request that has all its tokens ends; it is kept apart from one that ends
-    early only if the front door rejects every request with more max_tokens.
+    fewest max_tokens. A request that has all its tokens ends. The two are kept apart only if the
+    front door rejects every request with more max_tokens.
     """
     more = candidates.asking_more_than(tokens)
     if more is not None and more.accepted & members:
@@ -467,7 +467,7 @@ def alike(part: tuple[int, ...], at: Callable[[int], Stepped]) -> Iterator[tuple
         yield from alike(part[len(part) // 2 :], at)
 
 
-def gets_on(step: Step) -> bool:
+def makes_progress(step: Step) -> bool:
     """Return whether the step achieved something that cannot be lost.
 
     Preemption loses computed tokens, but not emitted ones.

@@ -187,6 +187,8 @@ class OpenRequestHistory:
     inputs: ClassVar[tuple[()]] = ()
     partition = (None, None)  # nor salts, adapters or resets
     since_reset = 0
+    blocked = 0  # nor grammars
+    arrived_blocked = invalid = False
 
     def __init__(self, request: str, candidates: Candidates, arrival: int = 0) -> None:
         self.id = request

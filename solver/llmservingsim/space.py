@@ -30,8 +30,8 @@ SMALLEST = {
 EVERY_LENGTH = tuple(lengths(range(1, 7), range(1, 5)))
 SOME_LENGTHS = tuple(lengths((1, 3, 4, 6), (1, 3, 5)))
 FEW_LENGTHS = tuple(lengths((1, 4), (1, 4)))
-# What the first request says, in whole blocks and not, to its end and on, and what it generates;
-# the same behind something else; and something else.
+# Prompts that begin like the first one, whole blocks and not, or continue it or its output; its
+# beginning after other tokens; and other tokens.
 SHARED = tuple(
     (prompt, tokens)
     for prompt in (
@@ -63,7 +63,7 @@ NO_CAP = ("max_num_seqs", 0)
 WHOLE = (("enable_chunked_prefill", False), ("max_num_batched_tokens", 7))
 FIRST = ("prioritize_prefill", True)
 PAGE = ("documented",)
-# One of each prompt, ended at once and not in turns.
+# Each prompt once, alternately with the fewest and the most tokens.
 ALTERNATING = (*SHARED[0::4], *SHARED[3::4])
 # A chunk of three tokens ends inside a block.
 ODD_CHUNKS = (("long_prefill_token_threshold", 3), ("max_num_batched_tokens", 6))
@@ -105,7 +105,7 @@ SCOPES = (
     ),
 )
 
-# What a fault has to show itself in: a few seconds each, the cheapest first.
+# The scopes in which every planted fault must show: a few seconds each, the cheapest first.
 CHECKUP = (
     Scope("two", "two requests, clients that give up", 2, SOME_LENGTHS, (3, 5), "alone"),
     Scope("alike", "two requests with shared prompts, without a cache", 2, SHARED[:6], (6,)),
@@ -140,7 +140,7 @@ CHECKUP = (
         config=(CACHES, *ODD_CHUNKS),
     ),
     Scope("three", "three requests", 3, SOME_LENGTHS, (4, 5)),
-    Scope("three alike", "three that begin alike", 3, ALTERNATING, (5,), config=(CACHES,)),
+    Scope("three alike", "three prompts that begin alike", 3, ALTERNATING, (5,), config=(CACHES,)),
     Scope(
         "four",
         "four slots",

@@ -24,8 +24,8 @@ EVERY_LENGTH = tuple(lengths(range(1, 6), range(1, 5)))
 SOME_LENGTHS = tuple(lengths((1, 3, 4), (1, 2, 4)))
 FEW_LENGTHS = tuple(lengths((1, 4), (1, 4)))
 IN_CHUNKS = ("0.2.0",)
-# What the first request says, in whole blocks and not, and on, and what it generates; and
-# something else.
+# Prompts that begin like the first one, whole blocks and not, or continue it or its output; and
+# other tokens.
 SHARED: tuple[MenuItem, ...] = tuple(
     (prompt, tokens)
     for prompt in (
@@ -74,7 +74,7 @@ SCOPES = (
         IN_CHUNKS,
     ),
 )
-# What a fault has to show itself in.
+# The scopes in which every planted fault must show.
 CHECKUP = (
     Scope("two", "two sequences", 2, SOME_LENGTHS, aborts="alone"),
     Scope("five", "a budget of five", 2, SOME_LENGTHS, config=(("max_num_batched_tokens", 5),)),
@@ -144,7 +144,7 @@ def state_key(state: State, history: BranchingHistory, mentioned: frozenset[str]
     """
     queues = (state.waiting, state.running)
     places = {name: place for place, name in enumerate(history.live)}
-    # A request that has arrived since the last step: rules about newcomers go by it.
+    # A request that has arrived since the last step: rules about newcomers depend on it.
     queued = (history.last.waiting or ()) if history.last is not None else ()
     newcomers = tuple(request.id not in queued for request in state.waiting)
     names = CanonicalNames(mentioned, queues, history)

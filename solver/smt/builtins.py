@@ -116,7 +116,7 @@ def _extreme(own: Any, of: Any, options: Any) -> Any:
 
 def in_order(collection: Any, *, key: Any = None, reverse: bool = False) -> list[Any]:
     """Sort numbers, or tuples of them, by a sorting network; sort anything else as Python does."""
-    if isinstance(collection, Prefix):  # what is not known comes behind
+    if isinstance(collection, Prefix):  # the unknown part comes last
         known, length = collection.known, collection.length
         end_of_known = next((at for at in range(len(known)) if not length > at), None)
         ordered = in_order(known[:end_of_known], key=key, reverse=reverse)

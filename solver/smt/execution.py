@@ -14,10 +14,10 @@ import z3
 
 from .numbers import Numbers
 
-FEW = 16  # values that a number may have where code wants an index
-UNITS = 10_000_000  # of Z3 (`obligation.UNITS`), if a branch is possible; then it is followed
-MAX_PATHS = 256  # of a function whose paths are put together
-MAX_ANSWERS = 250  # on one path; a loop that runs as often as a symbol says has no end
+FEW = 16  # values that a number may have if the code needs it as an index
+UNITS = 10_000_000  # of Z3 (`obligation.UNITS`) per branch; an undecided branch is followed
+MAX_PATHS = 256  # of a function whose paths are combined
+MAX_ANSWERS = 250  # on one path, since a loop that only a symbol bounds never ends
 
 
 class Path(NamedTuple):
@@ -233,7 +233,7 @@ class Ratio(NamedTuple):
 
 
 def bare(number: Any) -> Any:
-    if isinstance(number, Truth):  # as Python has it, in sums
+    if isinstance(number, Truth):  # True counts as 1 in a sum
         return z3.If(number.of, 1, 0)
     return number.of if isinstance(number, Number) else number
 

@@ -12,7 +12,7 @@ import z3
 
 Kind = Literal["integers", "bits"]
 KINDS: tuple[Kind, ...] = ("integers", "bits")
-UNITS = 10_000_000  # of Z3 (`obligation.UNITS`) to find out whether something follows
+UNITS = 10_000_000  # of Z3 (`obligation.UNITS`), to decide whether a condition follows
 
 
 @dataclass
@@ -148,8 +148,7 @@ def _split_key(number: Any, by: Any) -> tuple[int, int]:
 
 
 def read(model: z3.ModelRef, number: Any) -> int:
-    """Return the value of a number in a solution; numbers that Z3 leaves open get their least
-    value."""
+    """Return the value of a number in a solution; its least value if Z3 leaves it open."""
     value = model.eval(number, model_completion=True)
     return int(value.as_signed_long() if z3.is_bv(value) else value.as_long())
 

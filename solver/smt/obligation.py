@@ -70,14 +70,14 @@ def in_smt_lib(facts: list[Any]) -> str:
     question = z3.Solver()
     question.add(facts)
     text: str = question.sexpr()
-    if re.search(r" (and|or)\)", text):  # of nothing, which SMT-LIB does not have
+    if re.search(r" (and|or)\)", text):  # SMT-LIB has no empty conjunction
         question.reset()
         question.add([z3.simplify(fact) for fact in facts])
         text = question.sexpr()
     return f"(set-logic QF_NIA)\n{text}\n"
 
 
-# Proofs without steps that are trusted as they are.
+# Proofs without steps that must be trusted.
 WITH_PROOF = {
     "produce-proofs": "true",
     "proof-format-mode": "alethe",

@@ -20,8 +20,8 @@ from ..smt.numbers import Numbers
 from ..smt.obligation import Obligation
 from .symbolic_admission import MANY, Lengths, length, round_up
 
-FIRST = 5  # decoding requests that a walk of any length goes through
-# Tokens. `walk_counts_every_request` holds for blocks of any size: no block has a part in it.
+FIRST = 5  # the decoding requests that a walk visits, of any number
+# Tokens. `walk_counts_every_request` involves no block, so it holds for blocks of any size.
 BLOCK = 64
 
 
@@ -33,8 +33,8 @@ def walk_counts_every_request(size: int | None) -> Obligation:
     about = f"({size})" if size else f"(any number), while it goes through the first {FIRST}"
     return Obligation(
         f"walk_counts_every_request_{size or 'any'}",
-        f"The walk counts each decoding request {about}, where one that runs longer has no "
-        "smaller term.",
+        f"The walk counts each decoding request {about}, if a request that runs "
+        "longer never has a smaller term.",
         partial(_walk_counts_every_request, size, 0),
         partial(_walk_counts_every_request, size, 1),
     )
@@ -43,8 +43,8 @@ def walk_counts_every_request(size: int | None) -> Obligation:
 def formula_projects_every_member(check: Check, block: int, size: int) -> Obligation:
     return Obligation(
         f"formula_projects_every_member_{size}",
-        f"The walk gets a term for the newcomer and each decoding request ({size}) that covers it, "
-        "and the limit; its answer is taken.",
+        "The check gives the walk the limit and, for the newcomer and each decoding request "
+        f"({size}), a term that covers it; it accepts only if the walk does.",
         partial(_formula_projects_every_member, check, block, size, 0),
         partial(_formula_projects_every_member, check, block, size, 1),
     )
@@ -101,7 +101,7 @@ def _walk_counts_every_request(size: int | None, beyond: int) -> list[Any]:
     active = [
         z3.And(left >= step, is_walked) for left, is_walked in zip(lefts, walked, strict=True)
     ]
-    others = z3.IntVal(0)  # that are active beyond those that are known: their terms are larger
+    others = z3.IntVal(0)  # active requests beyond the known ones, whose terms are larger
     if size is None:
         others = length(numbers, "others", 0)
         numbers.facts.append(others <= z3.If(count > FIRST, count - FIRST, 0))
@@ -118,8 +118,8 @@ def _walk_counts_every_request(size: int | None, beyond: int) -> list[Any]:
 
 
 def _formula_projects_every_member(check: Check, block: int, size: int, more: int) -> list[Any]:
-    """Claim that a term covers the blocks of the base for as long as its request runs
-    (`covers_decoding`)."""
+    """Claim that each term covers the blocks of the base for as long as its request runs
+    (`covers_decoding`), and that the check accepts only if the walk does."""
     numbers, lengths = Numbers(), Lengths(block, None)
     tkv, prompt, limit, tokens = (
         length(numbers, name) for name in ("tkv", "prompt", "limit", "tokens")
@@ -158,7 +158,7 @@ def _formula_projects_every_member(check: Check, block: int, size: int, more: in
 
     def right(result: Any) -> Any:
         walked, answer = result
-        if not answer:  # a refusal, also in front of the walk, lets nothing join
+        if not answer:  # a refusal, even before the walk, lets nothing join
             return z3.BoolVal(True)
         if len(walked) != 1 or len(walked[0][0].decoding) != size:
             return z3.BoolVal(False)

@@ -220,7 +220,7 @@ class AtTheDoor(NamedTuple):
 
 
 def let_in(numbers: Numbers, setting: Setting, prompt: Any, max_tokens: Any) -> Any:
-    """Return whether the front door accepts; by `setting`, that of the releases as well
+    """Return whether the front door accepts the request; by `setting`, that of the releases as well
     (SPY-R62)."""
     config = SpyreConfig(max_model_len=setting.max_model_len, max_batch_tkv=setting.limit)
     front_door = SpyreModel(config, REVISIONS[setting.revision])
@@ -296,7 +296,7 @@ def meeting(
         )
     ]
     joining = Joining(newcomer.prompt, newcomer.max_tokens - 1)
-    # While a request decodes: chunks are spaced as said, and the length is checked (SPY-R41).
+    # While a request decodes, chunks alternate with decode steps, and SPY-R41 is checked.
     batch = [(member.present, member.computed, member.remaining) for member in decoding]
     within = within_length(numbers, setting.lengths, tkv, batch, joining, setting.max_model_len)
     revision = REVISIONS[setting.revision]
@@ -436,7 +436,7 @@ def overrun(numbers: Numbers, setting: Setting, met: Meeting, step: Any) -> list
     return [step <= met.newcomer.remaining, z3.Or(overruns)]
 
 
-def found_in(problem: Single, solution: z3.ModelRef) -> Overrun:
+def batch_in(problem: Single, solution: z3.ModelRef) -> Overrun:
     """Return the batch of a solution, with the members' own tkv."""
 
     def value(number: Any) -> int:

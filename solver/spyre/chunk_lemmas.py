@@ -20,8 +20,8 @@ tokens takes ceil(p / block) blocks behind `padding` more blocks, and n = ceil(p
    so no token is left out and no skipped chunk is computed.
 8. `usable_hit_is_as_large_as_possible`: it lies within the hit, and a chunk more would leave the
    hit or be the last chunk.
-9. `rest_fits_only_in_last_chunk`: if whole blocks are done, the rest fits in a chunk exactly in
-   chunk n - 1.
+9. `rest_fits_only_in_last_chunk`: if whole blocks are done, the rest fits in a chunk exactly when
+   that is chunk n - 1.
 
 Some releases count ahead of what they compute (`Revision.counts_ahead`), and choose the next chunk
 by that count:
@@ -323,11 +323,11 @@ LEMMAS: dict[str, tuple[str, Lemma]] = {
         _next_chunk_starts_where_last_ended,
     ),
     "chunk_number_is_the_same_in_blocks": (
-        "The number of a chunk is the same, counted in tokens and in blocks.",
+        "The number of a chunk is the same, whether counted in tokens or in blocks.",
         _chunk_number_is_the_same_in_blocks,
     ),
     "held_prompt_is_the_same_in_blocks": (
-        "Whole blocks hold the prompt exactly if they are no fewer than its own.",
+        "Whole blocks hold the prompt if and only if they are no fewer than its own.",
         _held_prompt_is_the_same_in_blocks,
     ),
     "usable_hit_ends_at_first_chunk": (
@@ -339,7 +339,8 @@ LEMMAS: dict[str, tuple[str, Lemma]] = {
         _usable_hit_is_as_large_as_possible,
     ),
     "rest_fits_only_in_last_chunk": (
-        "After whole blocks, the rest of the prompt fits in one chunk exactly in its last chunk.",
+        "After whole blocks, the rest of the prompt fits in one chunk exactly when that is its "
+        "last.",
         _rest_fits_only_in_last_chunk,
     ),
 }

@@ -32,8 +32,8 @@ from ..smt.obligation import Obligation
 from . import chunk_lemmas, length_lemmas
 from .symbolic_admission import Joining, Lengths, blocks, length
 
-BLOCK, CHUNK_BLOCKS = 64, 8  # tokens, and blocks, where the lemmas are about any size
-HUGE = 10**9  # a limit that nothing here reaches
+BLOCK, CHUNK_BLOCKS = 64, 8  # tokens and blocks, if the lemmas are about any size
+HUGE = 10**9  # a limit that is never reached here
 
 
 def chunks(block: int | None) -> list[Obligation]:
@@ -105,7 +105,7 @@ def lengths(block: int | None) -> list[Obligation]:
         door(size),
         Obligation(
             "step_obeys_length_constraint",
-            "No last chunk runs beside another request in breach of the constraint.",
+            "No last chunk that breaks the constraint runs beside another request.",
             *both(_constraint_is_obeyed, size),
             ("spyre.documented.decide", "spyre.documented.satisfies_last_chunk"),
         ),
@@ -285,7 +285,7 @@ def _joint_tkv(block: int, more: int) -> list[Any]:
 def door(block: int) -> Obligation:
     return Obligation(
         "door_refuses_what_lemmas_assume",
-        "The front door lets in exactly what fits in the model's length, the limit and the pool.",
+        "The front door accepts exactly what fits in the model's length, the limit and the pool.",
         *both(_door_refuses, block),
         ("spyre.model.SpyreModel.refusal",),
     )
@@ -316,7 +316,7 @@ def _constraint_is_obeyed(block: int, unasked: int) -> list[Any]:
     """Claim that a step obeys the constraint beside a member, whatever the volumetric check
     answers.
 
-    With `unasked`, a chunk that is not the last needs it as well.
+    With `unasked`, a chunk that is not the last must obey it as well.
     """
     numbers = Numbers()
     joined, says = Joined.make(numbers, 1), z3.Bool("says")

@@ -1,13 +1,13 @@
 """Contracts of the pure arithmetic of Spyre's model (`solver.systems.Contract`).
 
-Properties are the scheduling page's, worded by the catalogue (rule ids in the docstrings), not a
-second way to compute.
+The properties are those of the scheduling page, as the catalogue words them (rule ids in the
+docstrings); they do not compute the results in a second way.
 
-Lengths, counts and positions are unbounded whole numbers. Block and chunk sizes are symbolic too,
-but where a contract divides by them Z3 has to reason about products of unknowns, which it may
-never end: such contracts are stated for the sizes of production and, apart, for all small ones,
-where block and chunk borders meet in every way. Batches have up to three members, since the
-max-tkv of four has more paths than a minute takes; so has the peak of more requests than one.
+Lengths, counts and positions are unbounded whole numbers. Block and chunk sizes are symbolic, too.
+But if a contract divides by them, Z3 must reason about products of unknowns, and may never finish.
+Such contracts are stated for the sizes of production and, separately, for all small sizes, at which
+block and chunk borders meet in every way. Batches have up to three members: the max-tkv of four has
+more paths than fit in a minute, and so has the peak of more than one request.
 """
 
 from collections.abc import Callable
@@ -110,9 +110,10 @@ def chunk_after_chunk(prompt: int, computed: int, block: int, chunk_blocks: int)
 
 @_contract("documented.is_last_chunk", _in_a_prompt, PRODUCTION, SMALL)
 def last_chunk(prompt: int, computed: int, block: int, chunk_blocks: int) -> bool:
-    """At the start of a chunk: what is left fits exactly when the chunk ends the prompt (SPY-R39).
+    """At a chunk's start, the rest of the prompt fits exactly when this chunk ends it (SPY-R39).
 
-    `computed` only chooses the chunk: in its middle the two differ, and it is not asked there.
+    `computed` only chooses the chunk. In the middle of a chunk the two differ, but no code asks
+    there.
     """
     chunk = block * chunk_blocks
     start, end = documented.next_chunk(prompt, computed, chunk, block)
@@ -125,9 +126,9 @@ def last_chunk(prompt: int, computed: int, block: int, chunk_blocks: int) -> boo
     ANY,
 )
 def usable_hit(pads: int, hit: int, chunks: int, chunk_blocks: int) -> bool:
-    """All whole chunks of the hit are usable, the last chunk of the prompt excepted (SPY-R58).
+    """All whole chunks of the hit are usable, except the last chunk of the prompt (SPY-R58).
 
-    With the left padding they end on a chunk border; a chunk more would leave the hit, or leave
+    With the left padding they end on a chunk border. One chunk more would leave the hit, or leave
     nothing to compute. SPY-R54, SPY-R55.
     """
     usable = documented.usable_blocks(pads, hit, chunks, chunk_blocks)
@@ -210,7 +211,7 @@ def leaving(lengths: list[int], block: int) -> bool:
     "volumetric.realigned", lambda tokens, width, **_: tokens >= 1 and width >= 0, PRODUCTION, SMALL
 )
 def realigned_place(tokens: int, width: int, block: int) -> bool:
-    """A member moves to the block asked for and keeps its place within a block (SPY-R46)."""
+    """A member moves to the given block and keeps its place within a block (SPY-R46)."""
     place: int = volumetric.realigned(tokens, width, block)
     return width * block <= place < (width + 1) * block and (place - tokens) % block == 0
 
@@ -222,9 +223,9 @@ def realigned_place(tokens: int, width: int, block: int) -> bool:
     SMALL,
 )
 def realigned_tkv(tokens: int, longest: int, block: int) -> bool:
-    """Off a block border the realigned position is the member's tkv beside the longest.
+    """Off a block border, the realigned position is the member's tkv beside the longest.
 
-    On one it is a block's tokens less: there the releases differ from the definition. SPY-R46.
+    On a border it is one block less: there the releases differ from the definition. SPY-R46.
     """
     place: int = volumetric.realigned(tokens, (longest - 1) // block, block)
     return place == documented.request_tkvs([tokens, longest], block)[0]
@@ -259,6 +260,6 @@ def rounded_up(tokens: int, block: int) -> bool:
     SMALL,
 )
 def peak_alone(prompt: int, max_tokens: int, block: int) -> bool:
-    """A request alone in the batch is largest in its last step, as long as it then is."""
+    """A request that is alone in the batch has its peak, its length, in its last step."""
     volume = peak.peak_volume([], Newcomer(prompt, max_tokens), block)
     return volume == prompt + max_tokens - 1

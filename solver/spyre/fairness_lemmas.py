@@ -28,8 +28,8 @@ def obligations(block: int | None = None) -> list[Obligation]:
     steps = [
         Obligation(
             f"step_keeps_fair_order_{decoding}_{paused}{'_long' * longest}",
-            "The first in order decodes, the paused stay ahead of those behind them, and what "
-            f"decodes falls behind them (decoding: {decoding}, paused: {paused}).",
+            "The first in order decodes, the paused stay ahead of those behind them, and "
+            f"those that decode fall behind them (decoding: {decoding}, paused: {paused}).",
             *both(_step_keeps_order, decoding, paused, longest),
             (*step, "spyre.release_2_5_2.settled"),
         )
@@ -40,8 +40,8 @@ def obligations(block: int | None = None) -> list[Obligation]:
         *(
             Obligation(
                 f"code_starts_newcomer_behind_paused_{running}_{paused}",
-                "A request that starts comes behind the paused, and finds a slot (running: "
-                f"{running}, paused: {paused}).",
+                "A request that starts comes behind the paused requests, and finds a slot "
+                f"(running: {running}, paused: {paused}).",
                 *both(_newcomer_joins_behind, running, paused),
                 ("spyre.release_2_5_2.candidate", *step[1:] * (running == 0)),
             )
@@ -49,7 +49,7 @@ def obligations(block: int | None = None) -> list[Obligation]:
         ),
         Obligation(
             "code_keeps_lone_request",
-            "A request that the front door let in is within the limit alone.",
+            "A request that the front door accepted is within the limit when it is alone.",
             *both(_lone_request_fits),
             ("spyre.release_2_5_2.fits_limit",),
         ),

@@ -226,7 +226,7 @@ def walk_accepts_only_what_fits() -> Obligation:
 def accepted_request_fits_alone() -> Obligation:
     return Obligation(
         "accepted_request_fits_alone",
-        "A request that the front door lets in is within the limit alone.",
+        "A request that the front door accepts is within the limit when it is alone.",
         partial(_accepted_request_fits_alone, 0),
         partial(_accepted_request_fits_alone, 1),
     )
@@ -261,7 +261,7 @@ def _walk_accepts_only_what_fits(beyond: int) -> list[Any]:
     active, others = length(numbers, "active"), length(numbers, "others", 0)
     is_active = z3.Bool("is active")
     numbers.facts.append(z3.If(is_active, active >= 2, others >= 1))
-    # `covers_newcomer`, `covers_decoding`: of a request that is there, the term covers the tkv.
+    # `covers_newcomer`, `covers_decoding`: the term of a present request covers the tkv.
     numbers.facts += [tkv <= own, z3.Implies(is_active, tkv <= term)]
 
     def code(run: SymbolicRun) -> Any:

@@ -4,13 +4,13 @@ admits.
 Let mml be max_model_len, and RU round up to whole blocks. The front door keeps prompt + max_tokens
 - 1 <= mml, so no request is ever longer than mml.
 
-Is the constraint needed where mml is whole blocks? No, the front door alone keeps every tkv in it:
+Is the constraint needed if mml is whole blocks? No, the front door alone keeps every tkv in it:
 
 1. `whole_blocks_keep_model_length`: a max-tkv has the width of one member, the widest, and the
    offset of another (or the same). The tkv that releases report when a prompt joins is the same
    sum, of the prompt and the tkv before.
 
-Where mml is not whole blocks, no tkv exceeds RU(mml), and the constraint does not lower that bound:
+If mml is not whole blocks, no tkv exceeds RU(mml), and the constraint does not lower that bound:
 
 2. `no_tkv_exceeds_rounded_model_length`: as 1, without the assumption.
 3. `constraint_admits_rounded_model_length`: two requests that front door and constraint accept
@@ -57,8 +57,8 @@ from .symbolic_admission import (
     within_length,
 )
 
-LIMIT = 131_072  # tokens; what is shown of a request that is alone depends on none
-# Without the checks of no release, which may refuse a lone request (`refused_alone`).
+LIMIT = 131_072  # tokens; the claims about a request that is alone hold for any limit
+# Without two checks of no release, which may refuse a lone request (`refused_alone`).
 NEVER_REFUSE_ALONE = tuple(
     name for name in (*volumetric.FORMULAS, "exact") if name != "document_figure"
 )
@@ -237,15 +237,18 @@ LEMMAS: dict[str, tuple[str, Lemma]] = {
         _no_tkv_exceeds_rounded_model_length,
     ),
     "constraint_admits_rounded_model_length": (
-        "If max_model_len is not whole blocks, the constraint lets two reach it, rounded up.",
+        "If max_model_len is not whole blocks, the constraint lets two requests reach it, "
+        "rounded up.",
         partial(_constraint_admits_rounded_model_length, False),
     ),
     "front_door_admits_rounded_model_length": (
-        "Constraint and releases' front door do so too, from two tokens beyond whole blocks on.",
+        "So do the constraint and the releases' front door, if it is two tokens or more beyond "
+        "whole blocks.",
         partial(_constraint_admits_rounded_model_length, True),
     ),
     "front_door_excludes_one_odd_token": (
-        "If max_model_len is one token beyond whole blocks, the releases let no request use it.",
+        "If max_model_len is one token beyond whole blocks, the releases let no request use that "
+        "token.",
         _front_door_excludes_one_odd_token,
     ),
     "lone_request_passes_length": (

@@ -58,7 +58,7 @@ def obligations(check: str, block: int | None = 64) -> list[Obligation]:
     both = [
         Obligation(
             "batch_is_constant_until_next_end",
-            "A request is active in a step exactly if it is active at the next end.",
+            "A request is active in a step if and only if it is active at the next end.",
             partial(_batch_is_constant_until_next_end, 0),
             partial(_batch_is_constant_until_next_end, 1),
         ),
@@ -86,13 +86,13 @@ def obligations(check: str, block: int | None = 64) -> list[Obligation]:
         ),
         Obligation(
             "full_request_ends_with_widest",
-            "A request that has filled its blocks is at the end of the widest one's.",
+            "A request that has filled its blocks has the end of the widest one's blocks as tkv.",
             partial(_full_request_ends_with_widest, lengths, 0),
             partial(_full_request_ends_with_widest, lengths, 1),
         ),
         Obligation(
             "offset_counts_steps_since_fill",
-            "A request filled its last block as many steps ago as it has tokens beyond it.",
+            "A request last filled a block as many steps ago as it has tokens beyond whole blocks.",
             partial(_offset_counts_steps_since_fill, lengths, 0),
             partial(_offset_counts_steps_since_fill, lengths, 1),
         ),
@@ -159,8 +159,8 @@ def _full_request_ends_with_widest(lengths: Lengths, less: int) -> list[Any]:
 
 
 def _offset_counts_steps_since_fill(lengths: Lengths, less: int) -> list[Any]:
-    """Claim that the offset counts the steps since a block was filled: `back` steps before it had
-    `tokens`, the request had whole blocks."""
+    """Claim that the offset counts the steps since a block was filled: the request had whole blocks
+    `back` steps before it had `tokens`."""
     numbers = make_numbers(lengths)
     tokens, since = length(numbers, "tokens"), length(numbers, "since", 0)
     whole, back = numbers.split(tokens, lengths.block, None)
@@ -173,7 +173,7 @@ def _offset_counts_steps_since_fill(lengths: Lengths, less: int) -> list[Any]:
 def lone_newcomer_must_fit(check: str, block: int = BLOCK) -> Obligation:
     return Obligation(
         "lone_newcomer_must_fit",
-        "A newcomer that is alone is refused where it can pass the limit.",
+        "A newcomer that is alone is refused if it can exceed the limit.",
         partial(_lone_newcomer_must_fit, check, block, 0),
         partial(_lone_newcomer_must_fit, check, block, 1),
     )
@@ -182,7 +182,7 @@ def lone_newcomer_must_fit(check: str, block: int = BLOCK) -> Obligation:
 def check_compares_each_end(check: str, size: int, block: int = BLOCK) -> Obligation:
     return Obligation(
         f"check_compares_each_end_{size}",
-        f"The check compares with the limit, at each end, all of the newcomer and the decoding "
+        f"At each end, the check compares with the limit all of the newcomer and the decoding "
         f"requests ({size}) that are active, and refuses for no other reason.",
         partial(_check_compares_each_end, check, size, block, 0),
         partial(_check_compares_each_end, check, size, block, 1),
@@ -228,7 +228,7 @@ def check_value_is_reached(block: int = BLOCK) -> Obligation:
 def check_counts_longest_filled_blocks(block: int = BLOCK) -> Obligation:
     return Obligation(
         "check_counts_longest_filled_blocks",
-        "The check counts the blocks of the longest request at the end, filled.",
+        "The check counts all blocks of the longest request at the end as full.",
         partial(_check_counts_longest_filled_blocks, block, 0),
         partial(_check_counts_longest_filled_blocks, block, 1),
     )

@@ -56,7 +56,7 @@ def obligations(block: int | None = BLOCK, revision: Revision = SOUND) -> list[O
 
 
 def rank(config: SpyreConfig, state: State) -> int:
-    """Return the number of steps after which the first in line has started at the latest."""
+    """Return the most steps until the first in line has started."""
     ongoing = state.prefilling
     left = max((sequence.remaining for sequence in state.decoding), default=0)
     if ongoing is None:
@@ -293,7 +293,7 @@ LEMMAS: dict[str, tuple[str, Lemma]] = {
         _first_in_line_starts_at_rank_zero,
     ),
     "rank_is_bounded_by_model_length": (
-        "No rank is beyond the chunks of max_model_len and twice its tokens.",
+        "No rank exceeds the chunks of max_model_len plus twice its tokens.",
         _rank_is_bounded_by_model_length,
     ),
 }

@@ -23,11 +23,11 @@ from .code_lemmas import BLOCK, HUGE, both, config_of, door, make_request
 from .symbolic_admission import Lengths, blocks, length
 
 KINDS = {
-    "admits_0": "Where a request joins another",
-    "admits_shared": "Where it shares a block",
-    "admits_idle": "Where it finds a block that no request holds",
-    "prefills": "Where a request prefills",
-    "decodes": "Where a request decodes",
+    "admits_0": "When a request joins another",
+    "admits_shared": "When it shares a block",
+    "admits_idle": "When it finds a block that no request holds",
+    "prefills": "When a request prefills",
+    "decodes": "When a request decodes",
 }
 FEW_BLOCKS = 2  # of a chunk, each of which the code hands out
 
@@ -87,8 +87,8 @@ class Holder(NamedTuple):
         return cls(prompt, tokens, ends, computed, held)
 
     def need(self, numbers: Numbers, block: int, last_token: int) -> Any:
-        """Return the blocks that it needs in its whole life; `last_token` is 1 if its last token
-        needs a place."""
+        """Return the number of blocks that the request may need in all; `last_token` is 1 if its
+        last token needs a place."""
         return blocks(numbers, Lengths(block, None), self.prompt + self.tokens - 1 + last_token)
 
     def of(self, run: SymbolicRun, name: str, given: tuple[int, ...]) -> Sequence:

@@ -30,7 +30,7 @@ from .symbolic_step import StepConfiguration
 
 # The volumetric rules: no decode step exceeds the limit; no request joins that can exceed it.
 LIMIT, JOIN = "SPY-R07", "SPY-R47"
-# Decoding requests that the step is run beside, in words; loops over them go over five at most.
+# The decoding requests beside which the step is run, in words; loops visit at most five.
 BESIDE = f"0 to {MANY} decoding requests, {MANY} counted as any number"
 
 
@@ -70,7 +70,7 @@ def limit_lemmas(rule: str, setting: Setting, block: int | None) -> list[Group]:
     else:
         lemmas = formula_lemmas.obligations(setting.formula, block)
         loops = formula_lemmas.loops(_check(setting), tokens)
-    # 2.1.2 forgets its tkv where a pool is full, which only a decode step in between mends.
+    # If a pool is full, 2.1.2 forgets its tkv, and only a decode step in between restores it.
     configuration = StepConfiguration(
         revision, setting.interleave, tokens, chunk, bounded=setting.interleave
     )
@@ -93,7 +93,7 @@ def proven_for(rule: str, setting: Setting, block: int | None) -> str:
         beside = "1 or 2 decoding requests, the last standing for any number, and at most 1 paused"
         beside += ", if a step that pauses keeps the queues in order (assumed)"
     code = "" if block else f", the code in blocks of {setting.block}"
-    room = "" if settles or setting.interleave else ", where the pool has room for every prompt"
+    room = "" if settles or setting.interleave else ", if the pool has room for every prompt"
     return f"every number of steps, beside {beside}{room}{code}"
 
 
@@ -148,10 +148,11 @@ _RESERVATION = RuleProof(
 )
 _PAUSING = RuleProof(
     "Can paused requests starve?",
-    "Not because of each other, but because of prefills: without --prove, the search shows runs.",
+    "Not because of each other, but because of prefills. Without --prove, the search shows such "
+    "runs.",
     (
-        "the code runs with up to three requests, one of which decodes, and behaves alike for any "
-        "number and when all are paused; the steps are counted in prose",
+        "the code runs with up to three requests, one of which decodes, and behaves in "
+        "the same way for any number and when all are paused; the steps are counted in prose only",
         "any batch may or may not fit the limit, and a request that is alone does",
     ),
     "the rest of the code",
@@ -179,7 +180,7 @@ _PROGRESS = RuleProof(
     "How long does the first in line wait for its first chunk, on revision sound, without prefix "
     "caching and with an unbounded pool?",
     "No longer than the work before it takes: at most the chunks of max_model_len plus twice its "
-    "tokens. On 2.5.2 others overtake it: without --prove, the search shows runs.",
+    "tokens. On 2.5.2 others overtake it; without --prove, the search shows such runs.",
     (
         "the code runs with blocks of 64 and chunks of 512",
         "one decoding request stands for all, and two waiting ones for all",

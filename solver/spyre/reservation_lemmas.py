@@ -69,7 +69,8 @@ def _holdings_never_exceed_need(last_token: bool, lengths: Lengths, less: int) -
 
 
 def _admission_keeps_promises_covered(lengths: Lengths, more: int) -> list[Any]:
-    """Claim the lemma; `more` idle hits are subtracted from the need, as if a request held them."""
+    """Claim the lemma of this name; `more` idle hits are subtracted from the need, as if a
+    request held them."""
     numbers = make_numbers(lengths)
     free, others, need = (_count(numbers, name) for name in ("free", "others", "need"))
     shared, idle, taken = (_count(numbers, name) for name in ("shared", "idle", "taken"))
@@ -97,7 +98,7 @@ def _leaving_keeps_promises_covered(lengths: Lengths, lost: int) -> list[Any]:
 
 
 def _abort_keeps_promises_covered(lengths: Lengths, more: int) -> list[Any]:
-    """Claim the lemma; with `more`, that many more blocks stay promised."""
+    """Claim the lemma of this name; with `more`, that many more blocks stay promised."""
     numbers = make_numbers(lengths)
     free, others, need = (_count(numbers, name) for name in ("free", "others", "need"))
     held, returned = _count(numbers, "held"), _count(numbers, "returned")
@@ -114,15 +115,15 @@ def _lone_request_is_admitted(lengths: Lengths, less: int) -> list[Any]:
 
 
 def _lone_request_is_admitted_with_last_token(lengths: Lengths, protocol: int) -> list[Any]:
-    """Claim the lemma; with `protocol`, the front door is that of the target protocol: prompt +
-    max_tokens - 1."""
+    """Claim the lemma of this name; with `protocol`, the front door is that of the target
+    protocol: prompt + max_tokens - 1."""
     numbers = make_numbers(lengths)
     prompt, max_tokens = numbers.fresh("prompt", 1, None), numbers.fresh("max_tokens", 1, None)
     longest = numbers.fresh("longest", 1, None)
     rounded = blocks(numbers, lengths, prompt) * lengths.block
     within = prompt + max_tokens - 1 if protocol else rounded + max_tokens
     numbers.facts.append(within <= longest)
-    pool = blocks(numbers, lengths, longest)  # as vLLM wants it, to start at all
+    pool = blocks(numbers, lengths, longest)  # as vLLM requires at start-up
     return negated(numbers, blocks(numbers, lengths, prompt + max_tokens) <= pool)
 
 
@@ -133,7 +134,7 @@ LEMMAS: dict[str, tuple[str, Lemma]] = {
         partial(_holdings_never_exceed_need, False),
     ),
     "holdings_never_exceed_need_with_last_token": (
-        "The same holds if the last token, which is never computed, is promised a block as well.",
+        "Nor does it if the last token, which is never computed, is promised a block as well.",
         partial(_holdings_never_exceed_need, True),
     ),
     "admission_keeps_promises_covered": (
@@ -153,11 +154,12 @@ LEMMAS: dict[str, tuple[str, Lemma]] = {
         _abort_keeps_promises_covered,
     ),
     "lone_request_is_admitted": (
-        "With nothing held or promised, a request that the front door let in is admitted.",
+        "With nothing held or promised, a request that the front door accepted is admitted.",
         _lone_request_is_admitted,
     ),
     "lone_request_is_admitted_with_last_token": (
-        "The same holds if the last token counts, with the releases' front door.",
+        "So is one that the releases' front door accepted if its last token is promised a block, "
+        "too.",
         _lone_request_is_admitted_with_last_token,
     ),
 }

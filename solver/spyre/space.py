@@ -26,7 +26,7 @@ SMALLEST = {"block_size": 2, "chunk_size": 4, "max_num_seqs": 3, "max_model_len"
 EVERY_LENGTH = tuple(lengths(range(1, 10), range(1, 7)))
 SOME_LENGTHS = tuple(lengths((1, 3, 4, 7), (1, 3, 6)))
 SOME_LIMITS = (8, 12, 16, 20, 28, 40)
-# What the first request says, in whole blocks and not, to its end and on, and what it generates.
+# Prompts that begin like the first one, whole blocks and not, or continue it or its output.
 SHARED = tuple(
     (prompt, tokens)
     for prompt in (
@@ -39,7 +39,7 @@ SHARED = tuple(
     )
     for tokens in (1, 4)
 )
-# With three requests: those of a chunk at least.
+# For three requests: prompts of at least a chunk.
 A_CHUNK_AND_MORE = SHARED[2:]
 
 
@@ -132,10 +132,10 @@ SCOPES = (
     ),
 )
 
-# What a fault has to show itself in: a few seconds each, the cheapest first.
+# The scopes in which every planted fault must show: a few seconds each, the cheapest first.
 CHECKUP = (
     Scope("two", "two requests, clients that give up", 2, SOME_LENGTHS, (12, 20, 28), "alone"),
-    Scope("trio", "three that live long", 3, tuple(lengths((1, 3), (3, 6))), (40,)),
+    Scope("trio", "three long requests", 3, tuple(lengths((1, 3), (3, 6))), (40,)),
     Scope("slots", "fewer slots", 3, SOME_LENGTHS, (12, 40), config=(("max_num_seqs", 2),)),
     Scope("even", "every length", 2, limits=(12, 20, 28)),
     Scope(
@@ -149,7 +149,7 @@ CHECKUP = (
     ),
     Scope(
         "uneven",
-        "max_model_len not whole blocks",
+        "a max_model_len that is not whole blocks",
         2,
         limits=(20, 40),
         config=(("max_model_len", 15),),

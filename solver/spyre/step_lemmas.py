@@ -40,12 +40,12 @@ from .symbolic_step import MODULES, Step, StepConfiguration, Stepped
 
 Claim = Callable[[Step, int, Stepped], Any]
 JOINING = "joining_request_was_accepted"
-# What that lemma says where no request decodes: then the check need not be asked.
+# That lemma if no request decodes: then the check need not be called.
 ALONE = "A request that joins no other has computed its prompt and generated one token."
 LEMMAS: dict[str, tuple[str, Claim]] = {
     JOINING: (
         "If a request joins {requests}, the check has accepted it together with all "
-        "of them, in their current state, by a tkv that is at least each one's length.",
+        "of them, in their current state, at a tkv no less than the length of any.",
         Step.joining_is_accepted,
     ),
     "decoding_requests_run_together": (
@@ -55,7 +55,7 @@ LEMMAS: dict[str, tuple[str, Claim]] = {
     ),
     "remembered_tkv_covers_every_member": (
         "After a step with {requests}, the remembered tkv is at least the length of "
-        "each, or the next step asks about no request.",
+        "each, or the next step calls the check for no request.",
         Step.remembered_tkv_covers,
     ),
     "one_request_prefills": (

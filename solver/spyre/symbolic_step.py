@@ -35,8 +35,8 @@ MODULES = (
     *(scheduler, documented, forward, blocks, volumetric, allocator, state, members),
     *(release_2_1_2, release_2_5_2),
 )
-FEW = 1  # beside so many, any request may end early or be aborted within the step
-ENDING = 2  # of more, only so many may end in the step
+FEW = 1  # beside at most this many, any request may end early or be aborted within the step
+ENDING = 2  # of a larger number, only this many may end in the step
 
 
 class StepConfiguration(NamedTuple):
@@ -181,7 +181,7 @@ class Step:
         numbers, block = self.numbers, self.configuration.block
         prompt, tokens, ends = (length(numbers, name) for name in ("prompt", "tokens", "ends"))
         hit = numbers.fresh("hit", 0, None)
-        # The door lets in what is alone within the limit; the last token is never found.
+        # The door accepts a request that is within the limit alone; its last token is never found.
         numbers.facts += [ends <= tokens, prompt + tokens - 1 <= self.limit]
         numbers.facts.append(hit * block < prompt)
         if self.settles or self.size > FEW:

@@ -100,12 +100,12 @@ class Known(NamedTuple):
 
     @property
     def exact(self) -> bool:
-        """Return whether the bounds meet. A guess may reach more than the bound that it was
-        made with."""
+        """Return whether the bounds meet. The bound of a guess is in whole blocks, so its run may
+        reach more."""
         return self.reached >= self.at_most
 
 
-# A run that goes beyond so many tokens and how far it goes, None if there is none, or unknown.
+# What a run reaches beyond the given tokens, and its arrivals; None if there is no such run.
 Reached = tuple[int, tuple[Arrival, ...]] | None | Literal["unknown"]
 
 
@@ -122,8 +122,8 @@ def worst(setting: Setting, objective: Objective) -> Iterator[Known]:
 
 
 def _worst_refusal(setting: Setting) -> Iterator[Known]:
-    """Yield bounds on the waste: first by whole blocks where the worst refusals are, then
-    everywhere, exactly."""
+    """Yield bounds on the waste: first in whole blocks where the worst refusals are, then
+    everywhere and exactly."""
     known = Known(-1, setting.limit, ())
     for guess in _bisected(lambda beyond: _waste(setting, beyond, guess=True), known, -1):
         if guess.reached > known.reached:
@@ -223,7 +223,7 @@ PATIENCE = 20.0  # seconds for a question
 
 
 class Needed(NamedTuple):
-    """The slack that a run needs: `arrivals` exceed `limit` if every request has one token less
+    """The slack that a run needs: its `arrivals` exceed `limit` if every request has one token less
     than `tokens`."""
 
     tokens: int
@@ -267,6 +267,12 @@ def needed(setting: Setting) -> Needed | None:
     return most_needed
 
 
+def with_slack(formula: str, tokens: int) -> str:
+    """Return the name of a formula with so many tokens more, which may have some already."""
+    name, _, given = formula.rpartition("+")
+    return f"{name}+{int(given) + tokens}" if given.isdigit() and name else f"{formula}+{tokens}"
+
+
 def least_slack(formula: str, most: int) -> int | None:
     """Return the least slack, up to `most` tokens, with which the formula's terms cover every
     possible tkv.
@@ -274,11 +280,11 @@ def least_slack(formula: str, most: int) -> int | None:
     With it, the formula is sound. None if no slack is enough.
     """
     low, high = -1, most
-    if not covers(f"{formula}+{high}"):
+    if not covers(with_slack(formula, high)):
         return None
     while high - low > 1:
         middle = (low + high) // 2
-        low, high = (low, middle) if covers(f"{formula}+{middle}") else (middle, high)
+        low, high = (low, middle) if covers(with_slack(formula, middle)) else (middle, high)
     return high
 
 

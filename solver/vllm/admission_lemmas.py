@@ -5,7 +5,7 @@ The front door accepts a request only if the blocks of prompt + max_tokens - 1 t
 pool. The known tokens of a request are its prompt and those that it has generated.
 
 1. `holdings_never_exceed_front_door`: a request computes known tokens only, and never the last one
-   that it generates. So it never holds more blocks than the front door asked for.
+   that it generates. So it never holds more blocks than the front door required.
 2. `lone_running_request_can_grow`: so a request that runs alone finds the blocks for its next
    tokens, since all blocks that it does not hold are free. It is never preempted, and ends.
 3. `first_in_line_is_admitted_alone`: if no request runs, the first in line passes the gate,
@@ -93,7 +93,8 @@ def gate(numbers: Numbers, block: Any, whole: Any, counted: Any = None) -> Gate:
 
 
 def tell(numbers: Numbers, block: Any, whole: Any, *tokens: Any) -> None:
-    """Tell Z3 how the blocks of these tokens, and a number of whole blocks, are ordered."""
+    """Tell Z3 how the blocks of these tokens compare with each other and with the `whole`
+    blocks."""
     counts = [blocks(numbers, block, number) for number in tokens]
     tell_order(numbers, block, whole, *(count - 1 for count in counts))
 
@@ -135,11 +136,12 @@ def _lone_running_request_can_grow(block: Any, reserve: int) -> list[Any]:
 
 
 def _first_in_line_is_admitted_alone(block: Any, reserve: int) -> list[Any]:
-    """Claim the lemma; with a `reserve`, the watermark applies although no request runs."""
+    """Claim the lemma of this name; with a `reserve`, the watermark applies although no request
+    runs."""
     numbers = make_numbers(block)
     entry = gate(numbers, block, z3.Bool("whole"))
     pool = at_the_door(numbers, block, entry.request)
-    # No request holds a block: all are free, cached ones too.
+    # No request holds a block, so all are free, including cached ones.
     numbers.facts += [entry.free == pool, entry.idle == entry.hit, entry.reserve == reserve]
     request, covered = entry.request, entry.hit * block + entry.tokens
     tell(numbers, block, entry.hit, request.known, request.longest, covered)
@@ -147,7 +149,7 @@ def _first_in_line_is_admitted_alone(block: Any, reserve: int) -> list[Any]:
 
 
 def _admitted_request_finds_first_blocks(block: Any, uncounted: int) -> list[Any]:
-    """Claim the lemma; `uncounted` idle hits do not count as needed."""
+    """Claim the lemma of this name; `uncounted` idle hits do not count as needed."""
     numbers = make_numbers(block)
     entry = gate(numbers, block, z3.Bool("whole"), lambda idle: idle - uncounted)
     numbers.facts.append(entry.passes)
@@ -162,8 +164,8 @@ def _admission_leaves_watermark_free(block: Any, more: int) -> list[Any]:
 
 
 def _rest_of_admitted_prompt_is_free(with_reserve: bool, block: Any, chunk_only: int) -> list[Any]:
-    """Claim the lemma; with `chunk_only`, the gate considers only the first chunk, as without
-    reserve_full_isl."""
+    """Claim the lemma of this name; with `chunk_only`, the gate considers only the first chunk,
+    as without reserve_full_isl."""
     numbers = make_numbers(block)
     entry = gate(numbers, block, z3.BoolVal(not chunk_only))
     numbers.facts.append(entry.passes)
@@ -173,7 +175,8 @@ def _rest_of_admitted_prompt_is_free(with_reserve: bool, block: Any, chunk_only:
 
 
 def _later_chunks_find_room(block: Any, more: int) -> list[Any]:
-    """Claim the lemma; the request computes `more` tokens than it knew at its admission."""
+    """Claim the lemma of this name; the request computes `more` tokens than it knew at its
+    admission."""
     numbers = make_numbers(block)
     known, computed = some(numbers, "known", 1), some(numbers, "computed", 1)
     free, tokens = some(numbers, "free"), some(numbers, "tokens", 1)
@@ -202,7 +205,7 @@ LEMMAS: dict[str, tuple[str, Lemma]] = {
         _more_blocks_are_one_block_more,
     ),
     "holdings_never_exceed_front_door": (
-        "No request ever holds more blocks than the front door asked for.",
+        "No request ever holds more blocks than the front door required.",
         _holdings_never_exceed_front_door,
     ),
     "lone_running_request_can_grow": (
@@ -226,11 +229,11 @@ LEMMAS: dict[str, tuple[str, Lemma]] = {
         partial(_rest_of_admitted_prompt_is_free, False),
     ),
     "rest_and_watermark_are_free": (
-        "The same holds beside the watermark's blocks.",
+        "So are the watermark's blocks beside them.",
         partial(_rest_of_admitted_prompt_is_free, True),
     ),
     "later_chunks_find_room": (
-        "While no other request takes blocks, each chunk of tokens known then finds its blocks.",
+        "While no other request takes blocks, each later chunk of these tokens finds its blocks.",
         _later_chunks_find_room,
     ),
     "full_pool_never_runs_out": (

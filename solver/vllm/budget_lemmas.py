@@ -23,8 +23,8 @@ What follows for the budget:
 7. `budget_suffices_for_all_decodes`: if every running request is one token behind, the budget is
    enough for all: the front door wants a budget of at least max_num_seqs tokens.
 8. `budget_cuts_no_unchunked_prefill`: with chunking off, an admitted request computes all its
-   uncomputed tokens, or its threshold. `accepted_prompt_fits_empty_step`: with no request before
-   it in the step it always may.
+   uncomputed tokens, or its threshold. `accepted_prompt_fits_empty_step`: if no request is
+   before it in the step, it always may.
 9. `running_stays_within_slots`: no more than max_num_seqs requests run.
 
 Each guard removes a token or a slot, or adds one.
@@ -108,11 +108,14 @@ def _running_request_has_next_token(block: Any, more: int) -> list[Any]:
     behind, tokens = some(numbers, "behind", 1), some(numbers, "tokens", 1)
     numbers.facts.append(tokens <= behind + more)
     left = behind - tokens
-    return negated(numbers, z3.If(left == 0, z3.IntVal(1), left) >= 1)  # then it gets its next one
+    return negated(
+        numbers, z3.If(left == 0, z3.IntVal(1), left) >= 1
+    )  # then it gets its next token
 
 
 def _admitted_request_has_next_token(block: Any, more: int) -> list[Any]:
-    """Claim the lemma; with `more`, the cache may hold the last known token as well (V1CP-R28)."""
+    """Claim the lemma of this name; with `more`, the cache may hold the last known token as
+    well (V1CP-R28)."""
     numbers = make_numbers(block)
     request = unfinished(numbers)
     hit, _ = numbers.split(request.known - 1 + more, block, None)  # whole blocks, at most
@@ -145,7 +148,8 @@ def _accepted_prompt_fits_empty_step(block: Any, more: int) -> list[Any]:
 
 
 def _running_stays_within_slots(block: Any, more: int) -> list[Any]:
-    """Claim the lemma; with `more`, a request is admitted although every slot is taken."""
+    """Claim the lemma of this name; with `more`, a request is admitted although every slot is
+    taken."""
     numbers = Numbers()
     slots, running = some(numbers, "slots", 1), some(numbers, "running")
     admits = running < slots + more

@@ -42,8 +42,8 @@ from .decision_lemmas import (
 )
 from .symbols import blocks, some
 
-BLOCK = 16  # tokens, where the lemmas are not about any size
-FEW = 3  # blocks, where the code hands out each of them
+BLOCK = 16  # tokens, unless the lemmas are about any size
+FEW = 3  # blocks, each of which the code hands out
 
 
 def budget(block: int | None) -> list[Obligation]:
@@ -358,7 +358,7 @@ _SENTENCES = {
     ),
     "_door_refuses": (
         "door_refuses_what_lemmas_assume",
-        "The front door lets in exactly what fits in the model's length, pool and budget.",
+        "The front door accepts exactly what fits in the model's length, pool and budget.",
     ),
     "_admission_decides": (
         "admission_decides_as_in_lemmas",
@@ -366,7 +366,7 @@ _SENTENCES = {
     ),
     "_growth_decides": (
         "growth_decides_as_in_lemmas",
-        "`grow` succeeds exactly if the blocks are free, and takes as many (blocks held).",
+        "`grow` succeeds if and only if the blocks are free, and takes as many (blocks held).",
     ),
     "_hit_leaves_last_token": (
         "hit_leaves_last_token",

@@ -75,7 +75,7 @@ def before(first: tuple[Any, Any], other: tuple[Any, Any]) -> Any:
 
 
 def _first_running_is_never_preempted(block: Any, fewer: int) -> list[Any]:
-    """Claim the lemma; with `fewer`, it may be the only running request."""
+    """Claim the lemma of this name; with `fewer`, it may be the only running request."""
     numbers = Numbers()
     running = some(numbers, "running", 2 - fewer)
     victim = running - 1  # its place
@@ -83,12 +83,12 @@ def _first_running_is_never_preempted(block: Any, fewer: int) -> list[Any]:
 
 
 def _one_of_two_is_preempted_first(block: Any, alike: int) -> list[Any]:
-    """Claim the lemma; with `alike`, both may have the same arrival."""
+    """Claim the lemma of this name; with `alike`, both may have the same arrival."""
     numbers = Numbers()
     first, other = ((z3.Int(f"priority {n}"), some(numbers, f"arrival {n}")) for n in (0, 1))
     if not alike:
         numbers.facts.append(first[1] != other[1])
-    # The victim is the one that no other is less important than.
+    # The victim is the least important one.
     return negated(numbers, z3.Xor(before(first, other), before(other, first)))
 
 
@@ -103,7 +103,8 @@ def _request_with_budget_advances(block: Any, nothing: int) -> list[Any]:
 
 
 def _first_in_line_is_admitted_if_none_run(block: Any, reserve: int) -> list[Any]:
-    """Claim the lemma; with a `reserve`, the watermark applies although no request runs."""
+    """Claim the lemma of this name; with a `reserve`, the watermark applies although no request
+    runs."""
     numbers = make_numbers(block)
     entry = gate(numbers, block, z3.Bool("whole"))
     pool = at_the_door(numbers, block, entry.request)
@@ -112,7 +113,9 @@ def _first_in_line_is_admitted_if_none_run(block: Any, reserve: int) -> list[Any
     behind = entry.request.known - entry.hit * block
     numbers.facts += [entry.free == pool, entry.idle == entry.hit, entry.reserve == reserve]
     numbers.facts.append(entry.tokens == clamp(behind, threshold, budget))
-    numbers.facts.append(z3.Or(chunks, entry.request.longest <= budget))  # as the front door has it
+    numbers.facts.append(
+        z3.Or(chunks, entry.request.longest <= budget)
+    )  # as the front door requires
     request, covered = entry.request, entry.hit * block + entry.tokens
     tell(numbers, block, entry.hit, request.known, request.longest, covered)
     uncut = z3.Or(chunks, capped(behind, threshold) <= budget)
@@ -120,7 +123,7 @@ def _first_in_line_is_admitted_if_none_run(block: Any, reserve: int) -> list[Any
 
 
 def _no_request_overtakes_running(block: Any, in_front: int) -> list[Any]:
-    """Claim the lemma; with `in_front`, newcomers go to the front of the queue."""
+    """Claim the lemma of this name; with `in_front`, newcomers go to the front of the queue."""
     numbers = Numbers()
     place, gone, new = (some(numbers, name) for name in ("place", "gone", "new"))
     numbers.facts.append(gone <= place)
@@ -128,8 +131,8 @@ def _no_request_overtakes_running(block: Any, in_front: int) -> list[Any]:
 
 
 def _computing_lowers_every_rank(block: Any, nothing: int) -> list[Any]:
-    """Claim the lemma: the first request computes tokens or leaves, and then the next one's
-    computed tokens count.
+    """Claim the lemma of this name: the first request computes tokens or leaves, and then the
+    next one's computed tokens count.
 
     With `nothing`, a step may compute no token.
     """
@@ -146,7 +149,8 @@ def _computing_lowers_every_rank(block: Any, nothing: int) -> list[Any]:
 
 
 def _each_predecessor_adds_one_length(block: Any, more: int) -> list[Any]:
-    """Claim the lemma; with `more`, the added request may be a token longer than max_model_len."""
+    """Claim the lemma of this name; with `more`, the added request may be a token longer than
+    max_model_len."""
     numbers = Numbers()
     rank_before, bound = some(numbers, "rank"), some(numbers, "bound")
     longest, room = some(numbers, "longest", 1), some(numbers, "room", 1)
@@ -155,7 +159,7 @@ def _each_predecessor_adds_one_length(block: Any, more: int) -> list[Any]:
 
 
 def _idle_steps_are_fewer_than_slots(block: Any, none_there: int) -> list[Any]:
-    """Claim the lemma; with `none_there`, an idle step preempts no request."""
+    """Claim the lemma of this name; with `none_there`, an idle step preempts no request."""
     numbers = Numbers()
     slots, running, idle = (some(numbers, n, low) for n, low in (("s", 1), ("r", 1), ("idle", 0)))
     numbers.facts.append(idle + running <= slots)

@@ -11,7 +11,7 @@ TURNED: dict[Knob, str] = {
     "max_num_batched_tokens": "max_num_batched_tokens lowered by one",
     "watermark": "the watermark raised by one block",
 }
-# What is true of knobs and preemption.
+# The claims about knobs and preemption that hold.
 NEVER_PREEMPTED = (
     "more_blocks_are_one_block_more",
     "holdings_never_exceed_front_door",
@@ -37,7 +37,7 @@ _BLOCKS = (
     "the code runs with the chosen block size (16 tokens if any size is asked for), and a request "
     "hits or takes at most three blocks at once"
 )
-_LOOPS = "the loops run over up to three requests, and behave alike for any number"
+_LOOPS = "the loops run over up to three requests, and behave in the same way for any number"
 
 _BUDGET = RuleProof(
     "Can a step compute more than its budget, or a request less or more than its share?",

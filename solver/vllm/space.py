@@ -57,8 +57,8 @@ def loaded(
     )
 
 
-# What the first request says, in whole blocks and not, to its end and on, and what it generates;
-# and something else.
+# Prompts that begin like the first one, whole blocks and not, or continue it or its output; and
+# other tokens.
 SHARED = tuple(
     (prompt, tokens)
     for prompt in (
@@ -90,9 +90,9 @@ AHEAD = ("async_scheduling", True)
 STAGES = ("pipeline_parallel_size", 3)
 FAST = ("early_completions", 1)
 LOADS = ("kv_connector", True)
-# What a connector has of a prompt: nothing, at once; a block, at once; all of it, two steps later.
+# The blocks that a connector has of a prompt, and the steps of the load: none, one, or all of it.
 EITHER = ((0, 0), (1, 0), (9, 2))
-# One of each prompt but the last, ended at once and not in turns.
+# Each prompt but the last once, alternately with the most and the fewest tokens.
 ALTERNATING = (*SHARED[1:10:4], *SHARED[2:10:4])
 
 SCOPES = (
@@ -174,7 +174,7 @@ SCOPES = (
     ),
     Scope(
         "fast stages",
-        "the same, and a worker that is fast",
+        "the same with a fast worker",
         3,
         SOME_LENGTHS[::2],
         (3, 4),
@@ -194,7 +194,7 @@ SCOPES = (
 # A chunk of three tokens ends inside a block.
 ODD_CHUNKS = (("long_prefill_token_threshold", 3), ("max_num_batched_tokens", 6))
 
-# What a fault has to show itself in: a few seconds each, the cheapest first.
+# The scopes in which every planted fault must show: a few seconds each, the cheapest first.
 CHECKUP = (
     Scope("two", "two requests, clients that give up", 2, SOME_LENGTHS, (3, 4), "alone"),
     Scope(
@@ -252,7 +252,7 @@ CHECKUP = (
         (6,),
         config=(BY_PRIORITY, FIRST_CHUNK, ("max_num_seqs", 2)),
     ),
-    Scope("three alike", "three that begin alike", 3, ALTERNATING, (4,), config=(CACHES,)),
+    Scope("three alike", "three prompts that begin alike", 3, ALTERNATING, (4,), config=(CACHES,)),
     Scope(
         "important cache",
         "the same with two priorities",
@@ -262,7 +262,9 @@ CHECKUP = (
         config=(BY_PRIORITY, CACHES),
     ),
     Scope("ahead", "two steps in flight", 2, SOME_LENGTHS, (3, 4), "alone", (AHEAD,)),
-    Scope("fast", "two, and a fast worker", 2, FEW_LENGTHS, (3,), config=(AHEAD, FAST)),
+    Scope(
+        "fast", "two steps in flight, and a fast worker", 2, FEW_LENGTHS, (3,), config=(AHEAD, FAST)
+    ),
     Scope("stages", "a pipeline of three stages", 3, FEW_LENGTHS, (3, 4), config=(STAGES,)),
     Scope("loads", "a connector", 2, loaded(FEW_LENGTHS, EITHER), (3, 4), "alone", (LOADS,)),
     Scope(

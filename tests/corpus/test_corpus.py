@@ -49,6 +49,8 @@ RELEASE_ALONE = [
         "evicted-and-never-back",
         "a-long-prompt-waits-for-ever",
         "a-salt-is-taken-for-an-adapter",
+        "an-invalid-grammar-ends-the-engine",
+        "a-token-of-an-aborted-request",
     }
 ]
 PAGES = FOLDER.parents[1] / "docs" / "findings"

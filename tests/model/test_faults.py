@@ -48,8 +48,8 @@ from schedproof.model.faults import (
         ),
         (
             TargetDied("start", 0, "bye"),
-            "target died: it ended with exit code 0 before it answered 'start' (it must stay after "
-            "a stop: a start may follow); its last words: bye",
+            "target died: it ended with exit code 0 before it answered 'start' (it must keep "
+            "running after a stop, since a start may follow); its last words: bye",
         ),
         (TargetBroken("add", "the reply is 3", ""), "broken target: at 'add' the reply is 3"),
         (

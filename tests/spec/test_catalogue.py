@@ -248,12 +248,12 @@ def test_a_rule_cannot_be_changed(rules):
         (
             '["corpus"]',
             '[]\nplanned = "Soon."\nunchecked = "So."',
-            ["rule[0].unchecked", "'So.'", "absent, since the rule is planned"],
+            ["rule[0].unchecked", "'So.'", "absent, because the rule is planned"],
         ),
         (
             '["corpus"]',
             '["corpus"]\nstands_in = ["TST-R02"]',
-            ["rule[0].stands_in", "['TST-R02']", "[], since the rule is checked"],
+            ["rule[0].stands_in", "['TST-R02']", "[], because the rule is checked"],
         ),
         ('["corpus"]', '[]\nunchecked = "So."\nstands_in = "X"', ["rule[0].stands_in", "'X'"]),
         (
@@ -269,7 +269,7 @@ def test_a_rule_cannot_be_changed(rules):
         (
             '["corpus"]',
             '["corpus"]\nreason = "hardware"',
-            ["rule[0].reason", "'hardware'", "absent, since the rule is checked"],
+            ["rule[0].reason", "'hardware'", "absent, because the rule is checked"],
         ),
         (
             'releases = "1.0"',
@@ -299,7 +299,7 @@ def test_the_path_of_a_fault_counts_the_rules_before_it():
 
 def test_an_id_used_twice_is_refused_with_both_places():
     message = fault(GOOD + GOOD)
-    assert message == "bad.toml: rule[1].id is 'TST-R01'; valid: an id that rule[0] has not"
+    assert message == "bad.toml: rule[1].id is 'TST-R01'; valid: an id that rule[0] does not have"
 
 
 def test_a_planned_rule_needs_neither_witness_nor_engines():

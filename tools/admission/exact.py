@@ -1,7 +1,7 @@
-"""How good can an admission rule be, and what do the formulas of releases give away?
+"""How good can an admission rule be, and how much do the formulas of releases give away?
 
-Puts five tables into `docs/explanation/exact-admission.md`, ten minutes of one core; the table
-`releases` runs real ones:
+Writes five tables for `docs/explanation/exact-admission.md`, in ten minutes on one core. The table
+`releases` runs real releases:
 
     make tool NAME=admission.exact OPTIONS=--write
     make tool NAME=admission.exact OPTIONS="--only hindsight"
@@ -51,11 +51,8 @@ INSTANCES = 200
 
 
 def slack() -> Iterator[str]:
-    """Yield the table of the slack that each formula needs, as rows of Markdown.
-
-    Slack is the number of tokens by which the limit is lowered in advance so that no run exceeds
-    it.
-    """
+    """Yield the table of the slack that each formula needs, as rows of Markdown. Slack is the
+    number of tokens by which the limit has to be lowered so that no run exceeds it."""
     found = [("formula", "slack that a run needs", "slack that is proven to be enough")]
     for formula, name in {**PUBLISHED, "common_base": OURS["common_base"]}.items():
         proven = least_slack(formula, PRODUCTION.max_model_len)
@@ -69,16 +66,16 @@ def slack() -> Iterator[str]:
 
 
 def _short(formula: str, requests: int) -> Setting:
-    """Return a setting with short requests: Z3 answers sooner for them, and they too show a slack
-    of two blocks."""
+    """Return a setting with short requests. Z3 answers sooner for them, and they show a slack of
+    two blocks as well."""
     return Setting(formula, requests, max_model_len=1024)
 
 
 def replayed(setting: Setting) -> int | None:
-    """Return the slack with which the run that Z3 finds just keeps the limit; None if Z3 finds no
-    run.
+    """Return the slack with which the run that Z3 finds just keeps the limit.
 
-    The run is replayed: with one token less it must break the limit.
+    None if Z3 finds no run, or if the replay does not show it: with this slack the run must keep
+    the limit, and with one token less it must break it.
     """
     found = needed(setting)
     if found is None:
@@ -112,12 +109,12 @@ def waste() -> Iterator[str]:
 
 
 def _unused(setting: Setting, known: Known | None) -> tuple[str, str]:
-    """Return the two cells that describe the worst refusal: what was found, and the proven
+    """Return the two cells that describe the worst refusal: the one that was found, and the proven
     bound."""
     if known is None or (not known.arrivals and not known.exact):
         return "none found", f"{setting.limit if known is None else known.at_most:,}"
     if not known.arrivals:
-        return "no safe one is refused", "proven"
+        return "no safe request is refused", "proven"
     return f"{known.reached:,}", "the same" if known.exact else f"{known.at_most:,}"
 
 
@@ -142,14 +139,14 @@ def loads() -> Iterator[str]:
 
 
 class Ratios(NamedTuple):
-    """The cost of a check relative to the best: mean and worst over all instances."""
+    """The cost of a check relative to the best schedule: mean and worst over all instances."""
 
     mean: float
     worst: float
 
     @classmethod
     def of(cls, pairs: Sequence[tuple[int, int]]) -> "Ratios":
-        """Return the ratios of pairs (cost of the check, cost of the best)."""
+        """Build it from pairs (cost of the check, cost of the best schedule)."""
         ratios = [cost / best for cost, best in pairs]
         return cls(sum(ratios) / len(ratios), max(ratios))
 
@@ -183,7 +180,8 @@ def in_hindsight() -> Iterator[str]:
 
 
 def releases() -> Iterator[str]:
-    """Yield the table of real releases, as they are and with the scheduler class of `examples/`."""
+    """Yield the table of real releases, with their own scheduler class and with that of
+    `examples/`."""
     found = [("release", "load", "steps", "with the exact check", "saved", "largest batch x tkv")]
     runs: list[tuple[str, str, dict[str, Any]]] = [
         ("2.1.2", "2.1.2", {}),
@@ -201,7 +199,7 @@ def releases() -> Iterator[str]:
 
 
 def _driven(target: str, load: Load, config: dict[str, Any]) -> tuple[int, int]:
-    """Return the steps until all requests have finished, and the largest batch x tkv."""
+    """Return the number of steps until all requests have finished, and the largest batch x tkv."""
     largest = 0
 
     def watch(_: int, step: Step) -> None:

@@ -40,16 +40,17 @@ class Measured(NamedTuple):
     """One load under one check.
 
     Attributes:
-        steps: from step 0 until every request has finished.
-        chunk_mean, chunk_p95: steps that a request waits from its arrival to its first chunk; 0 if
-            its first chunk is in the very step before which it arrives.
-        token_mean, token_p95: the same to the step that emits its first token.
-        batch: members of a decode step, on average.
-        refusals: steps in which a last chunk, allowed by everything else, was not by the check.
-        needless: those in which it was safe: the exact check would have accepted it then.
-        unsafe: last chunks accepted although a volume beyond the limit could come of them.
+        steps: number of steps until every request has finished.
+        chunk_mean, chunk_p95: steps from the arrival of a request to its first chunk; 0 if the
+            first chunk is in the step before which it arrives.
+        token_mean, token_p95: steps from the arrival of a request to the one that emits its first
+            token.
+        batch: mean number of requests in a decode step.
+        refusals: steps in which only the check refused a last chunk.
+        needless: those in which the exact check would have accepted the chunk.
+        unsafe: last chunks that were accepted although they can lead to a volume beyond the limit.
         largest: largest batch x tkv of any decode step, in tokens.
-        beyond: tokens by which that exceeds the limit, 0 if it does not.
+        beyond: tokens by which that exceeds the limit, or 0.
     """
 
     steps: int
@@ -66,10 +67,8 @@ class Measured(NamedTuple):
 
 
 class Counted:
-    """A revision's volumetric check that counts its answers by whether they are right.
-
-    Admission asks it once a step at most, after everything else has allowed the last chunk.
-    """
+    """A revision's volumetric check that counts its right and wrong answers. Admission calls it at
+    most once in a step, after everything else has allowed the last chunk."""
 
     def __init__(self, revision: Revision) -> None:
         self.revision = revision
@@ -100,8 +99,7 @@ def answer(
     block_size: int,
     limit: int,
 ) -> bool:
-    """Return what the volumetric check of the revision says when admission asks it with a
-    current tkv."""
+    """Return what the revision's volumetric check answers with the current tkv of the batch."""
     current = max((member.tkv for member in decoding), default=0)
     return revision.volume_check(decoding, newcomer, block_size, limit, current)
 
@@ -110,7 +108,7 @@ def run(config: SpyreConfig, name: str, load: Load) -> Measured:
     """Run the load under the named check until every request has finished.
 
     Raises:
-        AssertionError: no request makes progress any more.
+        AssertionError: no request makes any more progress.
     """
     counted = Counted(checked_by(name))
     revision = replace(counted.revision, volume_check=counted)
@@ -158,8 +156,10 @@ def p95(waits: Iterable[int]) -> int:
 class Alone(NamedTuple):
     """The result of a check by itself, on batches whose largest volume is known.
 
-    Of `batches`, it accepts `permissive` although the limit is one token below that volume, and
-    refuses `needless` although the limit is exactly that volume.
+    Attributes:
+        batches: number of batches.
+        permissive: those that it accepts although the limit is one token below the volume.
+        needless: those that it refuses although the limit is exactly the volume.
     """
 
     batches: int
@@ -168,10 +168,8 @@ class Alone(NamedTuple):
 
 
 def alone(name: str, batches: int, seed: int) -> Alone:
-    """Try the named check on random batches and count its wrong answers.
-
-    Only volumes above max_model_len are tried: every limit has room for one request of that length.
-    """
+    """Try the named check on random batches and count its wrong answers. Only volumes above
+    max_model_len are tried, because every limit has room for one request of that length."""
     revision, chance, block = checked_by(name), random.Random(seed), PRODUCTION.block_size
     permissive = needless = tried = 0
     while tried < batches:
@@ -185,13 +183,12 @@ def alone(name: str, batches: int, seed: int) -> Alone:
 
 
 def title(load: Load) -> str:
-    """Return the name of the load, and whether its outputs end early."""
     return f"{load.name}, early EOS" if load.early_eos else load.name
 
 
 def summary(loads: Sequence[Load], results: dict[str, dict[str, Measured]]) -> str:
-    """Return the table of steps of every check on every load, as ratios to the base, whose column
-    shows numbers."""
+    """Return the table of the steps that every check takes on every load. The column of the base
+    has numbers, and the others ratios to it."""
     rows = [["load", f"{BASE}, steps", *(name for name in NAMES if name != BASE)]]
     for load in loads:
         found = results[title(load)]
@@ -205,7 +202,7 @@ def summary(loads: Sequence[Load], results: dict[str, dict[str, Measured]]) -> s
 
 
 def details(found: dict[str, Measured]) -> str:
-    """Return the table of one load, the base first; checks with equal results share a row."""
+    """Return the table of one load, with the base first. Checks with equal results share a row."""
     base = found[BASE]
     names: dict[Measured, list[str]] = {base: []}
     for name in NAMES:
@@ -214,8 +211,8 @@ def details(found: dict[str, Measured]) -> str:
 
 
 def cells(measured: Measured, base: Measured) -> list[str]:
-    """Return the cells of a row: ratios to the base where a ratio means something, numbers
-    elsewhere and for the base itself."""
+    """Return the cells of a row: ratios to the base where they mean something, and otherwise
+    numbers. The row of the base has numbers only."""
     shown = []
     for field, value in measured._asdict().items():
         reference = getattr(base, field)
@@ -229,7 +226,6 @@ def cells(measured: Measured, base: Measured) -> list[str]:
 
 
 def table(rows: Sequence[Sequence[str]]) -> str:
-    """Return the rows as a table in Markdown; the first row is the head."""
     lines = ["| " + " | ".join(row) + " |" for row in rows]
     return "\n".join([lines[0], "|---" * len(rows[0]) + "|", *lines[1:]])
 
@@ -237,11 +233,10 @@ def table(rows: Sequence[Sequence[str]]) -> str:
 def markdown(
     loads: Sequence[Load], results: dict[str, dict[str, Measured]], checks: dict[str, Alone]
 ) -> str:
-    """Return all results as Markdown."""
     parts = [
         f"Steps until all have finished, as a ratio to {BASE}; `!`: the limit was exceeded.\n"
         "Early EOS: each output ends at a point drawn evenly from 1 to max_tokens, and the check\n"
-        "still reckons with max_tokens.",
+        "still plans for max_tokens.",
         summary(loads, results),
     ]
     for load in loads:
@@ -280,11 +275,12 @@ def plain(
 
 
 def main() -> None:
-    """Run everything and print the tables."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true", help="smaller loads, seconds")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write the numbers there, too")
+    parser.add_argument(
+        "--json", type=Path, metavar="FILE", help="also write the numbers to this file"
+    )
     given = parser.parse_args()
     # Nothing here is cyclic.
     gc.disable()

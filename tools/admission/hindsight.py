@@ -1,10 +1,10 @@
-"""The best that any order of admission could do in hindsight, at sizes where all orders can be
+"""The best that any order of admission could do in hindsight, for sizes where every order can be
 tried.
 
-All requests are there before step 0. One joins in each prefill step, its prompt in one chunk; while
-a request decodes, a decode step follows. A schedule says before which decode step each request
-joins, in any order; nothing is paused. The search covers every schedule that keeps batch x tkv
-within the limit, and visits equal states once.
+All requests are there before step 0. In each prefill step one request joins, with its whole prompt
+in one chunk; while a request decodes, each prefill step is followed by a decode step. A schedule
+says before which decode step each request joins, in any order; nothing is paused. The search covers
+every schedule that keeps batch x tkv within the limit, and visits equal states once.
 """
 
 import random
@@ -25,8 +25,8 @@ Lengths = tuple[int, int]  # prompt and max_tokens
 
 
 class Cost(NamedTuple):
-    """Steps until all requests have finished, and the sum of the steps that each request waits for
-    its end."""
+    """The number of steps until all requests have finished, and the sum over all requests of the
+    steps until each ends."""
 
     steps: int
     waits: int
@@ -44,7 +44,8 @@ def drawn(count: int, chance: random.Random) -> list[Lengths]:
 
 
 def admitted(requests: list[Lengths], check: str) -> Cost:
-    """Run the model on the requests in this order, with a volumetric check, and return the cost."""
+    """Run the model on the requests in this order, with this volumetric check, and return the
+    cost."""
     revision = admitting_by(SOUND, check)
     assert revision is not None, check
     model = SpyreModel(SMALL, revision)
@@ -63,8 +64,8 @@ def admitted(requests: list[Lengths], check: str) -> Cost:
 
 
 def best(requests: list[Lengths], counted: Counted, *, in_order: bool) -> int:
-    """Return the least cost of any schedule within the limit; with `in_order`, requests join as
-    given."""
+    """Return the least cost of any schedule within the limit; with `in_order`, only of those that
+    admit the requests as given."""
     never = 10**9
 
     @cache

@@ -1,7 +1,7 @@
-"""Described loads at Spyre's production scale: the lengths and arrivals of their requests.
+"""Loads at Spyre's production scale: the lengths and arrivals of their requests.
 
-Lengths are in tokens, arrivals in steps. A seed gives the same requests on every machine: only
-`random.Random.random` is drawn from.
+Lengths are in tokens, arrivals in steps. A seed gives the same requests on every machine, because
+all numbers come from `random.Random.random`.
 """
 
 import math
@@ -23,7 +23,7 @@ ShapedRequest = tuple[int, int, int]
 
 
 class Load(NamedTuple):
-    """Requests in order of arrival; with `early_eos` they end before their max_tokens."""
+    """Requests in order of arrival. With `early_eos`, outputs end before their max_tokens."""
 
     name: str
     about: str
@@ -51,8 +51,8 @@ def load(name: str, about: str, requests: Iterable[ShapedRequest]) -> Load:
 def ending_early(load: Load, seed: int) -> Load:
     """Return the same load with each output cut at a point drawn evenly from 1 to max_tokens.
 
-    The scheduler does not learn of it: it goes on planning for max_tokens, as it does when a real
-    model emits its end-of-sequence token.
+    The scheduler does not know that in advance. It plans for max_tokens, as it does for a real
+    model, which may emit its end-of-sequence token at any time.
     """
     chance = random.Random(f"{seed} early EOS {load.name}")
     cut = tuple(
@@ -74,8 +74,8 @@ def evenly(chance: random.Random, low: int, high: int) -> int:
 
 
 def log_evenly(chance: random.Random, low: int, high: int) -> int:
-    """Draw a number from `low` to `high`, with each power of two equally likely: many are short, a
-    few are long."""
+    """Draw a number from `low` to `high`, with each power of two equally likely, so that many are
+    short and a few are long."""
     return int(low * (high / low) ** chance.random())
 
 
@@ -117,13 +117,13 @@ def mixed(chance: random.Random, count: int) -> list[ShapedRequest]:
 
 
 def shares(batches: Iterable[int], life: int = 300) -> list[ShapedRequest]:
-    """Return for each n of `batches` n requests that end in the same step with an n-th of the limit
+    """Return, for each n of `batches`, n requests that end in the same step with 1/n of the limit
     each.
 
-    For n = 5, 7, 11 and 31 that share is no whole number of blocks: only a check that does not
+    For n = 5, 7, 11 and 31 that share is no whole number of blocks, so only a check that does not
     round sees that n requests fit. Prefill and decode steps alternate, so by the time a prompt
-    joins, the batch has grown by one token for each of its chunks. Each prompt is longer by that
-    much, so that all requests have one length.
+    joins, the batch has grown by one token for each of the prompt's chunks. Each prompt is longer
+    by that much, so that all requests have the same length.
     """
     requests = []
     for batch in batches:
@@ -157,7 +157,8 @@ AIMED: dict[str, list[ShapedRequest]] = {
 
 
 def aimed(names: Iterable[str]) -> list[ShapedRequest]:
-    """Return the counterexamples one after the other, each from an empty system."""
+    """Return the counterexamples to these formulas, one after the other, each in an empty
+    system."""
     requests, start = [], 0
     for name in names:
         requests += [(start + arrival, prompt, output) for arrival, prompt, output in AIMED[name]]
@@ -168,11 +169,8 @@ def aimed(names: Iterable[str]) -> list[ShapedRequest]:
 
 
 def all_loads(seed: int, quick: bool) -> list[Load]:
-    """Return every load as it is, and all but the aimed one with early EOS.
-
-    With `quick`, loads that are drawn have a sixth of their requests, and those that take long are
-    left out.
-    """
+    """Return every load, and every load but the counterexamples with early EOS as well. With
+    `quick`, drawn loads have a sixth of their requests, and loads that take long are left out."""
 
     def drawn(
         name: str,
@@ -189,7 +187,7 @@ def all_loads(seed: int, quick: bool) -> list[Load]:
         drawn("chat", chat, 300, "prompts 50-4,000, outputs 20-1,500, one every 10 steps"),
         drawn("long prompts", long_prompts, 100, "8,000-30,000 + 50-500, one every 50 steps"),
         drawn("mixed", mixed, 150, "nine short, then one of 16,000-28,000 + 500-2,000"),
-        load("shares", "n requests with an n-th of the limit each, n = 5, 7, 11, 31", shares(odd)),
+        load("shares", "n requests with 1/n of the limit each, n = 5, 7, 11, 31", shares(odd)),
     ]
     if not quick:
         found += [
@@ -203,10 +201,8 @@ def all_loads(seed: int, quick: bool) -> list[Load]:
 
 
 def random_batch(chance: random.Random) -> tuple[list[Decoding], Newcomer]:
-    """Draw a decode batch of 1 to 31 members and a newcomer, of any lengths that the model allows.
-
-    In every other batch all lengths and ends are nearly equal: there the rounding decides.
-    """
+    """Draw a decode batch of 1 to 31 requests and a newcomer, of any lengths that the model allows.
+    In every other batch all lengths and ends are nearly equal, so that rounding decides."""
     longest = PRODUCTION.max_model_len
     near = evenly(chance, 300, longest - 1100) if chance.random() < 0.5 else None
     lengths, remaining = [], []

@@ -1,1 +1,1 @@
-"""Benchmarks: each figure is compared with another one of the same run."""
+"""Benchmarks. Each figure is compared with another one that the same run measured."""

@@ -21,17 +21,17 @@ from .figure import Figure, FigurePlan, Row
 def command(
     quick: Annotated[
         bool,
-        typer.Option("--quick", help="small budgets; exit code 1 if a figure is missing"),
+        typer.Option("--quick", help="use small budgets, and exit with 1 if a figure is missing"),
     ] = False,
     only: Annotated[
         list[str] | None,
-        typer.Option("--only", help="measure this figure only; may be repeated, or A,B"),
+        typer.Option("--only", help="measure only this figure; repeat it, or write A,B"),
     ] = None,
     json_file: Annotated[
         Path | None, typer.Option("--json", help="write the figures to this file")
     ] = None,
 ) -> None:
-    """Measure the speed of everything: each figure compares things that ran side by side."""
+    """Measure the speed of everything. Each figure compares things that run side by side."""
     from . import figures  # Z3 takes a while to import
 
     plans = figures.chosen([part for word in only or [] for part in _parts(word)])
@@ -55,11 +55,11 @@ def run(
     details: bool,
     json_file: Path | None,
 ) -> int:
-    """Measure and print the figures, and return the exit code. Ctrl-C keeps the figures that are
-    complete."""
-    from .figures import measured
+    """Measure and print the figures, and return the exit code. Ctrl-C ends the measurement and
+    keeps the complete figures."""
+    from .figures import measure
     from .machine import this_machine
-    from .table import as_json, compared, reported, table
+    from .table import as_json, ratio_line, reported, table
 
     machine = this_machine()
     for line in reported(machine):
@@ -73,13 +73,13 @@ def run(
                 def tell(row: Row, status: Status = status, name: str = plan.name) -> None:
                     status.update(escape(f"{name}: {row.what}"))
 
-                figure = measured(plan, quick, tell)
+                figure = measure(plan, quick, tell)
             found.append(figure)
             output.say(console, "")
             output.say(console, f"{figure.title}: {figure.about} ({figure.seconds:.0f} s)")
             if figure.rows:
                 console.print(table(figure, details))
-                output.say(console, compared(figure))
+                output.say(console, ratio_line(figure))
             if figure.missing is not None:
                 output.say(console, f"not measured: {figure.missing}")
     except KeyboardInterrupt:
@@ -87,13 +87,13 @@ def run(
     if json_file is not None:
         write(json_file, as_json(machine, quick, found))
     if interrupted:
-        output.fail("interrupted: these are the figures until then")
+        output.fail("interrupted: these are the figures so far")
         return INCONCLUSIVE
-    return _concluded(found)
+    return _conclude(found)
 
 
-def _concluded(found: Sequence[Figure]) -> int:
-    """Return the exit code: a figure that is missing without an excuse is a failure."""
+def _conclude(found: Sequence[Figure]) -> int:
+    """Return the exit code, which is 1 if a figure is missing without an excuse."""
     missing = [figure for figure in found if figure.missing is not None and not figure.excused]
     for figure in missing:
         output.fail(f"figure {figure.name} is missing: {figure.missing}")

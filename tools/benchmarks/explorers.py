@@ -1,9 +1,9 @@
-"""The explorer and Spin on the same model, rule and scope.
+"""Compare the explorer with Spin on the same model, rule and scope.
 
-The model for Spin is `spyre.pml`, written as one would write it by hand. LATE adds a reduction made
-by hand: no request arrives behind a waiting one. Each tool has a process of its own. Seconds are
-those of the whole answer, including Spin's translation and compilation. A run that does not end in
-time has no verdict. Needs spin and gcc.
+The model for Spin is `spyre.pml`, written as one would write it by hand. LATE adds a reduction that
+was made by hand: no request arrives behind a waiting one. Each tool has a process of its own.
+Seconds are for the whole answer, including Spin's translation and compilation. A run that does not
+end in time has no verdict. Needs spin and gcc.
 """
 
 import time
@@ -62,7 +62,7 @@ QUICK = (Question("SPY-R07", "2.1.2", 1, range(26, 27)),)
 
 
 def by_spin(question: Question, seconds: float, late: bool) -> Answer:
-    """Return Spin's answer."""
+    """Return Spin's answer; `late` adds the reduction LATE."""
     macros = {
         **spin.SMALL,
         **spin.REVISIONS[question.revision],
@@ -79,8 +79,8 @@ def by_spin(question: Question, seconds: float, late: bool) -> Answer:
 
 
 def by_explorer(question: Question, seconds: float, reduced: bool) -> Answer:
-    """Return the answer of the explorer, which runs in a process of its own so that its memory can
-    be measured."""
+    """Return the explorer's answer. It runs in a process of its own, so that its memory can be
+    measured."""
     [answer] = bounded(seconds + START_UP, _explore, question, seconds, reduced)
     return Answer(*answer)
 
@@ -103,8 +103,9 @@ def _explore(question: Question, seconds: float, reduced: bool) -> Iterator[Answ
 
 
 def answers(question: Question, seconds: float) -> dict[str, Answer]:
-    """Return the answers by tool, the explorer first; small scopes are answered on the full graph
-    as well.
+    """Return the tools' answers, the explorer's first.
+
+    For a small scope the explorer also answers on the full graph.
 
     Raises:
         AssertionError: the tools disagree.
@@ -121,7 +122,7 @@ def answers(question: Question, seconds: float) -> dict[str, Answer]:
 
 
 def rows(quick: bool) -> Iterator[Row]:
-    """Yield two rows for each tool and question: its pace, and the seconds of the whole answer."""
+    """Yield two rows for each tool and question: its pace, and how long the whole answer takes."""
     for question in QUICK if quick else QUESTIONS[:-1]:
         found = answers(question, 10.0 if quick else 100.0)
         base = found["explorer"]

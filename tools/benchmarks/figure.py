@@ -1,4 +1,4 @@
-"""A figure: rows that were measured side by side, each compared with another."""
+"""A figure: rows that are measured side by side, each compared with another."""
 
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -13,8 +13,8 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         what: what was measured; unique among the rows.
-        value: in `unit`; None if it was not measured, and `note` then says why.
-        at_least: the true value is larger, because the measurement was cut off.
+        value: the number, in `unit`; None if it was not measured, and then `note` says why.
+        at_least: the true value is larger, because the measurement was stopped.
         ratio: `value` divided by that of the row `to`, if there is one.
         ratio_at_least: the true ratio is larger.
         is_detail: the row is left out of the table of all figures.
@@ -32,12 +32,12 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Figure(msgspec.Struct, frozen=True, kw_only=True):
-    """A measured figure.
+    """A figure that was measured.
 
     Attributes:
-        seconds: by the clock, for the whole figure.
+        seconds: how long the whole figure took, by the clock.
         missing: why the figure or a part of it is missing.
-        excused: it is missing because something optional is not installed.
+        excused: it is missing because an optional dependency is not installed.
     """
 
     name: str
@@ -50,10 +50,8 @@ class Figure(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class NotMeasured(Exception):  # noqa: N818 (an answer, not an error)
-    """Raised when the figure cannot be measured here; `str()` says why in one line.
-
-    `excused`: something optional that it needs is not installed.
-    """
+    """Raised if a figure cannot be measured here; `str()` says why in one line. `excused` means
+    that it needs an optional dependency that is not installed."""
 
     def __init__(self, why: str, *, excused: bool = False) -> None:
         super().__init__(why)
@@ -72,11 +70,10 @@ class FigurePlan(NamedTuple):
 def in_turns(
     works: Sequence[Callable[[], float]], rounds: int, clock: Callable[[], float] | None = None
 ) -> list[float]:
-    """Return the median rates of works that take turns, so that a slow phase of the machine affects
-    all of them.
+    """Let the works take turns, and return the median rate of each.
 
-    A work returns how much it did; its rate is that amount per second of `clock` (default: CPU time
-    of this process).
+    So a slow phase of the machine affects all of them. A work returns how much it did; its rate is
+    that amount per second of `clock` (default: CPU time of this process).
     """
     clock = clock or time.process_time
     rates: list[list[float]] = [[] for _ in works]

@@ -1,5 +1,4 @@
-"""All figures, and how each is measured: if one fails it is reported as missing, and the others
-go on."""
+"""Measure each figure. If one fails, it is reported as missing, and the others go on."""
 
 import time
 from collections.abc import Callable
@@ -29,7 +28,7 @@ PLANS: tuple[FigurePlan, ...] = (
 
 
 def chosen(names: list[str]) -> list[FigurePlan]:
-    """Return the figures that `--only` names, or all without it, in the order of the table.
+    """Return the figures that `--only` names, or all of them, in the order of the table.
 
     Raises:
         InputError: there is no such figure.
@@ -41,9 +40,9 @@ def chosen(names: list[str]) -> list[FigurePlan]:
     return [plan for plan in PLANS if not names or plan.name in names]
 
 
-def measured(plan: FigurePlan, quick: bool, tell: Callable[[Row], None]) -> Figure:
-    """Measure the figure and pass each row to `tell` as it comes; `missing` says what went
-    wrong."""
+def measure(plan: FigurePlan, quick: bool, tell: Callable[[Row], None]) -> Figure:
+    """Measure a figure, and pass each row to `tell` as it comes. The figure's `missing` says what
+    went wrong."""
     rows: list[Row] = []
     missing, excused = None, False
     began = time.monotonic()

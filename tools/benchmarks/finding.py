@@ -1,11 +1,12 @@
-"""How long until a known bug is found: the gate's engines, plain Hypothesis, and chance.
+"""Measure how long it takes to find a known bug: with the gate's engines, plain Hypothesis, and
+chance.
 
 All of them check the same rules on the same models with the same planted faults. A bug counts as
-found when the rule that names it breaks: releases have faults of their own, which break other
+found when the rule that names it breaks, because releases have faults of their own that break other
 rules. The figures compare CPU time from the first run to that step, without shrinking. The gate's
 engines are those of profile `ci`: the seed corpus and the published scenarios, then Hypothesis at
-each scale. Some of those scenarios were written for such a bug, so Hypothesis alone is measured as
-well.
+each scale. Some of those scenarios were written for such a bug, so Hypothesis is also measured by
+itself.
 """
 
 import time
@@ -45,11 +46,8 @@ PLAIN, PUBLISHED = "plain Hypothesis, our sizes", "plain Hypothesis, published s
 
 
 class Sought(NamedTuple):
-    """A fault to search for.
-
-    `target` has the fault and `rules` are checked on it. `new` selects, of the rules that a step
-    breaks, those that show the fault, as in `Search`.
-    """
+    """A fault to search for. `target` has the fault, and `rules` are checked on it. `new` selects
+    those failures of a step that show the fault, as in `Search`."""
 
     target: Target
     system: str
@@ -59,8 +57,8 @@ class Sought(NamedTuple):
 
 
 class Trial(NamedTuple):
-    """The result of one engine on one fault; seconds are CPU time, `by` names the engine or
-    scenario."""
+    """The result of one engine on one fault. `seconds` are CPU time; `by` names the scale or the
+    collection of scenarios that found the fault."""
 
     found: bool
     seconds: float
@@ -70,18 +68,17 @@ class Trial(NamedTuple):
 
 
 def checked(system: str) -> list[Rule]:
-    """Return the rules that have a predicate."""
     return [rule for rule in load(system) if rule.checked]
 
 
 def naming(fault: Fault) -> Callable[[list[Broken], Scenario], list[Broken]]:
-    """Return a filter that keeps only the rule that names the bug; the run goes on when others
-    break."""
+    """Return a filter that keeps only failures of the rule that names the bug, so that a run goes
+    on when others break."""
     return lambda broken, _: [failure for failure in broken if failure.rule == fault.rule]
 
 
-def brought_along(system: str) -> Iterator[tuple[str, Scenario]]:
-    """Yield the scenarios that a gate on a model begins with, each with the name of its
+def gate_scenarios(system: str) -> Iterator[tuple[str, Scenario]]:
+    """Yield the scenarios with which a gate of a model begins, each with the name of its
     collection."""
     for scale in SCALES:
         for scenario in seed_corpus(system, scale).values():
@@ -91,7 +88,7 @@ def brought_along(system: str) -> Iterator[tuple[str, Scenario]]:
 
 
 def sought_of(fault: Fault, target: Target) -> Sought:
-    """Return the search for a known bug, which counts as found when the rule that names it
+    """Return the search for a known bug, which counts as found once the rule that names it
     breaks."""
     rules = checked(fault.system)
     return Sought(target, fault.system, fault.revision, rules, naming(fault))
@@ -101,7 +98,7 @@ def by_gate(sought: Sought, profile: Profile = PROFILES["ci"]) -> Trial:
     """Run the engines of a gate one after the other until one of them finds the fault."""
     runs, steps = 0, 0
     began = time.process_time()
-    for by, scenario in brought_along(sought.system):
+    for by, scenario in gate_scenarios(sought.system):
         if longest(scenario) > profile.corpus_steps:
             continue
         try:
@@ -121,8 +118,7 @@ def by_gate(sought: Sought, profile: Profile = PROFILES["ci"]) -> Trial:
 
 
 def by_search(sought: Sought, profile: Profile = PROFILES["ci"]) -> Trial:
-    """Run only Hypothesis, at the scales of a gate, without any scenario that comes with the
-    product."""
+    """Run only Hypothesis, at the scales of a gate, without any built-in scenario."""
     runs, steps = 0, 0
     began = time.process_time()
     for scale in SCALES:
@@ -140,7 +136,7 @@ def by_search(sought: Sought, profile: Profile = PROFILES["ci"]) -> Trial:
 
 
 def by_plain(sought: Sought, engine: Callable[..., None], seconds: float) -> Trial:
-    """Run plain Hypothesis, or chance, for that many seconds of CPU."""
+    """Run plain Hypothesis, or chance, for this many CPU seconds."""
     search = plain.Plain(sought.target, sought.system, sought.revision, sought.rules, sought.new)
     plain.values_of_keys(sought.system, sought.revision)  # the range of chance is no search
     began = time.process_time()
@@ -194,10 +190,8 @@ def rows(quick: bool) -> Iterator[Row]:
 
 
 def medians(found: Sequence[dict[str, Trial]]) -> Iterator[Row]:
-    """Yield the medians over the bugs; a search that was cut short counts as at least its time.
-
-    A median is a lower bound, too, if a value that it is computed from is one.
-    """
+    """Yield the medians over the bugs. A search that was cut short counts as at least its time. If
+    a value from which a median is computed is a lower bound, so is the median."""
     middle = {}
     for engine in found[0]:
         ordered = sorted((not of_bug[engine].found, of_bug[engine].seconds) for of_bug in found)
@@ -227,8 +221,8 @@ def medians(found: Sequence[dict[str, Trial]]) -> Iterator[Row]:
 
 
 def warm_up(revisions: Iterable[tuple[str, str]]) -> None:
-    """Build what Hypothesis builds once per process, so that it is not charged to the first
-    fault."""
+    """Build what Hypothesis builds once per process, so that the first fault does not pay for
+    it."""
     for system, revision in revisions:
         warm = Search(SearchOptions(ModelTarget(), system, revision, checked(system), "small"))
         run_search(warm, 3, 0, 0)
@@ -237,8 +231,8 @@ def warm_up(revisions: Iterable[tuple[str, str]]) -> None:
 PLAN = FigurePlan(
     "finding",
     "Time to find the known bugs",
-    f"{OURS}: the gate's engines, profile ci; alone: without the scenarios that come along; plain: "
+    f"{OURS}: the gate's engines, profile ci; alone: without the built-in scenarios; plain: "
     "lists of evenly drawn integers as requests, the same predicates, in the published "
-    "configuration or in small ones with our values; '>': not found until then",
+    "configuration or in small ones with our values; '>': not found by then",
     rows,
 )

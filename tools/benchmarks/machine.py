@@ -21,10 +21,10 @@ class Machine(msgspec.Struct, frozen=True):
     """The machine and software that the figures depend on.
 
     Attributes:
-        cores: those that this process may use, of `cores_there`.
-        memory_mb: of the machine; None if the system does not say.
-        load: runnable processes over the last minute, before the first measurement.
-        versions: by name, of what is installed.
+        cores: how many of the machine's `cores_there` this process may use.
+        memory_mb: memory of the machine; None if the system does not say.
+        load: mean number of runnable processes in the minute before the first measurement.
+        versions: the installed versions, by name.
     """
 
     cpu: str
@@ -37,7 +37,7 @@ class Machine(msgspec.Struct, frozen=True):
 
 
 def this_machine() -> Machine:
-    """Return a description of the machine as it is now."""
+    """Describe the machine as it is now."""
     processors = os.cpu_count() or 1
     usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else processors
     return Machine(

@@ -1,4 +1,4 @@
-"""Steps per second of every system's model, with eight requests running."""
+"""Measure steps per second of every system's model, with eight running requests."""
 
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
@@ -13,7 +13,7 @@ PROMPT, TOKENS = 64, 4_000  # a request; no run that is measured gets to its end
 
 
 class MeasuredModel(NamedTuple):
-    """A model, and the configuration values that differ from the defaults."""
+    """A model, with the configuration values that differ from the defaults."""
 
     name: str
     system: str
@@ -32,7 +32,7 @@ SUBJECTS = (
 
 
 def running(subject: MeasuredModel) -> tuple[Model, Any]:
-    """Return the model and its state with eight decoding requests."""
+    """Return the model, and a state with eight decoding requests."""
     config = full_config(subject.system, subject.revision, subject.config)
     model = make_model(subject.system, subject.revision, config)
     state = model.initial()
@@ -50,7 +50,7 @@ def running(subject: MeasuredModel) -> tuple[Model, Any]:
 
 
 def stepping(subject: MeasuredModel, steps: int) -> Callable[[], float]:
-    """Return a work that makes that many steps, each time from the same state."""
+    """Return a work that takes this many steps, each time from the same state."""
     model, first = running(subject)
 
     def work() -> float:
@@ -63,7 +63,6 @@ def stepping(subject: MeasuredModel, steps: int) -> Callable[[], float]:
 
 
 def rows(quick: bool) -> Iterator[Row]:
-    """Yield a row for each model."""
     steps = 200 if quick else 1_500
     rates = in_turns([stepping(known, steps) for known in SUBJECTS], 3 if quick else 9)
     for subject, rate in zip(SUBJECTS, rates, strict=True):

@@ -1,4 +1,5 @@
-"""What judging costs: the gate's own runs, compared with the same operations on the bare target.
+"""Measure what judging costs: compare the gate's own runs with the same operations on the bare
+target.
 
 Hypothesis searches once while every operation is recorded. Then three works take turns: the search
 is repeated; the recorded operations are sent to the target under the monitor, without Hypothesis;
@@ -48,8 +49,8 @@ Operation = tuple[str, tuple[Any, ...]]
 
 
 class MeasuredTarget(NamedTuple):
-    """A target, the scale and size of its search, and configuration keys for which it allows only
-    one value."""
+    """A target, the scale and size of its search, and the configuration keys of which it allows
+    only one value."""
 
     spec: str
     scale: str
@@ -59,14 +60,14 @@ class MeasuredTarget(NamedTuple):
 
 
 class Spent(NamedTuple):
-    """Seconds of CPU time in both processes together, and seconds by the clock."""
+    """Seconds of CPU time of both processes together, and seconds by the clock."""
 
     cpu: float
     clock: float
 
 
 class MeasuredRound(NamedTuple):
-    """The cost of the same operations in the gate, under the monitor only, and on the bare
+    """The cost of the same operations in the gate, under the monitor alone, and on the bare
     target."""
 
     steps: int
@@ -118,7 +119,8 @@ def subjects(quick: bool) -> Iterator[MeasuredTarget]:
 
 
 def rows(quick: bool) -> Iterator[Row]:
-    """Yield a few rows for each target; a target that is not installed has one row that says so."""
+    """Yield a few rows for each target. A target that is not installed gets one row that says
+    so."""
     for subject in subjects(quick):
         name = subject.spec.replace("==", " ")
         try:
@@ -149,7 +151,7 @@ def reported(name: str, measured: Sequence[MeasuredRound]) -> Iterator[Row]:
 
 
 def measure(subject: MeasuredTarget) -> list[MeasuredRound]:
-    """Measure the rounds one after the other, each with runs of its own.
+    """Measure the rounds one after the other, each with other runs.
 
     Raises:
         InputError, ReleaseError: the target is not available.
@@ -168,9 +170,9 @@ def round_of(
     """Measure one round: the search, then its operations under the monitor and on the bare target,
     in turns."""
     rules, spent = load(system), clocks(target)
-    operations = searched(target, system, revision, subject, seed)
+    operations = record_search(target, system, revision, subject, seed)
     works: dict[str, Callable[[], object]] = {
-        "gate": lambda: searched(target, system, revision, subject, seed),
+        "gate": lambda: record_search(target, system, revision, subject, seed),
         "judged": lambda: judge(target, operations, system, revision, rules),
         "bare": lambda: ask(target, operations),
     }
@@ -182,14 +184,15 @@ def round_of(
 
 
 def quickest(turns: Sequence[Spent]) -> Spent:
-    """Return the least of each time: a disturbance only ever adds to it."""
+    """Return the least of each time, because a disturbance can only add to it."""
     return Spent(min(turn.cpu for turn in turns), min(turn.clock for turn in turns))
 
 
-def searched(
+def record_search(
     target: Target, system: str, revision: str, subject: MeasuredTarget, seed: int
 ) -> Sequence[Operation]:
-    """Search a target and return the operations it received, which are the same for equal seeds."""
+    """Search a target, and return the operations that it received. Equal seeds give equal
+    operations."""
     recording = Recording(target)
     options = SearchOptions(
         recording, system, revision, load(system), subject.scale, fixed=subject.fixed
@@ -213,7 +216,7 @@ def judge(
     revision: str,
     rules: Any,
 ) -> None:
-    """Run the operations on the target under the monitor."""
+    """Send the operations to the target under the monitor."""
     session: Session | None = None
     for op, args in operations:
         if op == "start":
@@ -231,7 +234,7 @@ def judge(
 
 
 def clocks(target: Target) -> Callable[[Callable[[], object]], Spent]:
-    """Return a function that measures the seconds of a work, here and in the target's process.
+    """Return a function that measures how long a work takes, here and in the target's process.
 
     Raises:
         NotMeasured: the target was restarted meanwhile, or its time cannot be read.
@@ -248,7 +251,7 @@ def clocks(target: Target) -> Callable[[Callable[[], object]], Spent]:
         used_before, cpu_before, before = process(), cpu(), time.perf_counter()
         work()
         if process() != used_before:
-            raise NotMeasured("the target's process has ended, and another is in its place")
+            raise NotMeasured("the target's process has ended, and another one has taken its place")
         return Spent(cpu() - cpu_before, time.perf_counter() - before)
 
     return spent
@@ -264,7 +267,7 @@ def _cpu_of(process: int) -> float:
     try:
         return time.clock_gettime(clock)
     except OSError:
-        raise NotMeasured("the system does not tell the CPU time of another process") from None
+        raise NotMeasured("the system does not show the CPU time of another process") from None
 
 
 def _unnamed() -> bool:
@@ -275,6 +278,6 @@ PLAN = FigurePlan(
     "overhead",
     "What the gate costs over the bare target",
     "the same operations on the bare target; under the monitor (judged); "
-    "as Hypothesis made them (gate); CPU of both processes, the real targets in one of their own",
+    "as Hypothesis made them (gate); CPU of both processes, as real targets have their own",
     rows,
 )

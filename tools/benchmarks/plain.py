@@ -1,10 +1,10 @@
-"""The baseline that schedproof is compared with: the same predicates, and requests that are not
+"""The baseline with which schedproof is compared: the same predicates on requests that are not
 aimed at anything.
 
-A run is a list of requests, drawn evenly as integers, and a configuration. That is either the
-published one, or each key is drawn separately and evenly from the (small) values that schedproof's
-own configurations have. Hypothesis draws them (`given` on lists of tuples of integers), or a random
-generator does.
+A run is a list of requests, drawn evenly as integers, and a configuration. The configuration is
+either the published one, or its keys are drawn separately and evenly from the (small) values that
+schedproof's own configurations have. The draws are Hypothesis' (`given` on lists of tuples of
+integers) or a random generator's.
 """
 
 import random
@@ -42,10 +42,8 @@ Numbers = Sequence[int]  # of one request, in the order of `ranges`
 
 
 class Plain:
-    """One search: the `runs` and `steps` so far, and `found` once a run has broken a rule.
-
-    `new` selects, of the rules that a step breaks, those that count, as in `Search`.
-    """
+    """One search: the `runs` and `steps` so far, and `found` once a run has broken a rule. `new`
+    selects those failures of a step that count, as in `Search`."""
 
     def __init__(
         self,
@@ -62,7 +60,7 @@ class Plain:
         self.found = False
 
     def run(self, values: Mapping[str, Any], requests: Sequence[Numbers]) -> None:
-        """Judge one run; an impossible configuration is skipped."""
+        """Judge one run; skip it if its configuration is impossible."""
         self.runs += 1
         scenario = Scenario(
             system=self._system,
@@ -133,7 +131,7 @@ def values_of_keys(system: str, revision: str) -> Mapping[str, Sequence[Any]]:
 
 
 def _order(value: Any) -> tuple[bool, Any]:
-    """Return a sort key that puts a pool without a bound first."""
+    """Return a sort key that puts an unbounded pool first."""
     return (value is not None, value or 0)
 
 
@@ -147,8 +145,8 @@ def ranges(config: Mapping[str, Any]) -> Sequence[tuple[int, int]]:
 
 
 def request_of(number: int, numbers: Numbers) -> Request:
-    """Return a request from its numbers; half of all clients give up, at most `LATEST` steps after
-    arrival."""
+    """Return the request with these numbers. Half of all clients give up, at most `LATEST` steps
+    after arrival."""
     arrival, prompt, max_tokens, output_len, says, priority, patience = numbers
     return Request(
         id=f"r{number}",

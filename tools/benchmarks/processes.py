@@ -1,4 +1,4 @@
-"""What `--jobs 2` gains: each command with one process and with two, by the clock."""
+"""Measure what `--jobs 2` gains: run each command with one process and with two, by the clock."""
 
 import os
 import subprocess
@@ -22,7 +22,7 @@ QUICK = {"gate": ("gate", "model", "--system", "nano_vllm", "--profile", "quick"
 
 
 def rows(quick: bool) -> Iterator[Row]:
-    """Yield two rows for each command, with one process and with two, which take turns.
+    """Yield two rows for each command: with one process, and with two. They take turns.
 
     Raises:
         NotMeasured: a command ended with an unexpected exit code.
@@ -46,10 +46,11 @@ def rows(quick: bool) -> Iterator[Row]:
 
 
 def run(words: Sequence[str], ends: int) -> float:
-    """Run a command and return its seconds by the clock; `ends` is the exit code to expect.
+    """Run a command and return how many seconds it took by the clock; `ends` is the expected exit
+    code.
 
     Raises:
-        NotMeasured: it ended with another one.
+        NotMeasured: the command ended with another exit code.
     """
     with tempfile.TemporaryDirectory() as folder:
         began = time.monotonic()

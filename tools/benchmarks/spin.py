@@ -1,7 +1,7 @@
 """Check `spyre.pml` with Spin, and compare the Python model with it.
 
-A counterexample of Spin becomes a scenario, which is replayed on the Python model. Needs spin (6.5)
-and gcc.
+A counterexample of Spin is turned into a scenario and replayed on the Python model. Needs spin
+(6.5) and gcc.
 """
 
 import re
@@ -62,11 +62,11 @@ class Verdict(NamedTuple):
     """Spin's verdict on one rule.
 
     Attributes:
-        holds: None if the search was cut short and found nothing.
+        holds: whether the rule holds; None if the search was cut short and found nothing.
         complete: every reachable state was visited.
         transitions: as pan prints them, rounded above 10^8.
-        seconds_run: by the clock, as the other two.
-        trail: the output of the model on the way to the error, if there is one.
+        seconds_translate, seconds_compile, seconds_run: seconds by the clock.
+        trail: what the model printed on the way to the error, if there is one.
     """
 
     holds: bool | None
@@ -107,7 +107,8 @@ NOTHING = SpinStep("", {}, {}, 0, frozenset(), {})
 
 
 class SpinRun(NamedTuple):
-    """A run of Spin: the limit that it chose, the requests that came, and the completed steps."""
+    """A run of Spin: the limit that it chose, the requests that arrived, and the completed
+    steps."""
 
     limit: int
     requests: tuple[Request, ...]
@@ -125,17 +126,18 @@ class Replayed(NamedTuple):
 def verdict(
     macros: Macros, *, memory_mb: int = 6000, seconds: float = 180.0, depth: int = 1_000_000
 ) -> Verdict:
-    """Check with Spin the one rule that `macros` selects.
+    """Check the rule that `macros` select with Spin.
 
     `depth` is the maximal number of transitions of a path; each costs 48 bytes. A search that
-    `seconds` or `memory_mb` cut short is no pass.
+    `seconds` or `memory_mb` cuts short never passes.
 
     Raises:
-        ValueError: not exactly one rule or formula, or a macro that the model does not know.
+        ValueError: there is not exactly one rule and one formula, or the model does not know a
+            macro.
         RuntimeError: Spin or gcc cannot translate the model.
     """
     check(macros)
-    asked_rule(macros)
+    rule_to_check(macros)
     with tempfile.TemporaryDirectory() as folder:
         source = write(macros, folder)
         began = time.monotonic()
@@ -172,9 +174,9 @@ def check(macros: Macros) -> None:
         raise ValueError(f"exactly one of {', '.join(FORMULAS)}")
 
 
-def asked_rule(macros: Macros) -> str:
-    """Return the rule to check. There must be one: a search without assertions would look like a
-    proof."""
+def rule_to_check(macros: Macros) -> str:
+    """Return the rule to check. There must be exactly one: a search without assertions would look
+    like a proof."""
     matching = [rule for name, rule in RULES.items() if name in macros]
     if len(matching) != 1:
         raise ValueError(f"exactly one of {', '.join(RULES)}")
@@ -182,7 +184,7 @@ def asked_rule(macros: Macros) -> str:
 
 
 def write(macros: Macros, folder: str, first: str = "") -> str:
-    """Write the model with its macros to a file of `folder`, because Spin passes -D to a shell
+    """Write the model with its macros to a file in `folder`; Spin would pass -D to a shell
     unquoted."""
     defined = "".join(f"#define {name} {value}\n" for name, value in macros.items())
     Path(folder, "asked.pml").write_text(f'{first}{defined}#include "{MODEL}"\n', encoding="utf-8")
@@ -204,8 +206,8 @@ def finish(command: Sequence[str], folder: str) -> str:
 
 
 def search(command: Sequence[str], folder: str, seconds: float) -> tuple[str, bool]:
-    """Return the output of pan, and whether it ended by itself; when interrupted it prints its
-    progress."""
+    """Return the output of pan, and whether it ended by itself. After `seconds` it is interrupted,
+    and then prints its progress."""
     pipe, both = subprocess.PIPE, subprocess.STDOUT
     with subprocess.Popen(command, cwd=folder, stdout=pipe, stderr=both, text=True) as process:
         try:
@@ -245,7 +247,7 @@ def read_search(printed: str, ended: bool) -> SpinAnswer:
 
 
 def figure(pattern: str, printed: str) -> float:
-    """Return the number in the group of the pattern, or 0 if pan did not get to print it."""
+    """Return the number that matches the pattern's group, or 0 if pan did not get to print it."""
     found = re.search(pattern, printed)
     return float(found[1]) if found else 0.0
 
@@ -260,8 +262,8 @@ def events(printed: str) -> Iterator[str]:
 def simulate(macros: Macros, seed: int) -> list[str]:
     """Return the events of a random run in which all prompts and tokens are equally likely.
 
-    The model by itself counts up and stops at random, so that half of all prompts would have one
-    token. Spin's random numbers need a seed above 0.
+    By itself the model counts up and stops at random, so half of all prompts would have one token.
+    Spin's random numbers need a seed above 0.
     """
     check(macros)
     most = max(macros["MAX_PROMPT"], macros["MAX_TOKENS"], macros["REQUESTS"])
@@ -335,20 +337,17 @@ def python_model(macros: Macros) -> ModelTarget:
 
 
 def replay_trail(macros: Macros, trail: Sequence[str]) -> Replayed:
-    """Run Spin's counterexample on the Python model.
-
-    It is confirmed if the Python model breaks the same rule in the same step, and behaves alike
-    before it.
-    """
+    """Run Spin's counterexample on the Python model. It is confirmed if the Python model breaks the
+    same rule in the same step, and takes the same steps before that."""
     run = read_run(trail)
     scenario = scenario_of(run, macros)
-    rules = select(load("spyre"), [asked_rule(macros)])
+    rules = select(load("spyre"), [rule_to_check(macros)])
     watched: list[Step] = []
     outcome = replay(
         python_model(macros), scenario, rules, lambda _, step: watched.append(step), len(run.steps)
     )
     confirmed = (
-        [failure.rule for failure in outcome.broken] == [asked_rule(macros)]
+        [failure.rule for failure in outcome.broken] == [rule_to_check(macros)]
         and outcome.broken[0].step == len(run.steps)
         and [seen_in(step) for step in watched[:-1]] == list(run.steps)
     )
@@ -377,7 +376,7 @@ def difference(run: SpinRun, macros: Macros) -> str | None:
 
 
 def seen_in(step: Step) -> SpinStep:
-    """Convert a step of the Python model to what the model in Promela reports of one."""
+    """Convert a step of the Python model to the form in which the model in Promela reports it."""
     held = {**dict.fromkeys(step.waiting or (), 0), **(step.computed or {})}
     ended = {name for name, reason in (step.finished or {}).items() if reason != "aborted"}
     return SpinStep(

@@ -1,4 +1,6 @@
-"""How long a command takes to start: CPU time of its process until its help is printed."""
+"""Measure how long a command takes to start: the CPU time of its process until its help
+is printed.
+"""
 
 import subprocess
 import sys
@@ -18,7 +20,7 @@ BEGIN: dict[str, Sequence[str]] = {
 
 
 def rows(quick: bool) -> Iterator[Row]:
-    """Yield a row for each command; all take turns."""
+    """Yield a row for each command; the commands take turns."""
     works = [partial(begin, words) for words in BEGIN.values()]
     rates = in_turns(works, 1 if quick else 15, cpu_of_children)
     for what, rate in zip(BEGIN, rates, strict=True):
@@ -26,7 +28,7 @@ def rows(quick: bool) -> Iterator[Row]:
 
 
 def begin(words: Sequence[str]) -> float:
-    """Run Python with these arguments, to the end."""
+    """Run Python with these arguments until it ends."""
     subprocess.run([sys.executable, *words], stdout=subprocess.DEVNULL, check=True)
     return 1.0
 

@@ -1,4 +1,4 @@
-"""The figures as tables, and as the file of --json."""
+"""Print the figures as tables, and write them to the file of --json."""
 
 from collections.abc import Sequence
 
@@ -25,8 +25,8 @@ def reported(machine: Machine) -> list[str]:
 
 
 def table(figure: Figure, details: bool) -> Table:
-    """Return a table of the measurements; with `details`, including rows that are otherwise only in
-    the file."""
+    """Return a figure's table; with `details`, it includes rows that are otherwise only in the
+    file."""
     drawn = Table(box=None, padding=(0, 1, 0, 0), header_style="bold")
     drawn.add_column(figure.name, overflow="fold")
     drawn.add_column("", justify="right", no_wrap=True)
@@ -45,8 +45,8 @@ def table(figure: Figure, details: bool) -> Table:
     return drawn
 
 
-def compared(figure: Figure) -> str:
-    """Return the line that says which row the ratios refer to."""
+def ratio_line(figure: Figure) -> str:
+    """Return a line that says to which row the ratios refer."""
     others = {row.to for row in figure.rows if row.ratio is not None}
     return f"ratios to {others.pop()}" if len(others) == 1 else "ratios to the nearest 1.00 above"
 
@@ -60,7 +60,7 @@ def number(value: float | None, at_least: bool = False) -> str:
 
 
 def as_json(machine: Machine, quick: bool, figures: Sequence[Figure]) -> bytes:
-    """Return the file of --json; units stand beside values, and seconds of a figure are by the
+    """Return the file of --json. Units are given beside values, and a figure's seconds are by the
     clock."""
     return output.as_json(
         {"format": FORMAT, "quick": quick, "machine": machine, "figures": list(figures)}

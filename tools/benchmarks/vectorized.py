@@ -1,7 +1,7 @@
-"""Lanes compared with the reference model: steps of all lanes per second, on the same loads.
+"""Compare lanes with the reference model: steps of all lanes per second, on the same loads.
 
-Spyre 2.1.2 without a prefix cache. Every load runs to its end, so that prefills, joins and
-departures count as well. Lanes do not produce the observations that the model does.
+The model is Spyre 2.1.2 without a prefix cache. Every load runs to its end, so that prefills, joins
+and departures count as well. Lanes do not produce observations, as the model does.
 """
 
 import time
@@ -20,7 +20,7 @@ MODEL_RUNS = 2  # of the loads; lanes run all of them
 
 
 def rows(quick: bool) -> Iterator[Row]:
-    """Yield the row of the model, then those of lanes.
+    """Yield for each number of requests the row of the model, then the rows of lanes.
 
     Raises:
         NotMeasured: NumPy is not installed.
@@ -32,7 +32,7 @@ def rows(quick: bool) -> Iterator[Row]:
 
 
 def rates(requests: int, lanes: int, rounds: int) -> Iterator[Row]:
-    """Yield the rows for one number of requests in a lane; works take turns, ratios are to the
+    """Yield the rows for one number of requests in a lane. Works take turns, and ratios are to the
     model."""
     from schedproof.model.spyre.lanes import read_rules, requests_table, run
 
@@ -58,13 +58,14 @@ def rates(requests: int, lanes: int, rounds: int) -> Iterator[Row]:
 
 
 def config_of(requests: int) -> dict[str, Any]:
-    """Return a configuration with a slot for every request and a limit that makes some wait."""
+    """Return a configuration with a slot for every request, and a limit that makes some requests
+    wait."""
     return {"max_num_seqs": requests, "max_model_len": 2_048, "max_batch_tkv": 1_024 * requests}
 
 
 def loads_of(requests: int, count: int) -> list[list[Request]]:
-    """Draw loads: prompts of a few blocks and some hundred tokens, arriving within some hundred
-    steps."""
+    """Draw loads: prompts of a few blocks and outputs of some hundred tokens, which arrive within
+    some hundred steps."""
     import numpy as np
 
     draw = np.random.default_rng(0)
@@ -82,7 +83,7 @@ def loads_of(requests: int, count: int) -> list[list[Request]]:
 
 
 def model_steps(config: dict[str, Any], loads: list[list[Request]]) -> float:
-    """Run the loads on the reference model one after the other, and return the number of steps."""
+    """Run the loads on the reference model, one after the other; return the number of steps."""
     model, steps = make_model(REVISION, config), 0
     for load in loads:
         state, unfinished, number = model.initial(), len(load), 0

@@ -1,1 +1,3 @@
-"""Attacks from outside: corrupted files, bad targets, kills, odd surroundings, hostile requests."""
+"""Attacks from outside: corrupted files, bad targets, kills, odd environments and hostile
+requests.
+"""

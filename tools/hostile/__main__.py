@@ -1,12 +1,12 @@
 """Does anything that reaches schedproof from outside break it?
 
-Runs every attack of this folder at full size, which takes two hours on two cores, and puts its
-table into `docs/reference/attacks.md`:
+Runs every attack of this folder at full size, which takes two hours on two cores, and writes its
+table in `docs/reference/attacks.md`:
 
     make tool NAME=hostile
     make tool NAME=hostile.inputs OPTIONS="--inputs 10000"    # a single attack, without --write
 
-The exit code is the number of attacks in which something went wrong.
+The exit code is the number of attacks that found something wrong.
 """
 
 import subprocess

@@ -1,4 +1,4 @@
-"""A target that behaves until the Nth time of an operation, and then commits one misdeed.
+"""A target that behaves until the Nth time of an operation, and then misbehaves in one way.
 
 python bad_target.py MISDEED OPERATION N
 """
@@ -84,7 +84,7 @@ def changed(reply: Reply, **values: Any) -> bytes:
 
 
 def watchdogs() -> list[int]:
-    """Return the watchdogs among our ancestors: neither the gate nor init."""
+    """Return the process ids of our ancestors that are watchdogs, and not the gate or init."""
     above, process = [], os.getppid()
     while "watchdog.py" in Path(f"/proc/{process}/cmdline").read_text():
         above.append(process)

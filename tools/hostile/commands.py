@@ -1,4 +1,4 @@
-"""Does every command that reads a corrupted file end in a verdict or in one line?
+"""Does every command that reads a corrupted file end with a verdict or with one line?
 
 Each command runs in a process of its own:
 
@@ -67,7 +67,6 @@ class AttackReport(NamedTuple):
 
 
 def attack(task: tuple[str, Mapping[str, bytes], int]) -> AttackReport:
-    """Run one command on one corrupted file."""
     kind, files, seed = task
     words = random.Random(seed).choice(COMMANDS[kind])
     with tempfile.TemporaryDirectory() as place:
@@ -78,7 +77,7 @@ def attack(task: tuple[str, Mapping[str, bytes], int]) -> AttackReport:
                 (folder / name).write_bytes(whole)
         LOADERS[kind].spoil(folder / kind, files[kind], seed)
         arguments = [word.replace("{}", kind) for word in words]
-        ended = forked(lambda: app.run(words=arguments), folder)
+        ended = run_in_fork(lambda: app.run(words=arguments), folder)
         wrong = faults(ended)
         lines = ended.err.splitlines()
         if ended.seconds > SECONDS:
@@ -86,15 +85,15 @@ def attack(task: tuple[str, Mapping[str, bytes], int]) -> AttackReport:
         if ended.code == USAGE and kind != "pyproject.toml" and len(lines) != 1:
             wrong.append(f"{len(lines)} lines: {ended.err[-300:]!r}")
         if ended.code == USAGE and not lines[-1].startswith("schedproof: "):
-            wrong.append(f"no error of ours: {lines[-1]!r}")
+            wrong.append(f"not an error of schedproof: {lines[-1]!r}")
         wrong = [f"{kind}, input {seed}: {' '.join(arguments)}: {line}" for line in wrong]
         return AttackReport(
             " ".join(words[:2]).removesuffix(" {}"), ended.code, wrong, ended.seconds
         )
 
 
-def forked(work: Callable[[], int], folder: Path) -> Ended:
-    """Do the work in a fork of this process, in the folder; return its output and how it ended."""
+def run_in_fork(work: Callable[[], int], folder: Path) -> Ended:
+    """Do the work in the folder, in a fork of this process; return its output and how it ended."""
     began = time.monotonic()
     child = os.fork()
     if child == 0:
@@ -122,7 +121,7 @@ def forked(work: Callable[[], int], folder: Path) -> Ended:
 
 
 def _alone(folder: Path) -> None:
-    """Give this process a folder, streams, signals and limits of its own."""
+    """Give this process its own folder, streams, signals and limits."""
     os.chdir(folder)
     for number, name in ((1, "out.txt"), (2, "err.txt")):
         os.dup2(os.open(name, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), number)
@@ -136,7 +135,7 @@ def _alone(folder: Path) -> None:
 
 
 def attacked(inputs: int, seed: int, jobs: int) -> list[AttackReport]:
-    """Run that many commands, shared out over the kinds of files."""
+    """Run this many commands, divided among the kinds of files."""
     files = good()
     kinds = [*COMMANDS]
     tasks = [(kinds[number % len(kinds)], files, seed * 10**9 + number) for number in range(inputs)]
@@ -145,7 +144,6 @@ def attacked(inputs: int, seed: int, jobs: int) -> list[AttackReport]:
 
 
 def main() -> int:
-    """Attack, print a table, and return the number of commands that went wrong."""
     options = parser(__doc__, inputs=2_000).parse_args()
     began = time.monotonic()
     reports = attacked(options.inputs, options.seed, options.jobs)

@@ -1,6 +1,6 @@
-"""Is every corrupted file either read or refused in one line that names it?
+"""Is every corrupted file either read, or refused in one line that names it?
 
-Files of every kind are corrupted at random and given to their loaders, in this process:
+Files of every kind are corrupted at random and passed to their loaders, in this process:
 
     make tool NAME=hostile.inputs OPTIONS="--inputs 10000"
 """
@@ -32,7 +32,7 @@ BATCH = 500
 
 
 class AttackReport(NamedTuple):
-    """The results of some inputs of one kind: counts, the slowest, and those that went wrong."""
+    """The results of some inputs of one kind: counts, the slowest time, and what went wrong."""
 
     kind: str
     counts: Counter[str]
@@ -42,7 +42,7 @@ class AttackReport(NamedTuple):
 
 @contextmanager
 def bounded(seconds: int) -> Iterator[None]:
-    """Raise TimeoutError after that many seconds."""
+    """Raise TimeoutError if the block takes more than this many seconds."""
 
     def over(*_: Any) -> None:
         raise TimeoutError
@@ -57,7 +57,7 @@ def bounded(seconds: int) -> Iterator[None]:
 
 
 def outcome(kind: str, path: Path) -> str:
-    """Return "read", "refused", or a description of what is wrong."""
+    """Load a file; return "read", "refused", or a description of what is wrong."""
     try:
         with bounded(SECONDS):
             LOADERS[kind].read(path)
@@ -72,7 +72,7 @@ def outcome(kind: str, path: Path) -> str:
             and path.name not in words
             and str(path.parent) not in words
         ):
-            return f"the file is not named: {words:.200}"
+            return f"does not name the file: {words:.200}"
         return "refused"
     except TimeoutError:
         return f"longer than {SECONDS} s"
@@ -82,7 +82,7 @@ def outcome(kind: str, path: Path) -> str:
 
 
 def batch(task: tuple[str, bytes, int, int]) -> AttackReport:
-    """Load corrupted inputs of one kind, with numbers `first` up to `first + many`."""
+    """Load corrupted inputs of one kind, from number `first` to before `first + many`."""
     kind, whole, first, many = task
     counts, wrong, slowest = Counter[str](), list[str](), 0.0
     with tempfile.TemporaryDirectory() as place:
@@ -103,7 +103,8 @@ def batch(task: tuple[str, bytes, int, int]) -> AttackReport:
 
 
 def good_beside(folder: Path) -> str:
-    """Write the good files to the folder, and return the name of the checkpoint among them."""
+    """Write the uncorrupted files to the folder, and return the name of the checkpoint among
+    them."""
     for name, whole in GOOD.items():
         (folder / name).parent.mkdir(exist_ok=True)
         (folder / name).write_bytes(whole)
@@ -115,14 +116,14 @@ GOOD: dict[str, bytes] = {}
 
 
 def begin(files: Mapping[str, bytes]) -> None:
-    """Prepare a worker process: keep the good files, and limit its memory."""
+    """Prepare a worker process: store the uncorrupted files, and limit its memory."""
     GOOD.update(files)
     resource.setrlimit(resource.RLIMIT_AS, (MEGABYTES << 20, MEGABYTES << 20))
 
 
 def attacked(inputs: int, seed: int, jobs: int) -> tuple[dict[str, AttackReport], int]:
-    """Load that many corrupted inputs, shared out over the kinds; return the results by kind, and
-    the peak memory in MB."""
+    """Load this many corrupted inputs, divided among the kinds; return the results by kind, and the
+    peak memory in MB."""
     files = good()
     each = max(inputs // len(LOADERS), 1)
     tasks = [
@@ -145,7 +146,6 @@ def attacked(inputs: int, seed: int, jobs: int) -> tuple[dict[str, AttackReport]
 
 
 def main() -> int:
-    """Attack, print a table, and return the number of inputs that went wrong."""
     options = parser(__doc__, inputs=1_000_000).parse_args()
     began = time.monotonic()
     reports, megabytes = attacked(options.inputs, options.seed, options.jobs)

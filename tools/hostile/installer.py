@@ -1,6 +1,6 @@
-"""An installation of a release as a process: `installer RELEASE`.
+"""Install a release in a process: `installer RELEASE`.
 
-A stand-in replaces venv, pip and the package index; its commands are processes that take some time
+Stand-ins replace venv, pip and the package index. Their commands are processes that take some time
 (`installer -- COMMAND`).
 """
 
@@ -24,14 +24,14 @@ SLOW = 0.02  # seconds between two things that a command does
 
 
 def members(package: str, version: str) -> dict[str, str]:
-    """Return the files of the stand-in's wheel of a version."""
+    """Return the files of a version's stand-in wheel."""
     module = package.replace("-", "_")
     files = {name.format(module=module): f"{text}# {version}\n" for name, text in FILES.items()}
     return {**files, f"{module}/_C.abi3.so": "machine code"}
 
 
 def install(text: str) -> int:
-    """Install a release and return the exit code, as a command of schedproof would."""
+    """Install a release, and return the exit code as a command of schedproof would."""
     release = parse_release(text)
     assert release is not None
     try:
@@ -46,7 +46,7 @@ def install(text: str) -> int:
 
 
 def slow_command(command: Sequence[str], env: dict[str, str], lock: int) -> tuple[int, str]:
-    """Run the command through this file; it replaces `releases.run`."""
+    """Run the command through this file; this function replaces `releases.run`."""
     words = [sys.executable, "-m", __spec__.name, "--", *command]
     here = {**env, "PYTHONPATH": os.pathsep.join(sys.path)}
     done = run_watched(words, env=here, pass_fds=(lock,), stderr=subprocess.STDOUT)
@@ -54,7 +54,7 @@ def slow_command(command: Sequence[str], env: dict[str, str], lock: int) -> tupl
 
 
 def answer(command: Sequence[str]) -> int:
-    """Do slowly what venv or pip would do; one time in twelve, fail half-way."""
+    """Do slowly what venv or pip would do; one time in twelve, fail halfway."""
     fails = random.random() < 1 / 12
     for kind, act in (("venv", _venv), ("download", _download), ("install", _install)):
         if kind in command:
@@ -104,6 +104,6 @@ if __name__ == "__main__":
         sys.exit(answer(sys.argv[2:]))
     os.umask(int(os.environ.get("INSTALLER_UMASK", "022"), 8))
     releases.run = slow_command
-    wheels.published.cache_clear()
-    wheels.published = dict  # type: ignore[assignment]  # the stand-in has other wheels
+    wheels.published_digests.cache_clear()
+    wheels.published_digests = dict  # type: ignore[assignment]  # the stand-in has other wheels
     sys.exit(install(sys.argv[1]))

@@ -1,7 +1,7 @@
-"""Does an installation of a release survive kills, rivals, failures and a corrupted cache?
+"""Does an installation survive kills, other installations, failures and a corrupted cache?
 
-A release must be installed completely or not at all. Python's `venv`, pip and the package index are
-replaced by slow stand-ins:
+A release must be installed completely or not at all. Slow stand-ins replace Python's `venv`, pip
+and the package index:
 
     make tool NAME=hostile.installs OPTIONS="--rounds 20"
 """
@@ -46,8 +46,8 @@ Spoiler = Callable[[Path, random.Random], object]
 
 
 class AttackReport(NamedTuple):
-    """The results of the installations of one round: how its cache was damaged, how they ended, and
-    what was wrong."""
+    """The installations of one round: how the cache was damaged, how they ended, and what was
+    wrong."""
 
     spoilers: list[str]
     endings: list[str]
@@ -55,11 +55,8 @@ class AttackReport(NamedTuple):
 
 
 def attack(seed: int) -> AttackReport:
-    """Damage a cache in several turns, each followed by installations of which some are
-    interrupted.
-
-    The last installation is left alone.
-    """
+    """Damage a cache in several turns, each followed by installations, some of which are
+    interrupted. The last installation is not interrupted."""
     chance, report = random.Random(seed), AttackReport([], [], [])
     with tempfile.TemporaryDirectory() as place:
         cache = Path(place) / "cache"
@@ -83,7 +80,7 @@ def _at_once(cache: Path, mark: str, chance: random.Random) -> list[Ended]:
     """Start one to three installations at the same time, and send signals to some of them."""
     plans = []
     for _ in range(chance.randint(1, 3)):
-        process = _begun(cache, chance.choice(RELEASES), mark, chance)
+        process = _begin(cache, chance.choice(RELEASES), mark, chance)
         number = None if chance.random() < LEFT_ALONE else chance.choice(SIGNALS)
         plans.append((chance.uniform(0.2, 2.5), number, process))
     began = time.monotonic()
@@ -92,10 +89,10 @@ def _at_once(cache: Path, mark: str, chance: random.Random) -> list[Ended]:
             process.wait(max(began + instant - time.monotonic(), 0))
         if number is not None:
             process.send_signal(number)
-    return [_ended(process, began) for *_, process in plans]
+    return [_wait(process, began) for *_, process in plans]
 
 
-def _begun(cache: Path, release: str, mark: str, chance: random.Random) -> "subprocess.Popen[str]":
+def _begin(cache: Path, release: str, mark: str, chance: random.Random) -> "subprocess.Popen[str]":
     env = {**os.environ, MARKED: mark, "SCHEDPROOF_CACHE": str(cache)}
     return subprocess.Popen(
         [sys.executable, "-m", "schedproof.tools.hostile.installer", release],
@@ -108,7 +105,7 @@ def _begun(cache: Path, release: str, mark: str, chance: random.Random) -> "subp
     )
 
 
-def _ended(process: "subprocess.Popen[str]", began: float) -> Ended:
+def _wait(process: "subprocess.Popen[str]", began: float) -> Ended:
     try:
         out, err = process.communicate(timeout=SECONDS)
     except subprocess.TimeoutExpired:
@@ -124,13 +121,13 @@ def _ending(code: int) -> str:
 
 
 def _wrong(ended: Ended) -> list[str]:
-    """Return what is wrong with an installation: its exit code, its output, or the files that
-    it made."""
+    """Return what is wrong with an installation: with its exit code, its output, or the installed
+    files."""
     found = faults(ended, (0, 2, 3, *(-number for number in SIGNALS)))
     if ended.code == 2 and not (ended.err.startswith("schedproof: ") and ended.err.count("\n") < 2):
         found.append(f"not one line: {ended.err[-300:]!r}")
     if ended.code == 2 and not any(reason in ended.err for reason in REASONS):
-        found.append(f"refused, and nothing was in its way: {ended.err[-300:]!r}")
+        found.append(f"refused, although nothing prevented it: {ended.err[-300:]!r}")
     if ended.code == 0:
         for tree in ended.out.splitlines()[-1].split(os.pathsep):
             found += unlike(Path(tree))
@@ -138,7 +135,8 @@ def _wrong(ended: Ended) -> list[str]:
 
 
 def unlike(tree: Path) -> list[str]:
-    """Return the files of an installed tree that differ from those of its wheel."""
+    """Return a line that names the files in which an installed tree differs from its wheel, if it
+    does."""
     package, _, version = tree.name.rpartition("-")
     wanted = {k: v for k, v in members(package, version).items() if k.endswith(".py")}
     contents = {
@@ -147,11 +145,11 @@ def unlike(tree: Path) -> list[str]:
         if file.is_file() and "dist-info" not in str(file)
     }
     names = sorted(k for k in {*wanted, *contents} if wanted.get(k) != contents.get(k))
-    return [f"{tree.name}: {names} are not as in the wheel"] if names else []
+    return [f"{tree.name}: {names} differ from the wheel"] if names else []
 
 
 def _left_alone(cache: Path, seed: int, chance: random.Random) -> Sequence[str]:
-    """Return what is wrong with an installation that nothing disturbs; it may still fail as its
+    """Return what is wrong with an installation that nothing disturbs. It may still fail, if its
     stand-in does."""
     release, mark = chance.choice(RELEASES), f"alone-{os.getpid()}-{seed}"
     for name in ("lock", "downloads"):  # the errors have named what stands in their place
@@ -159,7 +157,7 @@ def _left_alone(cache: Path, seed: int, chance: random.Random) -> Sequence[str]:
         if path.is_dir() == (name == "lock") and path.exists():
             path.rmdir() if path.is_dir() else path.unlink()
     for _ in range(10):
-        ended = _ended(_begun(cache, release, mark, chance), time.monotonic())
+        ended = _wait(_begin(cache, release, mark, chance), time.monotonic())
         found = [*_wrong(ended), *(f"still there: {survivor}" for survivor in survivors(mark))]
         if found or ended.code == 0:
             break
@@ -271,7 +269,6 @@ SPOILERS: dict[str, Spoiler] = {
 
 
 def main() -> int:
-    """Attack, print a table, and return how many times something was wrong."""
     options = parser(__doc__, rounds=300).parse_args()
     began = time.monotonic()
     seeds = range(options.seed * 10_000, options.seed * 10_000 + options.rounds)

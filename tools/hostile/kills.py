@@ -1,7 +1,7 @@
 """Can every long command be killed at any moment?
 
 SIGKILL comes at random moments. It must leave no half-written file and no process behind, and the
-next run must go on:
+next run must be able to go on:
 
     make tool NAME=hostile.kills OPTIONS="--only campaign --kills 50"
 """
@@ -31,11 +31,8 @@ GATE = ("--system", "vllm", "--profile", "quick", "--out", "out", "--ndjson", "e
 
 
 class Work(NamedTuple):
-    """A command, the exit codes that it may have when left alone, and about how many seconds it
-    takes.
-
-    It is killed within that time.
-    """
+    """A command, the exit codes that it may have if it is not killed, and about how many seconds it
+    takes. A kill comes within that time."""
 
     words: tuple[str, ...]
     codes: tuple[int, ...]
@@ -91,7 +88,7 @@ class AttackReport(NamedTuple):
 
 
 def attack(task: tuple[str, int, int]) -> AttackReport:
-    """Kill a command that many times in a row in one folder, then let it run to its end."""
+    """Kill a command several times in a row in one folder, then let it run to its end."""
     name, kills, seed = task
     work, dice, killed, wrong = WORKS[name], random.Random(f"{name} {seed}"), 0, list[str]()
     with tempfile.TemporaryDirectory() as place:
@@ -105,14 +102,14 @@ def attack(task: tuple[str, int, int]) -> AttackReport:
             process.send_signal(signal.SIGKILL)
             process.wait()
             found = [f"still there: {survivor}" for survivor in survivors(mark)]
-            found += damaged(folder)
+            found += unreadable_files(folder)
             wrong += [f"{name}, kill {number} of seed {seed}: {line}" for line in found]
         wrong += [f"{name} of seed {seed}, left alone: {line}" for line in _goes_on(work, folder)]
     return AttackReport(name, killed, kills - killed, wrong)
 
 
 def _goes_on(work: Work, folder: Path) -> Sequence[str]:
-    """Run the command to its end, and return what is wrong with it."""
+    """Run the command to its end, and return what went wrong."""
     began, mark = time.monotonic(), f"alone-{os.getpid()}-{id(folder)}"
     process = begin(work.words, folder, mark)
     try:
@@ -125,12 +122,12 @@ def _goes_on(work: Work, folder: Path) -> Sequence[str]:
         *([ended.err[-300:]] if ended.code not in work.codes else []),
         *(f"left behind: {name}" for name in leftovers),
         *(f"still there: {survivor}" for survivor in survivors(mark)),
-        *damaged(folder),
+        *unreadable_files(folder),
     ]
 
 
-def damaged(folder: Path) -> list[str]:
-    """Return the files written by a command that cannot be read."""
+def unreadable_files(folder: Path) -> list[str]:
+    """Return the files that a command wrote and that cannot be read."""
     found = []
     for file in sorted(folder.rglob("*")):
         reader = READERS.get(file.suffix)
@@ -161,7 +158,6 @@ READERS: dict[str, Callable[[Path], None]] = {
 
 
 def main() -> int:
-    """Kill, print a table, and return how many times something was wrong."""
     known = parser(__doc__, kills=600)
     known.add_argument("--only", choices=WORKS)
     options = known.parse_args()

@@ -1,4 +1,4 @@
-"""Every kind of file that schedproof reads: a good one, and its loader."""
+"""Every kind of file that schedproof reads: an example, and its loader."""
 
 import datetime
 import io
@@ -34,7 +34,7 @@ from schedproof.solver.exploration.exploration import Exploration, ExploreOption
 from schedproof.solver.systems import space_of
 from schedproof.spec.catalogue import load, read
 
-from .mutations import spoiled
+from .mutations import corrupt
 
 RULES = load("spyre")
 SMALL = {"block_size": 4, "chunk_size": 8, "max_model_len": 32, "max_batch_tkv": 64}
@@ -85,20 +85,20 @@ CHECKED = [rule for rule in RULES if rule.id == "SPY-R07"]
 
 
 class Loader(NamedTuple):
-    """A kind of file: the function that reads it, and the one that corrupts it (path, good bytes,
-    number)."""
+    """A kind of file: the function that reads it, and the function (path, bytes, number) that
+    corrupts it."""
 
     read: Callable[[Path], Any]
     spoil: Callable[[Path, bytes, int], None]
 
 
 def _spoil(path: Path, whole: bytes, seed: int) -> None:
-    path.write_bytes(spoiled(whole, seed, path.suffix == ".gz"))
+    path.write_bytes(corrupt(whole, seed, path.suffix == ".gz"))
 
 
 def _spoil_rules(path: Path, whole: bytes, seed: int) -> None:
-    """Cut a rules file or append invalid code to it, but leave its code unchanged, because it
-    is run."""
+    """Truncate a rules file or append invalid code to it. Its own code is left unchanged, because
+    it is executed."""
     rng = random.Random(seed)
     cut = whole[: rng.choice((len(whole), rng.randint(0, len(whole))))]
     path.write_bytes(
@@ -151,7 +151,7 @@ LOADERS: Mapping[str, Loader] = {
 
 @cache
 def good() -> Mapping[str, bytes]:
-    """Return a good file of each kind, by name."""
+    """Return an example of each kind of file, by name."""
     with tempfile.TemporaryDirectory() as place:
         return _made(Path(place))
 

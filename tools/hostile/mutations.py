@@ -1,4 +1,6 @@
-"""Corrupts a file: its bytes, or its values if it is JSON. Equal numbers corrupt it alike."""
+"""Corrupt a file: its bytes, or its values if it is JSON. Equal numbers corrupt it in the
+same way.
+"""
 
 import gzip
 import json
@@ -63,8 +65,9 @@ VALUES: list[Any] = [
 ]
 
 
-def spoiled(whole: bytes, seed: int, packed: bool) -> bytes:
-    """Return the file corrupted; if it is `packed`, half of the time its unpacked content is."""
+def corrupt(whole: bytes, seed: int, packed: bool) -> bytes:
+    """Return the corrupted file. If it is `packed`, its unpacked content is corrupted half of the
+    time."""
     rng = random.Random(seed)
     inside = packed and rng.random() < 0.5
     data = gzip.decompress(whole) if inside else whole
@@ -76,7 +79,7 @@ def spoiled(whole: bytes, seed: int, packed: bool) -> bytes:
 
 
 def _cut(data: bytes, rng: random.Random) -> bytes:
-    """Remove, insert, double or replace some bytes."""
+    """Remove, insert, duplicate or replace some bytes."""
     start = rng.randint(0, len(data))
     end = min(start + rng.choice((0, 0, 1, 2, 8, 40, 10**6)), len(data))
     put = rng.choice(
@@ -86,7 +89,7 @@ def _cut(data: bytes, rng: random.Random) -> bytes:
 
 
 def _meant(data: bytes, rng: random.Random) -> bytes | None:
-    """Return the same JSON with another value, key or length somewhere; None if it is no JSON."""
+    """Return the JSON with another value, key or length somewhere; None if it is not JSON."""
     lines = data.splitlines(keepends=True)
     number = 0
     try:
@@ -99,12 +102,12 @@ def _meant(data: bytes, rng: random.Random) -> bytes | None:
             read = json.loads(lines[number])
         except ValueError:
             return None
-        lines[number] = json.dumps(_changed(read, rng)).encode() + b"\n"
+        lines[number] = json.dumps(_change(read, rng)).encode() + b"\n"
         return b"".join(lines)
-    return json.dumps(_changed(read, rng)).encode()
+    return json.dumps(_change(read, rng)).encode()
 
 
-def _changed(value: Any, rng: random.Random) -> Any:
+def _change(value: Any, rng: random.Random) -> Any:
     if isinstance(value, dict) and value and rng.random() < 0.85:
         key = rng.choice([*value])
         what = rng.random()
@@ -112,7 +115,7 @@ def _changed(value: Any, rng: random.Random) -> Any:
             return {name: member for name, member in value.items() if name != key}
         if what < 0.2:
             return {**value, rng.choice(["", "x", key.upper(), "\x1b[0m"]): value[key]}
-        return {**value, key: _changed(value[key], rng)}
+        return {**value, key: _change(value[key], rng)}
     if isinstance(value, list) and value and rng.random() < 0.85:
         place = rng.randrange(len(value))
         what = rng.random()
@@ -120,7 +123,7 @@ def _changed(value: Any, rng: random.Random) -> Any:
             return value[:place] + value[place + 1 :]
         if what < 0.2:
             return [*value, *value[: rng.choice((1, 20))]]
-        return [*value[:place], _changed(value[place], rng), *value[place + 1 :]]
+        return [*value[:place], _change(value[place], rng), *value[place + 1 :]]
     if isinstance(value, int) and not isinstance(value, bool) and rng.random() < 0.5:
         return value + rng.choice((-1, 1, 10**6, -(10**6), 2**63))
     return rng.choice(VALUES)

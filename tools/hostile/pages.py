@@ -1,7 +1,7 @@
 """Is a request id ever more than text in a page, a report or an export?
 
-Ids are markup, script, commands or control characters. The output must have the same structure as
-with plain ids, and no code of theirs may run, in Chromium either:
+Ids are markup, scripts, commands or control characters. The output must have the same structure as
+with plain ids, and no script in an id may run, in Chromium either:
 
     make tool NAME=hostile.pages OPTIONS="--seeds 100 --browser 0"
 """
@@ -63,13 +63,12 @@ def names(seed: int) -> tuple[str, ...]:
 
 
 def plain() -> tuple[str, ...]:
-    """Return as many ids without any special meaning."""
+    """Return as many ids that have no special meaning."""
     return tuple(f"r{number}" for number in range(IDS))
 
 
 class Structure(HTMLParser):
-    """Collects the elements of a page, with the names of their attributes, as a parser sees
-    them."""
+    """Collects the elements of a page with the names of their attributes, as a parser sees them."""
 
     def __init__(self, text: str) -> None:
         super().__init__(convert_charrefs=True)
@@ -126,17 +125,19 @@ def _file(ids: Sequence[str], made: Callable[[Path], Any]) -> str:
 
 
 def _github(ids: Sequence[str]) -> Any:
-    lines = _printed(ids, lambda to: GitHub(to, reported.RULES, None, Path("/nowhere"), TOKEN))
+    lines = _print_reports(
+        ids, lambda to: GitHub(to, reported.RULES, None, Path("/nowhere"), TOKEN)
+    )
     heard = reported.heard(lines, TOKEN)
     return [line.partition(" ")[0] for line in heard]
 
 
 def _terminal(ids: Sequence[str]) -> Any:
-    lines = _printed(ids, lambda to: Terminal(to, reported.RULES, verbose=True))
+    lines = _print_reports(ids, lambda to: Terminal(to, reported.RULES, verbose=True))
     return len(lines), [line for line in lines if one_line(line) != line]
 
 
-def _printed(ids: Sequence[str], made: Callable[[Console], Any]) -> list[str]:
+def _print_reports(ids: Sequence[str], made: Callable[[Console], Any]) -> list[str]:
     file = io.StringIO(newline="\n")
     _tell(made(Console(file=file, width=100_000, color_system=None)), ids)
     return file.getvalue().split("\n")
@@ -170,14 +171,17 @@ def attacked(kind: str, seed: int) -> list[str]:
     try:
         found = KINDS[kind](names(seed))
     except (ValueError, AssertionError, ET.ParseError) as error:
-        return [f"{kind}, seed {seed}: cannot be read: {error!s:.200}"]
+        return [f"{kind}, seed {seed}: cannot be parsed: {error!s:.200}"]
     if found != usual(kind):
-        return [f"{kind}, seed {seed}: not what it is with plain ids: {names(seed)!r:.300}"]
+        return [
+            f"{kind}, seed {seed}: structure differs from that with plain ids: {names(seed)!r:.300}"
+        ]
     return []
 
 
 def in_browser(seeds: Sequence[int]) -> tuple[int, list[str]]:
-    """Open pages of runs in Chromium, and return their number and what ran or went wrong."""
+    """Open pages of runs in Chromium; return their number, and which scripts ran or what went
+    wrong."""
     from schedproof.tests.gate.web.base.browser import browser
 
     opened, wrong = 0, list[str]()
@@ -186,11 +190,11 @@ def in_browser(seeds: Sequence[int]) -> tuple[int, list[str]]:
         for seed in seeds:
             file = folder / f"{seed}.html"
             file.write_text(shown(names(seed)), encoding="utf-8")
-            found = visited(chromium, file.as_uri(), f"{folder.as_uri()}/")
+            found = visit(chromium, file.as_uri(), f"{folder.as_uri()}/")
             server = Server(by_hand(), "", 0)
             threading.Thread(target=server.serve_forever, daemon=True).start()
             server.run.load(reported.scenario(names(seed)))
-            found += visited(chromium, server.address, server.address)
+            found += visit(chromium, server.address, server.address)
             server.shutdown()
             server.server_close()
             wrong += [f"Chromium, seed {seed}: {line}" for line in found]
@@ -198,8 +202,8 @@ def in_browser(seeds: Sequence[int]) -> tuple[int, list[str]]:
     return opened, wrong
 
 
-def visited(browser: Any, address: str, own: str) -> list[str]:
-    """Open a page, press some keys, and return what is wrong: a script that ran, an error, a
+def visit(browser: Any, address: str, own: str) -> list[str]:
+    """Open a page and press some keys; return what is wrong: a script that ran, an error, or a
     request."""
     messages: list[str] = []
     context = browser.new_context()
@@ -235,7 +239,8 @@ def visited(browser: Any, address: str, own: str) -> list[str]:
 
 
 def main() -> int:
-    """Write and read everything, print a table, and return how many times something was wrong."""
+    """Write and read every kind of output and print a table; return how many times something was
+    wrong."""
     options = parser(__doc__, seeds=3_000, browser=50).parse_args()
     began, wrong, counts = time.monotonic(), list[str](), Counter[str]()
     first = options.seed * 1_000_000

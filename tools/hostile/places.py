@@ -1,4 +1,4 @@
-"""Surroundings of a process in which something is missing, full, closed or odd."""
+"""Environments of a process in which something is missing, full, closed or odd."""
 
 import os
 import random
@@ -18,16 +18,17 @@ PIPES: Mapping[str, Any] = {}
 
 
 class Place(NamedTuple):
-    """The surroundings of a command.
+    """The environment of a command.
 
     Attributes:
         env: environment variables; None removes one.
-        stops: the command may be refused (exit code 2), or end with `also`.
+        stops: the command may refuse to run (exit code 2), or end with `also`.
         also: another exit code with which it may end.
-        streams: of the process, instead of pipes.
+        streams: the standard streams of the process, instead of pipes.
         before: runs in the new process before the command starts.
-        mount: options of a separate file system in which the command runs; {size} is filled in.
-        name: of the folder, instead of "here".
+        mount: mount options of a file system of its own in which the command runs; {size} is filled
+            in.
+        name: the name of the folder, instead of "here".
         at_once: number of commands that run at the same time.
     """
 
@@ -41,13 +42,11 @@ class Place(NamedTuple):
     at_once: int = 1
 
     def is_available(self) -> bool:
-        """Whether this machine can provide these surroundings."""
         return sys.platform == "linux" and (not self.mount or _may_mount())
 
     def popen(
         self, command: Sequence[str], here: Path, base: Mapping[str, str], chance: random.Random
     ) -> "subprocess.Popen[str]":
-        """Start the command in this folder."""
         environment = {**base, **self.env}
         folder = os.fsencode(here)
         if self.name:
@@ -79,7 +78,8 @@ class Place(NamedTuple):
 
 
 def mounted(command: Sequence[str], options: str) -> list[str]:
-    """Return the command, run in a file system of its own whose files are copied out at the end."""
+    """Return a command that runs this one in a file system of its own, whose files are copied out
+    at the end."""
     script = (
         'out=$PWD; mkdir "$out/in" && mount -t tmpfs -o "$0" none "$out/in" || exit 71;'
         ' cd "$out/in" || exit 71;'
@@ -91,7 +91,7 @@ def mounted(command: Sequence[str], options: str) -> list[str]:
 
 @cache
 def _may_mount() -> bool:
-    """Return whether a user may mount here, in a user namespace."""
+    """Return whether this user may mount a file system, in a user namespace."""
     probe = mounted(["true"], "size=4096")
     try:
         ran = subprocess.run(probe, cwd=tempfile.gettempdir(), check=False, capture_output=True)

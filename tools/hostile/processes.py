@@ -1,4 +1,4 @@
-"""Runs commands of schedproof as marked processes, so that those left over can be found."""
+"""Run commands of schedproof as marked processes, so that processes left behind can be found."""
 
 import os
 import signal
@@ -21,7 +21,7 @@ NOT_OURS = ("::error::owned", "::set-output", "<script>")  # of a target's words
 
 
 class Ended(NamedTuple):
-    """A command that has ended: its exit code, its output, and its seconds."""
+    """A command that has ended: its exit code, its output, and how many seconds it took."""
 
     code: int
     out: str
@@ -32,7 +32,7 @@ class Ended(NamedTuple):
 def begin(
     words: Sequence[str], folder: Path, mark: str, env: Mapping[str, str] | None = None
 ) -> "subprocess.Popen[bytes]":
-    """Start a marked command in a folder, in a session of its own."""
+    """Start a marked command in a folder and in a session of its own."""
     with open(folder / "out.txt", "wb") as out, open(folder / "err.txt", "wb") as err:
         return subprocess.Popen(
             [sys.executable, "-m", "schedproof", *words],
@@ -46,7 +46,7 @@ def begin(
 
 
 def end(process: "subprocess.Popen[bytes]", folder: Path, began: float, limit: float) -> Ended:
-    """Wait for the command; kill it and raise TimeoutError beyond the limit."""
+    """Wait for the command; after the limit, kill it and raise TimeoutError."""
     try:
         process.wait(limit)
     except subprocess.TimeoutExpired:
@@ -61,7 +61,7 @@ def end(process: "subprocess.Popen[bytes]", folder: Path, began: float, limit: f
 
 
 def survivors(mark: str, but: Sequence[int] = ()) -> list[str]:
-    """Return the processes with the mark that are alive after a while, and kill them."""
+    """Return the processes with this mark that are still alive after a while, and kill them."""
     until = time.monotonic() + PATIENCE
     while (alive := _marked(mark, but)) and time.monotonic() < until:
         time.sleep(0.02)
@@ -98,6 +98,8 @@ def faults(ended: Ended, codes: Sequence[int] = CODES) -> list[str]:
         unclean = [line for line in text.split("\n") if one_line(line) != line.strip()]
         found += [f"not printable: {line!r:.200}" for line in unclean[:1] if "\x1b" in line]
         found += [
-            f"not ours: {line!r:.200}" for line in text.split("\n") if line.startswith(NOT_OURS)
+            f"not a line of schedproof: {line!r:.200}"
+            for line in text.split("\n")
+            if line.startswith(NOT_OURS)
         ]
     return found

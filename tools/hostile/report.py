@@ -11,7 +11,8 @@ PAGE = DOCS / "reference" / "attacks.md"
 
 
 def parser(about: str | None, **counts: int) -> argparse.ArgumentParser:
-    """Return a parser with an option for each count, named and preset as given here."""
+    """Return a parser with an option for each count; the arguments give its name and its
+    default."""
     made = argparse.ArgumentParser(
         description=about, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -19,7 +20,7 @@ def parser(about: str | None, **counts: int) -> argparse.ArgumentParser:
         made.add_argument(f"--{name}", type=int, default=number)
     made.add_argument("--seed", type=int, default=0)
     made.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
-    made.add_argument("--write", action="store_true", help="put the table into the docs")
+    made.add_argument("--write", action="store_true", help="write the table to the docs")
     return made
 
 
@@ -28,10 +29,10 @@ def finish(attack: str, lines: Sequence[str], wrong: Sequence[str], *, write: bo
 
     Args:
         attack: the name of the module, and of its table in `docs/reference/attacks.md`.
-        write: put the table into that page.
+        write: whether to write the table to that page.
 
     Returns:
-        The exit code: how much went wrong, at most 100.
+        The exit code: how many times something went wrong, at most 100.
     """
     print("\n".join(lines))
     print("\n".join(wrong), file=sys.stderr)

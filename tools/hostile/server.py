@@ -1,7 +1,7 @@
 """Does the server of `schedproof step` survive any request?
 
-Corrupted and foreign requests are sent while silent connections stay open; each must be answered or
-dropped:
+Corrupted requests and requests of other sites are sent while silent connections stay open. Each
+must be answered or dropped:
 
     make tool NAME=hostile.server OPTIONS="--requests 2000"
 """
@@ -20,7 +20,7 @@ from collections import Counter
 from contextlib import suppress
 from pathlib import Path
 
-from .mutations import spoiled
+from .mutations import corrupt
 from .processes import begin, survivors
 from .report import finish, parser
 
@@ -37,7 +37,7 @@ ORIGINS = ("http://evil.example", "null", "http://127.0.0.1:1", "file://")
 
 
 def request(port: int, secret: str, seed: int) -> tuple[bytes, str]:
-    """Return a request, and the best answer it may get: "moves" if it comes from the page
+    """Return a request, and the best answer that it may get: "moves" if it comes from the page
     itself."""
     dice = random.Random(seed)
     method = dice.choice((*("POST",) * 6, *("GET",) * 3, "PUT", "HEAD", "TRACE", "\x00"))
@@ -47,7 +47,7 @@ def request(port: int, secret: str, seed: int) -> tuple[bytes, str]:
     host = f"127.0.0.1:{port}" if own else dice.choice(HOSTS).format(port=port)
     body = dice.choice(BODIES) if method == "POST" or dice.random() < 0.2 else b""
     if dice.random() < 0.6:
-        body = spoiled(body or b"{}", seed, packed=False)
+        body = corrupt(body or b"{}", seed, packed=False)
     length = dice.choice((str(len(body)),) * 4 + ("-1", "9" * 20, "0x10", str(len(body) + 9)))
     lines = [f"{method} {path} HTTP/1.1", f"Host: {host}", f"Content-Length: {length}"]
     lines.append(f"Content-Type: {dice.choice(('application/json',) * 3 + ('text/plain', 'x'))}")
@@ -60,13 +60,12 @@ def request(port: int, secret: str, seed: int) -> tuple[bytes, str]:
         own = False
     whole = "\r\n".join(lines).encode("utf-8", "replace") + b"\r\n\r\n" + body
     if dice.random() < 0.1:
-        whole = spoiled(whole, seed, packed=False)
+        whole = corrupt(whole, seed, packed=False)
     return whole, "own" if own else "foreign"
 
 
 def response(port: int, whole: bytes) -> bytes:
-    """Send these bytes and return the server's answer, which is empty if it closes the
-    connection."""
+    """Send these bytes and return the server's answer, or nothing if it closes the connection."""
     with socket.create_connection(("127.0.0.1", port), timeout=PATIENCE) as client:
         with suppress(OSError):
             client.sendall(whole)
@@ -79,7 +78,7 @@ def response(port: int, whole: bytes) -> bytes:
 
 
 def judged(whole: bytes, whose: str, reply: bytes) -> tuple[str, str | None]:
-    """Return the status, and what is wrong with the answer."""
+    """Return the status of an answer, and what is wrong with it."""
     status = reply[9:12].decode(errors="replace") if reply.startswith(b"HTTP/1.") else "none"
     if b"Traceback" in reply or b"root:" in reply:
         return status, f"says {reply[-200:]!r}"
@@ -88,14 +87,13 @@ def judged(whole: bytes, whose: str, reply: bytes) -> tuple[str, str | None]:
     foreign = b"127.0.0.1:" not in name and not name.startswith(b"localhost:")
     foreign |= whole.count(b"\nHost: ") > 1 or b"\nOrigin: http://evil" in whole
     if status == "200" and whose == "foreign" and foreign:
-        return status, f"let in: {whole[:200]!r}"
+        return status, f"accepted: {whole[:200]!r}"
     if status not in ("none", "200", "304") and not "400" <= status < "506":
         return status, f"status {status}"
     return status, None
 
 
 def main() -> int:
-    """Attack, print a table, and return the number of requests that went wrong."""
     options = parser(__doc__, requests=20_000).parse_args()
     began, wrong, counts = time.monotonic(), list[str](), Counter[str]()
     with tempfile.TemporaryDirectory() as place:

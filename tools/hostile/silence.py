@@ -1,6 +1,6 @@
 """How long does each long command print nothing on a terminal?
 
-More than two seconds without a sign of life is a failure. It takes some minutes:
+More than two seconds without output is a failure. The tool takes some minutes:
 
     make tool NAME=hostile.silence OPTIONS="gate model"    # only commands that begin like this
 """
@@ -49,8 +49,8 @@ COMMANDS = (
 
 
 def longest_silence(command: str, folder: Path) -> tuple[float, float, int]:
-    """Run a command; return its longest time without output, its total time (seconds), and its exit
-    code."""
+    """Run a command; return its longest time without output and its total time, in seconds, and its
+    exit code."""
     ours, theirs = pty.openpty()
     began = last = time.monotonic()
     process = subprocess.Popen(
@@ -81,7 +81,7 @@ def longest_silence(command: str, folder: Path) -> tuple[float, float, int]:
     return silence, time.monotonic() - began, code
 
 
-def prepared(folder: Path) -> None:
+def write_inputs(folder: Path) -> None:
     """Write a scenario of many steps, its trace, and a scenario with a very late arrival."""
     from msgspec.structs import replace
 
@@ -100,13 +100,13 @@ def prepared(folder: Path) -> None:
 
 
 def main() -> int:
-    """Time each command, print a table, and return how many are silent for too long."""
+    """Time each command and print a table; return how many are silent for too long."""
     known = parser(__doc__)
     known.add_argument("words", nargs="*", help="only commands that begin with these words")
     options = known.parse_args()
     lines, silent = ["| command | longest silence | all | exit code |", "|---|---|---|---|"], []
     with tempfile.TemporaryDirectory() as place:
-        prepared(Path(place))
+        write_inputs(Path(place))
         for command in COMMANDS:
             if not command.startswith(" ".join(options.words)):
                 continue

@@ -1,6 +1,7 @@
-"""Does a command end in one line if something that every machine has is missing or full?
+"""Does a command end with one line if something that every machine has is missing or full?
 
-Each command runs in each place of `places.py`: without HOME, with stdout closed, on a full disk ...
+Each command runs in each environment of `places.py`: without HOME, with stdout closed, on a full
+disk ...
 
     make tool NAME=hostile.surroundings OPTIONS="--only 'a full disk'"
 """
@@ -25,7 +26,7 @@ from typing import NamedTuple
 
 from schedproof.gate.targets.releases import cache_folder
 
-from .kills import SCENARIO, damaged
+from .kills import SCENARIO, unreadable_files
 from .places import PLACES, Place
 from .processes import CODES, Ended, faults, survivors
 from .processes import MARK as MARKED
@@ -40,7 +41,7 @@ BAD = f"cmd:{sys.executable} {Path(__file__).with_name('bad_target.py')}"
 
 
 class Work(NamedTuple):
-    """A command, and the file that it makes, if any."""
+    """A command, and the file that it writes, if any."""
 
     words: tuple[str, ...]
     makes: str = ""
@@ -98,7 +99,7 @@ WORKS = {
 
 
 class AttackReport(NamedTuple):
-    """The result of a command in one place."""
+    """The result of a command in one environment."""
 
     place: str
     work: str
@@ -108,13 +109,13 @@ class AttackReport(NamedTuple):
 
 
 def attack(task: tuple[str, str, int]) -> AttackReport:
-    """Run a command in a place, twice at the same time if the place says so."""
+    """Run a command in an environment, twice at the same time if that says so."""
     where, name, seed = task
     place, work = PLACES[where], WORKS[name]
     mark = f"place-{os.getpid()}-{abs(hash(task))}"
     with _folder() as here:
-        runs = [_begun(place, work, here, mark, random.Random(seed)) for _ in range(place.at_once)]
-        ended = [_ended(*run) for run in runs]
+        runs = [_begin(place, work, here, mark, random.Random(seed)) for _ in range(place.at_once)]
+        ended = [_wait(*run) for run in runs]
         wrong = [line for end in ended for line in _wrong(end, place, name, here)]
         wrong += [f"still there: {survivor}" for survivor in survivors(mark)]
         shutil.rmtree(here, ignore_errors=True)
@@ -126,7 +127,7 @@ def attack(task: tuple[str, str, int]) -> AttackReport:
 
 @contextmanager
 def _folder() -> Iterator[Path]:
-    """Make an empty folder next to the scenario that commands are given."""
+    """Make an empty folder next to the scenario that commands read."""
     with tempfile.TemporaryDirectory() as root:
         here = Path(root) / "here"
         here.mkdir()
@@ -134,7 +135,7 @@ def _folder() -> Iterator[Path]:
         yield here
 
 
-def _begun(
+def _begin(
     place: Place, work: Work, here: Path, mark: str, chance: random.Random
 ) -> tuple["subprocess.Popen[str]", float]:
     given: dict[str, Callable[[], str]] = {
@@ -149,7 +150,7 @@ def _begun(
     return place.popen(command, here, base, chance), began
 
 
-def _ended(process: "subprocess.Popen[str]", began: float) -> Ended | None:
+def _wait(process: "subprocess.Popen[str]", began: float) -> Ended | None:
     """Wait for a process; return None if it had to be killed."""
     try:
         out, err = process.communicate(timeout=SECONDS)
@@ -168,12 +169,12 @@ def _wrong(ended: Ended | None, place: Place, name: str, here: Path) -> list[str
     if "Traceback" in ended.err or "Exception ignored" in ended.err:
         found.append(f"a traceback: {ended.err[-400:]!r}")
     if ended.code != usual and not (place.stops and ended.code in (USAGE, place.also)):
-        found.append(f"exit code {ended.code}, elsewhere {usual}: {ended.err[-300:]!r}")
+        found.append(f"exit code {ended.code}, but {usual} elsewhere: {ended.err[-300:]!r}")
     if ended.code == USAGE and not _last(ended).startswith("schedproof: "):
-        found.append(f"no error of ours: {ended.err[-300:]!r}")
+        found.append(f"not an error of schedproof: {ended.err[-300:]!r}")
     if makes and ended.code == usual and not [*here.rglob(makes)]:
         found.append(f"exit code {ended.code}, and no {makes}")
-    found += damaged(here)
+    found += unreadable_files(here)
     found += [
         f"left behind: {path.name}"
         for path in here.rglob("*")
@@ -188,7 +189,7 @@ def _last(ended: Ended) -> str:
 
 @cache
 def cluster() -> str:
-    """Start a Dask scheduler with a worker in normal surroundings, and return its address."""
+    """Start a Dask scheduler with a worker in a normal environment, and return its address."""
     from distributed import LocalCluster
 
     options = {"n_workers": 1, "threads_per_worker": 1, "dashboard_address": None}
@@ -199,16 +200,16 @@ def cluster() -> str:
 
 @cache
 def usually(name: str) -> int:
-    """Return the exit code of a command in normal surroundings."""
+    """Return the exit code of a command in a normal environment."""
     with _folder() as here:
-        ended = _ended(*_begun(PLACES["nothing odd"], WORKS[name], here, "usual", random.Random(0)))
+        ended = _wait(*_begin(PLACES["nothing odd"], WORKS[name], here, "usual", random.Random(0)))
         assert ended is not None
         assert ended.code in CODES, ended
         return ended.code
 
 
 def main() -> int:
-    """Run every command in every place, print a table, and return how many times something was
+    """Run every command in every environment and print a table; return how many times something was
     wrong."""
     known = parser(__doc__)
     known.add_argument("--only", choices=PLACES)

@@ -1,6 +1,7 @@
-"""Does a gate of a target that misbehaves end in time, with clean text and no process left?
+"""Does a gate of a target that misbehaves end in time, with clean text and without leaving a
+process?
 
-The target behaves until the Nth time of an operation, and a signal may end the gate:
+The target behaves until the Nth time of an operation. A signal may interrupt the gate:
 
     make tool NAME=hostile.targets OPTIONS="--runs 45"
 """
@@ -39,7 +40,7 @@ class AttackReport(NamedTuple):
 
 
 def attack(seed: int) -> AttackReport:
-    """Run one gate with one misdeed at one operation; a signal may interrupt it."""
+    """Run a gate of a target with one misdeed at one operation; a signal may interrupt the gate."""
     dice = random.Random(seed)
     misdeed = [*MISDEEDS][seed % len(MISDEEDS)]
     operation = dice.choice(OPERATIONS)
@@ -84,7 +85,6 @@ def _how(ended: Ended | None) -> str:
 
 
 def main() -> int:
-    """Attack, print a table, and return the number of gates that went wrong."""
     options = parser(__doc__, runs=450).parse_args()
     began = time.monotonic()
     seeds = range(options.seed * 10**6, options.seed * 10**6 + options.runs)

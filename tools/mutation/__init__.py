@@ -1,1 +1,1 @@
-"""Mutated models, which measure what the tests and the rules notice."""
+"""Measure with mutated models what the tests and the rules notice."""

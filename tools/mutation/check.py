@@ -1,4 +1,4 @@
-"""Mutation tests of the models: is there a change of their code that no test notices?
+"""Mutation tests of the models: can their code change without any test noticing?
 
     make tool NAME=mutation.check OPTIONS="forward.py vllm/queue.py"    # only these files
     make tool NAME=mutation.check OPTIONS=vllm                          # only this folder
@@ -10,8 +10,8 @@ and need nothing but this checkout must kill them. A surviving mutant must be li
 
 A mutant exists only in the memory of the forked process that tests it, first with the test file of
 its own name, then with all others. A test that needs far more CPU time or memory than without a
-mutant has noticed it, too. A change with which the module cannot even be imported is not counted,
-because it needs no test.
+mutant has noticed the mutant as well. A change with which the module cannot even be imported is not
+counted, because it needs no test.
 """
 
 import argparse
@@ -50,13 +50,14 @@ NO_MODULE = 71
 
 
 def chosen(file: str, given: list[str]) -> bool:
-    """Return whether a path in `model` is selected by itself, its name, or its folder."""
+    """Return whether a file of `model` is selected by its path, its name, or its folder."""
     path = PurePosixPath(file)
     return not given or not {file, path.name, str(path.parent)}.isdisjoint(given)
 
 
 class Quickest:
-    """Pytest plugin: runs the quickest tests first, each with a time limit, and shrinks nothing."""
+    """A pytest plugin that runs the quickest tests first, each with a time limit, and shrinks
+    nothing."""
 
     def __init__(self, took: dict[str, float]) -> None:
         self.took = took
@@ -88,8 +89,8 @@ def run(took: dict[str, float], *selection: str) -> int:
     return int(pytest.main([*QUICK, *selection], plugins=[Quickest(took)]))
 
 
-def tested(took: dict[str, float], mutant: Mutant) -> int:
-    """Return the exit code of the first tests that notice a mutant; `NO_MODULE` if it cannot be
+def run_tests(took: dict[str, float], mutant: Mutant) -> int:
+    """Return the exit code of the first tests that notice a mutant, or `NO_MODULE` if it cannot be
     imported."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
     file = PurePosixPath(mutant.change.file)
@@ -108,11 +109,8 @@ def tested(took: dict[str, float], mutant: Mutant) -> int:
 
 
 def start(times: Path, took: dict[str, float], mutant: Mutant | None) -> int:
-    """Start a process that runs the tests and return its id.
-
-    Without a mutant it runs all tests and writes their times; with one it stops at the first
-    failure.
-    """
+    """Start a process that runs the tests and return its id. Without a mutant, the process runs all
+    tests and writes their times. With one, it stops at the first failure."""
     pid = os.fork()
     if pid:
         return pid
@@ -126,7 +124,7 @@ def start(times: Path, took: dict[str, float], mutant: Mutant | None) -> int:
                 code = run(took, "tests/model")
             times.write_text(json.dumps(took), encoding="utf-8")
         else:
-            code = tested(took, mutant)
+            code = run_tests(took, mutant)
     except BaseException:
         traceback.print_exc()
     finally:
@@ -156,7 +154,7 @@ def outcomes(times: Path, mutants: list[Mutant], jobs: int) -> Iterator[tuple[Mu
 
 
 def row(name: str, codes: list[int]) -> str:
-    """Return the line with the figures of some mutants, from the exit codes of their tests."""
+    """Return the line with the figures of some mutants, given the exit codes of their tests."""
     alive, late = codes.count(0), codes.count(-signal.SIGPROF)
     killed = f"{len(codes) - alive} ({late} out of time)"
     share = f"{alive / len(codes):.1%}" if codes else ""
@@ -164,8 +162,8 @@ def row(name: str, codes: list[int]) -> str:
 
 
 def main() -> int:
-    """Test the mutants and print the figures; return 1 if the list or the share of survivors is
-    wrong."""
+    """Test the mutants and print the figures; return 1 if the list of survivors is wrong or their
+    share too large."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("files", nargs="*", help="files or folders of model; default: all of it")
     parser.add_argument("--jobs", type=int, default=1)

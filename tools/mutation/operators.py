@@ -19,10 +19,10 @@ LEFT_OUT = re.compile(
 
 
 class Change(NamedTuple):
-    """A change as a list of survivors names it.
+    """A change of the code, in the form in which a list of survivors names it.
 
     It has the path of the file in `model`, the enclosing definition or what the change does, and
-    the line before and after.
+    the line before and after the change.
     """
 
     file: str
@@ -32,10 +32,8 @@ class Change(NamedTuple):
 
 
 class Mutant(NamedTuple):
-    """A change of a model; `texts` are the changed files by their path in `model`.
-
-    If no rule is known to find it, `is_open` says why none needs to, or `hole` why none does.
-    """
+    """A changed model; `texts` has the changed files by their path in `model`. If no rule is known
+    to find the change, `is_open` says why no rule has to, or `hole` why none does."""
 
     change: Change
     line: int
@@ -45,7 +43,7 @@ class Mutant(NamedTuple):
 
 
 def mutants_of(file: str) -> Iterator[Mutant]:
-    """Yield every mutant of a file of `model` once, in an order that does not change."""
+    """Yield every mutant of a file of `model` once, always in the same order."""
     source = (MODEL / file).read_text(encoding="utf-8")
     tree, seen = get_ast(source), {source}
     for name in sorted(name for name in operator_names() if not LEFT_OUT.search(name)):
@@ -75,8 +73,8 @@ def _place_of(node: Any) -> str:
 
 
 def _compiles(text: str) -> bool:
-    """Return whether the text compiles: a `*` between parameters is changed as if it were a
-    product."""
+    """Return whether the text compiles. It may not: the operators change a `*` between parameters
+    as if it were a product."""
     try:
         compile(text, "", "exec")
     except SyntaxError:

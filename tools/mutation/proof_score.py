@@ -11,10 +11,10 @@ aborts, and random runs of up to six requests. Their volume is computed independ
 A change *overruns* if a decode step exceeds the limit, is *the same* if no step of these runs
 differs, and *differs* otherwise. A run ends at the first step over the limit.
 
-Then SPY-R07 is proven as by `search SPY-R07 --prove`, until the first lemma fails: first for
-changes that overrun, then for those that are the same, then for the others. A change that overruns
-must fail a lemma, and one that is the same must not. A change that differs may do either: a lemma
-may demand more than the limit needs.
+In the rest of the time SPY-R07 is proven as by `search SPY-R07 --prove`, until the first lemma
+fails: first for changes that overrun, then for those that are the same, then for the others. A
+change that overruns must fail a lemma, and one that is the same must not. A change that differs may
+do either, because a lemma may demand more than the limit needs.
 
 The results are kept in `--ledger`, so that a run continues where the last one stopped, until a file
 of the model or of the solver changes. `--minutes` bounds a run. The exit code is 1 if a change that
@@ -45,7 +45,7 @@ BLOCK = 2
 
 
 class Question(NamedTuple):
-    """A configuration that keeps the limit, and the formula or check by which it admits."""
+    """A configuration that keeps the limit, with the formula or check by which it admits."""
 
     revision: str
     formula: str
@@ -54,7 +54,7 @@ class Question(NamedTuple):
 
 
 def both(question: Question) -> tuple[Question, ...]:
-    """Return the question with interleaving and without."""
+    """Return the question with interleaving and without it."""
     return question, question._replace(interleave=False)
 
 
@@ -76,7 +76,7 @@ FILES = {
 
 
 class Change(NamedTuple):
-    """A change, and the question to try it on; `texts` are the changed files by their path in
+    """A change, and the question on which to try it; `texts` has the changed files by their path in
     `model`."""
 
     name: str
@@ -116,8 +116,8 @@ def model_of(question: Question, **lengths: Any) -> Any:
 
 
 def volume(lengths: list[int]) -> int:
-    """Return batch x largest tkv of a decode step, given the tokens of its requests including this
-    step's."""
+    """Return batch x largest tkv of a decode step; `lengths` are the tokens of its requests,
+    including this step's."""
     widest = max(-(-tokens // BLOCK) for tokens in lengths)
     return len(lengths) * max((widest + -tokens // BLOCK) * BLOCK + tokens for tokens in lengths)
 
@@ -131,7 +131,7 @@ STEPS = 30  # of a random run
 
 
 def small_runs(question: Question) -> Iterator[Seen]:
-    """Yield what each step of every small run shows."""
+    """Yield the observation of each step of every small run."""
     for first in KINDS:
         for second in KINDS:
             yield from runs_of_pair(question, first, second)
@@ -140,7 +140,7 @@ def small_runs(question: Question) -> Iterator[Seen]:
 
 
 def request_of(name: int, lengths: Lengths, *, start: int = 0, shared: bool = False) -> Any:
-    """Return a request of a scenario; `shared` prompts all begin alike."""
+    """Return a request of a scenario; all `shared` prompts begin with the same tokens."""
     from schedproof.model.scenario import Request
 
     prompt, tokens, ends = lengths
@@ -164,7 +164,7 @@ def runs_of_pair(question: Question, first: Lengths, second: Lengths) -> Iterato
 
 
 class RandomLoad(NamedTuple):
-    """Requests, a limit, and which request is aborted in which step, between or inside steps."""
+    """Requests, a limit, and which request is aborted in which step, before or inside it."""
 
     limit: int
     keys: dict[str, Any]
@@ -226,10 +226,8 @@ def decoded(seen: dict[str, Any], prompts: dict[str, int], generated: dict[str, 
 
 
 def what_it_does(question: Question, intact: str) -> str:
-    """Describe what the model, as loaded here, does in small runs.
-
-    `intact` is the digest without a change; if it is empty, the digest is returned.
-    """
+    """Describe what the model, as loaded here, does in small runs. `intact` is the digest of the
+    runs without a change. If it is empty, return the digest."""
     digest = hashlib.sha256()
     try:
         for limit, lengths, step in small_runs(question):
@@ -244,7 +242,7 @@ def what_it_does(question: Question, intact: str) -> str:
 
 
 def failing(question: Question) -> str:
-    """Return the first lemma of SPY-R07 that fails, or "" if all are proven."""
+    """Return the name of the first lemma of SPY-R07 that fails, or "" if all are proven."""
     from schedproof.solver.smt.obligation import discharge
     from schedproof.solver.spyre.admission_sequences import Setting
     from schedproof.solver.spyre.proofs_by_rule import LIMIT, limit_lemmas
@@ -268,12 +266,12 @@ Job = Callable[[Change], Entry]
 
 
 def simulate(intact: dict[Question, str], change: Change) -> Entry:
-    """Return what the change does in small runs; called in the child process."""
+    """Return what the change does in small runs; this is called in a child process."""
     return {"does": what_it_does(change.question, intact.get(change.question, ""))}
 
 
 def prove(change: Change) -> Entry:
-    """Return the lemma that fails; called in the child process."""
+    """Return the name of the lemma that fails; this is called in a child process."""
     try:
         return {"fails": failing(change.question)}
     except Exception as error:  # of the change: the code that a lemma runs does not run
@@ -319,10 +317,8 @@ def intact_digests(folder: Path) -> dict[Question, str]:
 def in_children(
     changes: Iterable[Change], job: Job, late: Entry, jobs: int, ends: float
 ) -> Iterator[tuple[Change, Entry]]:
-    """Run a job on each change in child processes, until the time is over.
-
-    `late` is the entry of a change with which the job does not end.
-    """
+    """Run a job on each change in a child process of its own, until the time is over. `late` is the
+    entry of a change with which the job does not end in time."""
     running: dict[int, tuple[Change, Path]] = {}
     queue = iter(enumerate(changes))
     with tempfile.TemporaryDirectory() as folder:
@@ -348,7 +344,8 @@ def kind(entry: Entry) -> str:
 
 
 def to_prove(changes: list[Change], known: dict[str, Entry]) -> list[Change]:
-    """Return the changes that are simulated but not proven yet, those that overrun first."""
+    """Return the changes that have been simulated but not proven yet; those that overrun come
+    first."""
     remaining = [
         change
         for change in changes
@@ -379,8 +376,8 @@ def table(known: Mapping[str, Entry]) -> Iterator[str]:
 
 
 class Ledger:
-    """The results for each change, in a file of JSON lines; lines written for other sources are
-    ignored."""
+    """The results for each change, in a file of JSON lines. Lines that were written for other
+    sources are ignored."""
 
     def __init__(self, path: Path) -> None:
         self.path, self.sources = path, digest_of_sources()
@@ -398,7 +395,7 @@ class Ledger:
 
 
 def run(every: list[Change], ledger: Ledger, jobs: int, minutes: float) -> None:
-    """Simulate changes for a third of the time, then prove those that were simulated."""
+    """Simulate changes for a third of the time, then prove the simulated ones."""
     began, seconds = time.monotonic(), 60 * minutes
     new = [change for change in every if key(change) not in ledger.known]
     if new:

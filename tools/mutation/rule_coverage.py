@@ -4,12 +4,12 @@ rule find?
     make tool NAME=mutation.rule_coverage OPTIONS="vllm --sample 100"
 
 draws 100 changes of each list (0: all) by `--seed`. The operators of cosmic-ray change the
-decisions of a system's model; others are written by hand, in `tests/mutants`. A change counts if
-lockstep tells it apart from the model: in one of the scenarios of this run a step differs by more
-than the names of blocks. Then the documented rules judge without lockstep, first the same
-scenarios, then a search as large as in profile ci. A change that no rule finds survives. It is
-either a hole, or a choice that the document leaves open; `rule_survivors.toml` or `tests/mutants`
-says which and why.
+decisions of a system's model; other changes are written by hand, in `tests/mutants`. A change
+counts if lockstep tells the changed model from the original: in one of the scenarios of this run a
+step differs by more than the names of blocks. Then the documented rules judge without lockstep,
+first the same scenarios, then a search as large as in profile ci. A change that no rule finds
+survives. It is either a hole, or a choice that the document leaves open; `rule_survivors.toml` or
+`tests/mutants` says which, and why.
 
 A change exists only in the memory of the forked process that judges it.
 """
@@ -40,11 +40,8 @@ REACHED = 0.95
 
 
 class Judging(NamedTuple):
-    """A revision, the documented rules that its model breaks (`breaks`), and its files of
-    decisions.
-
-    Code that only reads, prints or refuses is left out.
-    """
+    """A revision, the documented rules that its model breaks (`breaks`), and the files in which it
+    decides. Code that only reads, prints or refuses is left out."""
 
     system: str
     revision: str
@@ -72,18 +69,16 @@ LATE = "late"  # the answer for one that hangs, or takes too much memory
 
 
 class MutantVerdict(NamedTuple):
-    """The result of a change.
-
-    It is the `same` in all scenarios, `found` by a rule, found because it hangs (`late`), or it
-    `survives`.
-    """
+    """The result of a change. In all scenarios its steps are the `same`; or a rule has `found` it;
+    or it hangs, which counts as found (`late`); or it `survives`."""
 
     became: str
     rule: str = ""
 
 
-def observed(system: str, revision: str, scenarios: list[Any]) -> Iterator[list[Any]]:
-    """Yield the steps of each scenario on the model as loaded here; a crash counts as a step."""
+def observe(system: str, revision: str, scenarios: list[Any]) -> Iterator[list[Any]]:
+    """Yield the steps of each scenario on the model that is loaded in this process; a crash counts
+    as a step."""
     from schedproof.model.target import ModelTarget
     from schedproof.properties.checking.replay import replay
 
@@ -126,8 +121,8 @@ def differ(own: list[Any], steps: list[Any]) -> bool:
     return False
 
 
-def prepared(judging: Judging) -> dict[str, Any]:
-    """Return the scenarios of a revision and the steps of its model in them, as JSON."""
+def prepare(judging: Judging) -> dict[str, Any]:
+    """Return the scenarios of a revision, and the steps that its model takes in them, as JSON."""
     import msgspec
 
     from schedproof.gate.corpus.builtin_scenarios import seed_corpus
@@ -142,18 +137,19 @@ def prepared(judging: Judging) -> dict[str, Any]:
     for scale, runs in SCALES.items():
         search = SearchOptions(ModelTarget(), system, revision, (), scale)
         run_search(Search(search, Hooks(ended=scenarios.append)), runs, 0, 0)
-    steps = list(observed(system, revision, scenarios))
+    steps = list(observe(system, revision, scenarios))
     return {"scenarios": msgspec.to_builtins(scenarios), "steps": steps}
 
 
 def shown(judging: Judging, known: dict[str, Any]) -> Iterator[Any]:
-    """Yield the scenarios in which the changed model, as loaded here, behaves differently."""
+    """Yield the scenarios in which the changed model, which is loaded in this process, behaves
+    differently."""
     import msgspec
 
     from schedproof.model.scenario import Scenario
 
     scenarios = msgspec.convert(known["scenarios"], list[Scenario], strict=False)
-    own = observed(judging.system, judging.revision, scenarios)
+    own = observe(judging.system, judging.revision, scenarios)
     for scenario, steps, meant in zip(scenarios, own, known["steps"], strict=True):
         if differ(steps, meant):
             yield scenario
@@ -168,7 +164,8 @@ def rules_of(judging: Judging) -> list[Any]:
 
 
 def judged(judging: Judging, known: dict[str, Any]) -> MutantVerdict | None:
-    """Judge the changed model, as loaded here; return None if no step shows the change."""
+    """Judge the changed model, which is loaded in this process; return None if no step shows the
+    change."""
     from schedproof.model.faults import TargetBroken
     from schedproof.model.target import ModelTarget
     from schedproof.properties.checking.replay import replay
@@ -201,8 +198,8 @@ def start(
 ) -> int:
     """Start a process that answers the question for a change, and return its id.
 
-    Without a change it prepares the scenarios. A change with which the module cannot be imported is
-    visible in no run.
+    Without a change, the process prepares the scenarios. A change with which the module cannot be
+    imported is visible in no run.
     """
     pid = os.fork()
     if pid:
@@ -211,7 +208,7 @@ def start(
         resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
         if mutant is None:
             with imported_anew({}):
-                data.write_text(json.dumps(prepared(judging)), encoding="utf-8")
+                data.write_text(json.dumps(prepare(judging)), encoding="utf-8")
             os._exit(0)
         signal.setitimer(signal.ITIMER_PROF, SECONDS)
         with imported_anew(mutant.texts):
@@ -237,7 +234,7 @@ def start(
 def ask_all(
     folder: Path, judging: Judging, mutants: list[Mutant], jobs: int, question: Question
 ) -> Iterator[tuple[Mutant, Any]]:
-    """Yield each change with its answer, or with `LATE` if it hangs or needs too much memory."""
+    """Yield each change with the answer, or with `LATE` if it hangs or needs too much memory."""
     data = folder / f"{judging.system}-{judging.revision}.json"
     prepares = start(judging, None, data, data, question)
     if os.waitstatus_to_exitcode(os.waitpid(prepares, 0)[1]):
@@ -265,7 +262,7 @@ def ask_all(
 def judged_all(
     folder: Path, judging: Judging, mutants: list[Mutant], jobs: int
 ) -> Iterator[tuple[Mutant, MutantVerdict]]:
-    """Yield each change with its result; one that hangs or needs too much memory counts as
+    """Yield each change with its result. A change that hangs or needs too much memory counts as
     found."""
     for mutant, answer in ask_all(folder, judging, mutants, jobs, judged):
         if answer == LATE:
@@ -302,13 +299,13 @@ def by_hand(system: str) -> Iterator[Mutant]:
 
 
 def sampled(mutants: list[Mutant], size: int, seed: int) -> list[Mutant]:
-    """Return that many changes of a list, drawn by the seed; 0 means all."""
+    """Return this many changes of a list, drawn by the seed; 0 means all."""
     return random.Random(seed).sample(mutants, min(size or len(mutants), len(mutants)))
 
 
 def main() -> int:
-    """Judge the changes and print the figures; return 1 if an unlisted one survives, or too few are
-    found."""
+    """Judge the changes and print the figures; return 1 if a change survives that is not listed, or
+    too few are found."""
     systems = list(dict.fromkeys(judging.system for judging in JUDGED))
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("systems", nargs="*", default=systems, help=f"of {', '.join(systems)}")
@@ -342,14 +339,14 @@ def main() -> int:
 
 
 def share_found(became: Counter[str]) -> float:
-    """Return the share of found changes among those that are visible and not left open by the
-    document."""
+    """Return the share of found changes among those that are visible and that the document does not
+    leave open."""
     found = became["found"] + became["late"]
     return found / max(found + became["survives"], 1)
 
 
 def row(judging: Judging, name: str, every: int, became: Counter[str]) -> str:
-    """Return the row with the figures of a list of changes."""
+    """Return the row of the table with the figures of a list of changes."""
     late, left_open, survive = became["late"], became["open"], became["survives"]
     found = became["found"] + late
     changes = every if became.total() == every else f"{became.total()} of {every}"

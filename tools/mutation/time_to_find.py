@@ -1,13 +1,13 @@
-"""Time to find: how long until a gate finds a changed decision, and how long until Hypothesis?
+"""Time to find: how long until a gate finds a changed decision, and how long until Hypothesis does?
 
     make tool NAME=mutation.time_to_find OPTIONS="vllm --sample 40"
 
 draws 40 changes of each list (0: all) by `--seed`. The changes are those of rule coverage:
 decisions of a model, changed by operators or by hand, that are visible in a run and that the
-document does not leave open. Each is judged without lockstep in a process of its own, by what a
-gate does in profiles quick and ci, and by plain Hypothesis with the same rules: a list of evenly
-drawn requests, in configurations as small as those of the gate. Times are CPU time until a rule
-breaks, without shrinking. If nothing is found, the time is a lower bound. `--json FILE` keeps each
+document does not leave open. Each is judged without lockstep, in a process of its own: by what a
+gate does in profiles quick and ci, and by plain Hypothesis with the same rules, which draws lists
+of requests evenly, in configurations as small as those of the gate. Times are CPU time until a rule
+breaks, without shrinking. If nothing is found, the time is a lower bound. `--json FILE` writes each
 change with its times.
 """
 
@@ -36,9 +36,9 @@ QUICK, CI, PLAIN = "gate, quick", "gate, ci", "plain Hypothesis"
 PLAIN_SECONDS = 10.0  # of processor time for one change
 
 
-def took(judging: Judging, known: dict[str, Any]) -> dict[str, Took] | None:
-    """Run every engine on the changed model, as loaded here; return None if no step shows the
-    change."""
+def time_engines(judging: Judging, known: dict[str, Any]) -> dict[str, Took] | None:
+    """Run every engine on the changed model, which is loaded in this process, and return their
+    times. None if no step shows the change."""
     if not any(True for _ in shown(judging, known)):
         return None
     from schedproof.gate.judging.profiles import PROFILES
@@ -59,7 +59,7 @@ def took(judging: Judging, known: dict[str, Any]) -> dict[str, Took] | None:
 
 
 def _trial(look: Any) -> tuple[bool, float, int]:
-    """Return whether the fault was found, and the seconds and steps; an invalid reply counts as
+    """Return whether the fault was found, in how many seconds and steps. An invalid reply counts as
     found."""
     import time
 
@@ -74,14 +74,16 @@ def _trial(look: Any) -> tuple[bool, float, int]:
 
 
 def main() -> int:
-    """Measure, and print the table."""
+    """Measure the times and print the table."""
     systems = list(dict.fromkeys(judging.system for judging in JUDGED))
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("systems", nargs="*", default=systems, help=f"of {', '.join(systems)}")
     parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("--sample", type=int, default=40, help="changes of each list; 0: all")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--json", type=Path, help="a line for each change that is measured")
+    parser.add_argument(
+        "--json", type=Path, help="write a line for each measured change to this file"
+    )
     given = parser.parse_args()
     heads = "system", "engine", "changes", "found", "median", "95th percentile", "median of steps"
     print(f"| {' | '.join(heads)} |")
@@ -98,7 +100,8 @@ def main() -> int:
                 for mutants in lists_of(judging).values():
                     closed = [candidate for candidate in mutants if not candidate.is_open]
                     drawn = sampled(closed, given.sample, given.seed)
-                    for mutant, answer in ask_all(Path(folder), judging, drawn, given.jobs, took):
+                    answers = ask_all(Path(folder), judging, drawn, given.jobs, time_engines)
+                    for mutant, answer in answers:
                         if answer == LATE:
                             hung += 1
                         elif answer is not None:

@@ -23,8 +23,9 @@ SWITCHES = ("early_eos", "interleave", "pausing")
 
 
 def read_setting(revision: str | None, changes: list[str]) -> Setting:
-    """Return the question that `--revision` and `--param KEY=VALUE` ask; `requests` is 0 if none
-    are set.
+    """Return the question that `--revision` and `--param KEY=VALUE` describe.
+
+    Its `requests` is 0 if no number of requests is set.
 
     Raises:
         InputError: an unknown revision or key, or an impossible value.
@@ -66,10 +67,10 @@ def read_setting(revision: str | None, changes: list[str]) -> Setting:
         else:
             valid = ", ".join((*LENGTHS, "requests", "formula", *SWITCHES))
             raise InputError("--param", f"{change!r}; valid: KEY=VALUE with KEY one of {valid}")
-    return _checked(setting)
+    return _check(setting)
 
 
-def _checked(setting: Setting) -> Setting:
+def _check(setting: Setting) -> Setting:
     if setting.chunk % setting.block:
         raise InputError(
             "--param", f"chunk_size {setting.chunk} is not a multiple of block_size {setting.block}"
@@ -93,6 +94,6 @@ def read_formula(name: str) -> str:
 
 
 def kept_instead(rule: str) -> str:
-    """Return how to describe a run that breaks the rule on the model but not on the target; empty
-    except for the limit."""
-    return "the limit in this run: it admits by another formula" * (rule == LIMIT)
+    """Describe what a target keeps in a run that breaks the rule on the model only. Empty for every
+    rule except the limit."""
+    return "the limit in this run, because it admits by another formula" * (rule == LIMIT)

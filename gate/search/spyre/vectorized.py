@@ -1,7 +1,7 @@
 """`schedproof search --engine vectorized`: thousands of random loads at once.
 
-It can find a counterexample, but never prove a rule. A hit is replayed on the model, and reported
-as with the other engines.
+It can find a counterexample, but never prove a rule. A load that breaks the rule is replayed on the
+model, and reported as by the other engines.
 """
 
 import time
@@ -33,12 +33,13 @@ STEPS_OF_A_NET = 1 << 25
 
 @dataclass
 class Cast:
-    """A vectorized search: how to draw its nets of random loads, and how much has run.
+    """A vectorized search: how to draw its nets, which are batches of random loads, and how much
+    has run.
 
     Attributes:
-        config: the only configuration; None draws a new one for each net.
+        config: the configuration of every net; None draws a new one for each.
         published: use only block sizes that releases accept.
-        runs, steps: the number of lanes that have run, and of their steps.
+        runs, steps: how many lanes have run so far, and their steps.
     """
 
     rule: str
@@ -76,7 +77,8 @@ def run_vectorized(
     out: Path,
     time_limit: float,
 ) -> int:
-    """Run nets of random loads until one breaks the rule or the time is over; return the exit code.
+    """Run nets of random loads until a load breaks the rule or the time is over; return the exit
+    code.
 
     Raises:
         InputError: a revision, formula or key that lanes do not support.
@@ -107,8 +109,9 @@ def run_vectorized(
 
 
 def read_cast(rule: str, revision: str | None, changes: Sequence[str]) -> Cast:
-    """Return the search that `--revision` and `--param` describe; a given length fixes the
-    configuration.
+    """Return the search that `--revision` and `--param` describe.
+
+    If a length is given, all nets have the same configuration.
 
     Raises:
         InputError: a revision, formula or key that lanes do not support.
@@ -123,7 +126,8 @@ def read_cast(rule: str, revision: str | None, changes: Sequence[str]) -> Cast:
     given = [change.partition("=")[0] for change in changes]
     if "early_eos" in given:
         raise InputError(
-            "--param", "early_eos: the vectorized model always has some; valid: without this key"
+            "--param",
+            "early_eos: the vectorized model always ends some outputs early; valid: without it",
         )
     setting = read_setting(name, list(changes))
     formula = setting.formula if "formula" in given else None
@@ -137,8 +141,11 @@ def read_cast(rule: str, revision: str | None, changes: Sequence[str]) -> Cast:
 
 
 def cast_net(cast: Cast, number: int) -> Scenario | None:
-    """Draw and run the net with this number; return its smallest load that breaks the rule, or
-    None."""
+    """Draw and run the net with this number.
+
+    Returns:
+        Its smallest load that breaks the rule, or None.
+    """
     import numpy as np
 
     from ....model.spyre.lanes import read_rules, run

@@ -1,4 +1,4 @@
-"""`schedproof search`: search or prove one rule with the solver, and print results as they come."""
+"""Search or prove one of Spyre's volumetric rules with Z3, and print results as they come."""
 
 import time
 from collections.abc import Callable, Iterator
@@ -26,13 +26,21 @@ from ....solver.spyre.admission_sequences import (
     to_scenario,
 )
 from ....solver.spyre.proofs_by_rule import JOIN, LIMIT, limit_lemmas, proven_for
-from ....solver.spyre.worst_case import OBJECTIVES, Known, Objective, fewest, least_slack, worst
+from ....solver.spyre.worst_case import (
+    OBJECTIVES,
+    Known,
+    Objective,
+    fewest,
+    least_slack,
+    with_slack,
+    worst,
+)
 from ....spec.catalogue import Rule, load, select
 from ...console import BROKEN, CONFORMS, INCONCLUSIVE, output
 from ...files.scenario_file import write_scenario
 from ...processes.work_process import Unanswered, bounded
 from .. import counterexample
-from ..proofs import blocks_of, certified, lemma_line, writing
+from ..proofs import blocks_of, lemma_line, print_certificate, writing
 from ..question import OwnQuestions, Question
 from . import vectorized
 from .setting import LENGTHS, MAX_REQUESTS, kept_instead, read_formula, read_setting
@@ -43,10 +51,10 @@ TERMS = (
     "  tkv:  the position of the batch's next token; a newcomer with a longer prompt moves it on",
     "  base: the larger of the tkv that admission uses and the newcomer's prompt",
     "  term: the largest tkv that one request can reach, by the formula",
-    "  walk: by ascending terms, the formula compares the requests still to come x term with the "
-    "limit, until it can answer",
-    "  a lemma for any number is about one request or two, whatever the batch; the code runs with "
-    "as many as the lemma's name says",
+    "  walk: in ascending order of terms, the formula compares the requests still to come x term "
+    "with the limit, until it can answer",
+    "  a lemma for any number of requests is about one or two of them, whatever the batch; the "
+    "code runs with as many as the lemma's name says",
 )
 
 
@@ -54,8 +62,8 @@ TERMS = (
 class VolumeSearch:
     """A question about a rule, and where to report its answer.
 
-    `block`: the size of a block in tokens; None for any size, which only a proof can cover. `also`:
-    another target to replay a counterexample on, with its name.
+    `block` is the size of a block in tokens, or None for any size, which only a proof can cover.
+    `also` is another target to replay a counterexample on, with its name.
     """
 
     console: Console
@@ -88,7 +96,7 @@ def answer(console: Console, question: Question) -> int:
             problem = f"max_model_len {setting.max_model_len}; valid with --target: more than "
             raise InputError("--param", f"{problem}block_size; else a release accepts no request")
         setting = replace(setting, release_door=True)
-    with counterexample.opened_beside(console, question.target, "spyre") as also:
+    with counterexample.open_second_target(console, question.target, "spyre") as also:
         settles = setting.pauses and question.rule == LIMIT  # its lemmas are all about one block
         block = None if any_block and not settles else setting.block
         search = VolumeSearch(
@@ -111,7 +119,7 @@ def answer_vectorized(console: Console, rule: Rule, question: Question) -> int:
         InputError: a revision, formula or key that lanes do not support, or NumPy is missing.
     """
     vectorized.check_installed()
-    with counterexample.opened_beside(console, question.target, "spyre") as also:
+    with counterexample.open_second_target(console, question.target, "spyre") as also:
         return vectorized.run_vectorized(
             *(console, rule, question.revision, question.changes, also, question.out),
             question.time_limit,
@@ -134,7 +142,7 @@ def _check(question: Question, setting: Setting) -> None:
 def run_search(search: VolumeSearch) -> int:
     """Print a proof, or the fewest requests that break the rule; return the exit code."""
     setting = search.setting
-    search.say(f"search {search.rule}, {_described(setting)}")
+    search.say(f"search {search.rule}, {_describe(setting)}")
     if setting.pauses and search.rule == LIMIT:
         return run_proof(search)  # which requests join has no part in it
     if not setting.requests and _proven_first(search):
@@ -143,14 +151,16 @@ def run_search(search: VolumeSearch) -> int:
 
 
 def run_own(search: VolumeSearch) -> int:
-    """Decide whether a user's formula is sound; if not, show a run and how far it exceeds the
-    limit.
+    """Decide whether a user's formula is sound. If not, show a run that exceeds the limit, and by
+    how much.
 
-    The smallest run is searched with lengths of a few tokens, so that it is easy to read. Return
-    the exit code.
+    The smallest run is searched with lengths of a few tokens, so that it is easy to read.
+
+    Returns:
+        The exit code.
     """
     setting = search.setting
-    search.say(f"search {search.rule}, {_described(setting)}")
+    search.say(f"search {search.rule}, {_describe(setting)}")
     if _proven_first(search):
         search.say(f"  for {blocks_of(search.block)}, any max_model_len and any max_batch_tkv")
         code = PROVEN
@@ -170,7 +180,7 @@ def _smallest(search: VolumeSearch) -> int:
     search.say("with blocks of 2 tokens and max_model_len 6:")
     try:
         for small, arrivals in bounded(search.time_limit, _small, search.setting):
-            return _replayed(replace(search, setting=small), arrivals)
+            return _replay_run(replace(search, setting=small), arrivals)
     except Unanswered as why:
         search.say(f"  inconclusive: {why}")
         return INCONCLUSIVE
@@ -197,11 +207,12 @@ def _say_slack(search: VolumeSearch) -> None:
     if tokens is None:
         search.say(f"slack: {most} tokens more for every request are not enough")
     elif tokens == 0:
-        search.say("slack: none is needed, by the lemmas about the terms")
+        search.say("slack: none is needed; every lemma about the formula holds")
     else:
-        with_slack = f"--param formula={formula}+{tokens}"
+        more = f"--param formula={with_slack(formula, tokens)}"
         search.say(
-            f"slack: with {tokens} tokens more the lemmas about the terms hold: {with_slack}"
+            f"slack: {tokens} tokens more for every request are needed, and enough for the "
+            f"lemmas about the formula: {more}"
         )
 
 
@@ -223,8 +234,8 @@ def _fewest(search: VolumeSearch) -> int:
         for query in bounded(search.time_limit, fewest, setting, most):
             spent = time.monotonic() - began
             if query.answer == "sat":
-                search.say(f"{query.requests} requests ({query.where}): sat after {spent:.1f} s")
-                return _replayed(search, list(query.arrivals))
+                search.say(f"{query.requests} requests ({query.where}): found after {spent:.1f} s")
+                return _replay_run(search, list(query.arrivals))
             search.say(f"{query.requests} requests: {query.answer} after {spent:.1f} s")
             unknown |= query.answer == "unknown"
             if not unknown:
@@ -243,7 +254,7 @@ def _proven_first(search: VolumeSearch) -> bool:
     lemmas, began = list[Discharged](), time.monotonic()
     try:
         group = ""
-        for title, discharged in bounded(search.time_limit, _discharged, *_scope(search)):
+        for title, discharged in bounded(search.time_limit, _discharge, *_scope(search)):
             if title != group and any(lemma.status != "proven" for lemma in lemmas):
                 break  # what the formula says is enough; the code takes longer
             group = title
@@ -251,9 +262,10 @@ def _proven_first(search: VolumeSearch) -> bool:
     except Unanswered as why:
         search.say(f"no proof: {why}")
         return False
-    failed = [f"{lemma.name} {lemma.status}" for lemma in lemmas if lemma.status != "proven"]
+    failed = [lemma for lemma in lemmas if lemma.status != "proven"]
+    for lemma in failed:
+        search.say(f"no proof: {lemma.name} {lemma.status}: {lemma.sentence}")
     if failed:
-        search.say(f"no proof: {', '.join(failed)}")
         return False
     spent = time.monotonic() - began
     search.say(
@@ -264,10 +276,13 @@ def _proven_first(search: VolumeSearch) -> bool:
 
 
 def run_worst(search: VolumeSearch, objective: Objective) -> int:
-    """Print the worst case of the formula with this many requests, and a run that shows it; return
-    the exit code."""
+    """Print the worst case of the formula with this many requests, and show a run that reaches it.
+
+    Returns:
+        The exit code.
+    """
     search.setting = setting = replace(search.setting, requests=search.setting.requests or 5)
-    search.say(f"worst {objective} of {setting.requests} requests, {_described(setting)}")
+    search.say(f"worst {objective} of {setting.requests} requests, {_describe(setting)}")
     if objective == "overshoot" and setting.requests <= largest_harmless(setting):
         search.say("proven: they fit whichever requests are admitted")
         return PROVEN
@@ -282,7 +297,8 @@ def run_worst(search: VolumeSearch, objective: Objective) -> int:
     except Unanswered as error:
         why = str(error)
     if known is None or not known.exact:
-        search.say(f"inconclusive{' between the two' * bool(known)}: {why}")
+        between = f"between {known.reached} and {known.at_most}: " if known else ""
+        search.say(f"inconclusive: {between}{why}; --time-limit allows more")
     if known is None:
         return INCONCLUSIVE
     code = _report_worst(search, objective, known)
@@ -303,7 +319,7 @@ def _report_worst(search: VolumeSearch, objective: Objective, known: Known) -> i
         search.say(f"{known.reached} at most, within the limit of {setting.limit}")
         _write(search, _scenario(search, list(known.arrivals)), "volume")
         return PROVEN
-    code = _replayed(search, list(known.arrivals), most=volume)
+    code = _replay_run(search, list(known.arrivals), most=volume)
     if known.exact and code == FOUND:
         beyond = known.reached - setting.limit
         search.say(f"worst of {setting.requests} requests: {beyond} tokens too many")
@@ -317,7 +333,7 @@ def _refusal(search: VolumeSearch, known: Known) -> int:
         _starts(ModelTarget(name), scenario, last) for name in (search.setting.formula, "exact")
     )
     if joins is None or (waits is not None and waits <= joins):
-        search.say("inconclusive: on the model no request waits longer than by the exact check")
+        search.say("inconclusive: on the model, no request waits longer than with the exact check")
         return INCONCLUSIVE
     search.say(
         f"{last} could join in step {joins}, and {known.reached} tokens of {search.setting.limit} "
@@ -341,8 +357,11 @@ def _starts(target: Target, scenario: Scenario, request_id: str) -> int | None:
 
 
 def run_proof(search: VolumeSearch) -> int:
-    """Prove the rule lemma by lemma, for the numbers of requests that `proven_for` names; return
-    the exit code."""
+    """Prove the rule lemma by lemma, for the numbers of requests that `proven_for` names.
+
+    Returns:
+        The exit code.
+    """
     setting = search.setting
     search.say(
         f"prove {search.rule} for {proven_for(*_scope(search))}, {_configuration(setting)}, "
@@ -354,7 +373,7 @@ def run_proof(search: VolumeSearch) -> int:
     lemmas, title, began = list[Discharged](), "", time.monotonic()
     query = (*_scope(search), search.certificate)
     try:
-        for group, lemma in bounded(search.time_limit, _discharged, *query):
+        for group, lemma in bounded(search.time_limit, _discharge, *query):
             if group != title:
                 title = group
                 search.say(f"{title}:")
@@ -364,7 +383,7 @@ def run_proof(search: VolumeSearch) -> int:
         search.say(f"inconclusive: {why}")
         return INCONCLUSIVE
     if search.certificate is not None:
-        code = certified(search.say, lemmas, search.certificate)
+        code = print_certificate(search.say, lemmas, search.certificate)
         if code != PROVEN:
             return code
     failed = sum(lemma.status != "proven" for lemma in lemmas)
@@ -386,7 +405,7 @@ def _scope(search: VolumeSearch) -> tuple[str, Setting, int | None]:
     return search.rule, search.setting, search.block
 
 
-def _discharged(
+def _discharge(
     rule: str, setting: Setting, block: int | None, certificate: Path | None = None
 ) -> Iterator[tuple[str, Discharged]]:
     for group in limit_lemmas(rule, setting, block):
@@ -407,13 +426,16 @@ def _write(search: VolumeSearch, scenario: Scenario, name: str) -> Path:
     return path
 
 
-def _replayed(
+def _replay_run(
     search: VolumeSearch, arrivals: list[Any], most: Callable[[Step], int] | None = None
 ) -> int:
-    """Replay the solver's run and return the exit code.
+    """Replay the solver's run on the model and show it.
 
-    It is shrunk and shown up to its first step beyond the limit, or with `most` shown unshrunk up
-    to its worst step.
+    It is shrunk, and shown up to its first step beyond the limit. With `most`, it is not shrunk,
+    and shown up to its worst step.
+
+    Returns:
+        The exit code.
     """
     scenario = _scenario(search, arrivals)
     [rule] = select(load("spyre"), [search.rule])
@@ -425,7 +447,7 @@ def _replayed(
     )
 
 
-def _described(setting: Setting) -> str:
+def _describe(setting: Setting) -> str:
     words: dict[str, Any] = {key: getattr(setting, name) for key, name in LENGTHS.items()}
     described = ", ".join(f"{key} {value}" for key, value in words.items())
     described += ", early EOS" * setting.early_eos

@@ -1,1 +1,1 @@
-"""Targets of any scheduler that speaks the protocol."""
+"""Targets of the generic system: any scheduler that speaks the protocol."""

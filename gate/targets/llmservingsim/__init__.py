@@ -1,1 +1,1 @@
-"""Targets with LLMServingSim's scheduler."""
+"""Targets that run LLMServingSim's scheduler."""

@@ -1,9 +1,9 @@
 """LLMServingSim 1.0.0 and 1.1.0: one queue of requests, with a radix tree as prefix cache.
 
 This is the generation that the page on continuous batching describes. The fields of a step are read
-from the scheduler's requests and batches. A pool is the memory beside the model's weight, and its
-blocks have no numbers. Requests that it evicts are moved to the host, which has room for all of
-them. They keep their computed tokens, so none is preempted.
+from the scheduler's requests and batches. The pool is the memory that the model's weight leaves
+free, and its blocks have no numbers. Requests that the scheduler evicts are moved to the host,
+which has room for all of them. They keep their computed tokens, so none is preempted.
 
 Source: serving/core/scheduler.py of 1.1.0, inference_serving/scheduler.py of 1.0.0.
 """
@@ -82,16 +82,18 @@ class RadixEngine:
 
     @property
     def fields(self) -> list[str]:
-        """Return the fields that its steps show."""
         hit = ["prefix_hit"] if self.config["enable_prefix_caching"] else []
         return [*FIELDS, *hit, *(["free_blocks"] if self.config["num_blocks"] else [])]
 
     def add(self, request: CheckedRequest) -> None:
-        """Queue a request; the scheduler itself refuses none. Raises RefusedError for a
-        repeated id."""
+        """Queue a request. The scheduler itself refuses none.
+
+        Raises:
+            RefusedError: an earlier request has the same id.
+        """
         output, prompt = request.output, request.prompt
         if any(output.id == other.id for other in self.outputs.values()):
-            raise RefusedError(f"a request has the id {output.id!r} already")
+            raise RefusedError(f"another request already has the id {output.id!r}")
         number = len(self.outputs)
         self.outputs[number] = output
         tokens = [output.token(index) for index in range(output.length)]
@@ -101,7 +103,6 @@ class RadixEngine:
         )
 
     def step(self) -> dict[str, Any]:
-        """Take one decision, and complete its batch at once."""
         batch = self.scheduler.schedule(self.time, NPU)
         self.time += 1
         requests = [] if batch is None else list(batch.requests)
@@ -159,17 +160,14 @@ class RadixEngine:
 
 
 def has_started(request: Any) -> bool:
-    """Return whether the request has been in a batch: since then it has a queuing delay, or is no
+    """Return whether the request has been in a batch. From then on it has a queuing delay, or is no
     longer new."""
     return request.queuing_delay != NEVER or not request.is_init
 
 
 def computed(request: Any) -> int:
-    """Return the tokens that count as computed.
-
-    Release 1.0.0 counts the known tokens; of these, all but the last are computed once the prompt
-    is done.
-    """
+    """Return the tokens that count as computed. Release 1.0.0 counts the known tokens. Once the
+    prompt is done, all of them but the last are computed."""
     if hasattr(request, "num_computed_tokens"):
         return int(request.num_computed_tokens)
     return 0 if request.is_init else int(request.input) - 1

@@ -1,4 +1,6 @@
-"""Checkouts of LLMServingSim, which is not on a package index, and their configurations."""
+"""Checkouts of LLMServingSim, which is on no package index, and the configurations to judge them
+in.
+"""
 
 from ..checkouts import Checkout
 from ..scales import POOL, GateScales

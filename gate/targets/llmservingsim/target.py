@@ -1,8 +1,8 @@
 """Target for LLMServingSim's own scheduler and memory model, without the simulator.
 
-Everything that decides, allocates, caches and counts is the checkout's unmodified code: the size of
-the pool follows from the memory of the accelerator. This module drives the generation with a block
-pool; `radix` drives the one before, which the page describes.
+Everything that decides, allocates, caches and counts is the checkout's unmodified code. Even the
+size of the pool follows from the memory of the accelerator. This module drives the generation of
+the code that has a block pool. `radix` drives the earlier one, which the page describes.
 
 Needs the few packages that the checkout imports (numpy, pyyaml, rich):
 
@@ -58,8 +58,8 @@ NOT_NEEDED = ("pandas", "sklearn", "joblib")
 class Checkout(NamedTuple):
     """The scheduler of a checkout, and its memory needs.
 
-    `weight` is the size of the model, `token` that of the cache of one token, in bytes; `has_pool`
-    means that there is a pool of numbered blocks.
+    `weight` is the size of the model, and `token` the size of one token's cache, in bytes.
+    `has_pool` says whether the code has a pool of numbered blocks.
     """
 
     version: str
@@ -124,7 +124,7 @@ def build(scheduler: Any, gib: float, config: Mapping[str, Any], stages: int = 1
 
 
 def version_of(place: Path) -> str:
-    """Return the newest release in the checkout's list of changes, with a note that the code is
+    """Return the newest release in the checkout's list of changes, with a note if the code is
     newer."""
     changes = place / "CHANGELOG.md"
     lines = changes.read_text("utf-8").splitlines() if changes.is_file() else []
@@ -164,11 +164,14 @@ class Engine:
         self._requested_blocks = 0  # by all requests so far, finished ones included
 
     def add(self, request: CheckedRequest) -> None:
-        """Queue a request; the scheduler itself refuses none. Raises RefusedError for a
-        repeated id."""
+        """Queue a request. The scheduler itself refuses none.
+
+        Raises:
+            RefusedError: an earlier request has the same id.
+        """
         output, prompt = request.output, request.prompt
         if output.id in self._known:
-            raise RefusedError(f"a request has the id {output.id!r} already")
+            raise RefusedError(f"another request already has the id {output.id!r}")
         self._check_unbounded(len(prompt) + output.length)
         self._known.add(output.id)
         number = len(self.outputs)
@@ -187,18 +190,16 @@ class Engine:
             raise RefusedError(
                 "refused by the target: the requests so far fill "
                 f"{self._requested_blocks} blocks of the {PLENTY} that stand for an "
-                "unbounded pool; give a num_blocks"
+                "unbounded pool; set num_blocks"
             )
         self._requested_blocks = blocks
 
     @property
     def fields(self) -> list[str]:
-        """Return the fields that its steps show."""
         hit = ["prefix_hit"] if self.config["enable_prefix_caching"] else []
         return [*FIELDS, *hit, *(["free_blocks"] if self.config["num_blocks"] else [])]
 
     def schedule(self) -> Any:
-        """Return the next batch, or None."""
         batch = self.scheduler.schedule(self.steps, NPU)
         self.steps += 1
         return batch
@@ -223,7 +224,6 @@ class Engine:
                 yield self.outputs[number].id, [block.block_id + 1 for block in blocks]
 
     def step(self) -> dict[str, Any]:
-        """Take one decision, and complete its batch at once."""
         before = {request.id: request.num_preemptions for request in self.scheduler.running}
         batch = self.schedule()
         requests = [] if batch is None else batch.requests
@@ -257,7 +257,7 @@ class Engine:
 
 
 class LlmServingSimTarget(HostedTarget):
-    """The five operations on one checkout, which the first start imports."""
+    """The protocol's operations on one checkout, which the first `start` imports."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -290,12 +290,11 @@ class LlmServingSimTarget(HostedTarget):
         return {"ok": False, "error": "unsupported", "message": message}
 
     def advance(self, engine: Engine | RadixEngine) -> dict[str, Any]:
-        """Take one decision, and complete its batch at once."""
         return engine.step()
 
 
 def seen_after(engine: Engine) -> dict[str, Any]:
-    """Return the fields of the scheduler's state after the step."""
+    """Return the fields that describe the scheduler's state after the step."""
     running, waiting = engine.scheduler.running, engine.scheduler.waiting
     seen: dict[str, Any] = {
         "waiting": [engine.name(request) for request in waiting],
@@ -321,7 +320,7 @@ def seen_after(engine: Engine) -> dict[str, Any]:
 
 
 def decodes_at(request: Any, computed: int) -> bool:
-    """Return whether only the last generated token is left after `computed` tokens."""
+    """Return whether only the last generated token is still to compute after `computed` tokens."""
     generated: int = request.num_tokens_reached - request.original_input
     return generated > 0 and request.num_tokens_reached - computed == 1
 

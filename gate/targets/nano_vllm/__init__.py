@@ -1,1 +1,1 @@
-"""Targets with nano-vLLM's scheduler."""
+"""Targets that run nano-vLLM's scheduler."""

@@ -1,4 +1,4 @@
-"""Checkouts of nano-vLLM, which is not on a package index, and their configurations."""
+"""Checkouts of nano-vLLM, which is on no package index, and the configurations to judge them in."""
 
 from ..checkouts import Checkout
 from ..scales import GateScales

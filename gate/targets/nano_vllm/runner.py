@@ -1,5 +1,5 @@
-"""Observe the checkout's own model runner: the tokens that it hands to the device in a step, and
-their slots.
+"""Observe the checkout's own model runner: which tokens it hands to the device in a step, and in
+which slots.
 
 `prepare_prefill` and `prepare_decode` are the checkout's code. No kernel ever runs: tensors are
 lists, and the model, its layers and its weights are empty modules.
@@ -26,7 +26,7 @@ class Work(NamedTuple):
 
 
 class Tensor(list[Any]):
-    """A tensor that stays a list, on whichever device."""
+    """A tensor that stays a list, whatever device it is moved to."""
 
     def cuda(self, **_: Any) -> "Tensor":
         return self
@@ -42,7 +42,11 @@ class Nothing(ModuleType):
 
 
 class Runner:
-    """The checkout's model runner, without a device; raises ImportError if it needs more."""
+    """The checkout's model runner, without a device.
+
+    Raises:
+        ImportError: the runner needs a module that has no stand-in.
+    """
 
     def __init__(self, block_size: int) -> None:
         _stand_in_for_the_device()
@@ -52,7 +56,6 @@ class Runner:
         self._runner.block_size = block_size
 
     def work(self, sequences: Sequence[Any], is_prefill: bool) -> list[Work]:
-        """Return the work of the step for each of these sequences."""
         prepare = self._runner.prepare_prefill if is_prefill else self._runner.prepare_decode
         _, positions = prepare(sequences)
         slots = self._context().slot_mapping
@@ -61,7 +64,7 @@ class Runner:
         rows = range(0, row * len(sequences) + 1, max(row, 1))
         ends = self._context().cu_seqlens_q if is_prefill else rows
         if not len(positions) == len(slots) == ends[-1]:
-            raise ValueError(f"{len(positions)} tokens and {len(slots)} slots for {ends[-1]}")
+            raise ValueError(f"{len(positions)} tokens and {len(slots)} slots, expected {ends[-1]}")
         return [Work(positions[a:b], slots[a:b]) for a, b in pairwise(ends)]
 
 

@@ -2,8 +2,8 @@
 
     SCHEDPROOF_NANO_VLLM=DIR python gate/targets/run_adapter.py nano_vllm
 
-The tokens that a step computes and their slots are what the checkout's model runner gives to the
-device; everything else comes from the scheduler. This module computes none of it.
+The tokens that a step computes and their slots are what the checkout's model runner hands to the
+device. Everything else comes from the scheduler; this module computes nothing itself.
 """
 
 import hashlib
@@ -34,7 +34,7 @@ KEYS = {
 
 
 class NanoTarget(HostedTarget):
-    """The operations on the checkout's scheduler, which has no aborts."""
+    """The protocol's operations on the checkout's scheduler, which has no aborts."""
 
     def open(self, system: str, config: dict[str, Any]) -> Hosted:
         protocol_checks.check_system(system, "nano_vllm")
@@ -45,9 +45,11 @@ class NanoTarget(HostedTarget):
         return Hosted(engine, "nano-vllm", engine.version, OBSERVES)
 
     def admit(self, engine: "Engine", request: protocol_checks.CheckedRequest) -> None:
-        """Queue a request, unless it has no prompt, or the id of an unfinished request."""
+        """Queue a request, unless it has no prompt or has the id of an unfinished request."""
         if request.output.id in engine.live:
-            raise protocol_checks.RefusedError(f"request {request.output.id!r} is unfinished")
+            raise protocol_checks.RefusedError(
+                f"an unfinished request has the id {request.output.id!r}"
+            )
         if not request.prompt:
             raise protocol_checks.RefusedError(f"request {request.output.id!r} has no prompt")
         engine.add(request)
@@ -57,12 +59,13 @@ class NanoTarget(HostedTarget):
         return {"ok": False, "error": "unsupported", "message": "nano-vLLM has no abort"}
 
     def advance(self, engine: "Engine") -> dict[str, Any]:
-        """Take one decision of the scheduler, make up its tokens, and return them to it."""
+        """Let the scheduler take one decision, make up the tokens that the model would give, and
+        return them to it."""
         return engine.step()
 
 
 class Engine:
-    """A scheduler with its requests, which it knows by its own numbers."""
+    """A scheduler with its requests. The scheduler numbers them itself."""
 
     def __init__(self, config: dict[str, Any]) -> None:
         engine = import_engine(os.environ.get(CHECKOUT, ""))
@@ -100,7 +103,8 @@ class Engine:
         self.scheduler.add(sequence)
 
     def step(self) -> dict[str, Any]:
-        """Schedule, make up the tokens, and return them to the scheduler."""
+        """Let the scheduler decide, make up the tokens that the model would give, and return them
+        to it."""
         if self.scheduler.is_finished():
             return {"kind": "idle", "scheduled": {}, "slot_blocks": {}, **self._after([], [])}
         ran = list(self.scheduler.running)
@@ -144,7 +148,7 @@ class Engine:
         return self._outputs[sequence.seq_id].id
 
     def _blocks(self, work: Work) -> list[int]:
-        """Return the blocks that are written to, in order; the pool's first block has number 1."""
+        """Return the blocks that a step writes, in order; the pool's first block has number 1."""
         return list(dict.fromkeys(slot // self._block_size + 1 for slot in work.slots))
 
     def _after(self, emitted: list[Any], preempted: list[Any]) -> dict[str, Any]:
@@ -190,8 +194,8 @@ def import_engine(checkout: str) -> dict[str, ModuleType]:
 
 
 def stand_in_for_hashing() -> None:
-    """Replace xxhash and NumPy, which only make block hashes, so any other hash of the tokens
-    will do."""
+    """Replace xxhash and NumPy if they are missing. They only make block hashes, for which any
+    other hash of the tokens will do."""
     if _is_missing("xxhash"):
         xxhash = ModuleType("xxhash")
         xxhash.xxh64 = _Hash  # type: ignore[attr-defined]
@@ -203,7 +207,6 @@ def stand_in_for_hashing() -> None:
 
 
 def _is_missing(module: str) -> bool:
-    """Return whether a module is neither installed nor replaced by an earlier start."""
     return module not in sys.modules and importlib.util.find_spec(module) is None
 
 

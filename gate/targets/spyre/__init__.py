@@ -1,1 +1,1 @@
-"""Targets with the Spyre plugins of vLLM."""
+"""Targets that run the schedulers of vLLM's Spyre plugins."""

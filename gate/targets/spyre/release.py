@@ -1,4 +1,4 @@
-"""The Spyre release on the path: find, import and configure it."""
+"""The Spyre release on the path: import and configure it."""
 
 import functools
 import gc
@@ -37,7 +37,8 @@ class Release:
     defaults: dict[str, Any]
 
     def has_option(self, option: str) -> bool:
-        """Return whether the release reads this environment variable (named without its prefix)."""
+        """Return whether the release reads this environment variable; its name is without the
+        prefix."""
         return self.prefix + option in self.envs.environment_variables
 
 
@@ -82,7 +83,8 @@ def load_release() -> Release:
 
 
 def _make_starts_cheap() -> None:
-    """Make vLLM search for plugins only once, since it opens every package's metadata (10 ms)."""
+    """Make vLLM search for plugins only once, because a search opens every package's metadata (10
+    ms)."""
     processors: Any = importlib.import_module("vllm.v1.sample.logits_processor")
     processors._load_logitsprocs_plugins = functools.cache(processors._load_logitsprocs_plugins)
 
@@ -120,7 +122,8 @@ def _engine_config(
     prefix_caching: bool,
     num_blocks: int | None,
 ) -> Any:
-    """Return vLLM's configuration as the engine would build it; cached, since it takes 10 ms."""
+    """Return vLLM's configuration as the engine would build it. The result is cached, because
+    building it takes 10 ms."""
     return engine_config(
         max_model_len=max_model_len,
         max_num_seqs=max_num_seqs,
@@ -131,11 +134,11 @@ def _engine_config(
 
 
 def check_start(release: Release, config: dict[str, Any]) -> StartUp:
-    """Run the checks of a server's start with this configuration: those of the platform, of the
-    worker's warm-up, and of the underlying vLLM.
+    """Run the checks with which a server starts: the platform's, the worker's warm-up and vLLM's
+    own.
 
     Raises:
-        RefusedError: a check refuses it.
+        RefusedError: a check refuses the configuration.
     """
     base = f"vllm {version_of('vllm')}"
 
@@ -166,10 +169,8 @@ def _too_few(config: dict[str, Any], why: str) -> RefusedError:
 
 
 def configure(release: Release, config: dict[str, Any], num_blocks: int | None = None) -> Any:
-    """Apply this configuration to the process; return vLLM's form of it.
-
-    `num_blocks`: the pool that a server gets; None lets the platform choose.
-    """
+    """Apply a configuration to this process; return vLLM's form of it. `num_blocks` is the size of
+    the server's pool; with None, the platform chooses it."""
     _apply_options(release, config)
     try:
         vllm_config = _engine_config(

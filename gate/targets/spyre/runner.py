@@ -1,7 +1,7 @@
-"""The release's scheduler and its model runner around a weightless model.
+"""Run the release's scheduler and its model runner around a model without weights.
 
 Everything that decides, pads, allocates and counts is the release's own code. Only the model is
-replaced: it returns constant logits and "samples" the tokens that the scenario prescribes.
+replaced: it returns constant logits, and "samples" the tokens that the scenario prescribes.
 """
 
 import contextlib
@@ -90,10 +90,11 @@ class WeightlessModel:
 
 
 class WatchedLimit(int):
-    """A batch-tkv limit that records when `volume <= limit` fails, but answers that it holds.
+    """A batch-tkv limit that records when `volume <= limit` fails, but always answers that it
+    holds.
 
     The runner asserts this comparison before it calls the model. Python calls `__ge__` of the right
-    operand first, since its class is derived from that of the left one.
+    operand first, because its class is derived from that of the left one.
     """
 
     exceeded = False
@@ -127,12 +128,13 @@ class SpyreEngine:
 
     @property
     def runner_owns_blocks(self) -> bool:
-        """Whether the runner allocates blocks and the scheduler has none (vllm-spyre 1.x)."""
+        """Return whether the runner allocates the blocks and the scheduler has none (vllm-spyre
+        1.x)."""
         return hasattr(self.runner, "_set_blocks")
 
     @property
     def reserves_blocks(self) -> bool:
-        """Whether the scheduler promises blocks to admitted requests."""
+        """Return whether the scheduler reserves blocks for admitted requests."""
         return hasattr(self.scheduler, "total_reserved_blocks")
 
     @property
@@ -233,7 +235,6 @@ class SpyreEngine:
         )
 
     def blocks(self, request: str) -> list[int]:
-        """Return the physical blocks that a request holds."""
         if self.runner_owns_blocks:
             held = self.runner.kv_cache_manager.req_to_blocks.get(request, ())
             return [block.block_id for block in held]
@@ -241,15 +242,14 @@ class SpyreEngine:
         return block_ids
 
     def free_blocks(self) -> int:
-        """Return the number of blocks in the scheduler's pool that no request holds."""
         return int(self.scheduler.kv_cache_manager.block_pool.get_num_free_blocks())
 
 
 def plenty_of_blocks(config: dict[str, Any]) -> int:
     """Return the size of a pool that stands for an unbounded one.
 
-    It holds a full batch and as many paused requests, with enough room that a scenario never reuses
-    blocks with cached contents.
+    It holds a full batch and as many paused requests, and has so much room that a scenario never
+    reuses a block with cached contents.
     """
     per_request: int = config["max_model_len"] // BLOCK_SIZE + 1
     return 2 * int(config["max_num_seqs"]) * per_request + 1024

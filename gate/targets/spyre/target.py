@@ -31,7 +31,7 @@ LONGEST_MODEL_LEN = 131072  # max_position_embeddings of the stand-in model
 
 
 class SpyreTarget(HostedTarget):
-    """The five operations on the release that is on the path."""
+    """The protocol's operations on the release that is on the path."""
 
     def open(self, system: str, config: dict[str, Any]) -> Hosted:
         protocol_checks.check_system(system, "spyre")
@@ -49,7 +49,7 @@ class SpyreTarget(HostedTarget):
         engine.add(request)
 
     def advance(self, engine: SpyreEngine) -> dict[str, Any]:
-        """Take one decision of the scheduler, run it, and return the results to the scheduler."""
+        """Let the scheduler take one decision, run it, and return the results to the scheduler."""
         decision = engine.scheduler.schedule()
         output = engine.execute(decision)
         if engine.broken_assertion:
@@ -83,11 +83,8 @@ def check_config(config: dict[str, Any]) -> None:
 
 
 def check_options(release: Release, config: dict[str, Any]) -> None:
-    """Refuse options that this release lacks.
-
-    `pausing` is not among them: `start` sends every key, and the value has no meaning for a release
-    without pausing.
-    """
+    """Refuse options that this release lacks. `pausing` is never refused: `start` sends every key,
+    and a release without pausing ignores this one."""
     if config["long_output_priority"] and not release.has_option("LONG_OUT_PRIO"):
         lacks = f"false ({release.name} {release.version} has no such option)"
         raise protocol_checks.refuse("long_output_priority", True, lacks)
@@ -97,7 +94,7 @@ def check_admissible(engine: SpyreEngine, name: str, prompt: int, max_tokens: in
     """Refuse a request that the protocol itself rules out."""
     if name in engine.scheduler.requests:
         raise protocol_checks.RefusedError(
-            f"refused by the protocol: a live request has the id {name!r} already"
+            f"refused by the protocol: a live request already has the id {name!r}"
         )
     if not prompt:
         raise protocol_checks.RefusedError("refused by the protocol: the prompt is empty")
@@ -144,7 +141,7 @@ def shows_free_blocks(engine: SpyreEngine) -> bool:
 
 
 def shows_prefix_hits(engine: SpyreEngine) -> bool:
-    """Return whether there are prefix hits, and the scheduler counts them as computed."""
+    """Return whether there are prefix hits and the scheduler counts their tokens as computed."""
     return engine.config["prefix_caching"] and not engine.runner_owns_blocks
 
 
@@ -192,10 +189,10 @@ def step_kind(engine: SpyreEngine, decision: Any) -> str:
 
 
 def scheduled_tokens(engine: SpyreEngine, decision: Any, kind: str) -> dict[str, int]:
-    """Return the real tokens computed, in scheduling order.
+    """Return the number of real tokens that each request computes, in scheduling order.
 
-    For a prefill, the scheduler's own count is wrong up to 2.3, since it includes the left padding
-    of the first chunk. So this counts the chunk that the runner prepared, less its cached tokens.
+    Up to 2.3, the scheduler's own count for a prefill includes the left padding of the first chunk.
+    So this counts the chunk that the runner prepared, less its cached tokens.
     """
     scheduled: dict[str, int] = dict(decision.num_scheduled_tokens)
     if kind != "prefill":
@@ -227,5 +224,5 @@ def written_blocks(engine: SpyreEngine, decision: Any, kind: str) -> dict[str, l
 def main() -> None:
     fix_hash_seed()
     coverage.count_packages(*(f"{package}.v1.core" for package in PACKAGES))
-    scheduler_class.say_at_once(load_release)
+    scheduler_class.load_early(load_release)
     serve(SpyreTarget())

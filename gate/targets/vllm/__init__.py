@@ -1,1 +1,1 @@
-"""Targets with vLLM's own scheduler."""
+"""Targets that run vLLM's own scheduler."""

@@ -1,5 +1,7 @@
-"""A connector for vLLM that loads, from nowhere, what a scenario says. vLLM imports this module by
-its name."""
+"""A connector for vLLM that offers and loads tokens as a scenario says; nothing is stored anywhere.
+
+vLLM imports this module by its name.
+"""
 
 import importlib
 from typing import Any
@@ -26,8 +28,8 @@ class FromNowhere(Base):  # type: ignore[misc]
     def get_num_new_matched_tokens(
         self, request: Any, num_computed_tokens: int
     ) -> tuple[int | None, bool]:
-        """Return how many tokens can be loaded, and whether others run meanwhile; None if not known
-        yet."""
+        """Return how many tokens can be loaded, and whether other requests run meanwhile. The
+        number is None if it is not known yet."""
         if self.loads.defers(request.request_id):
             return None, False
         self._found = num_computed_tokens
@@ -35,7 +37,7 @@ class FromNowhere(Base):  # type: ignore[misc]
         return tokens, tokens > 0
 
     def update_state_after_alloc(self, request: Any, blocks: Any, num_external_tokens: int) -> None:
-        """Begin the load of a request, now that it has blocks for it."""
+        """Begin the load of a request, which now has blocks for it."""
         if num_external_tokens > 0:
             covered = self._found + num_external_tokens
             self.loads.begin(request.request_id, covered, num_external_tokens)
@@ -45,7 +47,8 @@ class FromNowhere(Base):  # type: ignore[misc]
         return Metadata()
 
     def request_finished(self, request: Any, block_ids: list[int]) -> tuple[bool, None]:
-        """Return whether the blocks of a finished request are sent, and are not free before."""
+        """Return whether the blocks of a finished request are sent, and so are not free before
+        that."""
         return self.loads.ended(request.request_id, request.status.name), None
 
     def start_load_kv(self, forward_context: Any, **kwargs: Any) -> None:

@@ -11,11 +11,9 @@ OF_RUNNING = "reset_running_requests"
 RESETS = ("reset_prefix_cache", OF_RUNNING)
 
 
-def offered(engine: SchedulerView) -> tuple[str, ...]:
-    """Return the control events that this scheduler accepts.
-
-    With a connector there are none, because a reset does not wait for its transfers.
-    """
+def accepted_events(engine: SchedulerView) -> tuple[str, ...]:
+    """Return the control events that this scheduler accepts. With a connector it accepts none,
+    because a reset does not wait for the connector's transfers."""
     if engine.config.get("kv_connector"):
         return ()
     own = type(engine.scheduler)

@@ -1,5 +1,6 @@
-"""Speculative decoding around vLLM's scheduler: a drafter that proposes tokens, and a model that
-accepts as many of them as the scenario says.
+"""Speculative decoding around vLLM's scheduler.
+
+A drafter proposes tokens, and a model accepts as many of them as the scenario says.
 
 Source: chunked-prefill chapter, code of the running clamp and of allocate_slots; release 0.28.0.
 """
@@ -16,10 +17,8 @@ NO_DRAFT = -1  # what some releases fill up with, where a request has no drafts
 
 
 def drafter(config: Mapping[str, Any]) -> tuple[str, int] | None:
-    """Return vLLM's method and the number of tokens that it proposes; None without drafts.
-
-    EAGLE has its own keys and values, n-gram has none.
-    """
+    """Return vLLM's method and the number of tokens that it proposes; None without drafts. EAGLE
+    has keys and values of its own; n-gram has none."""
     drafts = config.get("num_speculative_tokens", 0)
     if not drafts:
         return None
@@ -27,15 +26,15 @@ def drafter(config: Mapping[str, Any]) -> tuple[str, int] | None:
 
 
 def speculative_config(method: str, drafts: int) -> dict[str, Any]:
-    """Return vLLM's option for a drafter. Neither kind needs weights here, since no draft is ever
+    """Return vLLM's option for a drafter. Neither kind needs weights here, because no draft is ever
     computed."""
     own: dict[str, Any] = {"model": MODEL} if method == "eagle" else {"prompt_lookup_max": 2}
     return {"method": method, "num_speculative_tokens": drafts, **own}
 
 
-def number_of(scheduled: Sequence[int], ahead: bool) -> int:
-    """Return how many of the scheduled drafts the worker has; with decisions `ahead`, the scheduler
-    knows none of their tokens."""
+def count_drafts(scheduled: Sequence[int], ahead: bool) -> int:
+    """Return how many of the scheduled drafts have tokens that the worker knows. If the scheduler
+    decides `ahead`, it knows none of the tokens, and the worker knows them all."""
     return len(scheduled) if ahead else sum(token != NO_DRAFT for token in scheduled)
 
 
@@ -47,7 +46,7 @@ class Drafts:
         self.count = 0 if ahead else config.get("num_speculative_tokens", 0)
         self._verified: dict[str, int] = {}
 
-    def right(self, output: Output, drafts: int) -> int:
+    def count_right(self, output: Output, drafts: int) -> int:
         """Return how many of these drafts of a request are right, and count the verification."""
         if not drafts or not output.accepted:
             return 0

@@ -1,7 +1,7 @@
 """Parts of a prompt that an encoder computes, in vLLM's form: placeholders of images.
 
-No model with an encoder is loaded. Budget and cache size come from the configuration, and must be
-what vLLM would derive for some model.
+No model with an encoder is loaded. The budget and the cache size come from the configuration, and
+must be values that vLLM would derive for some model.
 """
 
 import importlib
@@ -14,8 +14,12 @@ BUDGET, ROOM = KEYS = ("max_num_encoder_input_tokens", "encoder_cache_size")
 
 
 def check(config: Mapping[str, Any]) -> None:
-    """Refuse a configuration with only half of an encoder, or with a drafter that looks ahead of
-    one; raises RefusedError."""
+    """Refuse a configuration with only half of an encoder, or with an encoder and a drafter that
+    looks ahead.
+
+    Raises:
+        RefusedError: the configuration is one of these.
+    """
     for key, other in (KEYS, KEYS[::-1]):
         if config.get(other) and not config.get(key):
             raise refuse(key, config.get(key, 0), f"at least 1: {other} is {config[other]}")
@@ -24,7 +28,8 @@ def check(config: Mapping[str, Any]) -> None:
 
 
 def check_derived(release: Any, config: Mapping[str, Any], vllm_config: Any) -> None:
-    """Refuse a budget or a cache size that vLLM derives for no model; neither is an option of vLLM.
+    """Refuse a budget or a cache size that vLLM derives for no model, since neither is an option of
+    vLLM.
 
     Raises:
         RefusedError: vLLM derives another value.
@@ -46,7 +51,7 @@ def check_derived(release: Any, config: Mapping[str, Any], vllm_config: Any) -> 
 
 
 def longest_input(config: Mapping[str, Any]) -> int:
-    """Return the tokens of the largest input that can be computed and kept."""
+    """Return the length in tokens of the largest input that can be computed and kept."""
     return int(min(config.get(BUDGET, 0), config.get(ROOM, 0)))
 
 
@@ -61,15 +66,16 @@ def equip(scheduler: Any, config: Mapping[str, Any]) -> None:
 def features(config: Mapping[str, Any], request: CheckedRequest) -> list[Any]:
     """Return the encoder inputs of a request in vLLM's form.
 
-    Raises RefusedError for an input that no step can compute, which vLLM's input processor refuses
-    if it knows the model.
+    Raises:
+        RefusedError: no step can compute an input. If vLLM's input processor knows the model, it
+            refuses this as well.
     """
     inputs = importlib.import_module("vllm.multimodal.inputs")
     specs, longest = [], longest_input(config)
     for segment in request.inputs:
         if segment.length > longest:
             raise RefusedError(
-                f"an encoder input of {segment.length} tokens is beyond "
+                f"an encoder input of {segment.length} tokens exceeds "
                 f"{BUDGET} or {ROOM} ({longest})"
             )
         place = inputs.PlaceholderRange(offset=segment.start, length=segment.length)
@@ -81,11 +87,9 @@ def features(config: Mapping[str, Any], request: CheckedRequest) -> list[Any]:
     return specs
 
 
-def seen(decision: Any, numbers: Mapping[str, tuple[int, ...]]) -> dict[str, Any]:
-    """Return the encoder's fields of a decision.
-
-    `numbers` has the segments of each request that come from the encoder.
-    """
+def encoder_fields(decision: Any, numbers: Mapping[str, tuple[int, ...]]) -> dict[str, Any]:
+    """Return the encoder's fields of a decision. `numbers` has the numbers of each request's
+    segments that come from the encoder."""
     return {
         "encoder_inputs": {
             name: sorted(numbers[name][place] for place in places)

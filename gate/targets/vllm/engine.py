@@ -1,8 +1,8 @@
-"""vLLM's own scheduler and block pool, without a model.
+"""Run vLLM's own scheduler and block pool, without a model.
 
 Everything that refuses, decides, allocates, caches and counts is the release's code. Only the model
 runner is replaced. For every request whose computed tokens have caught up with its known ones, it
-"samples" the token that the scenario prescribes, after the correct drafts.
+"samples" the correct drafts and the token that the scenario prescribes after them.
 """
 
 import functools
@@ -13,7 +13,7 @@ from typing import Any
 from .. import scheduler_class
 from ..protocol_checks import CheckedRequest, RefusedError, refuse
 from ..streams import EOS, Output
-from . import control, encoder, groups, in_flight
+from . import control, encoder, grammars, groups, in_flight
 from .drafts import Drafts
 from .in_flight import Flight
 from .loads import Offer
@@ -47,6 +47,7 @@ class VllmEngine(SchedulerView):
         self._aborted = importlib.import_module("vllm.v1.request").RequestStatus.FINISHED_ABORTED
         self._runner_output = importlib.import_module("vllm.v1.outputs").ModelRunnerOutput
         self._loads = self.scheduler.connector.loads if config.get("kv_connector") else None
+        self.grammars = grammars.Grammars()
         self._outputs: dict[str, Output] = {}
         self._arrivals = 0
         self._adapters: dict[str, int] = {}  # their numbers
@@ -56,23 +57,29 @@ class VllmEngine(SchedulerView):
         """Queue a request through vLLM's front door; raises RefusedError."""
         name = request.output.id
         if name in self.requests:
-            raise RefusedError(f"a live request has the id {name!r} already")
+            raise RefusedError(f"a live request already has the id {name!r}")
         arrival = float(self._arrivals + 1)
-        taken = taken_in(self.release, self.config["max_model_len"], request, arrival)
+        taken = core_request(self.release, self.config["max_model_len"], request, arrival)
         taken.cache_salt, taken.lora_request = request.cache_salt, self._adapter(request.lora)
         if request.inputs:
             taken.mm_features = encoder.features(self.config, request)
             self.encoded[name] = tuple(segment.number for segment in request.inputs)
         self._check_unbounded(len(request.prompt) + request.max_tokens)
         self._arrivals += 1
+        has_grammar = request.grammar_steps or request.grammar_fails
+        if has_grammar:
+            grammars.ask_for(taken)
         own = self._request_class.from_engine_core_request(taken, self._hasher)
+        if has_grammar:
+            self.grammars.compile(own, request.grammar_steps, request.grammar_fails)
         self.scheduler.add_request(own)
         self._outputs[name] = request.output
+        self.flights.drop({name})  # of another request that had the id before
         if self._loads is not None:
             self._offer(self._loads, request)
 
     def _adapter(self, name: str | None) -> Any:
-        """Return the adapter with this name in the form in which vLLM passes it with a request."""
+        """Return the adapter with this name, in the form in which vLLM passes it with a request."""
         if name is None:
             return None
         number = self._adapters.setdefault(name, len(self._adapters) + 1)
@@ -96,7 +103,7 @@ class VllmEngine(SchedulerView):
             raise RefusedError(
                 "refused by the target: the requests so far fill "
                 f"{self._requested_blocks} blocks of the {self.usable_blocks} that stand for an "
-                "unbounded pool; give a num_blocks"
+                "unbounded pool; set num_blocks"
             )
         self._requested_blocks = blocks
 
@@ -108,11 +115,10 @@ class VllmEngine(SchedulerView):
         return True
 
     def control(self, kind: str) -> bool:
-        """Reset or pause the scheduler; return False if nothing was reset."""
         return control.carry_out(self, kind)
 
     def execute(self, decision: Any) -> Flight:
-        """Return a scheduling decision with the output that a model runner gives for it."""
+        """Return a scheduling decision with the output that a model runner would give for it."""
         names = list(decision.num_scheduled_tokens)
         flight = self.flight(decision)
         tokens: list[list[int]] = []
@@ -120,7 +126,7 @@ class VllmEngine(SchedulerView):
             if name not in flight.first:
                 tokens.append([])
                 continue
-            tokens.append(self._sampled(name, flight.first[name], flight.drafts.get(name, 0)))
+            tokens.append(self._sample(name, flight.first[name], flight.drafts.get(name, 0)))
             self.flights.sampled(name, len(tokens[-1]))
         output = self._runner_output(
             req_ids=names,
@@ -152,10 +158,10 @@ class VllmEngine(SchedulerView):
                 invalid_block_ids=lost,
             )
 
-    def _sampled(self, name: str, first: int, drafts: int) -> list[int]:
+    def _sample(self, name: str, first: int, drafts: int) -> list[int]:
         """Return the correct drafts and the next token, from token `first` of the output on."""
         output = self._outputs[name]
-        last = first + self.drafts.right(output, drafts)
+        last = first + self.drafts.count_right(output, drafts)
         return [output.token(number) for number in range(first, last + 1)]
 
 
@@ -163,9 +169,9 @@ def class_for(release: Release, config: Mapping[str, Any]) -> Any:
     """Return the scheduler class that vLLM chooses for the configuration.
 
     Raises:
-        RefusedError: the user's class cannot decide ahead; or it always does, but the configuration
-            of the pipeline does not say so, and vLLM's workers would wait for tokens that never
-            come.
+        RefusedError: the user's class cannot decide ahead, but the configuration says so; or it
+            always decides ahead, but the configuration of the pipeline does not say so, and vLLM's
+            workers would wait for tokens that never come.
     """
     if not config.get("async_scheduling"):
         decides_ahead = any(base.__name__ == AHEAD for base in release.scheduler_class.__mro__)
@@ -183,25 +189,26 @@ def class_for(release: Release, config: Mapping[str, Any]) -> Any:
 
 
 def blocks_for(tokens: int, block_size: int) -> int:
-    """Return the number of blocks that hold this many tokens."""
     return -(-tokens // block_size)
 
 
 def plenty_of_blocks(config: Mapping[str, Any]) -> int:
-    """Return the size of a pool that stands for an unbounded one; raises RefusedError if it is too
-    large.
+    """Return the size of a pool that stands for an unbounded one.
 
-    It holds a full batch of the longest requests and the cached contents of some more, beside the
-    watermark, which is a share of this pool.
+    It holds a full batch of the longest requests and the cached contents of some more, apart from
+    the watermark, which is a share of this pool.
+
+    Raises:
+        RefusedError: the pool would be too large.
     """
     longest = blocks_for(config["max_model_len"], config["block_size"])
-    longest *= 1 + len(groups.further(config))
+    longest *= 1 + len(groups.after_first(config))
     needed = (config["max_num_seqs"] + SPARE_REQUESTS) * longest
     plenty = int(needed / (1 - config["watermark"])) + 1
     if plenty > MAX_BLOCKS:
         valid = (
             f"a number of blocks: a pool that stands for an unbounded one would have {plenty} "
-            f"(of max_num_seqs, max_model_len, block_size and watermark), {MAX_BLOCKS} at most"
+            f"(by max_num_seqs, max_model_len, block_size and watermark), of {MAX_BLOCKS} at most"
         )
         raise refuse("num_blocks", None, valid)
     return plenty
@@ -210,8 +217,8 @@ def plenty_of_blocks(config: Mapping[str, Any]) -> int:
 def _scheduler(
     chosen: Any, vllm_config: Any, specs: list[Any], usable_blocks: int, retained: int | None
 ) -> Any:
-    """Return a scheduler with its own pool and a group of the KV cache for each of `specs`; takes 1
-    ms, plus 1 ms for each 1,000 blocks."""
+    """Return a scheduler with its own pool and a group of the KV cache for each of `specs`. This
+    takes 1 ms, and another 1 ms for each 1,000 blocks."""
     interface = importlib.import_module("vllm.v1.kv_cache_interface")
     structured = importlib.import_module("vllm.v1.structured_output")
     num_blocks = usable_blocks + NULL_BLOCK
@@ -240,10 +247,11 @@ def _scheduler(
 # the prompt comes in tokens.
 
 
-def taken_in(release: Release, longest: int, request: CheckedRequest, arrival: float) -> Any:
+def core_request(release: Release, longest: int, request: CheckedRequest, arrival: float) -> Any:
     """Return the request as vLLM hands it to its engine core.
 
-    `longest`: max_model_len, in tokens; `arrival`: its place in the order of arrival.
+    `longest` is max_model_len, in tokens, and `arrival` the request's place in the order of
+    arrival.
 
     Raises:
         RefusedError: vLLM refuses it; the message is vLLM's.

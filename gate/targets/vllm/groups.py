@@ -23,19 +23,23 @@ def is_list(value: Any) -> bool:
     return isinstance(value, list) and all(isinstance(group, dict) for group in value)
 
 
-def further(config: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+def after_first(config: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     """Return the groups after the first."""
     return list(config.get(KEY, ())[1:])
 
 
 def check(config: Mapping[str, Any]) -> None:
-    """Refuse groups that no layer has, and features that are not judged with several groups; raises
-    RefusedError."""
+    """Refuse groups that no layer has, and features that are not judged together with several
+    groups.
+
+    Raises:
+        RefusedError: the configuration has one of these.
+    """
     groups = config.get(KEY, [{"kind": FULL}])
     if not groups or groups[0] != {"kind": FULL}:
         raise refuse(KEY, groups, f'a list that begins with {{"kind": "{FULL}"}}')
     if len(groups) > 1 and all(group.get("kind") == FULL for group in groups):
-        raise refuse(KEY, groups, "one full group, or another kind behind it")
+        raise refuse(KEY, groups, "a single full group, or another kind after it")
     for number, group in enumerate(groups):
         kind, window, size = group.get("kind"), group.get("window"), config["block_size"]
         if kind not in KINDS or group.keys() != ({"kind"} if kind == FULL else {"kind", "window"}):
@@ -61,7 +65,7 @@ def kinds(config: Mapping[str, Any]) -> tuple[tuple[str, int | None], ...]:
 
 
 def specs(groups: Iterable[tuple[str, int | None]], block_size: int) -> list[Any]:
-    """Return vLLM's specification of the KV cache for a layer of each group."""
+    """Return vLLM's specification of the KV cache for a layer of each of these groups."""
     return [_spec(kind, window, block_size) for kind, window in groups]
 
 

@@ -1,5 +1,7 @@
-"""Decisions in flight around vLLM's scheduler: the queue of the engine core, and a worker that
-samples a token as soon as all tokens before it are computed.
+"""Decisions in flight around vLLM's scheduler.
+
+They are in the queue of the engine core. A worker samples a token as soon as all tokens before it
+are computed.
 
 Source: EngineCore.step_with_batch_queue of release 0.19.1, which checks whether the worker is done
 with the oldest decision; later releases (0.28.0) wait until the queue is full.
@@ -36,8 +38,8 @@ def depth(config: Mapping[str, Any]) -> int:
 class Flight(NamedTuple):
     """A decision that is being computed.
 
-    `first` has the place, in its output, of the first token of each request that gets one; `drafts`
-    the number of proposed drafts computed before it.
+    For each request that gets a token, `first` has the place of the first one in its output, and
+    `drafts` the number of proposed drafts that are computed before it.
     """
 
     decision: Any
@@ -47,10 +49,10 @@ class Flight(NamedTuple):
 
 
 class Flights:
-    """The decisions in flight, the oldest first; and what the worker has sampled.
+    """The decisions in flight, the oldest first, and the tokens that the worker has sampled.
 
-    At most `most` are in flight. In `early` steps in a row, the oldest one completes although there
-    is room for more, as if the worker were fast; then one more stays in flight.
+    At most `most` decisions are in flight. In `early` steps in a row, the oldest one completes
+    although there is room for more, as if the worker were fast; then one more stays in flight.
     """
 
     def __init__(self, most: int, early: int = 0) -> None:
@@ -60,8 +62,8 @@ class Flights:
         self._known: dict[str, int] = {}  # tokens of each request, to the worker
 
     def known(self, name: str, request: Any, joins: bool) -> int:
-        """Return the tokens of a request that the worker knows; a joining or resuming request is
-        sent whole."""
+        """Return how many tokens of a request the worker knows. A request that joins or resumes is
+        sent with all of its tokens."""
         if joins or self.most == 1:
             self._known[name] = request.num_tokens
         return self._known[name]
@@ -73,8 +75,8 @@ class Flights:
         self._known.pop(name, None)
 
     def tokens_in_flight(self, name: str) -> int:
-        """Return the tokens in flight of a request if all its drafts are right, as the scheduler
-        counts."""
+        """Return the number of a request's tokens in flight. Like the scheduler, this assumes that
+        all drafts are right."""
         coming = 0
         for flight in self._queue:
             if name in flight.first:
@@ -82,7 +84,7 @@ class Flights:
         return coming
 
     def drop(self, names: set[str]) -> None:
-        """Expect no tokens for these requests from the decisions in flight."""
+        """Expect no more tokens for these requests from the decisions in flight."""
         for flight in self._queue:
             for name in names & flight.first.keys():
                 del flight.first[name]
@@ -90,8 +92,9 @@ class Flights:
     def take(self, flight: Flight) -> bool:
         """Put a decision in flight; return whether the oldest one must complete now.
 
-        It must if no more can be in flight, or if this decision is empty: an empty decision waits
-        for the others."""
+        It must if no more decisions can be in flight, or if this one is empty, since an empty
+        decision waits for the others.
+        """
         while self._queue and not self._queue[0].decision.num_scheduled_tokens:
             self._queue.popleft()  # a server did not wait for it
         empty = not flight.decision.num_scheduled_tokens
@@ -100,7 +103,7 @@ class Flights:
         return empty or len(self._queue) == self.most
 
     def completed(self, decision: Any) -> Flight | None:
-        """Remove the decision from the queue and return it; return None if it is not the oldest
+        """Remove the decision from the queue and return it, or return None if it is not the oldest
         one."""
         if self._queue and self._queue[0].decision is decision:
             return self._queue.popleft()

@@ -10,7 +10,7 @@ NOT_SENT = ("FINISHED_ABORTED", "FINISHED_ERROR")
 
 
 class Offer(NamedTuple):
-    """An offer: tokens of a prompt, the steps that loading takes, and the token from which it
+    """An offer: how many tokens to load, how many steps that takes, and from which token on it
     fails."""
 
     tokens: int = 0
@@ -19,8 +19,8 @@ class Offer(NamedTuple):
 
 
 class Report(NamedTuple):
-    """The worker's report in a step: the tokens loaded correctly, by request, and requests whose
-    blocks were sent."""
+    """The worker's report in a step: for each request the tokens loaded correctly, and the requests
+    whose blocks were sent."""
 
     landed: dict[str, int]
     sent: set[str]
@@ -43,14 +43,14 @@ class Loads:
         return remaining > 0
 
     def offered(self, request: Any, computed: int, block_size: int) -> int:
-        """Return the tokens after the `computed` ones that can be loaded."""
+        """Return how many tokens after the `computed` ones can be loaded."""
         offer = self.offers.get(request.request_id, Offer())
         whole = offer.tokens // block_size * block_size
         loadable = request.num_tokens if offer.tokens >= request.num_tokens else whole
         return max(int(loadable) - computed, 0)
 
     def begin(self, name: str, covered: int, loaded: int) -> None:
-        """Park a request with `covered` tokens covered, `loaded` of them to be loaded."""
+        """Park a request until `loaded` tokens are loaded; with them, it has `covered` tokens."""
         offer = self.offers.pop(name)
         self.loading[name] = offer.steps
         self._right[name] = covered

@@ -5,12 +5,12 @@ from typing import Any, NamedTuple
 
 from ..release_adapter import ids, outputs
 from . import encoder, groups
-from .drafts import number_of
+from .drafts import count_drafts
 from .in_flight import Flight, Flights, depth
 
 
 class SchedulerView:
-    """The objects that `observation` reads; `config` has the keys of the scenario format."""
+    """The objects that this module reads; `config` has the keys of the scenario format."""
 
     def __init__(self, scheduler: Any, config: Mapping[str, Any]) -> None:
         self.scheduler = scheduler
@@ -24,7 +24,6 @@ class SchedulerView:
 
     @property
     def requests(self) -> Mapping[str, Any]:
-        """Return the unfinished requests in order of arrival."""
         requests: dict[str, Any] = self.scheduler.requests
         return requests
 
@@ -42,7 +41,7 @@ class SchedulerView:
                 first[name] = known - request.num_prompt_tokens
         ahead = bool(self.config.get("async_scheduling"))
         proposed = {
-            name: 0 if ahead and name in joining else number_of(drafts[name], ahead)
+            name: 0 if ahead and name in joining else count_drafts(drafts[name], ahead)
             for name in first
             if name in drafts
         }
@@ -51,9 +50,9 @@ class SchedulerView:
     def blocks(self) -> dict[str, list[int]]:
         """Return the physical blocks of every request that holds any.
 
-        For an ended request, these are the blocks that vLLM has not freed yet, because a decision
-        in flight may still write to them. A list that has not changed since the last look is the
-        same object.
+        A request that has ended keeps the blocks that vLLM has not freed yet, because a decision in
+        flight may still write to them. A list that has not changed since the last call is the same
+        object.
         """
         tables: dict[str, list[Any]] = {}
         held: dict[str, list[int]] = {}
@@ -118,13 +117,13 @@ def observed_fields(engine: SchedulerView) -> list[str]:
         fields.append("parked")
     if engine.config.get(encoder.BUDGET):
         fields += ["encoder_inputs", "encoder_dropped"]
-    if groups.further(engine.config):
+    if groups.after_first(engine.config):
         fields.append("group_blocks")
     return fields
 
 
 class Decided(NamedTuple):
-    """The visible parts of a decision before it completes."""
+    """The visible parts of a decision that has not completed yet."""
 
     kind: str
     scheduled: dict[str, int]
@@ -138,11 +137,8 @@ def look_before(engine: SchedulerView) -> dict[str, int]:
 
 
 def look_at(engine: SchedulerView, before: dict[str, int], decision: Any) -> Decided:
-    """Return the visible parts of a decision before it completes; record the hits of admitted
-    requests.
-
-    `before` is the result of `look_before` from before the decision.
-    """
+    """Return the visible parts of a decision that has not completed yet, and record the prefix hits
+    of admitted requests. `before` is what `look_before` returned before the decision."""
     requests, scheduled = engine.requests, dict[str, int](decision.num_scheduled_tokens)
     # The scheduler counts the tokens of this step as computed as soon as it has decided.
     start = {
@@ -152,20 +148,20 @@ def look_at(engine: SchedulerView, before: dict[str, int], decision: Any) -> Dec
     preempted = [name for name, count in before.items() if requests[name].num_preemptions > count]
     # A request that joins has computed nothing yet: what it starts with was found in the cache.
     engine.hits |= {name: start[name] for name in scheduled if name not in before}
-    seen = encoder.seen(decision, engine.encoded)
+    seen = encoder.encoder_fields(decision, engine.encoded)
     return Decided(kind_of(decodes), scheduled, preempted, seen)
 
 
 def decodes_at(engine: SchedulerView, request: Any, computed: int) -> bool:
-    """Return whether only the last sampled token is left after `computed` tokens, including
-    hits."""
+    """Return whether only the last sampled token is still to compute after `computed` tokens.
+    `computed` includes prefix hits."""
     coming = engine.flights.tokens_in_flight(request.request_id)
     behind: int = request.num_tokens + coming - computed
     return behind == 1 and request.num_output_tokens + coming > 0
 
 
 def kind_of(decodes: set[bool]) -> str:
-    """Return whether the computing requests decode, prefill, or do both."""
+    """Return the kind of a step, given whether each request that computes decodes."""
     if not decodes:
         return "idle"
     if len(decodes) == 2:
@@ -196,7 +192,7 @@ def observe(
             if not decodes_at(engine, request, request.num_computed_tokens)
         ],
         "preempted": decided.preempted,
-        "computed": held(
+        "computed": non_empty(
             {
                 name: request.num_computed_tokens
                 for name, request in engine.requests.items()
@@ -207,14 +203,15 @@ def observe(
         **outputs(completion, aborted),
     }
     if engine.config["enable_prefix_caching"]:
-        seen["prefix_hit"] = held({name: engine.hits[name] for name in seen["running"]})
+        seen["prefix_hit"] = non_empty({name: engine.hits[name] for name in seen["running"]})
     if engine.config["num_blocks"] is not None:
         seen["free_blocks"] = engine.free_blocks()
     if engine.flights.most > 1:
-        seen["emitted_at"] = {name: first[name] for name in seen["emitted"]}
+        # A release may emit a token that was computed for another request of the same id.
+        seen["emitted_at"] = {name: first.get(name, 0) for name in seen["emitted"]}
     if engine.config.get(encoder.BUDGET):
         seen |= decided.encoder
-    if groups.further(engine.config):
+    if groups.after_first(engine.config):
         seen["group_blocks"] = engine.group_blocks(seen["blocks"])
     if engine.config.get("kv_connector"):
         seen["parked"] = [name for name in seen["waiting"] if name in seen["blocks"]]
@@ -224,6 +221,6 @@ def observe(
     return seen
 
 
-def held(amounts: dict[str, Any]) -> dict[str, Any]:
+def non_empty(amounts: dict[str, Any]) -> dict[str, Any]:
     """Return the entries that are not empty."""
     return {name: amount for name, amount in amounts.items() if amount}

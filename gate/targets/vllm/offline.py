@@ -15,8 +15,8 @@ MODEL = str(Path(__file__).with_name("tinymodel"))
 def fix_hash_seed() -> None:
     """Restart the process with a fixed hash seed, unless it has one.
 
-    Some releases free blocks in the order of a set of request ids, and vLLM draws the root of its
-    block hashes at random, so runs would differ otherwise.
+    Otherwise runs would differ: some releases free blocks in the order of a set of request ids, and
+    vLLM draws the root of its block hashes at random.
     """
     if "PYTHONHASHSEED" not in os.environ:
         os.environ["PYTHONHASHSEED"] = "0"
@@ -42,8 +42,10 @@ def prepare_environment(plugins: str) -> None:
 def engine_config(**options: Any) -> Any:
     """Return vLLM's configuration as its engine would build it, for a model of one layer.
 
-    Takes about 10 ms. Raises ValueError, AssertionError or NotImplementedError if vLLM refuses the
-    options.
+    This takes about 10 ms.
+
+    Raises:
+        ValueError, AssertionError, NotImplementedError: vLLM refuses the options.
     """
     return (
         importlib.import_module("vllm.engine.arg_utils")
@@ -61,8 +63,8 @@ def engine_config(**options: Any) -> Any:
 
 
 def block_hasher(vllm_config: Any) -> Any:
-    """Return the function that hashes the full blocks of a request as its tokens arrive, as the
-    engine core makes it; None without a prefix cache."""
+    """Return the function with which the engine core hashes a request's full blocks as tokens
+    arrive; None without a prefix cache."""
     cache = vllm_config.cache_config
     if not cache.enable_prefix_caching:
         return None

@@ -52,7 +52,7 @@ def revision_of(version: str) -> str:
 
 
 class RecordEnds(Exception):  # noqa: N818 (not an error of the server's)
-    """A trace cannot express an event; `str()` is the reason."""
+    """Raised if a trace cannot express an event; `str()` is the reason."""
 
 
 class Record:
@@ -85,7 +85,7 @@ class Record:
         self._write({"op": "add", "request": entry}, {"ok": True})
 
     def aborted(self, names: list[str]) -> None:
-        """Record aborts: inside the step that is not written yet, if one completes."""
+        """Record aborts. If a step that is not written yet completes, they came inside it."""
         if self._decided is not None:
             self._late += names
         else:
@@ -109,8 +109,8 @@ class Record:
             self._seen = observe(self._view, self._decided, {}, self._aborted, {})
 
     def completed(self, decision: Any, completion: Any) -> None:
-        """Record that the oldest decision in flight has completed. If it is the second one in a
-        row, it completes in a step without a decision."""
+        """Record that the oldest decision in flight has completed. If another one completed just
+        before, this one completes in a step without a decision."""
         flight = self._view.flights.completed(decision)
         if flight is None:
             if decision.num_scheduled_tokens:
@@ -164,11 +164,8 @@ class Record:
 
 
 def changed(before: Mapping[str, list[int]], now: Mapping[str, list[int]]) -> dict[str, Any]:
-    """Return how the blocks of requests changed.
-
-    For each changed request: [how many of its former blocks it keeps, the blocks behind them], or
-    None if it has no blocks any more.
-    """
+    """Return how the blocks of each request changed. A request whose blocks changed has [number of
+    former blocks that it keeps, the blocks after them], or None if it has no blocks any more."""
     changes: dict[str, Any] = {name: None for name in before if name not in now}
     for name, blocks in now.items():
         had = before.get(name, [])
@@ -184,13 +181,14 @@ def changed(before: Mapping[str, list[int]], now: Mapping[str, list[int]]) -> di
 
 @functools.cache
 def recording(scheduler: Any) -> Any:
-    """Return the scheduler class, extended to record its decisions in the file SCHEDPROOF_TRACE."""
+    """Return a subclass of the scheduler that records its decisions in the file
+    SCHEDPROOF_TRACE."""
 
     class Recording(scheduler):  # type: ignore[misc]
         def __init__(self, *args: Any, **kwargs: Any) -> None:
             super().__init__(*args, **kwargs)
             self._record: Record | None = None
-            self._record = self._noted(lambda: _open(self))
+            self._record = self._guard(lambda: _open(self))
 
         def add_request(self, request: Any) -> Any:
             result = super().add_request(request)
@@ -230,10 +228,10 @@ def recording(scheduler: Any) -> Any:
         def _note(self, what: Callable[[Record], None]) -> None:
             if self._record is not None:
                 record = self._record
-                self._noted(lambda: what(record))
+                self._guard(lambda: what(record))
 
-        def _noted(self, what: Callable[[], Any]) -> Any:
-            """Call `what`; if it raises, the record ends and the server continues."""
+        def _guard(self, what: Callable[[], Any]) -> Any:
+            """Call `what`. If it raises, the record ends and the server goes on."""
             try:
                 return what()
             except Exception as error:
@@ -255,10 +253,8 @@ def _open(scheduler: Any) -> Record:
 
 @functools.cache
 def _file(path: str) -> IO[str]:
-    """Open a file for this scheduler, written line by line.
-
-    If the file exists, perhaps because another process has it, open one beside it.
-    """
+    """Open a file for this scheduler's record, written line by line. If the file exists, perhaps
+    because another process writes it, open another one beside it."""
     try:
         return open(path, "x", encoding="utf-8", buffering=1)
     except FileExistsError:
@@ -302,7 +298,7 @@ def config_of(scheduler: Any) -> dict[str, Any]:
     """
     vllm_config, options = scheduler.vllm_config, scheduler.scheduler_config
     if vllm_config.kv_transfer_config is not None:
-        raise RecordEnds("what a KV connector loads is not known here")
+        raise RecordEnds("the recorder cannot see what a KV connector loads")
     block_size = vllm_config.cache_config.block_size
     managers = scheduler.kv_cache_manager.coordinator.single_type_managers
     known = [type(m).__name__ == MANAGER and m.block_size == block_size for m in managers]
@@ -312,7 +308,7 @@ def config_of(scheduler: Any) -> dict[str, Any]:
     stages = vllm_config.parallel_config.pipeline_parallel_size
     drafts = getattr(scheduler, "num_spec_tokens", 0)
     if drafts and getattr(options, "async_scheduling", False):
-        raise RecordEnds("which drafts are right is not known yet when others are decided ahead")
+        raise RecordEnds("with decisions ahead, it is not known yet which drafts are right")
     usual = {
         "async_scheduling": (bool(getattr(options, "async_scheduling", False)), False),
         "pipeline_parallel_size": (stages, 1),
@@ -339,13 +335,12 @@ def config_of(scheduler: Any) -> dict[str, Any]:
 
 
 class SameTokens(Exception):  # noqa: N818 (not an error of the server's)
-    """A prompt begins with tokens that two requests generated independently, and the hashes do not
-    show which of them it continues."""
+    """Raised if a prompt begins with tokens that two requests generated independently. The hashes
+    do not show which of them it continues."""
 
 
 class Contents:
-    """Describes prompts as segments: the name of the request with which content first came, and its
-    length."""
+    """Describes prompts as segments: the request with which a content first came, and a length."""
 
     def __init__(self, block_size: int, num_blocks: int) -> None:
         self._block_size = block_size
@@ -358,17 +353,18 @@ class Contents:
         self._twice: set[Any] = set()  # hashes of tokens that a request generated, and others had
 
     def prompt_of(self, request: Any) -> Segments:
-        """Return the prompt of a new request; the parts that others had before get their names.
+        """Return the segments of a new request's prompt; parts that earlier requests had get their
+        names.
 
         Raises:
-            SameTokens: two of them had the same tokens by chance.
+            SameTokens: two earlier requests had the same tokens by chance.
         """
         name, tokens = request.request_id, request.num_prompt_tokens
         hashes = list(request.block_hashes)[: tokens // self._block_size]
         known = next((n for n in range(len(hashes), 0, -1) if hashes[n - 1] in self._owner), 0)
         segments: Segments = []
         if not self._twice.isdisjoint(hashes[:known]):
-            raise SameTokens(f"{name} continues tokens that two others share by chance")
+            raise SameTokens(f"{name} continues tokens that two other requests share by chance")
         if known:
             owner = self._owner[hashes[known - 1]]
             theirs = [*self._segments[owner], [f"out:{owner}", tokens]]
@@ -385,14 +381,15 @@ class Contents:
         """Check that the cached tokens with which a request starts have a unique owner.
 
         Raises:
-            SameTokens: two requests had them by chance, so it is unknown whose blocks they are.
+            SameTokens: two requests had these tokens by chance, so it is unknown whose blocks they
+                are.
         """
         hashes = list(request.block_hashes)[: tokens // self._block_size]
         if not self._twice.isdisjoint(hashes):
-            raise SameTokens(f"{request.request_id} found tokens that two others share by chance")
+            raise SameTokens(f"{request.request_id} found tokens that two other requests share")
 
     def grown(self, requests: list[Any]) -> None:
-        """Record the new tokens of requests, whose blocks may now be full."""
+        """Record the new tokens of requests, which may have filled blocks."""
         for request in requests:
             if request is not None and request.request_id in self._live:
                 name, hashes = request.request_id, request.block_hashes
@@ -403,8 +400,8 @@ class Contents:
                 self._register(name, hashes)
 
     def ended(self, names: list[str]) -> None:
-        """Record that requests have left. Their content may still be found as long as it is
-        remembered."""
+        """Record that requests have left. As long as their content is remembered, a prompt may
+        still continue it."""
         for name in names:
             self._live.discard(name)
             self._forget(name)
@@ -432,7 +429,7 @@ class Contents:
 
 
 def cut(segments: Segments, tokens: int) -> Segments:
-    """Return the first `tokens` tokens."""
+    """Return the segments of the first `tokens` tokens."""
     leading: Segments = []
     for name, length in segments:
         if tokens <= 0:

@@ -1,4 +1,4 @@
-"""The vLLM release on the path: find, import and configure it."""
+"""The vLLM release on the path: import and configure it."""
 
 import functools
 import gc
@@ -13,7 +13,7 @@ from typing import Any
 from .. import scheduler_class
 from ..protocol_checks import RefusedError, refuse
 from ..release_adapter import StartUp, checked_start
-from . import groups, start_up
+from . import grammars, groups, start_up
 from .drafts import KEYS as DRAFT_KEYS
 from .drafts import drafter, speculative_config
 from .encoder import KEYS as ENCODER_KEYS
@@ -29,7 +29,7 @@ NULL_BLOCK = 1  # one block of vLLM's pool is never given to a request
 NOT_OPTIONS = frozenset(
     {
         *("num_blocks", "early_completions", "kv_connector", "kv_load_failure_policy"),
-        "cache_partitions",
+        *("cache_partitions", "reused_ids", grammars.KEY),
         *(*DRAFT_KEYS, *ENCODER_KEYS, groups.KEY),
     }
 )
@@ -58,7 +58,7 @@ class Release:
 
 @functools.cache
 def load_release() -> Release:
-    """Import the vLLM on the path; takes about 10 s, once per process."""
+    """Import the vLLM on the path, which takes about 10 s, once per process."""
     if importlib.util.find_spec("vllm") is None:
         raise RefusedError("no vLLM on the path: put an unpacked vllm on PYTHONPATH")
     prepare_environment(plugins="")
@@ -80,10 +80,8 @@ def load_release() -> Release:
 
 
 def _plain_cpu() -> Any:
-    """Return a CPU platform that changes nothing in a configuration.
-
-    vLLM's own CPU platform sizes its cache by the memory of the machine and needs kernels.
-    """
+    """Return a CPU platform that leaves a configuration unchanged. vLLM's own CPU platform sizes
+    its cache by the memory of the machine and needs kernels."""
     interface = importlib.import_module("vllm.platforms.interface")
     body = {
         "_enum": interface.PlatformEnum.OOT,
@@ -143,7 +141,7 @@ def configure(release: Release, config: Mapping[str, Any]) -> tuple[Any, StartUp
     size = config["block_size"]
     if checked.starts and size % KERNEL_BLOCK:
         kernel = f"block_size {size} needs an attention kernel that takes it"
-        return vllm_config, StartUp(None, f"{kernel}; {checked.why} takes the rest")
+        return vllm_config, StartUp(None, f"{kernel}; {checked.why} accepts everything else")
     return vllm_config, checked
 
 
@@ -154,8 +152,7 @@ def _planning(
     kinds: tuple[tuple[str, int | None], ...],
     **options: Any,
 ) -> str | None:
-    """Return why vLLM does not start with these options and layers of these kinds; None if it
-    does."""
+    """Return why vLLM does not start with these options and kinds of layers; None if it does."""
     vllm_config = cached_config(drafts, policy, **options)
     specs = groups.specs(kinds, vllm_config.cache_config.block_size)
     return start_up.refusal(vllm_config, specs)
@@ -165,10 +162,8 @@ def _planning(
 def cached_config(
     drafts: tuple[str, int] | None = None, policy: str | None = None, **options: Any
 ) -> Any:
-    """Return vLLM's configuration with these options and vLLM's defaults for the others.
-
-    With a `policy` for failed loads, it has a connector.
-    """
+    """Return vLLM's configuration with these options, and vLLM's defaults for all others. With a
+    `policy` for failed loads, it has a connector."""
     if drafts is not None:
         options["speculative_config"] = speculative_config(*drafts)
     if policy is not None:
@@ -202,7 +197,7 @@ def _sentence(error: Exception) -> str:
 
 
 def defaults(release: Release) -> dict[str, Any]:
-    """Return the values that vLLM uses for the options of its scheduler if none is given."""
+    """Return the default values of vLLM's scheduler options."""
     options = [key for key in OPTIONS if VLLM_NAMES.get(key, key) in release.options]
     return {key: _value_of(cached_config(), key) for key in options}
 

@@ -1,7 +1,7 @@
-"""Run a vLLM release's start-up checks: its own planning of the KV cache.
+"""Run a vLLM release's start-up checks, which are its own planning of the KV cache.
 
-The engine core itself is not started, since it would load a model. Its unmodified method that plans
-the cache runs with an executor whose workers have plenty of memory and nothing to load.
+The engine core itself is not started, because it would load a model. Its unmodified method that
+plans the cache runs with an executor whose workers have plenty of memory and nothing to load.
 """
 
 import functools
@@ -48,7 +48,7 @@ class _EngineCore:
 def refusal(vllm_config: Any, layers: Sequence[Any]) -> str | None:
     """Return the release's message if it does not start with this configuration; otherwise None.
 
-    `layers` describe the KV caches of the layers in a stage; all stages of a pipeline have the same
+    `layers` describe the KV caches of a stage's layers; all stages of a pipeline have the same
     layers.
     """
     stages = vllm_config.parallel_config.pipeline_parallel_size

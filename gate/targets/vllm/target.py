@@ -10,7 +10,7 @@ from typing import Any
 from .. import coverage, protocol_checks, scheduler_class
 from ..jsonl import serve
 from ..release_adapter import Hosted, HostedTarget
-from . import control, groups
+from . import control, grammars, groups
 from .drafts import KEYS as DRAFT_KEYS
 from .encoder import KEYS as ENCODER_KEYS
 from .engine import VllmEngine
@@ -43,6 +43,8 @@ KEYS = {
     "prefix_cache_retention_interval": protocol_checks.or_null(protocol_checks.COUNT),
     "kv_groups": protocol_checks.Kind(groups.is_list, "a list of groups"),
     "cache_partitions": protocol_checks.FLAG,
+    grammars.KEY: protocol_checks.FLAG,
+    "reused_ids": protocol_checks.FLAG,
 }
 
 
@@ -54,11 +56,13 @@ MAY_MISS = (
     *ENCODER_KEYS,
     *groups.KEYS,
     "cache_partitions",
+    "reused_ids",
+    grammars.KEY,
 )
 
 
 class VllmTarget(HostedTarget):
-    """Serve the protocol's five operations from the vLLM release that can be imported."""
+    """The protocol's operations on the vLLM release that is on the path."""
 
     def open(self, system: str, config: dict[str, Any]) -> Hosted:
         protocol_checks.check_system(system, "vllm")
@@ -68,14 +72,16 @@ class VllmTarget(HostedTarget):
         title = scheduler_class.title("vllm", release.version)
         observes = observed_fields(engine)
         described = (*title, observes, defaults(release), engine.start_up)
-        return Hosted(engine, *described, control.offered(engine))
+        return Hosted(engine, *described, control.accepted_events(engine))
 
     def admit(self, engine: VllmEngine, request: protocol_checks.CheckedRequest) -> None:
         """Queue a request, unless vLLM refuses it at its front door."""
         engine.add(request)
 
     def advance(self, engine: VllmEngine) -> dict[str, Any]:
-        """Take one decision, make up its tokens, and complete the oldest decision in flight."""
+        """Let the scheduler take one decision, make up its tokens, and complete the oldest decision
+        in flight."""
+        engine.grammars.step()
         before = look_before(engine)
         decision = engine.scheduler.schedule()
         decided = look_at(engine, before, decision)
@@ -93,5 +99,5 @@ class VllmTarget(HostedTarget):
 def main() -> None:
     fix_hash_seed()
     coverage.count_packages("vllm.v1.core")
-    scheduler_class.say_at_once(load_release)
+    scheduler_class.load_early(load_release)
     serve(VllmTarget())

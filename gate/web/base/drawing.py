@@ -1,4 +1,6 @@
-"""Lay out the picture of a cause in percent, so that it fits any width and needs no script."""
+"""Lay out the picture of a failure's cause in percent, so that it fits any width and needs no
+script.
+"""
 
 import re
 from collections.abc import Sequence
@@ -21,6 +23,7 @@ STATES = {
     "free": "free",
     "lost": "LOST",
     "twice": "FREE AND HELD",
+    "returned": "FREE TWICE",
     "unwritten": "NEVER WRITTEN",
     "foreign": "OTHER TOKENS",
     "named": "held",
@@ -47,9 +50,11 @@ class Spot(NamedTuple):
 
 
 class Chart(NamedTuple):
-    """A curve: points in percent, the limit's height, where it is crossed, and the lowest value.
+    """A curve near its limit: points in percent, the limit's height, where it is crossed, the
+    lowest value.
 
-    What was projected, and what is still to come, are lines from the step of the admission on.
+    What admission projected and what is still to come are lines from the admission's step to the
+    last.
     """
 
     curve: Curve
@@ -65,10 +70,8 @@ class Chart(NamedTuple):
 
 
 class Picture(NamedTuple):
-    """The values of the template `cause.html`.
-
-    `why` are pairs of a step, which may be empty, and a sentence.
-    """
+    """The values of the template `cause.html`. `why` holds pairs of a step, which may be empty, and
+    a sentence."""
 
     cause: Cause
     why: Sequence[tuple[str, str]]
@@ -115,20 +118,22 @@ def _pieces(bar: Bar, longest: int) -> list[Piece]:
 
 
 def _chart(curve: Curve) -> Chart:
-    """Draw what is near the limit, and small values from 0."""
+    """Draw the part of a curve that is near the limit, or from 0 if the values are small."""
     latest = curve.projected[-1:]
     begin = latest[0][0] if latest else max((step for step, _ in curve.points), default=0)
-    last = max([step for step, _ in curve.points] + [begin + 1])
+    last = max([step for step, _ in curve.points] + [begin + bool(latest)])
     value = curve.points[-1][1] if curve.coming is None else curve.coming
-    base = min([curve.limit, *(value for _, _, value, _ in latest)])
+    top = max([value, curve.limit, *(most for _, _, most, _ in latest)])
+    base = min([curve.limit, *(most for _, _, most, _ in latest)])
     beyond = max(value - base, 1)
     low = max(base - beyond * 2 // 5, 0) if base > 2 * beyond else 0
     near = [*takewhile(lambda point: point[1] >= low, reversed(curve.points))][::-1]
+    near = [*curve.points[-len(near) - 1 :]]  # a jump comes from below the axis
     first = min([step for step, _ in near] + [begin])
 
     def spot(step: int, height_of: int) -> Spot:
         across = (step - first) / max(last - first, 1)
-        height = (height_of - low) / max(max(value, curve.limit) - low, 1)
+        height = (height_of - low) / max(top - low, 1)
         return Spot(2 + 96 * across, ROOM + (100 - 2 * ROOM) * (1 - height))
 
     drawn = [(spot(begin, most), spot(last, most), name) for begin, _, most, name in latest]

@@ -196,10 +196,10 @@ function tell() {
     row(name, `${value} of ${limit} ${unit}${value > limit ? ": beyond the limit" : ""}`);
   }
   for (const [name, words] of state.requests) row(name, words);
-  if (state.unopened) row("moves", "not looked at: the graph was cut");
+  if (state.unopened) row("moves", "not explored: the graph was cut");
   element("state").replaceChildren(told);
   const onward = out[selected].map((number) => moveItem(number, "to"));
-  const nothing = state.unopened ? "not looked at" : "none: every request has left";
+  const nothing = state.unopened ? "not explored" : "none: every request has left";
   element("moves").replaceChildren(...(onward.length ? onward : [make("li", nothing)]));
   const path = pathTo(selected), isAbove = path.length > 0 && path.every((move, place) => move === way[place]);
   const above = [make("li", `the first ${path.length} moves of the run above`)];
@@ -249,7 +249,7 @@ function choose(id) {
   if (rule.message) told.append(make("p", rule.message, { class: "line" }));
   told.append(make("p", `exercised when: ${rule.witness}`, { class: "quiet" }));
   if (rule.scenario) {
-    const where = rule.verdict === "broken" ? "breaks it" : "puts it exercised";
+    const where = rule.verdict === "broken" ? "breaks it" : "exercises it";
     const count = way.length ? `; the path has ${way.length} moves` : "";
     told.append(make("p", `The shortest run that ${where}${count}:`));
     const list = make("ol", "", { id: "way" });
@@ -259,7 +259,7 @@ function choose(id) {
     button.addEventListener("click", () => save(rule.file, rule.scenario));
     told.append(button, make("p", rule.command, { class: "line", id: "command" }));
   } else if (rule.verdict !== "not exercised") {
-    told.append(make("p", "No run of these lengths shows it in a replay.", { class: "quiet" }));
+    told.append(make("p", "No run with these lengths shows it in a replay.", { class: "quiet" }));
   }
   const last = way.length ? moves[way[way.length - 1]] : null;
   select(last ? last.from : selected); // what the last move leads to may have been reached otherwise
@@ -294,7 +294,7 @@ function legend() {
   }
   element("legend").append(make("li", "✕ a move that breaks a rule (dashed)"));
   element("legend").append(make("li", "① thick line with numbers: the path to the rule"));
-  element("legend").append(make("li", "◯ ring: the state told of"));
+  element("legend").append(make("li", "◯ ring: the selected state"));
 }
 
 function begin() {

@@ -1,4 +1,4 @@
-"""A page in one file: its HTML with the styles, scripts and data."""
+"""Put a page into one file: its HTML with the styles, scripts and data."""
 
 import hashlib
 import json
@@ -34,7 +34,7 @@ def render_template(
     *,
     connect: str = "'none'",
 ) -> str:
-    """Return the template `name.html` with `base.css`, `name.css` and the scripts, in this order.
+    """Render the template `name.html` with `base.css`, `name.css` and the scripts, in this order.
 
     Args:
         name: the name of the template and its style.
@@ -57,7 +57,7 @@ def content_security_policy(name: str, *, connect: str) -> str:
 
 
 def _parts(name: str, scripts: Sequence[str], styles: Sequence[str]) -> tuple[str, str]:
-    """Return what stands in the page's elements `style` and `script`."""
+    """Return the contents of the page's `style` and `script` elements."""
     style = "".join(_text(f"{sheet}.css") for sheet in ("base", *styles, name))
     return style, "\n".join(_text(f"{script}.js") for script in scripts)
 

@@ -25,7 +25,7 @@ function drawHappenings(step) {
   const shownFirst = [...all.filter((happening) => happening[1] === "broken"), ...all.filter((happening) => happening[1] !== "broken")];
   const lines = shownFirst.slice(0, MOST_HAPPENINGS).map((happening) => element("li", { "data-what": happening[1] }, sentence(happening)));
   if (all.length > MOST_HAPPENINGS) lines.push(element("li", {}, `and ${all.length - MOST_HAPPENINGS} more`));
-  byId("happenings").replaceChildren(...(lines.length ? lines : [element("li", {}, "nothing but tokens")]));
+  byId("happenings").replaceChildren(...(lines.length ? lines : [element("li", {}, "no events")]));
 }
 
 function drawAfter(step) {

@@ -132,7 +132,7 @@ function chart({ name, limit, unit, values }, first, broken) {
 function brokenRules(last) {
   if (!last) return [];
   return last.broken.flatMap(([rule, title, says, message], place) => {
-    const after = last.after || place > 0 ? " (after the first: a replay stops before)" : "";
+    const after = last.after || place > 0 ? " (after the first broken rule, where a replay stops)" : "";
     return [
       make("p", `✕ BROKEN ${rule} ${title}${place > 0 ? " (in the same step)" : after}`, { class: "broken" }),
       make("p", message, { class: "line" }),
@@ -155,7 +155,7 @@ function show(run, why) {
   for (const id of ["step", "steps"]) element(id).disabled = run.ended;
   element("undo").disabled = !run.can_undo;
   element("save").disabled = run.requests.length === 0;
-  element("line").textContent = last ? last.line.replace(/ +/g, " ") : "no step was taken yet";
+  element("line").textContent = last ? last.line.replace(/ +/g, " ") : "no step has been taken yet";
   element("broken").replaceChildren(...brokenRules(last));
   if (run.details.length) element("broken").append(make("pre", run.details.join("\n"), { class: "line" }));
   const now = run.queues.map(([name, members]) => [name, members.join(" ") || "none"]);
@@ -175,7 +175,7 @@ function show(run, why) {
     if (broken.length) item.append(make("span", ` ✕ ${broken.join(", ")}`, { class: "broken" }));
     return item;
   }).reverse();
-  if (run.left_out) log.push(make("li", `and ${run.left_out} steps before`));
+  if (run.left_out) log.push(make("li", `and ${run.left_out} earlier steps`));
   element("log").replaceChildren(...log);
   complain(run.notice, "quiet");
   const told = last && why === "/step" ? `${last.line}; ${run.verdict}` : `before step ${run.next}; ${run.verdict}`;
@@ -202,7 +202,7 @@ element("load").addEventListener("change", async (event) => {
   try {
     await move("/load", { scenario: JSON.parse(await file.text()) });
   } catch {
-    complain(`${file.name}: is no JSON; valid: a scenario file`);
+    complain(`${file.name}: not JSON; valid: a scenario file`);
   }
 });
 for (const id of ["step", "undo", "restart"]) element(id).addEventListener("click", () => move(`/${id}`));

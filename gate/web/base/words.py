@@ -1,4 +1,4 @@
-"""Describe the state of a run in domain words: its requests and queues after a step."""
+"""Describe the requests and queues of a run after a step, in the words of the domain."""
 
 from ....properties.history.run_history import RunHistory
 from ...console.output import one_line
@@ -8,10 +8,11 @@ QUEUES = ("waiting", "running", "prefilling", "paused", "parked")
 
 
 def queues(book: RunHistory) -> dict[str, list[str]]:
-    """Return the requests that wait, run, prefill, are paused or parked now, in queue order.
+    """Return the requests that are now waiting, running, prefilling, paused or parked, in queue
+    order.
 
-    These are the queues of the last step, without requests that have left since; new arrivals are
-    added at the end.
+    These are the queues of the last step, without requests that have left since, and with new
+    arrivals at the end.
     """
     last = book.last
     shown = {
@@ -30,7 +31,7 @@ def progress(book: RunHistory, request: str) -> str:
     account, last = book.requests[request], book.last
     parts = [f"computed {account.computed}", f"generated {account.emitted}"]
     if account.prefix_hit:
-        parts.append(f"of these {account.prefix_hit} from the prefix cache")
+        parts.append(f"{account.prefix_hit} of them from the prefix cache")
     if account.preemptions:
         parts.append(f"preempted {account.preemptions} times")
     if last is not None:

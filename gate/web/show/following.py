@@ -1,7 +1,7 @@
 """Follow a run step by step, and collect everything that a page shows about each request.
 
-Lengths are in tokens unless they say blocks. Values that the target does not show come from the
-history, or are left out.
+Lengths are in tokens unless the text says blocks. Values that the target does not show come from
+the history, or are left out.
 """
 
 from collections import Counter, defaultdict
@@ -27,7 +27,7 @@ WORDS = {
     "broken": "{3}",
     "arrived": "{0} arrives: prompt {1}, max_tokens {2}",
     "refused": "{0} is refused: {3}",
-    "aborted": "the client gives {0} up",
+    "aborted": "the client gives up {0}",
     "joins": "{0} is projected to fit: at most {1} of {2}",
     "preempted": "{0} is preempted, and loses its computed tokens",
     "paused": "{0} is paused",
@@ -53,7 +53,8 @@ STOPS = (
 
 
 class Happening(NamedTuple):
-    """An event of a request: `what` is one of WORDS, and the other fields fill its sentence."""
+    """An event of a request. `what` is a key of WORDS, and the other fields fill in its
+    sentence."""
 
     step: int
     what: str
@@ -68,15 +69,15 @@ class Follower:
 
     Attributes:
         steps: the steps as the target showed them.
-        run: numbers of the whole run by step, under their names: `kind` (place in KINDS), `tkv`,
-            `batch` and `volume` of a decode step, blocks `held`, `shared` (by several requests),
-            `cached` (held, and found in the prefix cache), `free` and `reserved`.
-        requests: the same for each request, by id; see `_note`.
-        queues: ids in each queue, after a step.
+        run: numbers of the whole run, by name and step: `kind` (place in KINDS), `tkv`, `batch` and
+            `volume` of a decode step, blocks `held`, `shared` (by several requests), `cached`
+            (held, and found in the prefix cache), `free` and `reserved`.
+        requests: numbers of each request, by id, name and step; see `_note`.
+        queues: the ids in each queue after a step.
         blocks: the numbers of each request's blocks, after a step.
         stakes: for each rule, a 1 for each step in which it was exercised.
         happenings: the events, with their steps.
-        widest: the position at which the longest row of all steps ends.
+        widest: the position at which the longest row of any step ends.
     """
 
     def __init__(self, system: str, config: Mapping[str, Any], rules: Sequence[str]) -> None:
@@ -143,8 +144,8 @@ class Follower:
                 changes.note(number, queue)
 
     def _pool(self, step: Step) -> dict[str, int]:
-        """Return the counts of held blocks, each counted once; cached, since few steps change any
-        of what may be thousands of blocks."""
+        """Count the blocks that are held, each block once. The counts are cached, because few steps
+        change any of what may be thousands of blocks."""
         if step.blocks is None:
             return {}
         seen = (step.blocks, step.prefix_hit)
@@ -166,7 +167,7 @@ class Follower:
         return self._pool_counts
 
     def _state(self, step: Step, request: RequestHistory) -> str | None:
-        """Return the state of the request in this step; None if it has left before."""
+        """Return the state of the request in this step; None if it has already left."""
         if request.id in step.scheduled:
             return "decode" if request.id in self._prefilled else "prefill"
         if request.ended is not None:
@@ -185,8 +186,7 @@ class Follower:
         return "preempted" if request.preemptions else "waiting"
 
     def _note(self, number: int, step: Step, request: RequestHistory, state: str) -> None:
-        """Record the numbers of one request: the parts of its row from left to right, then the
-        others.
+        """Record the numbers of one request: first the parts of its row, from left to right.
 
         `left` padding, `cached` (found in the prefix cache), `prompt` and `generated` computed
         before, `now` computed in this step, `rest` still to be computed, `right` (padding up to the
@@ -254,16 +254,17 @@ class Follower:
         for name, tokens in step.scheduled.items():
             lines = self.requests.get(name)
             if lines and name in self._prefilled:
-                reported += self._decoded(number, name, lines, tokens)
+                reported += self._decode_events(number, name, lines, tokens)
         reported += [
             Happening(number, "finished", name, word=why)
             for name, why in (step.finished or {}).items()
         ]
 
-    def _decoded(
+    def _decode_events(
         self, number: int, name: str, lines: Mapping[str, Line], tokens: int
     ) -> list[Happening]:
-        """Return a jump of its tkv since it last decoded, and a block that it begins."""
+        """Return what happens when a request decodes: its tkv jumps, or it begins a block. A jump
+        is any change of the tkv by other than 1 since the request last decoded."""
         changes = []
         tkv = lines["tkv"].at(number)
         before = self._decoded_at.pop(name, None)

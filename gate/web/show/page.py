@@ -1,6 +1,6 @@
-"""A run as one page, which opens from a folder without a network or a server.
+"""Draw a run as one page, which opens from a folder without a network or a server.
 
-The scripts draw from compact data of numbers and names; the parts of the page that no step changes
+The scripts draw from compact data of numbers and names. The parts of the page that no step changes
 are filled in here.
 """
 
@@ -34,20 +34,21 @@ MAX_LINES = 8  # of an explanation; a longer one is folded
 
 
 def page(run: RecordedRun) -> str:
-    values = {**static_values(run), "title": output.one_line(run.name), "data": packed(run)}
+    values = {**static_values(run), "title": output.one_line(run.name), "data": pack(run)}
     return render_template("show", values, SCRIPTS, ["cause"])
 
 
-def packed(run: RecordedRun) -> str:
-    """Return the run as text for a page: JSON, gzip, base64. Equal runs give equal texts."""
+def pack(run: RecordedRun) -> str:
+    """Return the run as text for a page: JSON, compressed by gzip, in base64. Equal runs give equal
+    texts."""
     return base64.b64encode(gzip.compress(output.json_line(plain(run)), 9, mtime=0)).decode()
 
 
 def plain(run: RecordedRun) -> dict[str, Any]:
     """Return the run as the data of a page.
 
-    Numbers by step are in the form of `lines.Line.flat`; requests are places in `ids`. Foreign
-    names and texts are stripped of characters that would reverse or end a line.
+    Numbers by step have the form of `segments.Line.flat`, and a request is its place in `ids`.
+    Names and texts from outside lose characters that would reverse or end a line.
     """
     followed = run.followed
     ids_sent = [request.id for request in run.scenario.requests]
@@ -101,8 +102,8 @@ def plain(run: RecordedRun) -> dict[str, Any]:
 
 
 def opens_at(run: RecordedRun) -> int:
-    """Return the step at which the page opens: where a rule broke, or else where a request first
-    loses its place, or else the first."""
+    """Return the step at which the page opens. It is the step where a rule broke, or else where a
+    request first loses its place, or else the first."""
     last = max(len(run.steps) - 1, 0)
     if run.broken:
         return min(run.broken[0].step, last)
@@ -115,8 +116,8 @@ def _cause(run: RecordedRun, ids: Mapping[str, int]) -> list[int] | None:
 
 
 def _never(run: RecordedRun, ids: Mapping[str, int]) -> list[int] | None:
-    """Return the request whose hit covers tokens that nobody computed, and the first and last
-    of them."""
+    """Return the request whose prefix hit covers tokens that nobody computed, and the first and
+    last of them."""
     bar = next(iter(run.cause.bars), None) if run.cause is not None else None
     if bar is None or bar.request not in ids or bar.parts[0].kind not in ("cached", "never"):
         return None
@@ -174,7 +175,7 @@ def _lines(lines: Mapping[str, Line]) -> dict[str, list[int]]:
 
 
 def _growth(changes: Changes | None) -> list[list[Any]]:
-    """Return the changes of a request's blocks: the step, how many blocks stay, and the new
+    """Return each change of a request's blocks: the step, how many blocks stay, and the new
     ones."""
     grown: list[list[Any]] = []
     before: Sequence[int] = ()
@@ -188,7 +189,7 @@ def _growth(changes: Changes | None) -> list[list[Any]]:
 
 
 class Field(NamedTuple):
-    """A field of a step as the target and its model did it, in words."""
+    """A field of a step in words: as the target shows it, and as its model does."""
 
     name: str
     differs: bool
@@ -197,7 +198,7 @@ class Field(NamedTuple):
 
 
 def static_values(run: RecordedRun) -> dict[str, Any]:
-    """Return the values that the template `show.html` needs for a run."""
+    """Return the values for the template `show.html`."""
     scenario = run.scenario
     rules = {rule.id: rule for rule in load(scenario.system, scenario.revision or "")}
     fields = side_by_side(run)

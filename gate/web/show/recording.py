@@ -1,4 +1,4 @@
-"""A run for a page: a scenario on a target, judged step by step, or one read from a trace."""
+"""Make the run for a page: run a scenario on a target, judged step by step, or read a trace."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -25,21 +25,21 @@ class RecordedRun:
     """A run, judged up to the first step that breaks a rule, with everything that a page shows.
 
     Attributes:
-        name: of the file or the scenario, in the title of the page.
-        scenario: what the target was sent; for a trace, what the trace records of it.
+        name: the name of the file or the scenario, for the title of the page.
+        scenario: what the target was sent, as far as a trace records it.
         started: the target's description of itself.
         checked: the rules that are judged, in catalogue order.
-        followed: the steps, and how the state changes over them.
-        broken: the rules that the last step breaks, the first one in front; `step` of a crash is
-            one beyond the last step.
-        cause: the cause of the first of them, as far as the run shows it.
-        expected: the last step as the model would have done it, where it runs beside the target.
+        followed: the steps, and how the state changes from step to step.
+        broken: the rules that the last step breaks, in order. The `step` of a crash is one beyond
+            the last step.
+        cause: the cause of the first failure, as far as the run shows it.
+        expected: the last step as the model would have taken it, if one runs beside the target.
         projected: the volumes that admission computed, if the target's formula is known, for
             requests that joined and those that the limit refused.
         refused: requests that were refused on arrival, with the target's message.
         details: the end of a traceback, or of what a crashed target wrote to stderr.
         ended: a description of how the run ended.
-        replay: the command that repeats the run; empty if there is none.
+        replay: the command that repeats the run; empty if no command does.
         notes: further notes for the reader.
     """
 
@@ -67,7 +67,6 @@ class RecordedRun:
         return self.scenario.config
 
     def happenings(self) -> list[Happening]:
-        """Return all events in the order of the steps."""
         return sorted(
             [*_client_happenings(self), *self.followed.happenings, *_judged(self)], key=_step
         )
@@ -128,10 +127,10 @@ def recorded(
     if any(failure.rule == LOCKSTEP for failure in outcome.broken):
         run.expected = session.expected
     run.cause = evidence.cause(meant, outcome.broken)
-    return reported(run)
+    return with_projections(run)
 
 
-def reported(run: RecordedRun) -> RecordedRun:
+def with_projections(run: RecordedRun) -> RecordedRun:
     """Add the volumes that admission computed to the run, and return it."""
     run.projected = projections(run.scenario, run.started.version, run.steps)
     return run
@@ -141,8 +140,8 @@ def ended(steps: int, broken: Sequence[Broken], *, finished: bool) -> str:
     if broken:
         return f"{broken[0].rule} broke at step {broken[0].step}"
     if finished:
-        return f"every request has left after {_many(steps)}, no rule is broken"
-    return f"not finished after {_many(steps)}: no verdict"
+        return f"every request has left after {_many(steps)}, and no rule is broken"
+    return f"not finished after {_many(steps)}, so there is no verdict"
 
 
 def _many(steps: int) -> str:

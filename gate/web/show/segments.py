@@ -1,18 +1,19 @@
 """Store a value that changes over the steps of a run as straight segments and changes.
 
-Most numbers of a run stay the same or grow by one in every step, and if prefill and decode
-alternate, this pattern repeats. So thousands of steps become a few pieces, which the page expands
-again; no number is lost or rounded.
+In most steps a number stays the same or grows by one, and where prefill and decode alternate, this
+pattern repeats. So thousands of steps become a few pieces. The page expands them again, and no
+number is lost or rounded.
 """
 
 from typing import Any, NamedTuple
 
 
 class Segment(NamedTuple):
-    """The values of `steps` steps from step `first` on: `value`, value + slope, value + 2 slope …
+    """The values of `steps` steps from step `first` on: `value`, `value` + `slope`, `value` + 2
+    `slope` …
 
-    The whole is repeated `times` times, each time `stride` steps later and with values that are
-    `rise` larger.
+    All of this is repeated `times` times, each time `stride` steps later and with values that are
+    larger by `rise`.
     """
 
     first: int
@@ -24,7 +25,7 @@ class Segment(NamedTuple):
     times: int = 1
 
     def at(self, step: int) -> int | None:
-        """Return the number in a step, None if there is none; the step must not be before the
+        """Return the number in a step; None if there is none. The step must not be before the
         first."""
         time = min((step - self.first) // self.stride, self.times - 1) if self.stride else 0
         later = step - self.first - time * self.stride
@@ -33,7 +34,7 @@ class Segment(NamedTuple):
         return None
 
     def then(self, other: "Segment") -> "Segment | None":
-        """Return both segments as one if the other repeats this one; otherwise None."""
+        """Return both segments as one if `other` repeats this one; otherwise None."""
         if (other.slope, other.steps) != (self.slope, self.steps):
             return None
         stride, rise = other.first - self.first, other.value - self.value
@@ -45,7 +46,7 @@ class Segment(NamedTuple):
 
 
 class Line:
-    """A number by step; steps that were not recorded have none."""
+    """A number for each step; a step without a recorded number has none."""
 
     __slots__ = ("_closed", "_due", "_last", "_next")
 
@@ -57,11 +58,10 @@ class Line:
 
     @property
     def pieces(self) -> list[Segment]:
-        """Return the segments of the line, in the order of the steps."""
         return [*self._closed, Segment(*self._last)] if self._last else []
 
     def note(self, step: int, value: int | None) -> None:
-        """Record the number in a step, which must be later than all recorded ones; None records
+        """Record the number in a step, which must be later than all recorded steps; None records
         nothing."""
         if value is None:
             return
@@ -101,7 +101,7 @@ class Line:
 
 
 class Changes:
-    """A value by step, stored only where it changes."""
+    """A value for each step, stored only where it changes."""
 
     def __init__(self) -> None:
         self.kept: list[tuple[int, Any]] = []

@@ -1,4 +1,4 @@
-"""Read a recorded trace as a run: the first one that breaks a rule, or else the first."""
+"""Read a run for a page from a trace: the first run that breaks a rule, or else the first run."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -15,12 +15,13 @@ from ...traces.judge import TraceJudge, TraceRun
 from ...traces.run_events import Aborted, Added, Begun, Controlled, Event, Rejected, Stepped
 from ...traces.trace_file import Source, read_trace
 from .following import Follower
-from .recording import RecordedRun, ended, reported
+from .recording import RecordedRun, ended, with_projections
 
 
 @dataclass
 class _Sent:
-    """The requests and aborts of one run; lengths that the trace omits are read from the end."""
+    """The requests and aborts of one run. If the trace omits an output length, the end of the
+    request gives it."""
 
     begun: Begun
     step: int = 0
@@ -122,13 +123,14 @@ def recorded_trace(
         raise InputError("FILE", f"{source.name} holds no run with a request; valid: a trace")
     if judge.cut is not None:
         run.notes = [*run.notes, f"line {judge.cut.line}: {judge.cut.why}"]
-    return reported(run)
+    return with_projections(run)
 
 
 def _run(
     name: str, run: TraceRun, sent: _Sent, followed: tuple[Follower, Evidence] | None
 ) -> RecordedRun:
-    """Return a run of the trace as a page shows it; `followed` is None if it broke at once."""
+    """Return a run of the trace as a page shows it; `followed` is None if its first step broke a
+    rule."""
     begun = run.begun
     ids = [rule.id for rule in run.checked]
     where = f"run {run.number} of the trace, from line {begun.line}"
@@ -161,5 +163,5 @@ def _ended(run: TraceRun) -> str:
     if run.broken:
         return ended(run.steps, run.broken, finished=False)
     unfinished = len(run.monitor.history.live)
-    open_end = f", {unfinished} requests have not finished" if unfinished else ""
-    return f"{run.steps:,} steps are recorded, no rule is broken{open_end}"
+    open_end = f", and {unfinished} requests have not finished" if unfinished else ""
+    return f"{run.steps:,} steps are recorded and no rule is broken{open_end}"

@@ -1,1 +1,1 @@
-"""`schedproof explore --html`: the states of a small scope as a page."""
+"""`schedproof explore --html`: draw the states of a small scope as a page."""

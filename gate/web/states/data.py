@@ -1,4 +1,6 @@
-"""A graph as data for a page: states, moves and rules in words, and the runs that lead to them."""
+"""Turn a graph of states into data for a page: states, moves and rules in words, and runs
+to them.
+"""
 
 import shlex
 import time
@@ -37,7 +39,7 @@ MAX_STATES = 2_000
 
 
 def check_drawing(html: Path, options: Sequence[ExploreOptions], checkpoint: Path | None) -> None:
-    """Raise an error before any work is done if the options do not describe one drawing.
+    """Raise an error if the options do not describe a single drawing, before any work is done.
 
     Raises:
         InputError: there are several configurations, the order is not breadth, or the file cannot
@@ -50,8 +52,8 @@ def check_drawing(html: Path, options: Sequence[ExploreOptions], checkpoint: Pat
     if len(scope.limits) > 1:
         raise InputError(
             "--html",
-            f"draws one limit, and scope {scope.name} has {len(scope.limits)}; "
-            f"valid: with one, as --limits {scope.limits[0]}",
+            f"draws one limit, but scope {scope.name} has {len(scope.limits)}; "
+            f"valid: with one, such as --limits {scope.limits[0]}",
         )
     if options[0].order != "breadth":
         raise InputError("--html", f"with --order {options[0].order}; valid: with --order breadth")
@@ -88,9 +90,9 @@ MAX_TRIED = 300  # runs for one rule
 
 
 class Shown(NamedTuple):
-    """A shortest run for a rule, confirmed by a replay on the model; `path` has its edges.
+    """The shortest run for a rule, confirmed by a replay on the model; `path` has its edges.
 
-    `broken` distinguishes a break from a step that only exercises the rule; `message` has its
+    `broken` says that it breaks the rule; otherwise a step only exercises it. `message` has the
     numbers.
     """
 
@@ -158,7 +160,7 @@ def _state(graph: Graph, number: int, vertex: Vertex, row: int) -> dict[str, Any
         "steps": history.step,
         "queues": [[name, members] for name, members in queues(history).items()],
         "requests": [
-            [name, f"{_asked_for(node, name)}, {progress(history, name)}"] for name in node.known
+            [name, f"{_lengths(node, name)}, {progress(history, name)}"] for name in node.known
         ],
         "tkv": history.last.tkv if history.last is not None else None,
         "measures": [[*measure] for measure in measures(history.last, history.config)],
@@ -171,8 +173,8 @@ def _state(graph: Graph, number: int, vertex: Vertex, row: int) -> dict[str, Any
     return state
 
 
-def _asked_for(node: Node, request: str) -> str:
-    """Describe the lengths of a request; a range if they were not read yet."""
+def _lengths(node: Node, request: str) -> str:
+    """Describe the lengths of a request, which are ranges while they have not been read."""
     candidates: Any = node.known[request]
     items = [candidates.menu.items[number] for number in possible(candidates)]
 
@@ -221,7 +223,7 @@ def _does(graph: Graph, edge: Edge) -> str:
 def _chosen(node: Node, label: Label) -> str:
     _, name, bits = label
     menu = node.known[name].menu
-    return _asked_for(node._replace(known={name: menu.candidates(bits)}), name)
+    return _lengths(node._replace(known={name: menu.candidates(bits)}), name)
 
 
 def _rule(graph: Graph, rule: Rule) -> dict[str, Any]:
@@ -264,8 +266,8 @@ def _plain(scenario: Scenario, field: str, *, keep: bool = False) -> Any:
 
 
 def shown_run(graph: Graph, rule: Rule) -> Shown | None:
-    """Return the shortest confirmed run that breaks the rule, or else one that exercises it; None
-    without one."""
+    """Return the shortest confirmed run that breaks the rule, or else one that exercises it, or
+    else None."""
     return _broken_run(graph, rule) or _staked_run(graph, rule)
 
 
@@ -305,8 +307,8 @@ def _staked_run(graph: Graph, rule: Rule) -> Shown | None:
 
 
 def _decided(graph: Graph, edge: int) -> Iterator[tuple[Label, ...]]:
-    """Yield the path as it is, then with each length for a request whose length was not read, since
-    the rule's witness may need one of them."""
+    """Yield the path, then the path with each length of a request whose length was not read. The
+    witness of the rule may need one of them."""
     labels = graph.labels(graph.path_through(edge))
     yield labels
     target = graph.edges[edge].target
@@ -318,5 +320,6 @@ def _decided(graph: Graph, edge: int) -> Iterator[tuple[Label, ...]]:
 
 
 def possible(candidates: Candidates) -> list[int]:
-    """Return the items that a request may still be and that the configuration accepts."""
+    """Return the items of the menu that a request may still turn out to be and that the
+    configuration accepts."""
     return [number for number in candidates.numbers() if candidates.menu.accepted[number]]

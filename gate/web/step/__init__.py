@@ -1,1 +1,1 @@
-"""`schedproof step`: step a scheduler by hand in a browser."""
+"""`schedproof step`: step a scheduler by hand, in a browser."""

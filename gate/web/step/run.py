@@ -1,7 +1,7 @@
-"""A run by hand: the user chooses the clients' next moves, and each step is judged.
+"""Run a scheduler by hand: the user chooses what the clients do next, and each step is judged.
 
 The clients' actions form a growing scenario. The steps are those of a `Session`, so a rule breaks
-here as it does in `gate` and `replay`. Undoing a move means running the shorter scenario again.
+here as it does in `gate` and `replay`. To undo a move, the shorter scenario runs again.
 """
 
 from collections import Counter
@@ -34,13 +34,13 @@ SHARED = "shared"  # the stream that prompts with a shared prefix begin with
 
 
 class NotNow(ValueError):  # noqa: N818 (an answer to who steps, not a fault)
-    """A move that the run does not allow; `str()` gives the reason and the allowed moves in one
-    line."""
+    """Raised for a move that the run does not allow now; `str()` has the reason and the allowed
+    moves in one line."""
 
 
 class StepSetup(NamedTuple):
-    """The target to step: `config` has every key; `stderr` returns what the target wrote to
-    stderr."""
+    """The target to step. `config` is the complete configuration; `stderr` returns what the target
+    wrote to stderr."""
 
     target: Target
     system: str
@@ -51,7 +51,7 @@ class StepSetup(NamedTuple):
 
 
 class Clients(NamedTuple):
-    """The actions of the clients so far, and the steps taken since the start."""
+    """What the clients have done so far, and the number of steps since the start."""
 
     requests: tuple[Request, ...] = ()
     steps: int = 0
@@ -59,8 +59,8 @@ class Clients(NamedTuple):
 
 @dataclass(frozen=True)
 class Taken:
-    """One step: the scheduler's answer (None if it crashed or hung), the rules that it breaks, and
-    those that it exercises."""
+    """A step that was taken: the scheduler's answer (None if it crashed or hung), the rules that it
+    breaks, and those that it exercises."""
 
     number: int
     step: Step | None
@@ -72,11 +72,12 @@ class ByHand:
     """A run that advances by one move at a time.
 
     Attributes:
-        clients: the actions so far, including arrivals and aborts of the coming step.
+        clients: what the clients have done, including arrivals and aborts before or in the next
+            step.
         taken: the steps, in order.
         session: the session that follows and judges the run.
-        padding: the last shown left padding of each request, in blocks.
-        fault: why the target cannot continue, if that breaks no rule.
+        padding: the left padding of each request, in blocks, as the target last showed it.
+        fault: why the target cannot continue, if no rule says so.
         notice: a remark about the last move.
     """
 
@@ -97,7 +98,7 @@ class ByHand:
 
     @property
     def ended(self) -> bool:
-        """Whether the target is gone, or nothing can be judged any more."""
+        """Return whether the target is gone, or whether nothing can be judged any more."""
         broken = (failure for taken in self.taken for failure in taken.broken)
         return self.fault is not None or ends_run(broken)
 
@@ -107,7 +108,7 @@ class ByHand:
         return next((failure for taken in self.taken for failure in taken.broken), None)
 
     def scenario(self) -> Scenario:
-        """Return the run so far as a scenario to replay."""
+        """Return the run so far as a scenario that can be replayed."""
         setup = self.setup
         return Scenario(
             name="stepped by hand",
@@ -133,7 +134,9 @@ class ByHand:
         """
         self._must_go_on()
         if len(self.clients.requests) == MAX_REQUESTS:
-            raise NotNow(f"{MAX_REQUESTS} requests have arrived; a run by hand may have no more")
+            raise NotNow(
+                f"{MAX_REQUESTS} requests have arrived, the most that a run by hand may have"
+            )
         if shared > prompt:
             raise NotNow(f"shared {shared}; valid: 0 to {prompt}, the tokens of the prompt")
         external = loads.get("external_tokens", 0)
@@ -154,14 +157,12 @@ class ByHand:
             self.notice = f"{name} can never run in this configuration, so it must be refused"
 
     def load(self, scenario: Scenario) -> None:
-        """Start again with the configuration and the clients of a scenario, before its first step.
-
-        Its requests arrive, and are aborted, in the steps that the scenario says.
-        """
+        """Start over with the configuration and the clients of a scenario, before its first step.
+        Its requests arrive, and are aborted, in the steps that the scenario says."""
         setup = self.setup
         if scenario.system != setup.system:
             here = f"{setup.system}, which is stepped here"
-            raise NotNow(f"the scenario is of {scenario.system}; valid: one of {here}")
+            raise NotNow(f"the scenario is for {scenario.system}; valid: one for {here}")
         if len(scenario.requests) > MAX_REQUESTS:
             many = f"the scenario has {len(scenario.requests)} requests"
             raise NotNow(f"{many}; valid: {MAX_REQUESTS} at most")
@@ -178,11 +179,8 @@ class ByHand:
         self.clients = Clients(scenario.requests)
 
     def show_example(self) -> None:
-        """Take a few steps with requests that this configuration can run, so that a reader sees a
-        run at once.
-
-        A restart empties the run.
-        """
+        """Take a few steps with requests that this configuration can run, so that the page opens
+        with a run. A restart empties the run."""
         beyond = bounds_of(self.setup.system).beyond
         self.clients = Clients(
             tuple(
@@ -200,36 +198,34 @@ class ByHand:
         if self.fault is not None:
             self.restart()
         else:
-            self.notice = "an example to begin with: change it, or begin anew"
+            self.notice = "an example to begin with: change it, or start over"
 
     def abort(self, name: str, inside: bool) -> None:
-        """Abort a request before the next step or inside it."""
         self._must_go_on()
         self._must_be_here(name)
         self._do(self._changed(name, abort_at=self.clients.steps, abort_inside=inside))
 
     def end(self, name: str) -> None:
-        """Make the next token of a request EOS.
-
-        A target receives the output length with the request, so the run is repeated with the new
-        length.
-        """
+        """Make the next token of a request EOS. A target receives the output length with the
+        request, so the whole run is repeated with the new length."""
         self._must_go_on()
         request = self._must_be_here(name)
         account = self.session.monitor.history.live.get(name)
         length = 1 + (account.emitted if account is not None else 0)
         if length >= request.max_tokens:
-            raise NotNow(f"{name} has one token left of its {request.max_tokens}: it ends anyway")
+            raise NotNow(
+                f"{name} has one token left of its {request.max_tokens}, so it ends anyway"
+            )
         self._do(self._changed(name, output_len=length))
         if account is not None:
             self._again()
 
     def step(self, times: int = 1) -> None:
-        """Perform the clients' moves and take a step; or several, up to the first that breaks a
-        rule."""
+        """Perform the clients' moves and take a step, or several steps, up to the first that breaks
+        a rule."""
         self._must_go_on()
         if self.clients.steps + times > MAX_STEPS:
-            raise NotNow(f"{MAX_STEPS:,} steps were taken; a run by hand may have no more")
+            raise NotNow(f"{MAX_STEPS:,} steps were taken, the most that a run by hand may have")
         self._do(self.clients)
         for _ in range(times):
             self.clients = self.clients._replace(steps=self.clients.steps + 1)
@@ -239,7 +235,7 @@ class ByHand:
 
     def undo(self) -> None:
         if not self._before:
-            raise NotNow("there is no move to take back")
+            raise NotNow("there is no move to undo")
         last, self.clients = self.clients, self._before.pop()
         self.notice = ""
         if self.ended or last.steps != self.clients.steps or self._asks_otherwise(last):
@@ -274,7 +270,7 @@ class ByHand:
         now = [taken.step for taken in self.taken]
         for number, (old, new) in enumerate(zip(before, now, strict=False)):
             if old is not None and old != new:
-                self.notice = f"run again, the target answers step {number} differently from before"
+                self.notice = f"on a second run, the target answers step {number} differently"
                 return
 
     def _take(self) -> None:
@@ -325,7 +321,7 @@ class ByHand:
 
     def _must_go_on(self) -> None:
         if self.ended:
-            raise NotNow("the run has ended; valid: undo, or start again")
+            raise NotNow("the run has ended; valid: undo, or start over")
 
     def _must_be_here(self, name: str) -> Request:
         live = self.session.monitor.history.live

@@ -1,5 +1,6 @@
-"""Serve the page of a run by hand, on this machine only; the server holds the run, the page
-shows it."""
+"""Serve the page of a run by hand, on this machine only. The server holds the run, and the page
+shows it.
+"""
 
 import secrets
 import sys
@@ -30,7 +31,7 @@ Tokens = Annotated[int, msgspec.Meta(ge=1, le=MAX_TOKENS)]
 
 
 class Arrive(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A request to arrive; lengths are in tokens."""
+    """The arguments of a move: the request that arrives; lengths are in tokens."""
 
     prompt: Tokens
     max_tokens: Tokens
@@ -43,32 +44,32 @@ class Arrive(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class End(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A request whose next token is EOS."""
+    """The arguments of a move: the request whose next token becomes EOS."""
 
     id: str
 
 
 class Abort(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A request to abort."""
+    """The arguments of a move: the request to abort."""
 
     id: str
     inside: bool = False
 
 
 class Steps(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A number of steps in a row, up to the first that breaks a rule."""
+    """The arguments of a move: how many steps to take, up to the first that breaks a rule."""
 
     count: Annotated[int, msgspec.Meta(ge=1, le=100)] = 1
 
 
 class Load(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The content of a scenario file."""
+    """The arguments of a move: the content of the scenario file to load."""
 
     scenario: dict[str, Any]
 
 
 class Nothing(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A move without arguments."""
+    """The arguments of a move that has none."""
 
 
 def _scenario(data: dict[str, Any]) -> Scenario:
@@ -94,18 +95,15 @@ MOVES: dict[str, Move] = {
 
 
 class Server(ThreadingHTTPServer):
-    """Serves one run, which one request at a time may change.
-
-    Other users of this machine can connect, so the paths begin with a secret, which is in the
-    printed address.
-    """
+    """Serves one run, which only one request at a time can change. Other users of this machine can
+    connect, so all paths begin with a secret, which is part of the printed address."""
 
     request_queue_size = 64  # connections that a browser opens at once
     daemon_threads = True
     block_on_close = False
 
     def __init__(self, run: ByHand, options: str, port: int) -> None:
-        """Bind the port, 0 for any free one; `options` are as for `view`.
+        """Bind the port, or any free one for 0; `options` are as for `view`.
 
         Raises:
             InputError: the port is not available.
@@ -127,8 +125,8 @@ class Server(ThreadingHTTPServer):
         return f"http://{HOST}:{self.server_port}/{self.secret}/"
 
     def names(self) -> frozenset[str]:
-        """Return the host names by which clients on this machine reach the server; other names come
-        from pages of other sites."""
+        """Return the host names by which clients on this machine reach the server. Any other name
+        comes from a page of another site."""
         return frozenset(f"{name}:{self.server_port}" for name in (HOST, "localhost"))
 
     def handle_error(self, request: Any, client_address: Any) -> None:
@@ -195,19 +193,19 @@ class Handler(BaseHTTPRequestHandler):
         self._answer(HTTPStatus.OK, json_line(shown), "application/json")
 
     def log_message(self, *_: Any) -> None:
-        """Print nothing: requests of the browser do not belong in the terminal."""
+        """Print nothing, because requests of the browser do not belong in the terminal."""
 
     def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:
-        """Send the errors of http.server in one line, like all others."""
+        """Send an error of http.server in one line, like all other errors."""
         self.close_connection = True
         self._refuse(HTTPStatus(code), message or HTTPStatus(code).phrase)
 
     def _path(self) -> str | None:
-        """Return the path behind the secret; refuse a request that is not from the server's page.
+        """Return the path after the secret, or refuse a request that is not from the server's page.
 
-        A foreign page can send requests here, by a form, or under a host name of its own that leads
-        to this machine. The first shows in the Origin header, the second in Host. Another user does
-        not know the secret.
+        A page of another site can send requests here by a form, which shows in the Origin header,
+        or under a host name of its own that leads to this machine, which shows in the Host header.
+        Another user does not know the secret.
         """
         names = self.server.names()
         hosts, origins = (self.headers.get_all(name, []) for name in ("Host", "Origin"))

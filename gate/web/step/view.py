@@ -22,17 +22,17 @@ MAX_ALONE = 24  # blocks in a row that are drawn one by one
 
 
 class Cell(NamedTuple):
-    """A row of equal blocks, with the tokens of each kind in one of them."""
+    """Equal blocks in a row, with the number of tokens of each kind in one of them."""
 
     blocks: int
     tokens: tuple[tuple[str, int], ...]
 
 
 def cells(padding: int, cached: int, prompt: int, generated: int, block_size: int) -> list[Cell]:
-    """Return the row of a request: `padding` is in blocks, the others are in tokens whose KV is
-    computed.
+    """Return the row of a request as cells.
 
-    In a long row, equal blocks in a row form one cell.
+    `padding` is in blocks. `cached`, `prompt` and `generated` are tokens whose KV is computed. In a
+    long row, equal neighbouring blocks form one cell.
     """
     lengths = (padding * block_size, cached, prompt, generated)
     row = list(_blocks(lengths, block_size))
@@ -42,7 +42,7 @@ def cells(padding: int, cached: int, prompt: int, generated: int, block_size: in
 
 
 def _blocks(lengths: tuple[int, ...], block_size: int) -> Iterator[tuple[tuple[str, int], ...]]:
-    """Yield the tokens of each kind in each block."""
+    """Yield for each block the number of tokens of each kind."""
     remaining = dict(zip(KINDS, lengths, strict=True))
     while any(remaining.values()):
         room = block_size
@@ -61,8 +61,8 @@ REPLAY = "schedproof replay by-hand.json"
 
 
 def view(run: ByHand, options: str) -> dict[str, Any]:
-    """Return the current state of the run as data; `options` make a replay judge in the same
-    way."""
+    """Return the current state of the run as data; with `options`, a replay judges as this run
+    does."""
     setup, session = run.setup, run.session
     history = session.monitor.history
     return {
@@ -93,7 +93,7 @@ def view(run: ByHand, options: str) -> dict[str, Any]:
 
 
 def verdict(run: ByHand) -> str:
-    """Return a replay's verdict on the run so far, in a line."""
+    """Return in one line the verdict that a replay of the run so far would give."""
     first = run.first_broken
     if run.fault is not None:
         return f"no verdict: {one_line(run.fault)}"
@@ -102,12 +102,12 @@ def verdict(run: ByHand) -> str:
     staked = {rule for taken in run.taken for rule in taken.exercised}
     if not staked:
         return "no rule was exercised yet"
-    return f"no rule is broken; {len(staked)} of {len(run.session.checked)} were exercised"
+    return f"no rule is broken; {len(staked)} of {len(run.session.checked)} rules were exercised"
 
 
 def _measures(run: ByHand) -> list[Measure]:
-    """Return how much the last step used of each limit; for the limit on the volume, the last
-    decode step."""
+    """Return how much of each limit the last step used. For the limit on the volume, that is the
+    last decode step."""
     config = run.setup.config
     reported = measures(run.session.monitor.history.last, config)
     decodes = [

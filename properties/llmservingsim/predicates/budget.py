@@ -101,7 +101,7 @@ def batch_too_large(history: VllmRun, step: Step) -> str | None:
     slots = history.config["max_num_seqs"]
     if not slots or len(step.scheduled) <= slots:
         return None
-    return f"{len(step.scheduled)} requests in the batch, max_num_seqs is {slots}"
+    return f"{len(step.scheduled)} requests in the batch, but max_num_seqs is {slots}"
 
 
 def batch_is_full(history: VllmRun, step: Step) -> bool:
@@ -112,7 +112,7 @@ def batch_is_full(history: VllmRun, step: Step) -> bool:
 def decode_takes_more(history: VllmRun, step: Step) -> str | None:
     """A decoding request computes one token (LSS-R13)."""
     for request in history.decode_members(step):
-        # A request that was preempted and admitted again in one step has all of it to compute.
+        # A request that is preempted and admitted again in one step must compute all its tokens.
         if (
             request.emitted
             and request.id not in (step.preempted or ())
@@ -128,7 +128,7 @@ def decode_beside_a_prefill(history: VllmRun, step: Step) -> bool:
 
 def start_wrong(history: VllmRun, step: Step) -> str | None:
     """A starting request computes its uncached tokens, up to threshold and budget (LSS-R11). At
-    HEAD the budget must not split it if chunking is off; the page leaves that open."""
+    HEAD the budget must not split them if chunking is off; the page leaves that open."""
     new = admitted(history, step)
     cut = None if history.revision == PAGE else _cut_although_off(history, step, new)
     return cut or _cut_wrongly(history, step, new)

@@ -30,8 +30,7 @@ def starts_late(history: VllmRun, step: Step) -> str | None:
     return None
 
 
-def said_before(history: VllmRun, step: Step) -> bool:
-    """With caching off, a request starts with tokens that another request has already computed."""
+def starts_like_another(history: VllmRun, step: Step) -> bool:
     return not caches(history.config) and any(
         in_common(request, other) >= history.config["block_size"]
         for request in admitted(history, step)
@@ -99,7 +98,7 @@ def rest_does_not_fit(history: VllmRun, step: Step) -> str | None:
         hit = history.hit_now(step, request)
         known = blocks_for(history, request.num_tokens)
         if hit is None:
-            # Aborted inside the step, so it is not known: at most everything was taken.
+            # It was aborted inside the step, so its hit is unknown: at most it took all its blocks.
             free += known
             continue
         start = hit + step.scheduled[request.id]
@@ -109,19 +108,18 @@ def rest_does_not_fit(history: VllmRun, step: Step) -> str | None:
                 f"{request.id} admitted with {start} of {request.num_tokens} tokens, but the rest "
                 f"needs {known - taken} blocks (free: {free})"
             )
-        # What those admitted after it took, at most, was free before.
+        # When it was admitted, the blocks that later requests took were still free.
         free += taken
     return None
 
 
 def first_block_alone_fits(history: VllmRun, step: Step) -> bool:
-    """Some blocks are free, but too few for all known tokens of a waiting request."""
     waiting, free = waited(history, step), step.free_blocks
     return bool(waiting and free) and blocks_for(history, waiting[0].num_tokens) > (free or 0)
 
 
 PREDICATES = {
-    "LSS-R03": Predicate(starts_late, said_before),
+    "LSS-R03": Predicate(starts_late, starts_like_another),
     "LSS-R02": Predicate(hit_missed, shares_with_running),
     "LSS-R35": found_again(admitted),
     "LSS-R33": Predicate(hit_too_long, everything_known_elsewhere),

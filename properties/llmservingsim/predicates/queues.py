@@ -74,7 +74,6 @@ def decode_left_out(history: VllmRun, step: Step) -> str | None:
 
 
 def decodes_beside(history: VllmRun, step: Step) -> bool:
-    """One request is decoding in a step that prefills another."""
     return bool(_decoding(history, step)) and bool(history.prefill_members(step))
 
 
@@ -102,7 +101,6 @@ def kept_out(history: VllmRun, step: Step) -> str | None:
 
 
 def passed_over(history: VllmRun, step: Step) -> bool:
-    """A request is not in the batch, but a later one is."""
     line = [request.id in step.scheduled for request in queue(history)]
     return False in line and True in line[line.index(False) :]
 
@@ -144,8 +142,8 @@ def left_out(history: VllmRun, step: Step) -> list[VllmRequestHistory]:
 
 
 def _could_start(history: VllmRun, step: Step) -> list[VllmRequestHistory]:
-    """Return the requests with room until their last token; by the page, none behind one that waits
-    for blocks."""
+    """Return the requests with room until their last token; by the page, none behind a request that
+    waits for blocks."""
     could = []
     for request in waited(history, step):
         if must_not_be_cut(history, step, request):

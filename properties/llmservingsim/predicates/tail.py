@@ -26,8 +26,7 @@ def not_as_vllm(history: VllmRun, step: Step) -> str | None:
     )
 
 
-def old_and_new(history: VllmRun, step: Step) -> bool:
-    """A step preempts a request, or admits one while another runs."""
+def preempts_or_admits(history: VllmRun, step: Step) -> bool:
     return bool(step.preempted) or bool(admitted(history, step) and kept(history, step))
 
 
@@ -52,23 +51,22 @@ def not_by_arrival(history: VllmRun, step: Step) -> str | None:
     listed = [history.live[name] for name in step.waiting or () if name in history.live]
     by_arrival = sorted(listed, key=lambda request: request.arrival)
     if listed != by_arrival:
-        return f"{names(listed)} wait in this order, they came in the order {names(by_arrival)}"
+        return f"{names(listed)} wait in this order, but came in the order {names(by_arrival)}"
     new, waiting = admitted(history, step), waited(history, step)
     arrivals = [request.arrival for request in new]
     if arrivals != sorted(arrivals):
         return f"{names(new)} are admitted in this order, which is not that of their arrival"
     if new and waiting and waiting[0].arrival < arrivals[-1]:
-        return f"{new[-1].id} is admitted, {waiting[0].id} came before it and waits"
+        return f"{new[-1].id} is admitted, but {waiting[0].id} came before it and waits"
     return None
 
 
-def line_moves(history: VllmRun, step: Step) -> bool:
-    """Two requests wait, or one is admitted while another waits."""
+def two_wait_or_one_joins(history: VllmRun, step: Step) -> bool:
     waiting = len(step.waiting or ())
     return waiting > 1 or (waiting > 0 and bool(admitted(history, step)))
 
 
 PREDICATES = {
-    "LSS-R30": Predicate(not_as_vllm, old_and_new),
-    "LSS-R34": Predicate(not_by_arrival, line_moves),
+    "LSS-R30": Predicate(not_as_vllm, preempts_or_admits),
+    "LSS-R34": Predicate(not_by_arrival, two_wait_or_one_joins),
 }

@@ -35,7 +35,6 @@ def generated_miscounted(history: VllmRun, step: Step) -> str | None:
 
 
 def first_beside_another(history: VllmRun, step: Step) -> bool:
-    """One request generates its first token while another has already generated some."""
     emitted = [history.live[name].emitted for name in step.emitted or {} if name in history.live]
     return 0 in emitted and any(emitted)
 

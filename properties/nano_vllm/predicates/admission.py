@@ -47,7 +47,6 @@ def budget_exceeded(history: RunHistory, step: Step) -> str | None:
 
 
 def budget_binds(history: RunHistory, step: Step) -> bool:
-    """The waiting sequences have more tokens than the budget."""
     wanted = sum(request.num_tokens for request in waited_before(history))
     return bool(wanted > history.config["max_num_batched_tokens"])
 
@@ -59,11 +58,10 @@ def too_many_run(history: RunHistory, step: Step) -> str | None:
     run = max(len(kept(history, step)) + len(done), len(step.running or ()))
     if run <= slots:
         return None
-    return f"{run} sequences run, max_num_seqs is {slots}"
+    return f"{run} sequences run, but max_num_seqs is {slots}"
 
 
 def every_slot_taken(history: RunHistory, step: Step) -> bool:
-    """A sequence waits while max_num_seqs run."""
     run = len(kept(history, step)) + len(prefilled(history, step))
     return run >= history.config["max_num_seqs"] and len(history.live) > run
 
@@ -77,7 +75,7 @@ def cut_wrongly(history: RunHistory, step: Step) -> str | None:
         if missing is None or tokens == missing:
             continue
         if history.revision == WHOLE_PROMPTS:
-            return f"{request.id} computes {tokens} tokens in a step, {missing} are left"
+            return f"{request.id} computes {tokens} tokens in a step, but {missing} are left"
         if place or tokens != budget or tokens > missing:
             return (
                 f"{request.id}, number {place + 1} of the step, computes {tokens} tokens, "
@@ -106,7 +104,6 @@ def overtaken(history: RunHistory, step: Step) -> str | None:
 
 
 def the_head_waits(history: RunHistory, step: Step) -> bool:
-    """At least two sequences still wait after the step's admissions."""
     return len(waited_before(history)) - len(prefilled(history, step)) > 1
 
 
@@ -165,12 +162,12 @@ def _needed(history: RunHistory, request: RequestHistory) -> int:
 
 
 def someone_runs_and_waits(history: RunHistory, step: Step) -> bool:
-    """One sequence waits for admission while another runs."""
     return bool(waited_before(history)) and bool(ran_before(history))
 
 
 def memory_gate_passed_by(history: RunHistory, step: Step) -> str | None:
-    """As many blocks are free as all tokens of a newcomer need, including shared ones (NAN-R09)."""
+    """As many blocks are free as a newcomer needs for all its tokens, including shared ones
+    (NAN-R09)."""
     free = free_before(history)
     if free is None or history.aborts_inside or step.blocks is None:
         return None
@@ -184,14 +181,13 @@ def memory_gate_passed_by(history: RunHistory, step: Step) -> str | None:
             )
         table = set(step.blocks.get(request.id, ()))
         if not table:
-            return None  # it has finished, so it is not known what it shared
+            return None  # it has finished, so nobody knows what it shared
         free -= len(table - held)
         held |= table
     return None
 
 
 def pool_too_small_for_now(history: RunHistory, step: Step) -> bool:
-    """A waiting sequence needs more blocks than are free."""
     waiting = [request for request in waited_before(history) if request.id not in step.scheduled]
     free = free_before(history)
     return bool(waiting) and free is not None and blocks_for(history, waiting[0].num_tokens) > free

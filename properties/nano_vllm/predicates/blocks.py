@@ -31,7 +31,6 @@ def slot_wrong(history: RunHistory, step: Step) -> str | None:
 
 
 def something_written(history: RunHistory, step: Step) -> bool:
-    """A scheduled sequence still holds blocks after the step."""
     return any(name in (step.blocks or {}) for name in step.scheduled)
 
 
@@ -57,7 +56,6 @@ def shared_wrongly(history: RunHistory, step: Step) -> str | None:
 
 
 def something_shared(history: RunHistory, step: Step) -> bool:
-    """Two sequences share a block."""
     held = [number for table in (step.blocks or {}).values() for number in table]
     return len(set(held)) < len(held)
 
@@ -67,7 +65,7 @@ def hit_ends_in_a_block(history: RunHistory, step: Step) -> str | None:
     for request in prefilled(history, step):
         hit = (step.prefix_hit or {}).get(request.id, 0)
         if hit % history.config["block_size"]:
-            return f"{request.id} finds {hit} tokens in the cache, no whole blocks"
+            return f"{request.id} finds {hit} tokens in the cache, which are not whole blocks"
     return None
 
 
@@ -86,14 +84,13 @@ def last_block_hit(history: RunHistory, step: Step) -> str | None:
         most = (blocks_for(history, request.num_tokens) - 1) * block
         if hit > most:
             return (
-                f"{request.id} finds {hit} of {request.num_tokens} tokens in the cache, at most "
-                f"{most}"
+                f"{request.id} finds {hit} of {request.num_tokens} tokens in the cache, but at "
+                f"most {most} are allowed"
             )
     return None
 
 
 def everything_known_elsewhere(history: RunHistory, step: Step) -> bool:
-    """A sequence of whole blocks starts, and all its tokens were computed before."""
     return any(
         not request.started
         and request.num_tokens % history.config["block_size"] == 0

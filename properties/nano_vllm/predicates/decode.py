@@ -36,7 +36,7 @@ def passed_by(history: RunHistory, step: Step) -> str | None:
     skipped = [request for request in kept(history, step) if request.id not in step.scheduled]
     if prefilled(history, step) or not skipped:
         return None
-    return f"{names(skipped)} runs, and gets no token in a step that decodes"
+    return f"{names(skipped)} runs, but gets no token in a step that decodes"
 
 
 def several_decode(history: RunHistory, step: Step) -> bool:
@@ -60,8 +60,8 @@ def wrong_victim(history: RunHistory, step: Step) -> str | None:
     if needed > free:
         return None
     return (
-        f"{names(gone)} preempted, although {free} blocks were free without {gone[0].id} and "
-        f"running requests needed at most {needed}"
+        f"{names(gone)} preempted, although running requests needed at most {needed} blocks, and "
+        f"{free} were free before {gone[0].id} gave up its own"
     )
 
 
@@ -86,7 +86,7 @@ def victim_keeps_something(history: RunHistory, step: Step) -> str | None:
         if request.id in history.aborts_inside:
             continue
         if request.id not in (step.waiting or ()):
-            return f"{request.id} was preempted and does not wait"
+            return f"{request.id} was preempted, but does not wait"
         if held := (step.blocks or {}).get(request.id):
             return f"{request.id} was preempted and holds {len(held)} blocks"
         if computed := (step.computed or {}).get(request.id):
@@ -116,8 +116,7 @@ def emission_wrong(history: RunHistory, step: Step) -> str | None:
     return None
 
 
-def prompt_in_work(history: RunHistory, step: Step) -> bool:
-    """A step prefills a sequence."""
+def sequence_prefills(history: RunHistory, step: Step) -> bool:
     return bool(prefilled(history, step))
 
 
@@ -161,7 +160,6 @@ def _with_the_next(history: RunHistory, computed: int) -> int:
 
 
 def border_crossed(history: RunHistory, step: Step) -> bool:
-    """A running sequence needs one more block."""
     return any(
         request.id in step.scheduled and crosses_border(history, request.computed)
         for request in kept(history, step)
@@ -173,7 +171,7 @@ PREDICATES = {
     "NAN-R04": Predicate(passed_by, several_decode, reads=("preempted", "running", "scheduled")),
     "NAN-R19": Predicate(wrong_victim, preempts_among_several),
     "NAN-R21": Predicate(victim_keeps_something, someone_is_preempted),
-    "NAN-R13": Predicate(emission_wrong, prompt_in_work),
+    "NAN-R13": Predicate(emission_wrong, sequence_prefills),
     "NAN-R23": Predicate(not_all_again, comes_back),
     "NAN-R17": Predicate(table_wrong, border_crossed),
 }

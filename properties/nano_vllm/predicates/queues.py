@@ -80,7 +80,6 @@ def waiting_holds_blocks(history: RunHistory, step: Step) -> str | None:
 
 
 def someone_waits_and_blocks_are_held(history: RunHistory, step: Step) -> bool:
-    """A sequence waits while others hold blocks."""
     return bool(step.waiting) and bool(step.blocks)
 
 

@@ -21,7 +21,6 @@ def empty_system_refuses(history: RunHistory, step: Step) -> str | None:
 
 
 def nothing_runs(history: RunHistory, step: Step) -> bool:
-    """A request waits, and no request is running."""
     unstarted = history.unstarted()
     return bool(unstarted) and len(unstarted) == len(history.live)
 
@@ -42,8 +41,8 @@ def joins_beyond_length(history: RunHistory, step: Step) -> str | None:
 
 
 def hit_joins_beyond_length(history: RunHistory, step: Step) -> str | None:
-    """The same holds for a prompt whose first chunk is its last thanks to a prefix hit
-    (SPY-R59)."""
+    """At the last chunk, every request's remaining tokens end within max_model_len, also for a
+    prompt whose first chunk is its last thanks to a prefix hit (SPY-R59)."""
     if not shortened(history, step):
         return None
     return joins_beyond_length(history, step)
@@ -104,7 +103,7 @@ def needless_refusal(history: RunHistory, step: Step) -> str | None:
     request = refused(history, step)
     if request is None:
         return None
-    return f"{request.id} could run its next chunk, and even the most careful projection fits"
+    return f"{request.id} could run its next chunk, since even the most careful projection fits"
 
 
 def refused(history: RunHistory, step: Step) -> RequestHistory | None:
@@ -125,7 +124,7 @@ def refused(history: RunHistory, step: Step) -> RequestHistory | None:
         return None
     if history.revision in REVISIONS_THAT_PAUSE and (history.paused or history.config["pausing"]):
         return None if history.paused else wanted[0]
-    # Without interleaving releases check the volume before the first chunk, and never again.
+    # Without interleaving, releases check the volume before the first chunk and never again.
     checked_once = not history.config["interleave"] and history.revision in REVISIONS_THAT_PAUSE
     unchecked = not starts if checked_once else surely_unfinished(history, wanted[0])
     if not unchecked and not certainly_fits(history, wanted[0]):
@@ -216,11 +215,10 @@ def promised_too_much(history: RunHistory, step: Step) -> str | None:
     )
     if len(held) + needed <= size:
         return None
-    return f"{len(held)} blocks held and {needed} still needed, the pool has {size}"
+    return f"{len(held)} blocks held and {needed} still needed, but the pool has {size}"
 
 
 def pool_binds(history: RunHistory, step: Step) -> bool:
-    """The unfinished requests together need more blocks than the pool has."""
     size, block = history.config["num_blocks"], history.config["block_size"]
     if size is None:
         return False
@@ -247,7 +245,6 @@ def promise_kept_for_nobody(history: RunHistory, step: Step) -> str | None:
 
 
 def promised_request_leaves(history: RunHistory, step: Step) -> bool:
-    """A request with promised blocks is aborted or stops before max_tokens."""
     leaving = [name for name, why in (step.finished or {}).items() if why in ("aborted", "eos")]
     return any(history.requests[name].started for name in leaving if name in history.requests)
 

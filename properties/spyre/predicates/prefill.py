@@ -18,7 +18,7 @@ def more_than_a_chunk(history: RunHistory, step: Step) -> str | None:
     for request in history.prefill_members(step):
         tokens = step.scheduled[request.id]
         if tokens > chunk:
-            return f"{request.id} prefills {tokens} tokens in a step, chunk_size is {chunk}"
+            return f"{request.id} prefills {tokens} tokens in a step, but chunk_size is {chunk}"
         before = computed_before(history, step, request)
         if before is None:
             continue

@@ -122,7 +122,7 @@ def prompt_not_shared(history: RunHistory, step: Step) -> str | None:
         hit = history.hit_now(step, request)
         due = shareable(history, request, of_prompts=True)
         if hit is not None and hit < due:
-            return f"{request.id} finds {hit} tokens in the cache, a running request has {due}"
+            return f"{request.id} finds {hit} tokens in the cache, but a running request has {due}"
     return None
 
 
@@ -139,7 +139,9 @@ def output_not_shared(history: RunHistory, step: Step) -> str | None:
         hit = history.hit_now(step, request)
         due = shareable(history, request, of_prompts=False)
         if hit is not None and hit < due:
-            return f"{request.id} finds {hit} tokens in the cache, {due} with what was generated"
+            return (
+                f"{request.id} finds {hit} tokens in the cache, but {due} count with generated ones"
+            )
     return None
 
 

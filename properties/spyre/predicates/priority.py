@@ -47,12 +47,11 @@ def shared_prefill_step(history: RunHistory, step: Step) -> str | None:
     if step.scheduled:
         kind = "prefill" if prefills else "decode"
         if step.kind != kind:
-            return f"the step is reported as {step.kind}, its members make it a {kind} step"
+            return f"the step is reported as {step.kind}, but its members make it a {kind} step"
     return None
 
 
 def prefill_has_company(history: RunHistory, step: Step) -> bool:
-    """A prefill step runs while another request is unfinished."""
     return bool(history.prefill_members(step)) and len(history.live) > 1
 
 
@@ -95,7 +94,7 @@ def interleaving_due(history: RunHistory, step: Step) -> bool:
     )
 
 
-def asked_again(history: RunHistory, step: Step) -> str | None:
+def prefill_interrupted(history: RunHistory, step: Step) -> str | None:
     """With interleaving off, an ongoing prefill continues in the next step, unless a request is
     paused (SPY-R34)."""
     ongoing = history.ongoing()
@@ -105,7 +104,7 @@ def asked_again(history: RunHistory, step: Step) -> str | None:
         return None
     request = ongoing[0]
     return (
-        f"{request.id} has {request.computed} of {request.prompt} tokens computed, and no chunk "
+        f"{request.id} has {request.computed} of {request.prompt} tokens computed, but no chunk "
         "of it runs"
     )
 
@@ -125,7 +124,7 @@ def overtaken(history: RunHistory, step: Step) -> str | None:
     if history.revision in REVISIONS_THAT_PAUSE and not history.config["pausing"]:
         return None
     starting = [request.id for request in history.prefill_members(step) if not request.started]
-    # No request is unstarted where a target lists a request as paused that has never run.
+    # A faulty target may list a request as paused that has never run; then none is unstarted.
     if not starting or not history.unstarted():
         return None
     first = history.unstarted()[0].id
@@ -135,7 +134,6 @@ def overtaken(history: RunHistory, step: Step) -> str | None:
 
 
 def queue_order_matters(history: RunHistory, step: Step) -> bool:
-    """A request starts its prefill while another has not started."""
     starting = any(not request.started for request in history.prefill_members(step))
     strict = history.revision not in REVISIONS_THAT_PAUSE or history.config["pausing"]
     return starting and strict and len(history.unstarted()) > 1
@@ -180,7 +178,7 @@ PREDICATES = {
     ),
     "SPY-R31": Predicate(ongoing_overtaken, ongoing_and_waiting, "prefill", reads=()),
     "SPY-R32": Predicate(not_interleaved, interleaving_due, reads=(PHASES, "scheduled")),
-    "SPY-R34": Predicate(asked_again, ongoing_beside_a_batch, reads=(PHASES, "scheduled")),
+    "SPY-R34": Predicate(prefill_interrupted, ongoing_beside_a_batch, reads=(PHASES, "scheduled")),
     "SPY-R53": Predicate(overtaken, queue_order_matters, "prefill", reads=()),
     "SPY-R36": Predicate(over_capacity, batch_full, reads=(PHASES, "scheduled")),
     "SPY-R35": Predicate(idle_while_pending, prefill_held_back, reads=(PHASES, "scheduled")),

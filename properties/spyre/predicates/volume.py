@@ -78,9 +78,9 @@ def overrun_with(history: RunHistory, newcomer: RequestHistory) -> Overrun | Non
 def overrun(batch: list[Member], newcomer: Member, block: int, limit: int) -> Overrun | None:
     """Return a step beyond the limit while the newcomer decodes with the batch, or None.
 
-    Between two steps in which requests end, the batch is the same. Its max-tkv then grows from step
-    to step, except after a step in which a request has filled its block. So the largest one is that
-    of the last step, or of the last step in which a block was full.
+    Between two steps in which requests end, the batch stays the same. Its max-tkv then grows from
+    step to step, except after a step in which a request has filled its block. So it is largest at
+    the last step, or at the last step in which a block was full.
     """
     alive = [*batch, newcomer]
     most = max(member.length for member in alive) + newcomer.remaining + block - 1

@@ -49,7 +49,7 @@ def longest(config: Config) -> int:
 
 
 def beyond(config: Config, inputs: tuple[Input, ...]) -> bool:
-    """Return whether one of the inputs can never be computed."""
+    """Return whether an encoder can never compute one of the inputs."""
     if not inputs or not encodes(config):
         return bool(inputs)
     return max(image.tokens for image in inputs) > longest(config)

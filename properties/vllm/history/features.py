@@ -14,7 +14,7 @@ from ...history import prefix_hits
 from ...history.features import Features
 from ...history.request_history import RequestHistory
 from ...history.run_history import RunHistory
-from . import encoder, in_flight, loads, speculation
+from . import blocked, encoder, in_flight, loads, speculation
 from .request_history import VllmRequestHistory
 from .run import (
     NOTHING,
@@ -48,6 +48,10 @@ class VllmFeatures(Features):
             request = replace(request, accepted=())
         if not config.get("cache_partitions"):
             request = replace(request, cache_salt=None, lora=None)
+        if not config.get(blocked.KEY):
+            request = replace(request, grammar_steps=0, grammar_fails=False)
+        if not config.get("reused_ids"):
+            request = replace(request, sent_as=None)
         return request if loads.are_made(config) else request.without_connector()
 
     def follows(self, config: Config) -> tuple[str, ...]:
@@ -56,8 +60,8 @@ class VllmFeatures(Features):
         return ("parked", "finished") if loads.are_made(config) else ()
 
     def may_forget(self, config: Config) -> bool:
-        """Return whether only blocks can hold tokens of ended requests, with one decision at a
-        time."""
+        """Return whether the history may drop requests that have ended, because only blocks can
+        still hold their tokens."""
         if not prefix_hits.caches(config):
             return True
         return in_flight.depth(config) == 1 and not loads.are_made(config)
@@ -106,17 +110,22 @@ class VllmFeatures(Features):
         right = speculation.drafts_right(history.config, request, step, tokens)
         return right if request.drafted or right else None
 
-    def blocks_are_filled(self, history: RunHistory[Any], step: Step) -> bool:
-        """Return whether a load is in progress, or has just ended a request by failing."""
-        return loads.under_way(history.config, requests_of(history.requests).values(), step)
+    def may_compute_nothing(self, history: RunHistory[Any], step: Step) -> bool:
+        """Return whether a load is in progress or has just ended a request by failing, or every
+        request waits for its grammar."""
+        return loads.under_way(
+            history.config, requests_of(history.requests).values(), step
+        ) or blocked.all_are(history.config, requests_of(history.live).values())
 
     def may_end_early(self, history: RunHistory[Any], account: RequestHistory) -> bool:
-        """Return whether a failed load ends the request; V1-R28 says when."""
-        return loads.ends_on_failure(history.config, of(account))
+        """Return whether a failed load or an invalid grammar ends the request; V1-R28 and V1-R43
+        say when."""
+        request = of(account)
+        return request.invalid or loads.ends_on_failure(history.config, request)
 
     def idle_steps(self, history: RunHistory) -> int:
-        """Return the steps that a full queue of decisions, or a connector without an answer,
-        may take."""
+        """Return the number of steps that a full queue of decisions, or a connector without an
+        answer, may take."""
         waits = loads.deferrals(of(request) for request in history.live.values())
         return in_flight.depth(history.config) + waits
 
@@ -195,6 +204,11 @@ class VllmFeatures(Features):
             in_flight.deliver(of(account), tokens, coming)
         if tokens and speculation.drafts(config):
             speculation.verify(config, of(account), coming.proposed)
+
+    def end(self, history: RunHistory[Any], step: Step) -> None:
+        """Record that the grammars of blocked requests are a step nearer."""
+        if history.config.get(blocked.KEY):
+            blocked.step(requests_of(history.live).values())
 
     def ended(self, account: RequestHistory) -> None:
         """Record that the blocks of a request may still be loading or being sent."""

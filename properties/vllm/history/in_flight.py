@@ -92,7 +92,7 @@ def reports(history: VllmRun, step: Step) -> bool:
     It does if the pipeline is full, if nothing was to be computed, or early, in `early_completions`
     steps in a row.
     """
-    if step.completes is not None:  # a record says it
+    if step.completes is not None:  # a recording says so
         return step.completes
     fast = state_of(history).early < int(history.config.get("early_completions", 0))
     return fast or _is_waited_for(history, step)
@@ -113,7 +113,8 @@ def passed_over(config: Config, request: VllmRequestHistory) -> bool:
     """Return whether a running request has nothing to compute until a token in flight arrives.
 
     That token is its last one, or the one that fills max_model_len, or any token if the next step
-    is not decided ahead. It is also so if the right drafts of the request would fill all positions.
+    is not decided ahead. The same holds if the right drafts of the request would fill all
+    positions.
     """
     if not request.tokens_in_flight:
         return False
@@ -133,7 +134,7 @@ def computed_still(history: VllmRun, request: VllmRequestHistory) -> bool:
 
 def deliver(request: VllmRequestHistory, tokens: int, coming: Coming) -> None:
     """Record that tokens in flight have arrived. If the request was preempted meanwhile, it must
-    compute them again with all others."""
+    compute them again with all its other tokens."""
     request.tokens_in_flight = max(request.tokens_in_flight - min(tokens, 1), 0)
     request.drafts_in_flight = max(request.drafts_in_flight - coming.drafts, 0)
     if not request.started:

@@ -18,7 +18,7 @@ def are_made(config: Mapping[str, Any]) -> bool:
 
 
 def meet_decisions(config: Mapping[str, Any]) -> bool:
-    """Return whether a load may fill blocks while a decision in flight writes them."""
+    """Return whether a load may fill blocks while a decision in flight still writes them."""
     return are_made(config) and in_flight.depth(config) > 1
 
 

@@ -31,6 +31,8 @@ class VllmRequestHistory(RequestHistory):
         blocks: the blocks that it last showed, if loads and decisions may be in flight together.
         inputs: the segments of its prompt that an encoder computes.
         since_reset: how many of its tokens were computed since the prefix cache was last reset.
+        blocked: steps from the coming one on in which its grammar is not compiled yet.
+        arrived_blocked: whether it had to wait for its grammar; `invalid`, that it never compiles.
     """
 
     accepted: tuple[int, ...] = ()
@@ -51,6 +53,9 @@ class VllmRequestHistory(RequestHistory):
     tokens_loading: int = 0
     inputs: tuple[Input, ...] = ()
     since_reset: int = 0
+    blocked: int = 0
+    arrived_blocked: bool = False
+    invalid: bool = False
 
     @staticmethod
     def own_fields(request: Request) -> dict[str, Any]:
@@ -62,6 +67,9 @@ class VllmRequestHistory(RequestHistory):
             "send_steps": request.send_steps,
             "external": min(request.external_tokens, request.prompt_len),
             "inputs": inputs_of(request),
+            "blocked": request.grammar_steps,
+            "arrived_blocked": request.grammar_steps > 0 or request.grammar_fails,
+            "invalid": request.grammar_fails,
         }
 
     @property

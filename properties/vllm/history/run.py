@@ -28,7 +28,7 @@ class Coming(NamedTuple):
 
 
 NOTHING = Coming()
-# A decision in flight: by request what comes of it, None where no token does.
+# A decision in flight: for each request, the token that comes of it, or None.
 Flight = dict[str, Coming | None]
 
 
@@ -40,7 +40,7 @@ class VllmState(NamedTuple):
         early: number of steps in a row in which a decision completed early.
         outputs: encoder outputs that the worker has, with their tokens.
         groups: the content of the blocks in the groups of the KV cache after the first.
-        was_reset: the prefix cache was reset in this run.
+        was_reset: whether the prefix cache was reset in this run.
     """
 
     flights: tuple[Flight, ...] = ()

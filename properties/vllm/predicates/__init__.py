@@ -3,6 +3,7 @@
 from ...rules.predicate import default_is
 from . import (
     admission,
+    blocked,
     blocks,
     budget,
     control,
@@ -27,6 +28,7 @@ PREDICATES = {
     **groups.PREDICATES,
     **control.PREDICATES,
     **partition.PREDICATES,
+    **blocked.PREDICATES,
     "V1CP-R06": default_is("enable_chunked_prefill", True),
     "V1CP-R09": default_is("long_prefill_token_threshold", 0),
     "V1CP-R21": default_is("watermark", 0),

@@ -34,7 +34,7 @@ def admission_rooms(history: VllmRun, step: Step) -> Iterator[tuple[VllmRequestH
         taken, table = taken_by(history, step, request, size), step.blocks.get(request.id)
         if table is None and taken:
             return
-        # What it has taken in this step may be a hit of one that is admitted after it.
+        # A request that is admitted later may hit the blocks that it has taken in this step.
         free -= taken
         held |= set(table or ())
     for request in new:
@@ -55,10 +55,10 @@ def reserve_given_away(history: VllmRun, step: Step) -> str | None:
     """A request admitted while another runs leaves the watermark's blocks free (V1CP-R19)."""
     new, reserve = admitted(history, step), watermark_blocks(history.config)
     guarded = new if kept(history, step) else new[1:]
-    # Later in the step blocks only come back.
+    # Later in the step, blocks only come back.
     if guarded and step.free_blocks is not None and step.free_blocks < reserve:
         remaining = f"{step.free_blocks} blocks left free"
-        return f"{guarded[-1].id} admitted, {remaining}, watermark is {reserve}"
+        return f"{guarded[-1].id} admitted, {remaining}, but the watermark is {reserve}"
     for request, needed, free in admission_rooms(history, step):
         if request in guarded and needed <= free < needed + reserve:
             return (
@@ -90,7 +90,7 @@ def rest_does_not_fit(history: VllmRun, step: Step) -> str | None:
     for request in reversed(admitted(history, step)):
         hit = history.hit_now(step, request)
         if hit is None:
-            # Aborted inside the step, so it is not known: at most everything was taken.
+            # It was aborted inside the step, so its hit is unknown: at most it took all its blocks.
             free += blocks_for(history, request.num_tokens)
             continue
         start = speculation.slots(history.config, hit + step.scheduled[request.id])
@@ -101,7 +101,7 @@ def rest_does_not_fit(history: VllmRun, step: Step) -> str | None:
                 f"{request.id} admitted with {start} of {request.num_tokens} tokens, but the rest "
                 f"needs {rest} blocks (free: {free})"
             )
-        # What those admitted after it took, at most, was free before.
+        # When it was admitted, the blocks that later requests took were still free.
         free += blocks_for(history, start)
     for request, needed, room in admission_rooms(history, step):
         if needed > room:
@@ -113,7 +113,6 @@ def rest_does_not_fit(history: VllmRun, step: Step) -> str | None:
 
 
 def first_chunk_alone_fits(history: VllmRun, step: Step) -> bool:
-    """Some blocks are free, but too few for all known tokens of a waiting request."""
     waiting = [request for request in waited_before(history) if request.id not in step.scheduled]
     free = step.free_blocks
     if not waiting or not free or not history.config["reserve_full_isl"]:

@@ -27,7 +27,6 @@ def null_block_held(history: VllmRun, step: Step) -> str | None:
 
 
 def pool_used_up(history: VllmRun, step: Step) -> bool:
-    """Every usable block is held."""
     return step.free_blocks == 0
 
 
@@ -95,12 +94,11 @@ def shared_wrongly(history: VllmRun, step: Step) -> str | None:
 
 
 def something_shared(history: VllmRun, step: Step) -> bool:
-    """Two requests share a block."""
     return bool(history.holders.shared(step.blocks or {}))
 
 
 def hit_too_long(history: VllmRun, step: Step) -> str | None:
-    """A hit consists of whole blocks, and never includes the last known token, which must be
+    """A hit consists of whole blocks and never includes the last known token, which must be
     computed (V1CP-R28)."""
     block = history.config["block_size"]
     for request in admitted(history, step):
@@ -112,12 +110,12 @@ def hit_too_long(history: VllmRun, step: Step) -> str | None:
                 f"{request.id} finds {hit} of {request.num_tokens} tokens in the cache: all of them"
             )
         if hit % block and request.id in (step.prefix_hit or {}):
-            return f"{request.id} finds {hit} tokens in the cache, no whole blocks of {block}"
+            whole = f"which are not whole blocks of {block}"
+            return f"{request.id} finds {hit} tokens in the cache, {whole}"
     return None
 
 
 def everything_known_elsewhere(history: VllmRun, step: Step) -> bool:
-    """A request of whole blocks starts, and all its tokens were computed before."""
     return caches(history.config) and any(
         request.num_tokens % history.config["block_size"] == 0
         and _known_elsewhere(history, request) >= request.num_tokens
@@ -136,7 +134,6 @@ def hit_missed(history: VllmRun, step: Step) -> str | None:
 
 
 def shares_with_running(history: VllmRun, step: Step) -> bool:
-    """A starting request shares a full block with a running one."""
     return any(_shared_with_running(history, step).values())
 
 

@@ -34,7 +34,6 @@ def budget_exceeded(history: VllmRun, step: Step) -> str | None:
 
 
 def budget_binds(history: VllmRun, step: Step) -> bool:
-    """The running and waiting requests need more tokens than the budget."""
     wanted = sum(request.num_tokens - request.computed for request in history.live.values())
     return bool(wanted > history.config["max_num_batched_tokens"])
 
@@ -49,12 +48,11 @@ def beyond_known(history: VllmRun, step: Step) -> str | None:
             continue
         more = padding(history, step, request) or last_draft(history, request)
         if not more or tokens != missing + more:
-            return f"{name} computes {tokens} tokens, {missing} are known and not computed"
+            return f"{name} computes {tokens} tokens, but {missing} are known and not computed"
     return None
 
 
 def some_finish_behind_others(history: VllmRun, step: Step) -> bool:
-    """A step schedules one request that is one token behind and another that is further behind."""
     missing = [behind(history, step, request) for request in scheduled(history, step)]
     return 1 in missing and any(tokens is not None and tokens > 1 for tokens in missing)
 
@@ -88,7 +86,6 @@ def running_clamp(history: VllmRun, step: Step) -> str | None:
 
 
 def running_is_cut(history: VllmRun, step: Step) -> bool:
-    """A running request has more missing tokens than it may compute in the step."""
     return _is_cut(history, step, kept(history, step))
 
 
@@ -99,7 +96,6 @@ def waiting_clamp(history: VllmRun, step: Step) -> str | None:
 
 
 def newcomer_is_cut(history: VllmRun, step: Step) -> bool:
-    """A newly admitted request has more missing tokens than it may compute in the step."""
     return _is_cut(history, step, admitted(history, step))
 
 
@@ -183,7 +179,6 @@ def _may_be_dropped(history: VllmRun, step: Step, request: VllmRequestHistory) -
 
 
 def some_catch_up(history: VllmRun, step: Step) -> bool:
-    """A step computes tokens of a prompt."""
     return bool(history.prefill_members(step))
 
 
@@ -217,7 +212,7 @@ def _cut_wrongly(history: VllmRun, step: Step, who: list[VllmRequestHistory]) ->
         least = missing if missing is None else min(missing, limit, remaining)
         stops = least is not None and tokens < least and stops_at_input(history, step, request)
         more = padding(history, step, request)
-        # It is padded only where it is a token behind.
+        # It is padded only if it is one token behind.
         if more and tokens == 1 + more <= remaining:
             least = tokens
         last = last_draft(history, request)

@@ -11,7 +11,7 @@ from ...rules.predicate import Predicate
 from ..history import encoder, in_flight
 from ..history.request_history import VllmRequestHistory
 from ..history.run import VllmRun, state_of
-from .decision import names, preempted, ran_before, waited_before
+from .decision import names, preempted, ran_before, waited_before, was_set_aside
 
 OF_RUNNING = "reset_running_requests"
 
@@ -25,7 +25,7 @@ def reset_wrongly(history: VllmRun, step: Step) -> str | None:
             continue
         if event.done:
             return f"{event.kind} is done although {', '.join(holding)} hold blocks"
-        return f"{event.kind} is not done, and no request would hold a block"
+        return f"{event.kind} is not done, although no request would hold a block"
     return None
 
 
@@ -77,8 +77,8 @@ def _starting(history: VllmRun, step: Step) -> list[tuple[VllmRequestHistory, in
 
 
 def lost_their_place(history: VllmRun, step: Step) -> str | None:
-    """Requests that were running at a reset_running_requests wait in front, in their order
-    (V1-R37)."""
+    """Requests that were running at a reset_running_requests come before all others, in their old
+    order (V1-R37)."""
     ran = [request.id for request in _made_wait(history)]
     ran = [name for name in ran if name not in (step.finished or {})]
     line = [*(step.running or ()), *(step.waiting or ())]
@@ -100,6 +100,8 @@ def _made_wait(history: VllmRun) -> list[VllmRequestHistory]:
     """
     config = history.config
     if config["policy"] == "priority" or encoder.encodes(config) or in_flight.depth(config) > 1:
+        return []
+    if any(was_set_aside(history, request) for request in history.live.values()):
         return []
     event = next((event for event in history.events if event.kind == OF_RUNNING), None)
     ran = (event.running or ()) if event is not None else ()

@@ -13,7 +13,7 @@ from ....spec.systems import SYSTEMS
 from ...history.per_step_cache import once
 from ...history.prefix_hits import caches
 from ...rules.pool import blocks_for
-from ..history import encoder, in_flight, loads, speculation
+from ..history import blocked, encoder, in_flight, loads, speculation
 from ..history.request_history import VllmRequestHistory
 from ..history.run import VllmRun, encoded, outputs_after
 
@@ -26,8 +26,8 @@ def since(revision: str) -> tuple[str, ...]:
 
 
 def key(history: VllmRun, request: VllmRequestHistory) -> tuple[int, int]:
-    """Return a sort key, by which lower goes first: the earlier arrival, or by priority the more
-    important one."""
+    """Return the sort key of a request, lower first: its arrival or, by priority, its
+    importance."""
     if history.config.get("policy") == "priority":
         return request.priority, request.arrival
     return 0, request.arrival
@@ -46,21 +46,24 @@ def waited_before(history: VllmRun) -> list[VllmRequestHistory]:
     """Return all other unfinished requests in the order of their turns, parked ones first.
 
     With more than two decisions in flight, preempted requests are set aside in the order of their
-    preemptions, so the order that the target shows counts.
+    preemptions; and if some wait for a grammar, requests are not admitted in the order of their
+    arrival. The order that the target shows then counts.
     """
     running = {request.id for request in ran_before(history)}
     waiting = [request for request in history.live.values() if request.id not in running]
     if loads.are_made(history.config):
         return _parked_first(history, waiting)
-    if not _set_aside(history):
+    if not _order_is_shown(history):
         if history.config.get("policy") != "priority":
-            return waiting  # requests are unfinished in the order of their arrival
+            return waiting  # unfinished requests are in order of arrival
         return sorted(waiting, key=lambda request: key(history, request))
     shown = (history.last.waiting or ()) if history.last is not None else ()
     places = {name: place for place, name in enumerate(shown)}
     again = [request for request in waiting if request.preemptions]
     again.sort(key=lambda request: places.get(request.id, 0))
-    return again + [request for request in waiting if not request.preemptions]
+    new = [request for request in waiting if not request.preemptions]
+    first = [request for request in new if was_set_aside(history, request)]
+    return first + again + [request for request in new if request not in first]
 
 
 def _parked_first(history: VllmRun, waiting: list[VllmRequestHistory]) -> list[VllmRequestHistory]:
@@ -96,6 +99,18 @@ def _set_aside(history: VllmRun) -> bool:
     return in_flight.depth(history.config) >= 3 and history.config["policy"] != "priority"
 
 
+def _order_is_shown(history: VllmRun) -> bool:
+    """Return whether only the target shows the order of preempted requests."""
+    grammars = history.config.get(blocked.KEY) and history.config["policy"] != "priority"
+    return bool(grammars) or _set_aside(history)
+
+
+def was_set_aside(history: VllmRun, request: VllmRequestHistory) -> bool:
+    """Return whether a request is in front of others because it had to wait for its grammar; since
+    0.31.0 it keeps its place."""
+    return request.arrived_blocked and history.revision not in since("0.31")
+
+
 def order_is_known(history: VllmRun) -> bool:
     """Return whether the order of the waiting requests is known.
 
@@ -107,8 +122,9 @@ def order_is_known(history: VllmRun) -> bool:
         line = waited_before(history)
         again = [request.preemptions > 0 for request in line]
         arrivals = [request.arrival for request in line if not request.preemptions]
-        return sum(again[1:]) == 0 and arrivals == sorted(arrivals)
-    if not _set_aside(history):
+        aside = any(was_set_aside(history, request) for request in line)
+        return sum(again[1:]) == 0 and arrivals == sorted(arrivals) and not aside
+    if not _order_is_shown(history):
         return True
     if loads.are_made(history.config):
         return False
@@ -120,13 +136,14 @@ def order_is_known(history: VllmRun) -> bool:
 def may_go(history: VllmRun, step: Step) -> Iterator[VllmRequestHistory]:
     """Return the requests that could be admitted but are not, in the same order.
 
-    A request with a decision or a load in flight cannot be admitted, and none can while the
-    scheduler is paused.
+    A request with a decision or a load in flight cannot be admitted, nor one that waits for its
+    grammar, and none can while the scheduler is paused.
     """
     return (
         request
         for request in (() if history.pause else waited_before(history))
         if request.id not in step.scheduled
+        and not (request.blocked or request.invalid)
         and not in_flight.computed_still(history, request)
         and not _is_loaded(history, step, request)
     )
@@ -199,8 +216,8 @@ def computes(history: VllmRun, step: Step, request: VllmRequestHistory) -> int:
 
 
 def has_output(history: VllmRun, step: Step, image: encoder.Input) -> bool:
-    """Return whether the worker has the output for an encoder input in this step; False if that is
-    not shown."""
+    """Return whether the worker has the output for an encoder input in this step; False if the
+    target does not show that."""
     shown = step.encoder_inputs is not None and step.encoder_dropped is not None
     return shown and image.name in outputs_after(history, step)
 
@@ -231,7 +248,7 @@ def encoder_takes(history: VllmRun, step: Step, image: encoder.Input) -> bool:
     order.
 
     The outputs for all inputs of requests that run now, or ran when the step was decided, count as
-    needed. False if the work of the encoder is not shown.
+    needed. The result is False if the work of the encoder is not shown.
     """
     if step.encoder_inputs is None or step.encoder_dropped is None:
         return False

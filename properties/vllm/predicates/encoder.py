@@ -30,7 +30,6 @@ def output_missing(history: VllmRun, step: Step) -> str | None:
 
 
 def some_input_is_reached(history: VllmRun, step: Step) -> bool:
-    """A request computes a token of an encoder input."""
     return any(True for _ in _reached(history, step))
 
 
@@ -44,7 +43,6 @@ def encoder_budget_exceeded(history: VllmRun, step: Step) -> str | None:
 
 
 def encoder_budget_binds(history: VllmRun, step: Step) -> bool:
-    """A request stops at an encoder input that exceeds the remaining encoder budget."""
     spent = sum(image.tokens for _, image in encoded(history, step))
     remaining = history.config.get("max_num_encoder_input_tokens", 0) - spent
     return any(image.tokens > remaining for _, image in _stops(history, step))
@@ -77,7 +75,8 @@ def computed_again(history: VllmRun, step: Step) -> str | None:
         cached = image.name in state_of(history).outputs and image.name not in dropped
         if image.name in seen or (cached and not full):
             return (
-                f"encoder input {image.name} is computed for {request.id}, and its output is there"
+                f"encoder input {image.name} is computed for {request.id}, although its output is "
+                "kept"
             )
         not_known = request.id in step.scheduled and behind(history, step, request) is None
         if (request.id, image) not in needed and not not_known:
@@ -88,7 +87,6 @@ def computed_again(history: VllmRun, step: Step) -> str | None:
 
 
 def some_output_is_used_again(history: VllmRun, step: Step) -> bool:
-    """A request reaches an encoder input that was computed in an earlier step."""
     new = [(request.id, image) for request, image in encoded(history, step)]
     return any((request.id, image) not in new for request, image in _reached(history, step))
 

@@ -18,7 +18,7 @@ from .decision import admitted, kept, waited_before
 def computing(
     history: VllmRun, step: Step
 ) -> Iterator[tuple[VllmRequestHistory, int, tuple[int, ...], int]]:
-    """Yield each group after the first of each request that computes and stays.
+    """Yield each group after the first, for each request that computes and stays.
 
     Each item has the request, the number of the group, its table after the step, and the first
     block that it reads in the step.
@@ -116,7 +116,8 @@ def admitted_without_room(history: VllmRun, step: Step) -> str | None:
     for request, needed, free in rooms(history, step):
         if needed > free:
             groups = 1 + len(further(history.config))
-            return f"{request.id} admitted: it needs {needed} blocks in {groups} groups, of {free}"
+            needs = f"it needs {needed} blocks in {groups} groups"
+            return f"{request.id} admitted: {needs}, but {free} are free"
     return None
 
 
@@ -132,7 +133,7 @@ def rooms(history: VllmRun, step: Step) -> Iterator[tuple[VllmRequestHistory, in
     tables, runs = held_after(step), [request.id for request in kept(history, step)]
     if not tables.keys() >= set(runs):
         return
-    # Before a request is admitted, those that run have given back blocks and taken others.
+    # Before a request is admitted, running requests have given back blocks and taken others.
     held = {block for name in runs for block in tables[name]}
     for request in admitted(history, step):
         hit = history.hit_now(step, request)
@@ -154,8 +155,6 @@ def rooms(history: VllmRun, step: Step) -> Iterator[tuple[VllmRequestHistory, in
 
 
 def a_window_saves_room(history: VllmRun, step: Step) -> bool:
-    """With reserve_full_isl, a waiting request would need more blocks if each group counted all its
-    tokens."""
     if not history.config["reserve_full_isl"]:
         return False
     return any(
@@ -185,7 +184,6 @@ def held_twice(history: VllmRun, step: Step) -> str | None:
 
 
 def groups_share_the_pool(history: VllmRun, step: Step) -> bool:
-    """Two requests hold blocks in several groups."""
     return len([tables for tables in (step.group_blocks or {}).values() if any(tables)]) > 1
 
 

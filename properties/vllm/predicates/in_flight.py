@@ -38,7 +38,6 @@ def lookahead_without_block(history: VllmRun, step: Step) -> str | None:
 
 
 def lookahead_needs_block(history: VllmRun, step: Step) -> bool:
-    """The lookahead of a running request needs an extra block."""
     return any(
         blocks_for(history, computes(history, step, request))
         < blocks_for(history, given(history, step, request.id))
@@ -119,14 +118,13 @@ def scheduled_for_nothing(history: VllmRun, step: Step) -> str | None:
         elif history.pause == "pause_all" or round_may_end(history, request):
             return None
         elif input_missing(history, step, request, request.computed):
-            continue  # it stops there, and the round goes on (V1-R33)
+            continue  # it stops there, and the round continues (V1-R33)
         elif passed and request.id not in step.scheduled and remaining > 0 and not step.preempted:
             return f"{request.id} has no turn, behind {passed.id}, which has nothing to compute"
     return None
 
 
 def passed_over_beside_others(history: VllmRun, step: Step) -> bool:
-    """A running request has nothing to compute, and another is scheduled."""
     some = any(in_flight.passed_over(history.config, request) for request in kept(history, step))
     return some and bool(step.scheduled)
 
@@ -140,14 +138,13 @@ def admitted_too_early(history: VllmRun, step: Step) -> str | None:
 
 
 def one_is_set_aside(history: VllmRun, step: Step) -> bool:
-    """A step in flight still computes a preempted request, and other requests may be admitted."""
     if step.preempted or not state_of(history).flights:
         return False
     return any(in_flight.computed_still(history, request) for request in waited_before(history))
 
 
 def out_of_turn(history: VllmRun, step: Step) -> str | None:
-    """The tokens of a request arrive once each, in order (V1-R19)."""
+    """Each token of a request arrives once, and they arrive in order (V1-R19)."""
     for name, place in (step.emitted_at or {}).items():
         request = history.live.get(name)
         if request is not None and place != request.emitted:

@@ -25,13 +25,13 @@ from .preemption import keeps_blocks, taken_without_need
 
 def runs_too_early(history: VllmRun, step: Step) -> str | None:
     """A parked request is not scheduled and keeps its blocks until its load has landed. If it was
-    aborted, they become free then, and not earlier (V1-R20)."""
+    aborted, they become free at that moment, and not earlier (V1-R20)."""
     now, before = step.blocks or {}, (history.last.blocks if history.last else None) or {}
     for request in history.requests.values():
         if not loads.loading(request) or loads.is_sent(request):
             continue
         if request.id in step.scheduled:
-            return f"{request.id} is scheduled, its load takes {request.load_left} more steps"
+            return f"{request.id} is scheduled, but its load takes {request.load_left} more steps"
         gone = request.id not in history.live or request.id in history.aborts_inside
         gone = gone or loads.ends_on_failure(history.config, request)  # judged by V1-R28
         if gone and request.load_left == 1:
@@ -49,7 +49,7 @@ def runs_too_early(history: VllmRun, step: Step) -> str | None:
         if loads.is_sent(ended):
             continue
         if history.step > (ended.ended_at or 0) + decisions_still_to_come(history):
-            return f"{name} was aborted, its load has landed, but it still holds blocks"
+            return f"{name} was aborted and its load has landed, but it still holds blocks"
     return None
 
 
@@ -64,8 +64,8 @@ def one_is_loading(history: VllmRun, step: Step) -> bool:
 
 
 def takes_what_others_need(history: VllmRun, step: Step) -> str | None:
-    """A load begins only if the blocks stay free that other parked requests and prefills still
-    need, and those of its own first step, if that has a lookahead (V1-R21)."""
+    """A load begins only if enough blocks stay free for what other parked requests and prefills
+    still need, and for its own first step, if that has a lookahead (V1-R21)."""
     newly = loads.newly_parked(history.live, step)
     if not newly or not nothing_else_changes(history, step):
         return None
@@ -73,9 +73,9 @@ def takes_what_others_need(history: VllmRun, step: Step) -> str | None:
     prefills = [history.live[name] for name in step.prefilling or () if name in history.live]
     needs = {request.id: missing_blocks(history, step, request) for request in prefills}
     needs |= {request.id: first_step(history, step, request) for request in parked}
-    last = newly[-1]  # of several that begin in one step it has to leave room for the others
+    last = newly[-1]  # if several begin in one step, it must leave room for the others
     if missing_blocks(history, step, history.live[last]):
-        del needs[last]  # what is not loaded of it may be computed later, chunk by chunk
+        del needs[last]  # the part that is not loaded may be computed later, chunk by chunk
     needed, free = sum(needs.values()), step.free_blocks or 0
     if needed <= free:
         return None
@@ -84,7 +84,6 @@ def takes_what_others_need(history: VllmRun, step: Step) -> str | None:
 
 
 def one_begins_beside_others(history: VllmRun, step: Step) -> bool:
-    """A load begins while another parked request or a prefill still needs blocks."""
     newly = loads.newly_parked(history.live, step)
     others = {*(step.parked or ()), *(step.prefilling or ())}.difference(newly)
     known = [history.live[name] for name in others if name in history.live]
@@ -147,7 +146,6 @@ def fills_what_is_written(history: VllmRun, step: Step) -> str | None:
 
 
 def one_begins_beside_a_writer(history: VllmRun, step: Step) -> bool:
-    """A load begins while a step in flight still computes a request that has left."""
     if not loads.meet_decisions(history.config) or not loads.newly_parked(history.live, step):
         return False
     return bool(gone_and_computed(history, step))
@@ -175,7 +173,6 @@ def preempted_for_nothing(history: VllmRun, step: Step) -> str | None:
 
 
 def blocks_run_out_in_flight(history: VllmRun, step: Step) -> bool:
-    """No block is free while a step in flight still computes a running request."""
     if not loads.meet_decisions(history.config) or step.free_blocks != 0:
         return False
     return any(in_flight.computed_still(history, request) for request in ran_before(history))
@@ -200,12 +197,11 @@ def freed_while_sent(history: VllmRun, step: Step) -> str | None:
             )
         late = history.step > (request.ended_at or 0) + decisions_still_to_come(history)
         if request.id in now and not request.load_left and late:
-            return f"{request.id} has ended, its blocks are sent, but it still holds them"
+            return f"{request.id} has ended and its blocks are sent, but it still holds them"
     return None
 
 
 def one_is_sent(history: VllmRun, step: Step) -> bool:
-    """A step runs while a connector sends the blocks of a finished request."""
     return any(
         loads.is_sent(request) and request.load_left for request in history.requests.values()
     )
@@ -227,7 +223,6 @@ def builds_on_what_failed(history: VllmRun, step: Step) -> str | None:
 
 
 def one_joins_after_a_failure(history: VllmRun, step: Step) -> bool:
-    """A request is admitted after its load failed in part."""
     return any(joins_after_a_failure(history, step))
 
 
@@ -300,10 +295,11 @@ def computes_what_can_be_loaded(history: VllmRun, step: Step) -> str | None:
     for request in admitted(history, step):
         hit = history.hit_now(step, request)
         if hit is None or request.started or not loads.is_new(history.config, request):
-            continue  # where `running` is hidden, one that has started seems to be admitted
+            continue  # if `running` is hidden, a request that has started seems to be admitted
         if (loadable := loads.offered(history.config, request)) > hit:
             return (
-                f"{request.id} computes its tokens from {hit} on, and the connector has {loadable}"
+                f"{request.id} computes its tokens from {hit} on, although the connector has "
+                f"{loadable}"
             )
     return None
 

@@ -10,7 +10,7 @@ from ...rules.predicate import PHASES, Predicate
 from ..history import groups, in_flight, loads, speculation
 from ..history.request_history import VllmRequestHistory
 from ..history.run import VllmRun
-from .decision import kept, key, names, preempted, ran_before, wants
+from .decision import kept, key, names, preempted, ran_before, wants, was_set_aside
 
 
 def victim_not_the_tail(history: VllmRun, step: Step) -> str | None:
@@ -45,13 +45,12 @@ def _admitted_before(
 
 
 def tail_preempted(history: VllmRun, step: Step) -> bool:
-    """Under FCFS, a step preempts a request while several run."""
     several = len(ran_before(history)) > 1
     return bool(step.preempted) and several and history.config["policy"] == "fcfs"
 
 
 def victim_not_least_important(history: VllmRun, step: Step) -> str | None:
-    """By priority, no preempted request is more important than one that stays; of equals, the
+    """By priority, no preempted request is more important than one that stays; among equals, the
     latest arrival is preempted first (V1CP-R14)."""
     gone, stay = preempted(history, step), kept(history, step)
     if history.config["policy"] != "priority" or not gone or not stay:
@@ -100,22 +99,24 @@ def taken_without_need(history: VllmRun, step: Step) -> str | None:
     size = history.config["block_size"]
     needed = sum(taken_by(history, step, request, size) for request in kept(history, step))
     wanted = [last]
-    if loads.meet_decisions(history.config):  # the round may have ended at one that wanted more
+    if loads.meet_decisions(
+        history.config
+    ):  # the round may have ended at a request that needed more
         wanted += [request for request in kept(history, step) if request.id not in step.scheduled]
     needed += sum(wants(history, request) for request in wanted)
-    needed *= 1 + len(groups.further(history.config))  # blocks that slide out come on top
+    needed *= 1 + len(groups.further(history.config))  # blocks that leave a window are free as well
     if needed > free:
         return None
     others = len(gone) - 1
     return (
-        f"{names(gone)} preempted, although {free} blocks were free without {last.id}"
-        f"{f' (including those of {others} others)' if others else ''} and running requests needed "
-        f"at most {needed}"
+        f"{names(gone)} preempted, although running requests needed at most {needed} blocks, and "
+        f"{free}{f' (including those of {others} others)' if others else ''} were free before "
+        f"{last.id} gave up its own"
     )
 
 
 def last_victim(history: VllmRun, gone: list[VllmRequestHistory]) -> VllmRequestHistory:
-    """Return the last of the requests preempted in a step: the least important go first, or those
+    """Return the request that was preempted last in a step: the least important go first, or those
     admitted last."""
     if history.config.get("policy") == "priority":
         return min(gone, key=lambda request: key(history, request))
@@ -137,7 +138,7 @@ def victim_keeps_something(history: VllmRun, step: Step) -> str | None:
         if may_end and in_flight.computed_still(history, request):
             continue  # the token that was in flight may be its last
         if step.waiting is not None and request.id not in step.waiting:
-            return f"{request.id} was preempted and does not wait"
+            return f"{request.id} was preempted, but does not wait"
         if computed := (step.computed or {}).get(request.id):
             return f"{request.id} was preempted and counts {computed} computed tokens"
         if held := (step.blocks or {}).get(request.id):
@@ -160,6 +161,8 @@ def newcomer_before_preempted(history: VllmRun, step: Step) -> str | None:
         request = history.live.get(name)
         if request is None or name in (step.parked or ()) or loads.place_unknown(request):
             continue
+        if was_set_aside(history, request) and not request.preemptions:
+            continue
         if request.id in gone or request.preemptions:
             if newcomer is not None:
                 return f"{newcomer}, never started, waits in front of {name}, which was preempted"
@@ -169,7 +172,6 @@ def newcomer_before_preempted(history: VllmRun, step: Step) -> str | None:
 
 
 def preempted_and_new_wait(history: VllmRun, step: Step) -> bool:
-    """Under FCFS, a preempted request and one that never started are waiting."""
     gone = set(step.preempted or ())
     waiting = [history.live[name] for name in step.waiting or () if name in history.live]
     again = [request for request in waiting if request.id in gone or request.preemptions]
@@ -189,7 +191,6 @@ def stops_running(history: VllmRun, step: Step) -> str | None:
 
 
 def prompt_goes_on(history: VllmRun, step: Step) -> bool:
-    """A running request has a partly computed prompt."""
     return any(request.started and not request.prefilled for request in kept(history, step))
 
 
@@ -199,10 +200,10 @@ def preemption_not_counted(history: VllmRun, step: Step) -> str | None:
     gone = set(step.preempted or ())
     for name in step.waiting or ():
         if name in before and name not in gone:
-            return f"{name} was running and waits, and is not counted as preempted"
+            return f"{name} was running and waits, but is not counted as preempted"
     strangers = sorted(gone - before)
     if strangers:
-        return f"{', '.join(strangers)} counted as preempted, was not running"
+        return f"{', '.join(strangers)} counted as preempted, but was not running"
     return None
 
 
@@ -222,7 +223,7 @@ def counter_wrong(history: VllmRun, step: Step) -> str | None:
         coming = due.get(name)
         drafts = 0 if coming is None else coming.drafts
         if step.emitted is None and (expected > request.num_tokens or drafts):
-            continue  # how many of its drafts are right is not shown
+            continue  # the number of right drafts is not shown
         if emitted := (step.emitted or {}).get(name):
             if (
                 speculation.drafts(history.config)
@@ -241,7 +242,6 @@ def counter_wrong(history: VllmRun, step: Step) -> str | None:
 
 
 def someone_runs(history: VllmRun, step: Step) -> bool:
-    """A step schedules a request that stays unfinished."""
     return any(name in (step.computed or {}) for name in step.scheduled)
 
 

@@ -59,11 +59,10 @@ def too_many_run(history: VllmRun, step: Step) -> str | None:
     run = len(kept(history, step)) + len(admitted(history, step))
     if run <= slots and len(step.running or ()) <= slots:
         return None
-    return f"{max(run, len(step.running or ()))} requests run, max_num_seqs is {slots}"
+    return f"{max(run, len(step.running or ()))} requests run, but max_num_seqs is {slots}"
 
 
 def every_slot_taken(history: VllmRun, step: Step) -> bool:
-    """A request waits while max_num_seqs requests run."""
     run = kept(history, step) + admitted(history, step)
     return len(run) >= history.config["max_num_seqs"] and len(history.live) > len(run)
 
@@ -109,11 +108,10 @@ def overtaken(history: VllmRun, step: Step) -> str | None:
     ]
     if not passed:
         return None
-    return f"{names(passed)} admitted, {first.id} in front of it still waits"
+    return f"{names(passed)} admitted, but {first.id} in front of it still waits"
 
 
 def the_head_waits(history: VllmRun, step: Step) -> bool:
-    """The first waiting request is not admitted, and another is behind it."""
     return len([*islice(may_go(history, step), 2)]) > 1
 
 
@@ -172,7 +170,7 @@ def _could_go(history: VllmRun, step: Step) -> VllmRequestHistory | None:
     if not history.config["enable_chunked_prefill"] and whole > remaining:
         return None
     if history.config["num_blocks"] is not None:
-        up = history.revision not in since("0.25")  # no document says how it is rounded
+        up = history.revision not in since("0.25")  # no document says how the watermark is rounded
         reserve = watermark_blocks(history.config, rounded_up=up) if run else 0
         if step.free_blocks is None or not free_unchanged(history, step):
             return None
@@ -257,7 +255,7 @@ def passed_by(history: VllmRun, step: Step) -> str | None:
         ]
         if ended_at and before.index(skipped[0]) > ended_at[0]:
             return None
-    return f"{names(skipped)} runs, the budget is not spent, and it is not scheduled"
+    return f"{names(skipped)} runs, but is not scheduled although the budget is not spent"
 
 
 def several_run(history: VllmRun, step: Step) -> bool:

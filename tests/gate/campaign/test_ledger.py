@@ -214,7 +214,7 @@ def test_a_finding_of_no_rule_is_refused_since_its_rule_names_a_file(tmp_path):
 def test_a_target_that_only_the_ledger_names_is_not_run(tmp_path):
     begun = Settings(target="cmd:./anything", code=our_code())
     options = CampaignOptions()
-    with pytest.raises(InputError, match=r"^--target: .* was begun with cmd:\./anything; valid"):
+    with pytest.raises(InputError, match=r"^--target: .* was started with cmd:\./anything; valid"):
         options.settings(tmp_path / "ledger", begun)
     named = options._replace(target="cmd:./anything")
     assert named.settings(tmp_path / "ledger", begun) is begun

@@ -84,7 +84,7 @@ def test_a_rule_that_belongs_to_no_run_is_no_pass(run):
     result = run("check-trace", "t", "--rule", "SPY-R22,SPY-R51,V1-R08")
     assert result.code == 3
     assert "held           SPY-R22" in result.out
-    assert "SPY-R51, V1-R08 apply to no run of t: no verdict\n" in result.out
+    assert "SPY-R51, V1-R08 apply to no run of t, so there is no verdict\n" in result.out
 
 
 def test_what_was_never_at_stake_is_no_pass(run):
@@ -113,13 +113,16 @@ def test_a_wrong_number_is_found_with_its_line(run):
     result = run("check-trace", "t", "--explain", "--json", "f.json")
     assert result.code == 1
     line = line_of_step(lines, 6)
-    assert f"  where:    line {line} (run 1, begun on line 1)\n" in result.out
+    assert f"  where:    line {line} (run 1, started on line 1)\n" in result.out
     assert "BROKEN SPY-R26 tkv of a decode step\n" in result.out
     assert "  step 6:  tkv is reported as " in result.out
     assert "  in the same step ALL-R07: tkv: target " in result.out
     assert "  6 more steps of run 1 are not judged\n" in result.out
     assert "    spyre 2.1.2: 6 steps match; step 6: tkv: target " in result.out
-    assert "  spyre 2.1.2 matches longest, and would have:\n    step     6 decode " in result.out
+    assert (
+        "  spyre 2.1.2 matches longest, and would have taken these steps:\n    step     6 decode "
+        in result.out
+    )
     read = json.loads(Path("f.json").read_bytes())
     assert (read["format"], read["exit_code"]) == ("schedproof/trace@1", 1)
     [part] = read["parts"]
@@ -162,7 +165,7 @@ def test_it_goes_on_in_the_next_run_and_shows_no_more_than_it_is_asked_for(run):
     result = run("check-trace", "t", "--max-failures", "2")
     assert result.code == 1
     assert result.out.count("\n  where: ") == 2
-    assert f"line {2 * len(good) + line_of_step(good, 4)} (run 3, begun on line " in result.out
+    assert f"line {2 * len(good) + line_of_step(good, 4)} (run 3, started on line " in result.out
     assert "t: 4 runs, 52 steps, 24 of them after a broken rule and not judged" in result.out
 
 
@@ -184,7 +187,7 @@ def test_a_run_that_breaks_no_rule_and_is_not_its_models_is_explained(run):
     written(Path("t"), bent(lines, 5, lambda step: step["blocks"]["a"].append(99)))
     result = run("check-trace", "t", "--explain", "--rule", "ALL-R04")
     assert result.code == 0
-    assert "run 1, line 1: no rule is broken\n  models beside run 1 (13 steps):\n" in result.out
+    assert "run 1, line 1: no rule is broken\n  the models on run 1 (13 steps):\n" in result.out
     assert "    spyre sound: 5 steps match; step 5: blocks: target " in result.out
     assert "no model of spyre matches a run to its end\n" in result.out
     assert run("check-trace", "t", "--explain", "--max-failures", "0").out.count("models be") == 0
@@ -257,14 +260,14 @@ def test_a_crash_breaks_a_rule_and_a_start_that_is_refused_is_no_run(run):
     assert "line 1: the target did not start (config: no)\n" in result.out
     assert "BROKEN ALL-R01 never crashes\n" in result.out
     assert "  step 3:  out of memory\n" in result.out
-    assert f"  where:    line {2 + place} (run 1, begun on line 3)\n" in result.out
+    assert f"  where:    line {2 + place} (run 1, started on line 3)\n" in result.out
 
 
 def test_of_a_record_that_breaks_off_the_rest_is_judged(run):
     Path("t").write_bytes(text(recorded(scenario()))[:-30])
     result = run("check-trace", "t")
     assert result.code == 0
-    assert "t: line 34: the last line is cut\n" in result.out
+    assert "t: line 34: the last line is truncated\n" in result.out
     assert "t: 1 run, 12 steps\n" in result.out
 
 
@@ -276,7 +279,7 @@ def test_of_a_record_that_breaks_off_the_rest_is_judged(run):
         (["empty"], "FILE: empty is empty; valid: a trace with one JSON object per line"),
         (["t", "--system", "x"], "--system: 'x' is not a system; valid: spyre, "),
         (["t", "--system", "vllm", "--revision", "2.1.2"], "--revision: '2.1.2' is not a revision"),
-        (["t", "--revision", "x"], "--revision: 'x' is no revision; valid: spyre: sound, "),
+        (["t", "--revision", "x"], "--revision: 'x' is not a revision; valid: spyre: sound, "),
         (["t", "--revision", "head"], "t: line 1: $.revision: 'head' is not a revision of spyre"),
         (["t", "--rule", "SPY-R99"], "no rule 'SPY-R99'; did you mean"),
         (["t", "--rule", ","], "--rule: ',' names no rule; "),
@@ -297,7 +300,7 @@ def test_a_name_that_comes_twice_in_a_run_is_one_line(run):
     written(Path("t"), [*lines[:4], *lines[2:4]])
     result = run("check-trace", "t")
     assert result.code == 2
-    assert '$.request.id: "a" is the id of an earlier request' in result.err
+    assert '$.request.id: "a" is already the id of an earlier request' in result.err
 
 
 def test_ctrl_c_leaves_a_verdict_on_what_was_read(run, monkeypatch):

@@ -21,7 +21,7 @@ def test_a_failure_is_made_small_and_kept_once(run, tmp_path):
     assert first.code == 0
     [entry] = entries(corpus)
     assert entry.rule == "NAN-R40"
-    assert entry.shape == "NAN-R40: # sequences run, max_num_seqs is #"
+    assert entry.shape == "NAN-R40: # sequences run, but max_num_seqs is #"
     assert entry.origin.found == "2026-01-31"
     assert entry.origin.found_on.version == "0.2.0"
     assert len(entry.scenario.requests) == 3
@@ -31,7 +31,7 @@ def test_a_failure_is_made_small_and_kept_once(run, tmp_path):
     assert f"added {entry.path}" in first.out
     assert first.out.count("\n") == 1
     again = run("corpus", "add", str(file), "--corpus", str(corpus))
-    assert "is there already" in again.out
+    assert "already exists" in again.out
     assert len(entries(corpus)) == 1
 
 
@@ -93,7 +93,7 @@ def test_a_larger_one_of_the_same_failure_gives_way(run, tmp_path):
     [after] = entries(tmp_path / "corpus")
     assert after.scenario.requests == read_scenario(small).requests
     back = run("corpus", "add", str(large), *corpus)
-    assert f"the same failure as {after.path}, which is not larger" in back.out
+    assert f"not added, since {after.path} has the same failure, is not larger" in back.out
     assert entries(tmp_path / "corpus") == [after]
 
 
@@ -103,7 +103,7 @@ def test_what_breaks_nothing_is_a_witness_of_the_rule_that_is_named(run, tmp_pat
     assert refused.code == 2
     assert "breaks no rule on model; valid as a witness: with --rule" in refused.err
     beside = run("corpus", "add", str(file), "--corpus", str(corpus), "--rule", "NAN-R19")
-    assert "NAN-R19 is never exercised on model: no witness" in beside.err
+    assert "NAN-R19 is never exercised on model, so this is no witness" in beside.err
     reported = run("corpus", "add", str(file), "--corpus", str(corpus), "--rule", "NAN-R14")
     assert (reported.code, "a witness" in reported.out) == (0, True)
     [entry] = entries(corpus)
@@ -174,14 +174,14 @@ def test_minimize_rewrites_an_entry_under_its_new_name(run, tmp_path):
     assert entry.scenario.expect is not None
     assert entry.scenario.expect.violates == ("NAN-R40",)
     assert "4 requests" in reported.out
-    assert "is minimal" in run("corpus", "minimize", str(entry.path)).out
+    assert "already minimal" in run("corpus", "minimize", str(entry.path)).out
 
 
 def test_minimize_leaves_what_breaks_nothing_as_it_is(run, tmp_path):
     path = kept(tmp_path, calm(), rule="NAN-R14")
     reported = run("corpus", "minimize", str(path))
     assert reported.code == 3
-    assert "breaks no rule on model (found on a model 1): not changed" in reported.out
+    assert "not changed, because it breaks no rule on model (found on a model 1)" in reported.out
 
 
 def test_verify_has_a_line_for_each_problem(run, tmp_path):
@@ -197,7 +197,7 @@ def test_verify_has_a_line_for_each_problem(run, tmp_path):
     lines = reported.out.splitlines()
     assert len(lines) == 6
     assert lines[0].endswith("not as expected: NAN-R40 broke, expected that every rule holds")
-    assert f"b.json: its rule and content make the name {good.name}" in lines[1]
+    assert f"b.json: this name does not fit its rule and content; valid: {good.name}" in lines[1]
     assert "c.json: $.origin.rule: nothing" in lines[2]
     assert "d.json: $.origin.rule: '../NONE' is not a rule of nano_vllm" in lines[3]
     assert "e.json: not JSON" in lines[4]
@@ -215,6 +215,10 @@ def test_verify_has_a_line_for_each_problem(run, tmp_path):
         (("run", "--step-limit", "0"), "--step-limit: 0.0; valid: at least 0.1"),
         (("list",), "schedproof-corpus: there is no such folder"),
         (("export", "--as", "xml"), "--as: 'xml'; valid: pytest, json, upstream"),
+        (
+            ("export", "--as", "json", "--corpus", ".", "-o", "x.json"),
+            "--out: x.json: a .json file there is an entry of the corpus; valid: another place",
+        ),
     ],
 )
 def test_bad_input_is_one_line(run, tmp_path, monkeypatch, words, says):

@@ -118,7 +118,7 @@ def test_another_formula_is_another_decision_found_and_shrunk(diff, monkeypatch)
     assert f"replay A: schedproof replay {found['scenario']}\n" in result.out
     assert f"replay B: schedproof replay {found['scenario']} --target model:2.1.0" in result.out
     assert {request.arrival <= found["step"] for request in scenario.requests} == {True}
-    assert "stopped after 1 (--max-differences)" in result.out
+    assert "stopped after 1 difference (--max-differences)" in result.out
 
 
 @pytest.mark.slow
@@ -205,10 +205,10 @@ def test_two_systems_are_asked_in_common_terms_and_each_gets_a_file_of_its_own(d
         "num_lookahead_tokens 0, "
         "num_speculative_tokens 0, pipeline_parallel_size 1, "
         'policy "fcfs", prefix_cache_retention_interval null, reserve_full_isl true, '
-        "watermark 0.0" in result.out
+        "reused_ids false, structured_outputs false, watermark 0.0" in result.out
     )
     assert (
-        "B is configured in the terms of llmservingsim, where it has prioritize_prefill false, pp_"
+        "B gets the configuration as llmservingsim has it, with prioritize_prefill false, pp_"
         in (result.out)
     )
     [found] = read_json("d.json")["differences"]
@@ -283,7 +283,7 @@ def recorded(**changes):
         (header(seed="a") + END, "line 1: Expected `int`, got `str` - at `$.seed`"),
         (header(more=1) + END, "line 1: Object contains unknown field `more`"),
         (header(), "cut off after 0 records: its last line is missing"),
-        (header() + b'{"records":2}\n', "line 2: $.records: 2, but there are 0 before it"),
+        (header() + b'{"records":2}\n', "line 2: $.records: 2, but 0 precede it"),
         (header() + END + END, "line 3: nothing may follow the end"),
         (header() + b"{\xff}\n", "line 2: "),
         *(
@@ -298,7 +298,7 @@ def recorded(**changes):
         ),
         (
             header() + recorded(scenario=SCENARIO),
-            "line 2: $.answers[0]: 'nothing'; the scenario asks 'start'",
+            "line 2: $.answers[0]: 'nothing'; the scenario asks for 'start'",
         ),
         (
             header() + recorded(scenario=SCENARIO, answers=[["start", {"ok": 3}]]),
@@ -358,12 +358,12 @@ def test_ids_in_a_baseline_are_hostile(diff):
     [
         (["model"], "TARGET_B: missing; valid: a target, or --save FILE or --since FILE"),
         (["model", "model", "--save", "f"], "TARGET_B: model: --save takes one target only"),
-        (["model", "--save", "f", "--since", "g"], "--save: f: not together with --since"),
+        (["model", "--save", "f", "--since", "g"], "--save: f: contradicts --since"),
         (["model", "--save", "no/f"], "--save: no/f: the folder no does not exist"),
         (["model", "--save", "f", "--json", "j"], "--json: j: --save compares nothing"),
-        (["model", "--since", "f", "--seed", "-1"], "--seed: -1: not with --since"),
+        (["model", "--since", "f", "--seed", "-1"], "--seed: -1: --since sets this itself"),
         (["model", "--since", "f"], "f: cannot be read (No such file or directory)"),
-        (["model", "--since", "f", "--system", "vllm"], "--system: vllm: not with --since"),
+        (["model", "--since", "f", "--system", "vllm"], "--system: vllm: --since sets this itself"),
         (
             ["model", "model", "--config", "x=1"],
             "--config: 'x=1'; valid: KEY=VALUE with block_size",

@@ -86,7 +86,9 @@ def test_a_target_that_refuses_every_configuration_is_exit_2_with_its_words(run,
 @pytest.mark.usefixtures("every_scale")
 def test_a_scale_that_the_target_refuses_is_left_out_and_named(run, toy):
     result, data = gate_json(run, toy("LargeBlocks"), "--rule", "ALL-R03")
-    assert "scale small left out, the target refuses it: block_size must be 64" in result.out
+    assert (
+        "scale small left out, because the target refuses it: block_size must be 64" in result.out
+    )
     scales = [engine["scale"] for engine in data["engines"]]
     assert "small" not in scales
     assert {"short", "tight"} <= {*scales}
@@ -276,7 +278,7 @@ def test_what_is_known_of_a_release_is_printed_as_a_divergence_with_the_rule(run
     assert lines[start].startswith(f"diverges       SPY-R22  {rule.title}: ")
     assert lines[start + 1 : start + 3] == [
         f"    the rule: {rule.statement}",
-        f"    known of {known}",
+        f"    known divergence of {known}",
     ]
     assert "does not conform (1 fault, 0 held, 1 broken (1 known divergence); seed 0)" in lines[-1]
 
@@ -469,5 +471,7 @@ def test_the_code_of_a_factory_that_no_run_entered_is_named(run, folder):
 def test_without_a_target_it_says_whose_scheduler_is_judged(run, monkeypatch):
     monkeypatch.setitem(PROFILES, "quick", Profile(1, 0, 0, corpus_steps=0))
     words = ("--profile", "quick", "--rule", "SPY-R19")
-    assert run("gate", *words).out.startswith("no target is named, so this judges schedproof's own")
+    assert run("gate", *words).out.startswith(
+        "you named no target, so this judges schedproof's own"
+    )
     assert run("gate", "model", *words).out.startswith("target schedproof model of spyre")

@@ -77,10 +77,10 @@ def test_what_is_taken_and_what_is_not_is_said(run):
     rows = [{**row, "session_id": 3} for row in MOONCAKE]
     result = run("import", "mooncake", mooncake(rows), "--from", "2", "--requests", "2", "-o", "a")
     assert result.out.splitlines() == [
-        "rows from 4 on are not taken (--requests)",
+        "rows from 4 on are left out (--requests)",
         "fields that a scenario cannot express: session_id",
         "a: 2 requests",
-        "  2,100 prompt tokens, 0 of them as in an earlier prompt",
+        "  2,100 prompt tokens, 0 of them shared with an earlier prompt",
         "  5 tokens generated, arrivals in steps 0 to 0",
     ]
     assert [*requests("a")] == ["r2", "r3"]

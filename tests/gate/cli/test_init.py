@@ -78,7 +78,7 @@ def test_what_is_there_is_kept(run, tmp_path):
     assert (tmp_path / "pyproject.toml").read_text().startswith('[project]\nname = "mine"\n\n[tool')
     again = run("init")
     assert (again.code, again.out) == (2, "")
-    assert "pyproject.toml: [tool.schedproof] is there" in again.err
+    assert "pyproject.toml: it already has [tool.schedproof]" in again.err
 
 
 @pytest.mark.parametrize(
@@ -100,7 +100,7 @@ def test_a_file_in_the_place_of_a_folder_is_named(run, tmp_path):
     (tmp_path / "schedproof-corpus").write_text("")
     result = run("init")
     assert result.code == 2
-    assert "schedproof-corpus: cannot be made" in result.err
+    assert "schedproof-corpus: cannot be created" in result.err
 
 
 @pytest.mark.slow

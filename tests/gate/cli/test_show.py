@@ -22,7 +22,7 @@ def _folder(tmp_path, monkeypatch):
 def test_a_page_of_a_scenario(run):
     result = run("show", "s.json")
     assert (result.code, result.err) == (0, "")
-    assert result.out == "s.html: every request has left after 13 steps, no rule is broken\n"
+    assert result.out == "s.html: every request has left after 13 steps, and no rule is broken\n"
     assert '<script id="data"' in Path("s.html").read_text(encoding="utf-8")
 
 
@@ -54,7 +54,7 @@ def test_a_page_of_a_packed_trace(run):
     Path("t.jsonl.gz").write_bytes(gzip.compress(text(recorded(scenario()))))
     result = run("show", "t.jsonl.gz", "-o", "page.html")
     assert (result.code, result.err) == (0, "")
-    assert "steps are recorded, no rule is broken" in result.out
+    assert "steps are recorded and no rule is broken" in result.out
     assert "schedproof check-trace" not in result.out
     assert Path("page.html").is_file()
 

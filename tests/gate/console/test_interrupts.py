@@ -12,12 +12,13 @@ import pytest
 
 from schedproof.gate.console import interrupts
 from schedproof.gate.console.option_checks import check_different, check_unicode
-from schedproof.gate.console.output import config_line
+from schedproof.gate.console.output import config_line, request_lines
 from schedproof.gate.files.scenario_file import FileError
 from schedproof.gate.files.writing import write
 from schedproof.gate.judging import engines
 from schedproof.gate.judging.judge import judge
 from schedproof.model.errors import InputError
+from schedproof.model.scenario import Request, Scenario
 from schedproof.model.systems import full_config
 
 from ..build import Toy
@@ -67,11 +68,11 @@ def test_a_gate_whose_ctrl_c_is_swallowed_is_interrupted_before_the_next_run(ste
 
 
 def test_an_error_that_ctrl_c_led_to_is_ctrl_c():
-    with pytest.raises(AssertionError), interrupts.instead():
+    with pytest.raises(AssertionError), interrupts.prefer_interrupt():
         raise AssertionError
     with suppress(KeyboardInterrupt):
         interrupts.press()
-    with pytest.raises(KeyboardInterrupt), interrupts.instead():
+    with pytest.raises(KeyboardInterrupt), interrupts.prefer_interrupt():
         raise AssertionError
 
 
@@ -92,7 +93,7 @@ def test_a_time_limit_ends_a_run_as_ctrl_c_does_and_says_so():
         signal.pause()
     with pytest.raises(KeyboardInterrupt):
         interrupts.check()
-    assert interrupts.why() == "the time limit of 0.01 s is over"
+    assert interrupts.why() == "the time limit of 0.01 s was reached"
     interrupts.no_limit()
     interrupts.check()
     assert interrupts.why() == "interrupted"
@@ -120,7 +121,7 @@ except KeyboardInterrupt:
     ("strike", "why"),
     [
         ("os.kill(os.getpid(), signal.SIGINT)", "interrupted"),
-        ("interrupts.limit(0.01); signal.pause()", "the time limit of 0.01 s is over"),
+        ("interrupts.limit(0.01); signal.pause()", "the time limit of 0.01 s was reached"),
     ],
 )
 @pytest.mark.parametrize("swallow", ["gc.callbacks.append(strike); gc.collect()", "Destroyed()"])
@@ -150,6 +151,25 @@ def test_a_targets_own_keys_are_listed_one_by_one():
 def test_a_value_that_is_not_at_its_default_is_named_in_words():
     config = full_config("spyre", "sound", {"interleave": False})
     assert config_line("spyre", "sound", config).endswith(", interleave off")
+
+
+def test_a_feature_that_is_written_out_and_off_is_not_named():
+    off = {"num_speculative_tokens": 0, "kv_connector": False, "kv_groups": [{"kind": "full"}]}
+    usual = full_config("vllm", "documented", {})
+    assert config_line("vllm", "documented", usual | off) == config_line(
+        "vllm", "documented", usual
+    )
+
+
+def test_a_load_is_told_only_where_there_is_a_connector():
+    request = Request(id="r", arrival=0, prompt=(("r", 4),), max_tokens=1, load_deferrals=1)
+    for connector, words in ((False, ""), (True, ", the connector defers its answer 1 time")):
+        config = full_config("vllm", "documented", {"kv_connector": connector})
+        scenario = Scenario(
+            system="vllm", revision="documented", config=config, requests=(request,)
+        )
+        [line] = request_lines(scenario)
+        assert line == f"r         arrives before step 0: prompt 4, max_tokens 1{words}"
 
 
 def test_a_file_appears_whole_and_alone(tmp_path):

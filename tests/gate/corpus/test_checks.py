@@ -55,7 +55,7 @@ def test_what_still_breaks_is_never_removed(tmp_path):
         kept(tmp_path, crowd(prompt=prompt), shape="the same")
     remaining, messages = pruned(tmp_path, ModelTarget())
     assert len(remaining) == 2
-    assert any("but it still breaks: kept" in line for line in messages)
+    assert any("kept, because it still breaks a rule" in line for line in messages)
 
 
 def test_witnesses_are_no_duplicates_of_each_other(tmp_path):
@@ -75,7 +75,9 @@ def test_what_the_model_refuses_goes_and_what_only_the_target_refuses_stays(tmp_
     kept(tmp_path, crowd(prompt=900, requests=1), rule="NAN-R14")
     remaining, messages = pruned(tmp_path, Stranger())
     assert remaining == [path.name]
-    assert any("replays no more: the target refuses every request" in line for line in messages)
+    assert any(
+        "can no longer be replayed: the target refuses every request" in line for line in messages
+    )
 
 
 def judged(target, scenario, rule="NAN-R14"):
@@ -100,7 +102,7 @@ def test_a_rule_that_was_to_break_and_holds_is_not_as_expected():
 def test_a_rule_that_was_to_break_may_break_behind_another():
     known = expecting(crowd(), ["NAN-R04"])
     reported = judged(ModelTarget(), known, "NAN-R04")
-    assert (reported.status, reported.why) == ("as expected", "before it NAN-R40 breaks")
+    assert (reported.status, reported.why) == ("as expected", "NAN-R40 breaks before it")
     never = judged(ModelTarget(), expecting(crowd(), ["NAN-R14"]))
     assert never.status == "NOT AS EXPECTED"
 
@@ -112,13 +114,13 @@ def test_on_another_target_an_entry_is_about_its_own_rule():
     elsewhere = judge(ModelTarget(), scenario, "ALL-R04", rules, FoundOn(name="mine", version="1"))
     assert elsewhere.status == "as expected"
     assert elsewhere.why == (
-        "ALL-R04 holds on schedproof model of nano_vllm 0.2.0 (it broke on mine 1 alone); "
-        "beside it NAN-R40 breaks there"
+        "ALL-R04 holds on schedproof model of nano_vllm 0.2.0 (it broke only on mine 1); "
+        "another rule breaks there: NAN-R40"
     )
     at_home = FoundOn(name="schedproof model of nano_vllm", version="0.1.0")
     here = judge(ModelTarget(), scenario, "ALL-R04", rules, at_home)
     assert here.status == "NOT AS EXPECTED"
-    assert here.why.endswith("; beside it NAN-R40 breaks there")
+    assert here.why.endswith("; another rule breaks there: NAN-R40")
 
 
 def test_a_rule_that_breaks_on_another_target_too_is_not_as_expected():

@@ -16,7 +16,7 @@ from schedproof.gate.explore.explorer import (
     Ended,
     Failed,
     Progress,
-    confirmed,
+    confirm,
     explore,
     parts_of,
 )
@@ -245,7 +245,7 @@ def counterexample():
 
 def test_a_counterexample_is_confirmed_at_each_of_its_limits():
     example = counterexample()
-    broken = confirmed(example, RULES)
+    broken = confirm(example, RULES)
     assert set(broken) == set(example.limits)
     for limit, (scenario, outcome) in broken.items():
         assert scenario.config["max_batch_tkv"] == limit
@@ -254,8 +254,8 @@ def test_a_counterexample_is_confirmed_at_each_of_its_limits():
 
 def test_a_counterexample_that_keeps_its_rule_is_not_confirmed():
     example = counterexample()
-    assert confirmed(replace(example, rule="SPY-R30"), RULES) == {}
-    assert set(confirmed(replace(example, limits=(6, 40)), RULES)) == {6}
+    assert confirm(replace(example, rule="SPY-R30"), RULES) == {}
+    assert set(confirm(replace(example, limits=(6, 40)), RULES)) == {6}
 
 
 def test_a_counterexample_of_a_revision_that_keeps_the_rule_is_not_confirmed():
@@ -266,4 +266,4 @@ def test_a_counterexample_of_a_revision_that_keeps_the_rule_is_not_confirmed():
         config=example.scenario.config,
         requests=example.scenario.requests,
     )
-    assert confirmed(replace(example, scenario=scenario), select(RULES, ["SPY-R07"])) == {}
+    assert confirm(replace(example, scenario=scenario), select(RULES, ["SPY-R07"])) == {}

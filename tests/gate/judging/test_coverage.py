@@ -22,7 +22,7 @@ from schedproof.gate.judging.events import Found
 from schedproof.gate.judging.judge import _changes as changes_of_target
 from schedproof.gate.judging.judge import judge
 from schedproof.gate.judging.verdict import TargetInfo
-from schedproof.gate.reports.outcome import explained
+from schedproof.gate.reports.outcome import explanation_lines
 from schedproof.gate.targets import coverage as probes_of
 from schedproof.gate.targets.coverage import entered, places
 from schedproof.gate.targets.target_spec import TargetSpec, parse_target
@@ -197,7 +197,9 @@ def test_a_fault_names_the_lines_that_the_nearest_runs_without_it_did_not_enter(
         if isinstance(event, Found) and event.finding.scenario == fault.scenario
     )
     [rule] = select(load("spyre"), ["ALL-R03"])
-    lines = [line for line in explained(event, rule, fault) if line.startswith("only here: ")]
+    lines = [
+        line for line in explanation_lines(event, rule, fault) if line.startswith("only here: ")
+    ]
     runs = f"the {fault.nearest} nearest runs" if fault.nearest > 1 else "the nearest run"
     what = f"lines that {runs} without it did not enter"
     assert lines == [f"only here: faulty_scheduler.py:5-6 ({what})"]

@@ -276,7 +276,7 @@ def test_a_file_that_cannot_be_used_is_one_error_with_the_place(tmp_path, text, 
 def test_a_scenario_of_another_system_is_refused(tmp_path):
     vllm = Scenario(system="vllm", revision="documented", config={}, requests=TWO.requests)
     name = write_scenario(vllm, tmp_path, "ALL-R03").name
-    with pytest.raises(FileError, match="is of vllm, the gate is of spyre"):
+    with pytest.raises(FileError, match="belongs to vllm, but the gate judges spyre"):
         reading(tmp_path, entry(scenario=name))
 
 
@@ -373,5 +373,7 @@ def test_what_cannot_be_by_design_is_named(tmp_path, rule, says):
 
 
 def test_a_rule_is_known_or_by_design(tmp_path):
-    with pytest.raises(FileError, match=r"\$\.known\[0\]\.rule: ALL-R03 is in \[\[by_design\]\]"):
+    with pytest.raises(
+        FileError, match=r"\$\.known\[0\]\.rule: ALL-R03 is also in \[\[by_design\]\]"
+    ):
         reading(tmp_path, entry(version="1"), BY_DESIGN.format("ALL-R03"))

@@ -7,6 +7,8 @@ from msgspec.structs import replace
 
 from schedproof.gate.corpus.builtin_scenarios import seed_corpus
 from schedproof.gate.corpus.folder import entries
+from schedproof.gate.judging.events import Notice
+from schedproof.gate.judging.initial_replays import replay_own, replay_workloads
 from schedproof.gate.judging.judge import judge
 from schedproof.gate.judging.profiles import PROFILES, Profile
 from schedproof.gate.targets import probe as probing
@@ -69,6 +71,22 @@ def test_what_is_repaired_holds_and_counts_as_run(gate, found):
     verdict = judge(gate(Toy(), "ALL-R03", corpus=corpus, examples=1))
     assert (verdict.exit_code, entry(verdict, "ALL-R03").status) == (0, "held")
     assert [engine.runs for engine in verdict.engines if engine.name == "own corpus"] == [1]
+
+
+def test_what_is_not_replayed_of_the_own_corpus_is_said(gate, found, monkeypatch):
+    class Refuses(Toy):
+        def start(self, *about):
+            return {"ok": False, "error": "config", "message": "too small"}
+
+    [kept] = entries(found)
+    corpus = [kept.scenario, replace(kept.scenario, system="vllm")]
+    judged = gate(Refuses(), "ALL-R03", corpus=corpus)
+    gate.events.clear()
+    replay_own(judged)
+    assert [event.text for event in gate.events if isinstance(event, Notice)] == [
+        "own corpus: 1 of 2 scenarios left out: they are not of spyre",
+        f"own corpus: {kept.scenario.name} left out, the target refuses it: too small",
+    ]
 
 
 @pytest.mark.slow
@@ -172,3 +190,26 @@ def test_what_is_fixed_makes_no_request_too_large_that_a_target_need_not_refuse(
         engine for engine in verdict.engines if (engine.name, engine.scale) == ("corpus", "small")
     ]
     assert 0 < small.runs < len(seed_corpus("vllm", "small"))
+
+
+@pytest.mark.parametrize("runs", [1, 3])
+def test_a_workload_of_a_target_that_stands_still_ends_with_the_steps_of_the_profile(
+    gate, monkeypatch, runs
+):
+    class StandsStill(ModelTarget):
+        def step(self):
+            return {"ok": True, "step": {"kind": "idle", "scheduled": {}}}
+
+        def start(self, *about):
+            return super().start(*about) | {"observes": []}
+
+    monkeypatch.setitem(PROFILES, "short", Profile(1, 0, 0, 0, steps=500, workloads=runs))
+    judged = gate(
+        *(StandsStill(), "ALL-R01"),
+        profile_name="short",
+        system="generic",
+        revision="documented",
+    )
+    replay_workloads(judged, "crowd", "small", {}, frozenset())
+    [engine] = judged.results.engines
+    assert engine.steps == 500

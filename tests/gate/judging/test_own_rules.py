@@ -99,6 +99,7 @@ def test_they_are_gone_with_the_next_call():
         ("RULES = []", "ours.py: RULES is []"),
         ("RULES = [3]", "ours.py: RULES[0]: 3; valid: a schedproof.OwnRule"),
         ("1 / 0", "ours.py: ZeroDivisionError: division by zero, line 1"),
+        ("import sys\nsys.exit()", "ours.py: SystemExit: , line 2"),
         ("x = (", "ours.py: SyntaxError: '(' was never closed"),
         ("import nothing_there", "ours.py: ModuleNotFoundError: No module named 'nothing_there'"),
         (RULE.format(more="").replace("OUR-R01", "ours"), "ours.py: RULES[0] ('ours').id; valid"),
@@ -120,7 +121,7 @@ def test_a_file_that_has_no_rules_is_one_line(text, says):
 def test_what_is_no_python_file_is_named(name):
     Path("folder").mkdir()
     Path("text.txt").write_text("RULES = []")
-    with pytest.raises(FileError, match=rf"{name}: no .*; valid: a \.py file with RULES"):
+    with pytest.raises(FileError, match=rf"{name}: (no|not) .*; valid: a \.py file with RULES"):
         use_rules(Path(name))
 
 
@@ -131,6 +132,7 @@ def test_what_is_no_python_file_is_named(name):
     [
         ("return 1 / 0 if history.step else None", "OUR-R01 raised ZeroDivisionError"),
         ("return 3", "OUR-R01 answers 3; valid: None or a sentence"),
+        ("raise SystemExit(0)", "OUR-R01 raised SystemExit: 0"),
     ],
 )
 def test_a_rule_that_cannot_be_asked_is_the_users_fault_and_no_verdict(run, words, says, jobs):

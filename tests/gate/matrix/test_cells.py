@@ -4,12 +4,20 @@ import subprocess
 import sys
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from schedproof.gate.files.scenario_file import FileError
 from schedproof.gate.judging.verdict import Finding, RuleVerdict, TargetInfo, Verdict
 from schedproof.gate.matrix import cells
-from schedproof.gate.matrix.cells import Cell, CellVerdict, cells_of, judge, kept, run_cells
+from schedproof.gate.matrix.cells import (
+    Cell,
+    CellVerdict,
+    cells_of,
+    earlier_verdict,
+    judge,
+    run_cells,
+)
 from schedproof.gate.matrix.table import Releases, matrix_of, page_of, spans
 from schedproof.gate.processes import executors
 from schedproof.gate.processes.executors import DEATHS, ClusterError
@@ -73,11 +81,29 @@ def test_a_cell_is_judged_once(tmp_path):
     assert first > 0
     assert again == 0
     assert "conforms" in (tmp_path / "logs" / "model-bounded-small.txt").read_text()
-    assert kept(CELL._replace(seed=1), tmp_path) is None
+    assert earlier_verdict(CELL._replace(seed=1), tmp_path) is None
     for damaged in ("{", '{"more": ' + "[" * 3000 + "]" * 3000 + "}", "\udcff"):
         data = damaged.encode(errors="surrogateescape")
         (tmp_path / "verdicts" / "model-bounded-small.json").write_bytes(data)
-        assert kept(CELL, tmp_path) is None
+        assert earlier_verdict(CELL, tmp_path) is None
+
+
+@pytest.mark.parametrize("fault", [None, "it hung"])
+def test_a_gate_that_ended_inconclusive_is_no_pass_and_one_that_broke_off_runs_again(
+    tmp_path, fault
+):
+    def gate(cell):
+        ran = conforms(cell)
+        place = f"verdicts/{cell.file_name}.json"
+        old = msgspec.json.decode(ran.files[place], type=Verdict)
+        new = msgspec.structs.replace(old, exit_code=3, fault=fault)
+        return ran._replace(files=ran.files | {place: msgspec.json.encode(new)})
+
+    result = cells._store(CELL, tmp_path, gate(CELL))
+    assert result.verdict is not None
+    assert result.outcome == f"no verdict: {fault or 'inconclusive'}"
+    assert not result.is_judged
+    assert (earlier_verdict(CELL, tmp_path) is None) == (fault is not None)
 
 
 def test_a_gate_writes_into_a_folder_of_its_own(monkeypatch):
@@ -171,7 +197,7 @@ def test_a_cell_that_costs_every_worker_is_given_up(tmp_path, monkeypatch):
 
     monkeypatch.setattr(executors, "Pool", lambda *options: Deadly())
     [judged] = run_cells([CELL], tmp_path, ignored)
-    assert judged.problem == f"it has cost {DEATHS} workers"
+    assert judged.problem == f"its worker died {DEATHS} times"
     assert len(numbers) == DEATHS
 
 
@@ -185,7 +211,7 @@ def test_a_worker_with_another_version_is_refused(tmp_path, address, monkeypatch
 @pytest.mark.slow
 def test_on_a_cluster_the_files_come_back(tmp_path, address):
     [judged] = run_cells([CELL], tmp_path, ignored, cluster=address, work=conforms)
-    assert judged.verdict == kept(CELL, tmp_path)
+    assert judged.verdict == earlier_verdict(CELL, tmp_path)
     assert "conforms" in (tmp_path / "logs" / "model-bounded-small.txt").read_text()
 
 

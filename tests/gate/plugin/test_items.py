@@ -70,6 +70,22 @@ def test_a_damaged_scenario_is_one_line_that_names_it(pytester):
 
 
 @pytest.mark.slow
+def test_a_target_that_takes_no_request_fails_the_run(pytester):
+    write_project(pytester.path)
+    adapter = pytester.path / "adapter.py"
+    adapter.write_text(adapter.read_text() + REFUSES_ALL)
+    result = pytester.runpytest_inprocess("-p", "no:randomly", "-k", "ALL-R0")
+    assert result.parseoutcomes()["failed"] == 1
+    assert "the target took no request, so nothing was judged" in result.stdout.str()
+
+
+REFUSES_ALL = """
+    def add(self, request):
+        return {"ok": False, "error": "rejected", "message": "no"}
+"""
+
+
+@pytest.mark.slow
 def test_what_was_never_at_stake_or_is_not_shown_is_skipped_with_the_reason(pytester):
     hides = "reply['step'].pop('emitted')"
     write_project(pytester.path, hides)

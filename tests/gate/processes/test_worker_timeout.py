@@ -68,7 +68,7 @@ def test_ctrl_c_does_not_reach_the_process(work):
 
 
 def test_a_process_that_dies_is_told(work):
-    with pytest.raises(Unanswered, match="the process of the solver died"):
+    with pytest.raises(Unanswered, match="the solver's process died"):
         list(bounded(60, work.dies))
 
 

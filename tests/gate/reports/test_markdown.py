@@ -15,7 +15,7 @@ def test_each_fault_is_a_line_and_its_command():
     inside = lines[lines.index("```") + 1 : -1]
     assert [line.partition(" ")[0] for line in inside[::2]] == ["1.", "2."]
     assert all(line.startswith("schedproof replay ") for line in inside[1::2])
-    assert lines[2].startswith("**2 faults**; 1 rule held, 3 were not judged")
+    assert lines[2].startswith("**2 faults**; 1 rule held, 3 not judged")
 
 
 def test_a_comment_has_at_most_40_lines():

@@ -53,7 +53,7 @@ def test_a_known_divergence_is_printed_with_the_sentence_of_the_rule():
     assert printed(verdict(KNOWN, NEW)) == [
         f"diverges       SPY-R22  {TITLES['SPY-R22']}: left out",
         f"    the rule: {SAYS['SPY-R22']}",
-        "    known of 2.4.0: pauses",
+        "    known divergence of 2.4.0: pauses",
         f"BROKEN         SPY-R07  {TITLES['SPY-R07']}: too wide",
         "toy 1 against sound: does not conform (0 held, 2 broken (1 known divergence); seed 3)",
     ]
@@ -101,7 +101,8 @@ def test_rules_without_a_predicate_are_one_line_and_not_counted():
     assert lines == [
         f"held           SPY-R35  {TITLES['SPY-R35']} (exercised in 9 steps)",
         f"not observable ALL-R03  {TITLES['ALL-R03']}: the target does not show waiting",
-        "2 more have no predicate of their own (schedproof rules says why, and what stands in)",
+        "2 more have no predicate of their own (schedproof rules says why, and what checks them "
+        "instead)",
         "toy 1 against sound: conforms (1 held, 0 broken, 1 not observable; seed 3)",
     ]
 

@@ -6,7 +6,7 @@ import pytest
 import z3
 
 from schedproof.gate.search import proofs
-from schedproof.gate.search.proofs import certified, writing
+from schedproof.gate.search.proofs import print_certificate, writing
 from schedproof.solver.smt.obligation import Certified, Discharged, Obligation, discharge
 from schedproof.solver.spyre import formula_lemmas, reservation_lemmas
 from schedproof.solver.spyre.proofs_by_rule import PROOFS
@@ -62,7 +62,7 @@ def listed(*found):
 )
 def test_what_the_second_solver_says_is_told_and_listed(tmp_path, second, code, words):
     said: list[str] = []
-    assert certified(said.append, listed(second), tmp_path) == code
+    assert print_certificate(said.append, listed(second), tmp_path) == code
     assert words in "\n".join(said)
     [only] = json.loads((tmp_path / "certificate.json").read_text())
     assert (only["lemma"], only["cvc5"]) == ("lemma_0", second.claim)

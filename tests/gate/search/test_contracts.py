@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from schedproof.gate.search import contracts
-from schedproof.gate.search.contracts import Answer, Claim, called_with, judged
+from schedproof.gate.search.contracts import Answer, Claim, called_with, confirm_claim
 from schedproof.model import pool
 from schedproof.model.spyre import documented, peak, release_2_1_2, volumetric
 from schedproof.solver.spyre.contracts import CONTRACTS
@@ -83,7 +83,7 @@ def in_this_process(monkeypatch):
 
 def crosshair_on(name):
     [claim] = contracts.by_crosshair(name, PATIENCE)
-    return judged(CONTRACTS[name], claim)
+    return confirm_claim(CONTRACTS[name], claim)
 
 
 @pytest.mark.slow
@@ -120,7 +120,7 @@ def test_a_function_that_raises_is_refuted_with_its_error(plant):
 def test_time_that_is_over_is_no_proof():
     [claim] = contracts.by_crosshair("fewest_blocks/any", 0.0)
     assert not claim.holds
-    assert judged(CONTRACTS["fewest_blocks/any"], claim).status == "inconclusive"
+    assert confirm_claim(CONTRACTS["fewest_blocks/any"], claim).status == "inconclusive"
 
 
 def test_a_contract_that_never_applies_is_not_proven(monkeypatch):
@@ -163,7 +163,7 @@ def test_the_arguments_of_a_counterexample_are_read_or_it_has_none(message, argu
     ids=["none", "holds there", "not allowed", "no plain number"],
 )
 def test_a_counterexample_that_does_not_fail_on_replay_is_inconclusive(arguments):
-    answer = judged(RECTANGLE, Claim(False, "CrossHair: so it says", arguments))
+    answer = confirm_claim(RECTANGLE, Claim(False, "CrossHair: so it says", arguments))
     assert answer.status == "inconclusive"
     assert answer.why.endswith("CrossHair: so it says")
 
@@ -177,7 +177,7 @@ def test_the_backend_of_the_nightly_profile_finds_a_planted_fault(plant, tmp_pat
     assert claim.holds
     plant(name)
     [claim] = contracts.by_hypothesis(name, PATIENCE)
-    assert judged(CONTRACTS[name], claim).status == "refuted"
+    assert confirm_claim(CONTRACTS[name], claim).status == "refuted"
 
 
 def test_an_error_of_the_backend_itself_is_inconclusive(tmp_path, monkeypatch):
@@ -189,7 +189,7 @@ def test_an_error_of_the_backend_itself_is_inconclusive(tmp_path, monkeypatch):
 
     monkeypatch.setattr(contracts, "_strategies", fails)
     [claim] = contracts.by_hypothesis(name, PATIENCE)
-    answer = judged(CONTRACTS[name], claim)
+    answer = confirm_claim(CONTRACTS[name], claim)
     assert answer.status == "inconclusive"
     assert "ZeroDivisionError" in answer.why
 
@@ -200,7 +200,7 @@ def test_contracts_that_are_confirmed_are_exit_0(run):
     result = run("check", "contracts", *words)
     assert (result.code, result.err) == (0, "")
     first, blocks, last, end = result.out.splitlines()
-    assert first == "2 contracts, CrossHair, 60 s each"
+    assert first == "2 contracts, by CrossHair, 60 s each"
     assert blocks.startswith("confirmed    fewest_blocks/any ")
     assert blocks.endswith(" s  The blocks hold all tokens, and one block less would not.")
     assert last.startswith("confirmed    last_chunk/production ")
@@ -211,12 +211,12 @@ def test_a_refuted_contract_is_exit_1_with_its_arguments_whatever_else_is_inconc
     run, plant, in_this_process, monkeypatch
 ):
     plant("last_chunk/production")
-    real = contracts.judged
+    real = contracts.confirm_claim
 
     def doubts(request, claim):
         return Answer("inconclusive", "who knows") if claim.holds else real(request, claim)
 
-    monkeypatch.setattr(contracts, "judged", doubts)
+    monkeypatch.setattr(contracts, "confirm_claim", doubts)
     words = ("--only", "last_chunk/production", "--only", "fewest_blocks", "--time-limit", "60")
     result = run("check", "contracts", *words)
     assert (result.code, result.err) == (1, "")

@@ -86,7 +86,7 @@ def test_a_sound_adapter_has_no_fault(examined):
 @pytest.mark.parametrize(
     ("target", "what", "why"),
     [
-        (SaysMore, "step", "'mood' is no field"),
+        (SaysMore, "step", "'mood' is not a field"),
         (SaysMore, "step", "preempted is sent but not declared"),
         (DeclaresMore, "observes", "'mood'; valid: "),
         (TakesAnyKey, "start", "accepts the unknown key no_such_key"),
@@ -101,7 +101,7 @@ def test_each_fault_of_an_adapter_is_told(examined, target, what, why):
 
 def test_what_is_left_over_of_an_earlier_run_is_told(examined):
     found = dict(wrong(examined(Remembers())))
-    assert {"start amid a run", "start after a stop"} <= found.keys()
+    assert {"start during a run", "start after a stop"} <= found.keys()
     assert " differs: " in found["start after a stop"]
 
 
@@ -129,7 +129,7 @@ def test_rules_that_cannot_be_judged_are_told_with_the_field_that_is_missing(exa
             step.pop("tkv", None)
 
     said = {remark.what: remark.why for remark in examined(Shy())}
-    assert "more if it were shown" in said["tkv"]
+    assert "more if the target showed this" in said["tkv"]
     assert said["rules"] != "40 of 40 can be judged"
 
 

@@ -220,7 +220,7 @@ def test_a_process_that_ended_between_two_operations_died():
 def test_a_target_that_leaves_at_stop_is_told_to_stay():
     with started("ask(); reply(); ask(); reply()") as target:
         target.stop()
-        with pytest.raises(TargetDied, match="it must stay after a stop"):
+        with pytest.raises(TargetDied, match="it must keep running after a stop"):
             target.start("spyre", "documented", {})
 
 
@@ -482,7 +482,7 @@ def test_a_target_that_eats_memory_is_killed_and_said_to(answer, monkeypatch):
         for _ in range(40):
             target.step()
 
-    with pytest.raises(TargetTooLarge, match="it may use 64") as found:
+    with pytest.raises(TargetTooLarge, match="the limit is 64") as found:
         many_steps()
     assert 64 < found.value.used < 400
     assert is_gone(pid)

@@ -51,7 +51,7 @@ def test_a_kind_of_configuration_that_a_target_refuses_is_known_and_said(gate):
     query = ProbeRequest(PlansItsPool(), "vllm", "documented", load("vllm"))
     capabilities = probe(query)
     assert capabilities.refused_kinds == {WITH_THE_NULL_BLOCK, ANY_LENGTH}
-    said = f"{ANY_LENGTH}: left out, the target refuses it: $.config.num_blocks: too few"
+    said = f"{ANY_LENGTH}: left out, because the target refuses it: $.config.num_blocks: too few"
     assert said in capabilities.left_out
     assert probe(query._replace(fixed={"num_blocks": 64})).refused_kinds == set()
 
@@ -73,9 +73,23 @@ def test_an_option_that_a_target_does_not_have_is_fixed_without_it_and_said(gate
     assert capabilities.scales == ["small", "tight"]
     assert capabilities.fixed["small"] == {"interleave": False}
     [text] = [
-        remark for remark in capabilities.left_out if remark.startswith("interleave False alone")
+        remark for remark in capabilities.left_out if remark.startswith("always interleave False")
     ]
     assert "True is not for us" in text
+
+
+class LacksAnEncoder(ModelTarget):
+    def start(self, system, revision, config):
+        if config.get("max_num_encoder_input_tokens"):
+            return {"ok": False, "error": "config", "message": "no encoder here"}
+        return super().start(system, revision, config)
+
+
+def test_the_sizes_of_a_refused_feature_are_left_out_with_it():
+    query = ProbeRequest(LacksAnEncoder(), "vllm", "documented", load("vllm"))
+    fixed = probe(query).fixed["small"]
+    assert fixed == {"max_num_encoder_input_tokens": 0, "encoder_cache_size": 0}
+    full_config("vllm", "documented", fixed)
 
 
 def test_nothing_is_fixed_for_a_target_that_takes_all(gate):

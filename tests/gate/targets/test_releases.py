@@ -79,7 +79,7 @@ def cache(tmp_path, monkeypatch):
 def index(cache, monkeypatch):
     index = Index()
     monkeypatch.setattr(releases, "run", index.run)
-    monkeypatch.setattr(wheels, "published", dict)
+    monkeypatch.setattr(wheels, "published_digests", dict)
     return index
 
 
@@ -234,7 +234,7 @@ def test_the_folder_of_a_release_that_is_empty_is_made_anew(cache):
     tree = cache / "vllm-0.19.1"
     shutil.rmtree(tree)
     tree.mkdir()
-    with pytest.raises(ReleaseError, match=r"not installed: vllm 0\.19\.1 \(RECORD is not as"):
+    with pytest.raises(ReleaseError, match=r"not installed: vllm 0\.19\.1 \(RECORD has changed"):
         prepare(offline=True)
     prepare()
     assert any(tree.iterdir())
@@ -255,11 +255,11 @@ def test_a_tree_that_is_not_as_its_wheel_is_named_and_made_anew(name, cache):
     prepare()
     tree, lines = cache / "vllm-0.19.1", list[str]()
     CHANGES[name](tree)
-    why = f"vllm 0.19.1 ({name} is not as it was installed)"
+    why = f"vllm 0.19.1 ({name} has changed since it was installed)"
     with pytest.raises(ReleaseError, match=re.escape(f"not installed: {why}; ")):
         prepare(offline=True)
     releases.prepare(SPYRE, report=lines.append)
-    assert f"{why}: all of it is installed again" in lines
+    assert f"{why}: installing all of it again" in lines
     assert wheels.difference(tree) == ""
 
 
@@ -274,7 +274,7 @@ def test_what_python_has_compiled_of_a_tree_is_no_change(cache):
 
 
 def test_a_wheel_that_was_not_published_is_refused_and_not_kept(cache, index, monkeypatch):
-    monkeypatch.setattr(wheels, "published", lambda: {"vllm==0.19.1": ("0" * 64,)})
+    monkeypatch.setattr(wheels, "published_digests", lambda: {"vllm==0.19.1": ("0" * 64,)})
     with pytest.raises(ReleaseError) as caught:
         prepare()
     text = str(caught.value)
@@ -288,7 +288,7 @@ def test_a_wheel_that_was_not_published_is_refused_and_not_kept(cache, index, mo
 def test_a_wheel_that_is_on_no_list_is_said_to_be(index):
     lines = list[str]()
     releases.prepare(SPYRE, report=lines.append)
-    assert "vllm 0.19.1: its wheel is on no list, so it is used unchecked" in lines
+    assert "vllm 0.19.1: its wheel is on no list, so it is used without a check" in lines
     assert index.commands
 
 
@@ -307,7 +307,7 @@ def test_an_environment_whose_python_has_gone_is_made_anew():
     python = Path(prepare().command[0])
     python.unlink()
     python.symlink_to("/nonexistent/python")
-    with pytest.raises(ReleaseError, match=r"not installed: Python environment \(bin/python is"):
+    with pytest.raises(ReleaseError, match=r"Python environment \(bin/python has changed"):
         prepare(offline=True)
     prepare()
     assert python.exists()
@@ -441,7 +441,7 @@ def test_two_runs_wait_for_each_other(cache, index):
                 threading.Timer(0.05, lambda: fcntl.flock(held, fcntl.LOCK_UN)).start()
 
         releases.prepare(SPYRE, offline=False, report=report)
-    assert lines[:2] == ["waiting for another installation to end", "Python environment: 1.1 GB"]
+    assert lines[:2] == ["waiting for another installation to finish", "Python environment: 1.1 GB"]
 
 
 def test_a_folder_that_cannot_be_written_is_named(tmp_path, index, monkeypatch):
@@ -468,7 +468,7 @@ def test_a_python_without_venv_is_told_what_to_install(index):
         (
             "ERROR: Ignored the following versions that require a different python version: "
             "0.19.1 Requires-Python <3.14,>=3.10\n" + no_such("vllm==0.19.1", "0.24.0"),
-            "vllm==0.19.1 is not for this Python",
+            "vllm==0.19.1 does not support this Python",
         ),
         (
             "WARNING: Retrying: NewConnectionError('Name or service not known')\n"

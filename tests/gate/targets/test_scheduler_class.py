@@ -41,7 +41,7 @@ def written(folder, text):
 def test_without_one_the_releases_own_is_driven_under_its_name():
     assert scheduler_class.chosen(Own) is Own
     assert scheduler_class.title("vllm", "0.28.0") == ("vllm", "0.28.0")
-    scheduler_class.say_at_once(lambda: pytest.fail("nothing is loaded before it is asked for"))
+    scheduler_class.load_early(lambda: pytest.fail("nothing is loaded before it is asked for"))
 
 
 def test_a_derived_class_is_driven_under_its_own_name(tmp_path, monkeypatch):
@@ -53,7 +53,7 @@ def test_a_derived_class_is_driven_under_its_own_name(tmp_path, monkeypatch):
     assert found.__name__ == "Mine"
     assert scheduler_class.title("vllm", "0.28.0") == ("Mine", "vllm 0.28.0")
     loaded: list[int] = []
-    scheduler_class.say_at_once(lambda: loaded.append(1))
+    scheduler_class.load_early(lambda: loaded.append(1))
     assert loaded == [1]
 
 
@@ -65,7 +65,7 @@ def test_a_derived_class_is_driven_under_its_own_name(tmp_path, monkeypatch):
         ("raise SystemExit(4)", "cannot import it (SystemExit: 4)"),
         ("", "it has no class 'Mine'"),
         ("Mine = 3", "it has no class 'Mine'"),
-        ("class Mine: ...", "Mine is no Own; valid: a class derived from it"),
+        ("class Mine: ...", "Mine is not derived from Own; valid: a class that is"),
     ],
 )
 def test_a_class_that_cannot_be_had_is_one_line(tmp_path, monkeypatch, text, problem):
@@ -110,7 +110,7 @@ def test_a_class_is_for_a_release_that_names_none(tmp_path, monkeypatch, target)
     with pytest.raises(InputError) as caught:
         parse_target(target, None, "pkg.Mine")
     assert str(caught.value) == (
-        "--scheduler-cls: pkg.Mine: only for a release such as vllm==0.28.0 that names no class, "
+        "--scheduler-cls: pkg.Mine: only for a release that names no class, such as vllm==0.28.0, "
         f"not for {target}"
     )
 

@@ -94,10 +94,10 @@ def test_of_a_killed_recorder_everything_before_the_cut_is_read():
     for length in range(len(whole) + 1, len(data) - 1):
         *before, cut = events(data[:length])
         assert [type(event) for event in before] == [Begun, Stepped]
-        assert cut == Cut(6, "the last line is cut")
+        assert cut == Cut(6, "the last line is truncated")
     assert [type(event) for event in events(data[:-1])] == [Begun, Stepped, Stepped]
     assert events(whole)[-1] == Cut(5, 'its "step" has no reply, so its result is unknown')
-    assert events(whole[:-3])[-1] == Cut(5, "the last line is cut")
+    assert events(whole[:-3])[-1] == Cut(5, "the last line is truncated")
 
 
 def test_a_packed_file_is_read_up_to_where_it_is_cut(tmp_path):
@@ -110,7 +110,7 @@ def test_a_packed_file_is_read_up_to_where_it_is_cut(tmp_path):
         if count is None:
             cut = seen[-1]
             assert isinstance(cut, Cut)
-            assert cut.why == "the compressed file ends there before its end"
+            assert cut.why == "the compressed file is truncated there"
             assert [type(event) for event in seen[:-1]][:20] == [Begun, *[Stepped] * 19]
         else:
             assert len(seen) == count
@@ -308,7 +308,7 @@ def test_a_new_run_has_no_blocks_of_the_one_before():
     ("changes", "says"),
     [
         (3, "$.block_changes: 3: Expected `object`, got `int`"),
-        ({"a": [1, [2]]}, "$.block_changes.a[0]: 1; valid: 0 to 0, as it had before"),
+        ({"a": [1, [2]]}, "$.block_changes.a[0]: 1; valid: 0 to 0, which it had before"),
         ({"a": [0, [-2]]}, '$.block_changes: {"a": [0, [-2]]}: Expected `int` >= 0'),
         ({"a": [0]}, '$.block_changes: {"a": [0]}: Expected `array` of length 2, got 1'),
     ],
@@ -321,5 +321,5 @@ def test_changes_that_mean_nothing_are_one_line(changes, says):
 
 def test_changes_and_all_blocks_are_not_both_said():
     lines = [*BEGIN, STEP, {"ok": True, "step": SEEN, "block_changes": {}}]
-    with pytest.raises(FileError, match=r"block_changes: beside \$.step.blocks; valid: one of the"):
+    with pytest.raises(FileError, match=r"block_changes: there is also \$.step.blocks; valid: one"):
         events(text(lines))

@@ -6,6 +6,7 @@ from msgspec.structs import replace
 
 from schedproof.gate.judging.coverage import Coverage, FileCoverage, FunctionCoverage
 from schedproof.gate.judging.events import Found
+from schedproof.gate.web.base.drawing import picture
 from schedproof.gate.web.gate_page import DRAWN, GatePage, gate_page
 from schedproof.properties.explanations.cause import Bar, Cause, Cell, Curve, Need, Part, Row
 
@@ -19,7 +20,7 @@ CAUSES = (
         "522/520",
         curve=Curve("batch × tkv", "tokens", 520, ((1, 9), (2, 522)), ((1, 3, 519, "b"),)),
     ),
-    Cause("waits", rows=(Row("<r>", "waits", ("4", "·", "×"), (Need("seats", 1, 0),), True),)),
+    Cause("waits", rows=(Row("<r>", "waits", ("4", "·", "×"), (Need("slots", 1, 0),), True),)),
 )
 
 
@@ -50,6 +51,17 @@ def test_each_kind_of_cause_is_drawn_and_nothing_in_it_is_markup():
         figure = re.search(r'<figure class="cause">.*?</figure>', html, re.DOTALL)
         assert figure is not None
         assert not {"<i>", "<r>", "lost <b>"} & {*re.findall("<i>|<r>|lost <b>", figure[0])}
+
+
+def test_a_jump_over_the_limit_comes_from_below_the_axis():
+    points = ((1, 130870), (2, 130880), (3, 131075))
+    curve = Curve("batch × tkv", "tokens", 131072, points, ((1, 3, 131070, "b"),))
+    drawn = picture(Cause("3 over", curve=curve))
+    assert drawn is not None
+    assert drawn.chart is not None
+    below, over = drawn.chart.spots
+    assert below.y > 100
+    assert over == drawn.chart.over
 
 
 def test_there_is_no_script_and_nothing_from_elsewhere():

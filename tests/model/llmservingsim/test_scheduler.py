@@ -86,7 +86,7 @@ def test_head_has_no_priority_for_prefills_and_says_so():
     with pytest.raises(InputError) as caught:
         read_config({"prioritize_prefill": True}, "head")
     assert str(caught.value) == (
-        "$.config.prioritize_prefill: True is an option of revision documented alone; valid: False"
+        "$.config.prioritize_prefill: only revision documented has this option; valid: False"
     )
 
 

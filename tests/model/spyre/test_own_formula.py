@@ -65,6 +65,8 @@ def test_a_function_sees_each_request_and_takes_what_it_wants(write):
         ("def g(tkv): return 1", "f", "no function 'f', it has g; valid"),
         ("def f(tkv: return 1", "f", "SyntaxError: "),
         ("1 / 0", "f", "ZeroDivisionError: division by zero, line 1"),
+        ("raise SystemExit(0)", "f", "SystemExit: 0, line 1"),
+        ("def f(tkv): raise SystemExit", "f", "f raised SystemExit: , line 1"),
         ("def f(batch): return 1", "f", "f takes 'batch'; valid: FILE.py:FUNCTION, a function of"),
         ("def f(*requests): return 1", "f", "f takes 'requests'; valid"),
         ("def f(tkv): return 'many'", "f", "f returns 'many'; valid: a whole number of tokens"),
@@ -102,7 +104,7 @@ def test_a_file_that_is_not_there_is_named():
 def test_what_symbols_cannot_do_is_named_with_what_they_can(write, body, message):
     name = write(f"def f(tkv, prompt):\n    {body}\n")
     with pytest.raises(
-        InputError, match=r", line 2; Z3 runs it on symbols, which have \+ - "
+        InputError, match=r", line 2; Z3 runs it on symbols, which support \+ - "
     ) as error:
         covers(name)
     assert message in str(error.value)

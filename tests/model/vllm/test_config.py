@@ -64,7 +64,7 @@ def test_without_speculation_its_keys_are_absent():
 @pytest.mark.parametrize(
     ("values", "problem"),
     [
-        ({"num_lookahead_tokens": 2}, "2 is no drafter's; valid: 0, or num_speculative_tokens (0)"),
+        ({"num_lookahead_tokens": 2}, "2 fits no drafter; valid: 0, or num_speculative_tokens (0)"),
         ({"num_lookahead_tokens": 2, "num_speculative_tokens": 2}, "with prefix caching is not"),
     ],
 )

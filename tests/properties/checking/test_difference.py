@@ -137,9 +137,10 @@ def test_of_lockstep_the_fields_that_differ_are_the_shape():
 
 
 def test_a_lockstep_failure_at_the_door_has_its_own_shape():
-    message = "r1 is accepted, the model refuses it: $.prompt: 9 tokens"
+    message = "r1 is accepted, but the model refuses it: $.prompt: 9 tokens"
     assert (
-        of(message, "ALL-R07") == "ALL-R07: @ is accepted, the model refuses it: $.prompt: # tokens"
+        of(message, "ALL-R07")
+        == "ALL-R07: @ is accepted, but the model refuses it: $.prompt: # tokens"
     )
 
 

@@ -95,6 +95,16 @@ def test_a_target_beside_itself_has_no_difference_and_what_was_compared_is_count
     assert two.coverage.fields["scheduled"] == outcome.steps
 
 
+def test_steps_for_which_both_took_no_request_compare_nothing():
+    class Closed(ModelTarget):
+        def add(self, request):
+            return {"ok": False, "error": "rejected", "message": "closed"}
+
+    two = pair(Closed(), Closed())
+    assert ran(two).steps > 0
+    assert two.coverage.steps == 0
+
+
 @pytest.mark.parametrize(
     ("bent", "kind"),
     [

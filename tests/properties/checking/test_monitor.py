@@ -196,8 +196,8 @@ def test_one_that_could_not_abort_is_compared_without_aborts():
 @pytest.mark.parametrize(
     ("damage", "message"),
     [
-        (lambda answers: answers.pop(), "'nothing'; the scenario asks 'step'"),
-        (lambda answers: answers.insert(1, ("step", {})), "'step'; the scenario asks 'add'"),
+        (lambda answers: answers.pop(), "'nothing'; the scenario asks for 'step'"),
+        (lambda answers: answers.insert(1, ("step", {})), "'step'; the scenario asks for 'add'"),
         (lambda answers: answers[1][1].clear(), "$.answers[1]: ok is None"),
         (lambda answers: answers[0][1].pop("observes"), "$.answers[0]: observes is None"),
         (lambda answers: answers[-1][1]["step"].pop("kind"), "field kind is promised"),

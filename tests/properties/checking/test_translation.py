@@ -61,6 +61,8 @@ def test_what_must_be_fixed_is_what_the_other_lacks():
         "kv_groups": [{"kind": "full"}],
         "prefix_cache_retention_interval": None,
         "cache_partitions": False,
+        "structured_outputs": False,
+        "reused_ids": False,
         "policy": "fcfs",
         "reserve_full_isl": True,
         "watermark": 0.0,

@@ -59,6 +59,16 @@ class FreesTwice(Bent):
         step["free_blocks"] += self.number >= 3
 
 
+class ReturnsTwice(Bent):
+    """A request that leaves gives one of its blocks back twice."""
+
+    more = 0
+
+    def bend(self, step):
+        self.more += bool(step["finished"])
+        step["free_blocks"] += self.more
+
+
 class ReadsOthers(Bent):
     """The first block of the second request is that of the first one."""
 
@@ -91,6 +101,23 @@ class Stands(Bent):
     def bend(self, step):
         if self.number >= 2:
             step |= {"kind": "idle", "scheduled": {}, "emitted": {}, "finished": {}}
+
+
+class RunsAlone(ModelTarget):
+    """Runs one request at a time, whatever max_num_seqs is."""
+
+    def start(self, system, revision, config):
+        return super().start(system, revision, {**config, "max_num_seqs": 1})
+
+
+class HoldsMore(Bent):
+    """The second request holds a block that it does not need."""
+
+    def bend(self, step):
+        if len(step["blocks"]) > 1:
+            second = list(step["blocks"])[1]
+            step["blocks"][second] = (*step["blocks"][second], 12)
+            step["free_blocks"] -= 1
 
 
 class Raises(Bent):
@@ -157,6 +184,16 @@ def test_a_block_that_is_free_and_held_is_counted():
     assert {cell.state for cell in cause.cells} >= {"held", "free"}
 
 
+def test_a_block_that_is_free_twice_is_held_by_nobody():
+    once = Request(id="a", arrival=0, prompt=(("a", 3),), max_tokens=2)
+    cause = cause_of(ReturnsTwice(), "ALL-R09", scenario(once))
+    assert cause.headline == "1 block is free twice, and none is held"
+    assert [(cell.first, cell.state) for cell in cause.cells if cell.state != "free"] == [
+        (1, "returned")
+    ]
+    assert cause.why[0] == "step 1: a leaves (length), and gives up block 1"
+
+
 def test_a_block_with_other_tokens_is_marked_with_what_it_holds():
     cause = cause_of(ReadsOthers(), "ALL-R11", scenario(*ALONE))
     [foreign] = [cell for cell in cause.cells if cell.state == "foreign"]
@@ -218,13 +255,54 @@ def test_a_standstill_names_the_last_progress_and_what_was_free():
     assert rows["a"].turns[:2] == ("10", "1")
     assert set(rows["a"].turns[2:]) == {"·"}
     assert all(need.needs <= need.free for row in cause.rows for need in row.needs)
-    assert any("nothing that is shown keeps it back" in line for line in cause.why)
+    assert any("no limit that is shown holds it back" in line for line in cause.why)
+
+
+def test_a_request_that_waits_needlessly_lacks_nothing():
+    """It needs blocks for a chunk, which the threshold bounds, not for its whole prompt."""
+    bounds = {"num_blocks": 6, "max_num_seqs": 2, "long_prefill_token_threshold": 4}
+    meant = Scenario(
+        system="vllm",
+        revision="documented",
+        config=full_config("vllm", "documented", SMALL | bounds | {"reserve_full_isl": False}),
+        requests=(ALONE[0], Request(id="b", arrival=0, prompt=(("b", 22),), max_tokens=1)),
+    )
+    cause = cause_of(RunsAlone(), "V1-R07", meant)
+    assert cause.headline == "b waits for 1 step, with 1 slot and 5 blocks free"
+    [b] = [row for row in cause.rows if row.request == "b"]
+    assert [(need.needs, need.what) for need in b.needs] == [
+        (1, "slots"),
+        (1, "blocks"),
+        (4, "tokens of the budget"),
+    ]
+    [a] = [row for row in cause.rows if row.request == "a"]
+    assert a.needs == ()  # it has had its turn
+
+
+def test_blocks_that_a_request_holds_needlessly_are_marked():
+    cause = cause_of(HoldsMore(), "V1-R14", scenario(*ALONE))
+    assert "b holds 3 blocks" in cause.headline
+    named = {cell.first: cell.owners for cell in cause.cells if cell.state == "named"}
+    assert {owner for owners in named.values() for owner in owners} == {"b"}
+    assert len(named) == 3
+    assert cells(cause)[12].holds == ""  # nothing was written to it
+
+
+def test_a_request_that_leaves_in_the_step_is_shown_if_the_rule_names_it():
+    meant, evidence = scenario(*ALONE), Evidence()
+    rules = select(load("vllm", "documented"), ["ALL-R03"])
+    replay(ModelTarget(), meant, rules, evidence.watch, begun=evidence.begun)
+    last = evidence.cause(meant, [Broken("V1CP-R14", 4, "b preempted, a stays")])
+    assert last is not None
+    assert {row.request for row in last.rows} == {"a", "b"}
 
 
 def test_a_crash_shows_the_requests_as_they_stood():
     cause = cause_of(Raises(), "ALL-R01")
     assert cause.headline == "IndexError: pop from an empty list"
     assert [row.request for row in cause.rows] == ["a", "b"]
+    budgets = {need.free for row in cause.rows for need in row.needs if "budget" in need.what}
+    assert budgets == {16}  # the step that raised had all of it
 
 
 def test_steps_that_a_replay_leaves_out_keep_their_numbers():
@@ -254,3 +332,53 @@ def test_a_run_that_never_began_has_no_cause():
 )
 def test_numbers_in_a_row_are_one_span(numbers, words):
     assert spans(numbers) == words
+
+
+class LosesWindow(Bent):
+    """A block that slides out of the window never comes back."""
+
+    lost, held = 0, frozenset[int]()
+
+    def bend(self, step):
+        now = {number for groups in step["group_blocks"].values() for number in groups[0]}
+        self.lost += len(self.held - now)
+        self.held = frozenset(now)
+        step["free_blocks"] -= self.lost
+
+
+def test_the_pool_has_the_blocks_of_all_groups():
+    config = {
+        **{"block_size": 4, "num_blocks": 12, "max_num_seqs": 2, "max_num_batched_tokens": 8},
+        **{"max_model_len": 20, "enable_prefix_caching": False},
+        "kv_groups": [{"kind": "full"}, {"kind": "sliding_window", "window": 6}],
+    }
+    meant = Scenario(
+        system="vllm",
+        revision="documented",
+        config=full_config("vllm", "documented", config),
+        requests=(Request(id="a", arrival=0, prompt=(("a", 8),), max_tokens=6),),
+    )
+    cause = cause_of(LosesWindow(), "ALL-R09", meant)
+    lost = [cell for cell in cause.cells if cell.state == "lost"]
+    assert {cell.owners for cell in lost} == {("a",)}
+    assert cause.headline.startswith(f"{len(lost)} of 12 blocks")
+    assert not any(cell.perhaps for cell in lost)
+
+
+def test_an_admission_that_the_formula_refuses_is_named():
+    """The target admits by another formula than the one it names."""
+    last = Step(kind="decode", scheduled={"a": 1, "b": 1}, tkv=40)
+    join = SimpleNamespace(step=0, joined=True, newcomer="b", largest=90)
+    failure = SimpleNamespace(
+        config={"max_batch_tkv": 64},
+        message="2 requests x tkv 40 = 80 > 64",
+        numbers={2, 40, 64, 80},
+        last=last,
+        steps=[last],
+        first=Broken("SPY-R07", 0, ""),
+        projections=(join,),
+        version="sound",
+    )
+    cause = limit_cause(failure)
+    assert cause is not None
+    assert cause.why[0] == "step 0: b joins, although the formula of sound projects 90"

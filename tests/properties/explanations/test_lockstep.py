@@ -122,7 +122,9 @@ def test_a_request_that_the_model_refuses_ends_the_match():
     assert match is not None
     assert match.departed is not None
     [why] = match.departed.differences
-    assert why.startswith("long is accepted, the model refuses it: prompt + max_tokens - 1 = 95")
+    assert why.startswith(
+        "long is accepted, but the model refuses it: prompt + max_tokens - 1 = 95"
+    )
 
 
 @pytest.mark.parametrize("inside", [False, True])

@@ -34,15 +34,15 @@ def two_queued(**changes):
         ),
         (
             decode("a", running=("a",), waiting=("b",), finished={"a": "eos"}),
-            "a still queued, but finished, aborted or never accepted",
+            "a still queued, although ended or never accepted",
         ),
         (
             decode("a", running=("a", "ghost"), waiting=("b",)),
-            "ghost still queued, but finished, aborted or never accepted",
+            "ghost still queued, although ended or never accepted",
         ),
         (
             decode("ghost", running=("a",), waiting=("b",)),
-            "ghost scheduled, but finished, aborted or never accepted",
+            "ghost scheduled, although ended or never accepted",
         ),
         (
             decode("a", running=("a",), waiting=("b",), finished={"ghost": "eos"}),
@@ -62,9 +62,7 @@ def test_who_is_aborted_inside_the_step_has_left_every_queue():
     book = two_queued(aborts_inside=["a"])
     assert broken("ALL-R03", book, decode("a", waiting=("b",))) is None
     seen = decode("a", running=("a",), waiting=("b",))
-    assert broken("ALL-R03", book, seen) == (
-        "a still queued, but finished, aborted or never accepted"
-    )
+    assert broken("ALL-R03", book, seen) == ("a still queued, although ended or never accepted")
 
 
 def test_more_than_five_names_are_counted():
@@ -147,7 +145,7 @@ def test_an_abort_is_reported_in_its_step_and_emits_nothing():
     inside = history(decoding("a", 9), aborts_inside=["a"])
     assert broken("ALL-R04", inside, decode("a", finished={"a": "aborted"})) is None
     assert broken("ALL-R04", inside, decode("a")) == (
-        "a was aborted inside the step, finished says None"
+        "a was aborted inside the step, but finished says None"
     )
     assert broken("ALL-R04", inside, decode("a", emitted={"a": 1})) == (
         "a emitted 1 although it was aborted inside the step"
@@ -155,7 +153,7 @@ def test_an_abort_is_reported_in_its_step_and_emits_nothing():
     between = history(decoding("a", 9, ended="aborted"), aborts_to_report=["a"])
     assert broken("ALL-R04", between, idle(finished={"a": "aborted"})) is None
     assert broken("ALL-R04", between, idle()) == (
-        "a aborted before the step, not reported as aborted in it"
+        "a aborted before the step, but not reported as aborted in it"
     )
     assert not exercised("ALL-R04", between, idle(finished={"a": "aborted"}))
 
@@ -275,9 +273,9 @@ def test_a_hit_is_at_stake_in_the_first_chunk_only():
         ({"a": [1, 2], "b": [1, 3]}, 7, None),
         ({}, 10, None),
         (None, 10, None),
-        ({"a": [1, 2]}, 7, "2 blocks held and 7 free, the pool has 10"),
-        ({"a": [1, 2]}, 9, "2 blocks held and 9 free, the pool has 10"),
-        ({"a": [1, 2], "b": [1, 3]}, 6, "3 blocks held and 6 free, the pool has 10"),
+        ({"a": [1, 2]}, 7, "2 blocks held and 7 free, but the pool has 10"),
+        ({"a": [1, 2]}, 9, "2 blocks held and 9 free, but the pool has 10"),
+        ({"a": [1, 2], "b": [1, 3]}, 6, "3 blocks held and 6 free, but the pool has 10"),
     ],
 )
 def test_held_and_free_blocks_are_the_pool_shared_ones_counted_once(blocks, free, message):
@@ -289,7 +287,7 @@ def test_held_and_free_blocks_are_the_pool_shared_ones_counted_once(blocks, free
 def test_a_request_that_has_ended_holds_no_blocks():
     step = decode("a", blocks={"a": (1, 2), "gone": (3,)}, free_blocks=7)
     reported = broken("ALL-R09", history(decoding("a", 8), num_blocks=10), step)
-    assert reported == "gone has ended, and still holds 1 blocks"
+    assert reported == "gone has ended, but still holds 1 blocks"
 
 
 def test_a_pool_without_bound_or_out_of_sight_loses_no_block():

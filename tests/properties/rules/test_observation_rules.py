@@ -37,14 +37,14 @@ def step(scheduled, **seen):
     ("seen", "says"),
     [
         ({"computed": {"a": 6}, "blocks": {"a": (1, 2)}, "slot_blocks": {"a": (2,)}}, None),
-        ({"computed": {}}, "a has 6 tokens computed, and shows none"),
-        ({"blocks": {}}, "a has 6 tokens computed, and shows no block"),
-        ({"slot_blocks": {}}, "a computes 1 tokens, and no request shows where it writes"),
+        ({"computed": {}}, "a has 6 tokens computed, but shows none"),
+        ({"blocks": {}}, "a has 6 tokens computed, but shows no block"),
+        ({"slot_blocks": {}}, "a computes 1 tokens, but no request shows where it writes"),
         (
             {"computed": {"a": 6}, "blocks": {"a": (1, 2), "b": (3,)}},
-            "b waits, and shows 0 tokens computed and 1 blocks",
+            "b waits, but shows 0 tokens computed and 1 blocks",
         ),
-        ({"computed": {"a": 6, "b": 2}}, "b waits, and shows 2 tokens computed and 0 blocks"),
+        ({"computed": {"a": 6, "b": 2}}, "b waits, but shows 2 tokens computed and 0 blocks"),
         # Of requests that leave in the step nothing is asked.
         ({"computed": {}, "finished": {"a": "eos"}}, None),
         ({"computed": {}, "preempted": ("a",)}, None),
@@ -173,4 +173,4 @@ def test_a_default_is_judged_once_and_only_where_the_target_says_it(
 
 def test_the_message_has_both_values():
     message = RULE.broken(RunHistory({}, "sound", "spyre", defaults={"interleave": False}), STEP)
-    assert message == ("interleave is False where a configuration does not give it, expected True")
+    assert message == ("interleave is False if a configuration does not give it, expected True")

@@ -98,13 +98,24 @@ def test_a_known_rule_ends_a_run_but_not_the_search():
     assert search.runs >= 60
 
 
-def test_a_target_that_answers_nonsense_ends_the_search():
+@pytest.mark.parametrize("operation", ["step", "start"])
+def test_nonsense_of_a_target_ends_the_search_and_is_not_shrunk(operation):
     class Nonsense(ModelTarget):
+        asked = 0
+
+        def start(self, *about):
+            return self.answer() if operation == "start" else super().start(*about)
+
         def step(self):
+            return self.answer()
+
+        def answer(self):
+            Nonsense.asked += 1
             return {"ok": True, "step": {"kind": "prefill"}}
 
     with pytest.raises(TargetBroken):
-        run_search(_search(Nonsense()), 10, 0, 0)
+        run_search(_search(Nonsense()), 10, 0, 100)
+    assert Nonsense.asked == 1
 
 
 def test_shrinking_stops_at_its_budget():

@@ -3,7 +3,7 @@
 from schedproof.model.scenario import Request, Scenario
 from schedproof.model.target import ModelTarget
 from schedproof.properties.checking.replay import replay
-from schedproof.properties.search.reach import Reach
+from schedproof.properties.search.reach import Reach, features_of_requests
 
 CONFIG = {"block_size": 4, "chunk_size": 8, "max_model_len": 32, "max_batch_tkv": 96}
 LONG = Request(id="a", arrival=0, prompt=(("a", 20),), max_tokens=9, output_len=9)
@@ -40,9 +40,16 @@ def test_sizes_are_those_of_the_largest_run_and_features_are_counted_by_run():
         "end before max_tokens": 2,
         "shared prompt": 2,
         "priority": 2,
-        "failed load": 0,
         "bounded pool": 2,
     }
+
+
+def test_a_failed_load_is_missed_only_where_there_is_a_connector():
+    for connector in (False, True):
+        run = Scenario(
+            system="vllm", revision="documented", config={"kv_connector": connector}, requests=()
+        )
+        assert ("failed load" in features_of_requests(run)) == connector
 
 
 def test_what_did_not_take_place_is_not_reached():

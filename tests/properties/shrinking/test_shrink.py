@@ -101,6 +101,17 @@ def test_the_smallest_number_that_breaks_is_found(scenario, least):
     assert request.prompt_len == least
 
 
+def test_idle_steps_before_the_first_arrival_go_first():
+    """A quick gate has few attempts, and its steps are numbered from the first that matters."""
+    both = tuple(
+        Request(id=name, arrival=arrival, prompt=((name, 90),), max_tokens=80)
+        for name, arrival in (("r0", 10), ("r1", 12))
+    )
+    scenario = Scenario(system="spyre", config={"block_size": BLOCK}, requests=both)
+    small = shrink(scenario, lambda smaller: len(smaller.requests) == 2, 3)
+    assert [request.arrival for request in small.requests] == [0, 2]
+
+
 def test_no_candidate_is_tried_twice():
     tried: list[str] = []
     request = Request(id="a", arrival=3, prompt=(("a", 33),), max_tokens=17)

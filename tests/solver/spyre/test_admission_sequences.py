@@ -21,7 +21,7 @@ from schedproof.solver.smt.obligation import decide
 from schedproof.solver.spyre import symbolic_admission
 from schedproof.solver.spyre.admission_sequences import (
     Setting,
-    found_in,
+    batch_in,
     largest_harmless,
     single_admission,
     solution,
@@ -223,7 +223,7 @@ def solved(asked, kind="integers"):
     problem = single_admission(asked, kind)
     answer, solution = decide(problem.facts)
     assert answer != "unknown"
-    return None if solution is None else found_in(problem, solution)
+    return None if solution is None else batch_in(problem, solution)
 
 
 def overruns(asked, members, newcomer):

@@ -31,7 +31,7 @@ from schedproof.model.target import ModelTarget
 from schedproof.properties.checking.replay import replay
 from schedproof.properties.spyre.predicates.volume import volume
 from schedproof.solver.spyre.admission_sequences import Setting, to_scenario
-from schedproof.solver.spyre.worst_case import fewest, least_slack, needed, using, worst
+from schedproof.solver.spyre.worst_case import fewest, least_slack, needed, using, with_slack, worst
 from schedproof.spec.catalogue import load, select
 from schedproof.tools.admission.exact import replayed
 
@@ -282,6 +282,13 @@ def test_by_a_reading_of_the_document_no_slack_short_of_the_models_length_is_eno
 def test_a_sound_formula_needs_none(formula):
     assert least_slack(formula, 512) == 0
     assert needed(Setting(formula, 2)) is None
+
+
+def test_slack_that_a_formula_has_is_added_to():
+    assert least_slack("2.1.0+60", 512) == 4
+    assert with_slack("2.1.0+60", 4) == "2.1.0+64"
+    assert with_slack("2.1.0", 64) == "2.1.0+64"
+    assert with_slack("a+1/my.py:last", 64) == "a+1/my.py:last+64"
 
 
 SMALL = Setting("common_base", 0, block=4, chunk=8, limit=96, max_model_len=32)

@@ -106,7 +106,7 @@ def test_ctrl_c_keeps_the_figures_until_then(run, plans):
     plans(good=works, late=interrupted, never=works)
     result = run("--json", "f.json")
     assert result.code == 3
-    assert result.err == "schedproof: interrupted: these are the figures until then\n"
+    assert result.err == "schedproof: interrupted: these are the figures so far\n"
     read = json.loads(Path("f.json").read_bytes())
     assert [figure["name"] for figure in read["figures"]] == ["good"]
 

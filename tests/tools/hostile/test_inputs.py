@@ -10,7 +10,7 @@ import pytest
 from schedproof.gate.files.scenario_file import FileError
 from schedproof.tools.hostile.inputs import attacked, outcome
 from schedproof.tools.hostile.loaders import LOADERS, good
-from schedproof.tools.hostile.mutations import spoiled
+from schedproof.tools.hostile.mutations import corrupt
 
 from ...command_line import Run, runner
 
@@ -43,8 +43,8 @@ def test_what_went_wrong_once_is_refused(tmp_path):
 
 def test_the_same_number_spoils_alike_and_others_do_not():
     whole = b'{"a": [1, 2, {"b": "c"}], "d": 3}'
-    assert spoiled(whole, 5, packed=False) == spoiled(whole, 5, packed=False)
-    assert len({spoiled(whole, seed, packed=False) for seed in range(100)}) > 60
+    assert corrupt(whole, 5, packed=False) == corrupt(whole, 5, packed=False)
+    assert len({corrupt(whole, seed, packed=False) for seed in range(100)}) > 60
 
 
 @pytest.fixture

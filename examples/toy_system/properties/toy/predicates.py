@@ -12,7 +12,7 @@ from schedproof.properties.rules.predicate import Predicate
 
 def too_many_run(history: RunHistory, step: Step) -> str | None:
     running, slots = len(step.running or ()), history.config["max_num_seqs"]
-    return f"{running} requests run, max_num_seqs is {slots}" if running > slots else None
+    return f"{running} requests run, but max_num_seqs is {slots}" if running > slots else None
 
 
 def all_slots_taken(history: RunHistory, step: Step) -> bool:

@@ -66,9 +66,9 @@ def test_a_counterexample_is_replayed_explained_and_written(run):
         "search SPY-R07, formula 2.1.0: "
         "block_size 2, chunk_size 2, max_batch_tkv 8, max_model_len 8"
     )
-    assert lines[1] == "no proof: covers_newcomer refuted"
+    assert lines[1].startswith("no proof: covers_newcomer refuted: The term of the newcomer ")
     assert lines[2] == "up to 1 requests: 1 x 8 <= 8, whichever requests are admitted"
-    assert lines[3].startswith("2 requests (short prompts first): sat after ")
+    assert lines[3].startswith("2 requests (short prompts first): found after ")
     assert "BROKEN SPY-R07 batch × tkv within the limit" in lines[4]
     assert "  why:" in lines
     [file] = Path("schedproof-out").iterdir()
@@ -198,7 +198,7 @@ def test_a_sound_formula_is_proven_for_every_number_of_steps(run):
         (
             "SPY-R07",
             ["--revision", "2.1.2", "--param", "interleave=false"],
-            ", where the pool has room for every prompt",
+            ", if the pool has room for every prompt",
         ),
         ("SPY-R47", ["--revision", "2.5.2", "--param", "pausing=false"], ""),
     ],
@@ -224,8 +224,8 @@ def test_the_join_by_the_tkv_of_the_last_prompt_is_found_at_production_scale(run
     words = ["--param", "pausing=false", "--param", "interleave=false"]
     result = run("search", "SPY-R47", "--revision", "2.5.2", *words)
     assert result.code == 1, result
-    assert "\nno proof: remembered_tkv_covers_every_member_1 refuted, " in result.out
-    assert "\n5 requests (short prompts first): sat after " in result.out
+    assert "\nno proof: remembered_tkv_covers_every_member_1 refuted: " in result.out
+    assert "\n5 requests (short prompts first): found after " in result.out
     [file] = Path("schedproof-out").iterdir()
     assert run("replay", str(file), "--rule", "SPY-R47").code == 1
 
@@ -257,10 +257,12 @@ def test_a_formula_of_ones_own_is_refuted_by_a_small_run_and_told_its_slack(run,
     result = run("search", "SPY-R07", "--param", "formula=my.py:last_token", "--param", SCALE)
     assert result.code == 1, result
     lines = result.out.splitlines()
-    assert "no proof: covers_decoding refuted, covers_newcomer refuted" in lines
+    refuted = [line.split(":")[1].strip() for line in lines if line.startswith("no proof: ")]
+    assert refuted == ["covers_decoding refuted", "covers_newcomer refuted"]
     assert "  step 3:  2 requests x tkv 4 = 8 > 6 (by 2)" in result.out
-    slack = "slack: with 63 tokens more the lemmas about the terms hold: --param formula=my.py:last"
+    slack = "slack: 63 tokens more for every request are needed, and enough for the lemmas "
     assert any(line.startswith(slack) for line in lines)
+    assert any("about the formula: --param formula=my.py:last_token+63" in line for line in lines)
     assert "--target model:my.py:last_token --rule SPY-R07" in result.out
 
 
@@ -279,7 +281,7 @@ def test_a_formula_of_ones_own_that_is_sound_is_proven(run, tmp_path):
     )
     assert lines[2:4] == [
         "  for blocks of 64, any max_model_len and any max_batch_tkv",
-        "slack: none is needed, by the lemmas about the terms",
+        "slack: none is needed; every lemma about the formula holds",
     ]
 
 
@@ -293,7 +295,7 @@ def test_a_formula_of_ones_own_that_cannot_be_read_is_one_line(run, tmp_path):
         "--config: formula 'what' is unknown; valid: document_own"
     )
     run("gate", "model:2.1.0", "--config", "formula=2.1.2").refused(
-        "--config: formula=2.1.2 of model:2.1.0; valid: of the target model"
+        "--config: formula=2.1.2 does not apply to model:2.1.0; valid: with the target model"
     )
 
 
@@ -385,7 +387,7 @@ def test_ctrl_c_before_there_is_an_answer_is_one_line_and_exit_3(run, monkeypatc
         (["SPY-R07", "--prove", "--target", "model"], "--target: replays a counterexample of Z3"),
         (
             ["SPY-R07", "--engine", "hypothesis", "--param", "block_size=2"],
-            "--param: 'block_size=2': not with this engine; valid: formula=NAME",
+            "--param: 'block_size=2': this engine does not take it; valid: formula=NAME",
         ),
         (
             ["SPY-R41", "--revision", "2.1.2"],
@@ -473,7 +475,7 @@ def test_a_counterexample_is_replayed_on_another_target_too(run):
     words = ["--param", "formula=2.1.0", "--target", "model:2.0.1", *SMALLEST]
     result = run("search", "SPY-R07", *words)
     assert result.code == 1, result
-    assert "\nmodel:2.0.1 breaks it, too, at step " in result.out
+    assert "\nmodel:2.0.1 also breaks it, at step  " in result.out
     command = result.out.splitlines()[-1].split()
     assert command[:3] == ["replay:", "schedproof", "replay"]
     assert run(*command[2:]).code == 1
@@ -485,7 +487,9 @@ def test_a_target_that_keeps_the_limit_in_that_run_is_no_finding(run):
     words = ["--param", "formula=2.1.0", "--target", "model:common_base", *SMALLEST]
     result = run("search", "SPY-R07", *words)
     assert result.code == 3, result
-    assert result.out.endswith("keeps the limit in this run: it admits by another formula\n")
+    assert result.out.endswith(
+        "keeps the limit in this run, because it admits by another formula\n"
+    )
 
 
 @pytest.mark.slow
@@ -515,7 +519,7 @@ def test_all_engines_are_asked_and_one_counterexample_is_enough(run, monkeypatch
     monkeypatch.setattr("schedproof.gate.search.question._explored", lambda *_: 3)
     result = run("search", "SPY-R07", "--engine", "all", "--param", "formula=1.10.0")
     assert result.code == 1, result
-    assert ": sat after " in result.out
+    assert ": found after " in result.out
     assert "corpus, production scale: found after " in result.out
 
 
@@ -525,7 +529,7 @@ def test_engines_that_disagree_are_told_and_exit_1(run, monkeypatch):
     monkeypatch.setattr("schedproof.gate.search.question._explored", lambda *_: 3)
     result = run("search", "SPY-R07", "--engine", "all")
     assert result.code == 1
-    assert result.out.startswith("the engines disagree: a proof and a counterexample")
+    assert result.out.startswith("the engines disagree: one has a proof, another a counterexample")
 
 
 @pytest.fixture
@@ -647,7 +651,7 @@ def test_a_rule_of_another_system_can_be_sampled_and_explored(run, monkeypatch):
         ),
         (
             ["V1-I2", "--engine", "hypothesis", "--param", "formula=2.1.0"],
-            "--param: 'formula=2.1.0': not with this engine",
+            "--param: 'formula=2.1.0': this engine takes no parameters",
         ),
     ],
 )
@@ -675,4 +679,4 @@ def test_a_run_that_breaks_nothing_is_not_called_a_counterexample(run, monkeypat
         if line.startswith(("counterexample:", "a run that breaks nothing:"))
     }
     assert ": breaks SPY-R35 " in named["counterexample"]
-    assert "every rule is kept" in named["a run that breaks nothing"]
+    assert "breaks no rule" in named["a run that breaks nothing"]

@@ -50,7 +50,7 @@ def test_no_prompt_goes_on_from_what_two_requests_generated():
     for each in (first, other):
         contents.prompt_of(each)
         generates(contents, each, "wxyz")
-    with pytest.raises(SameTokens, match="c continues tokens that two others share"):
+    with pytest.raises(SameTokens, match="c continues tokens that two other requests share"):
         contents.prompt_of(request("c", "wxyz"))
 
 
@@ -61,7 +61,7 @@ def test_a_hit_on_what_two_requests_had_ends_the_record():
     contents.prompt_of(late)
     generates(contents, early, "wxyz")
     contents.check_hit(late, 2)
-    with pytest.raises(SameTokens, match="b found tokens that two others share"):
+    with pytest.raises(SameTokens, match="b found tokens that two other requests share"):
         contents.check_hit(late, 4)
 
 

@@ -116,7 +116,7 @@ def test_an_unknown_version_is_one_line_with_those_that_are_valid():
         parse_release("vllm==0.9.9")
     assert str(caught.value) == (
         f"vllm: version '0.9.9' is not supported; supported are {', '.join(SUPPORTED)}"
-        ", and others from 0.18.0 on, untried"
+        ", and any other from 0.18.0 on, which nobody has tried"
     )
 
 
@@ -247,7 +247,7 @@ def test_a_live_id_is_not_taken_twice_and_a_finished_one_may_be(vllm):
     vllm.begin()
     vllm.ask("r0", max_tokens=1)
     reply = vllm.pipe.add({"id": "r0", "prompt": [["r0", 4]], "max_tokens": 1})
-    assert reply["message"] == "a live request has the id 'r0' already"
+    assert reply["message"] == "a live request already has the id 'r0'"
     assert vllm.step()["finished"] == {"r0": "length"}
     vllm.ask("r0", max_tokens=1)
     assert vllm.step()["finished"] == {"r0": "length"}
@@ -273,7 +273,7 @@ def test_a_pool_that_the_release_does_not_start_with_is_refused(vllm):
     longest = LONGEST[vllm.version]
     starts = vllm.start(num_blocks=3, max_model_len=longest)
     by = f"vllm {vllm.version} get_kv_cache_configs"
-    why = f"block_size 4 needs an attention kernel that takes it; {by} takes the rest"
+    why = f"block_size 4 needs an attention kernel that takes it; {by} accepts everything else"
     assert starts["start_up"] == {"starts": None, "why": why}
     if longest < 40:
         refused = vllm.start(num_blocks=3, max_model_len=longest + 1)
@@ -688,7 +688,7 @@ def test_an_unbounded_pool_says_when_it_would_forget(vllm):
     reply = vllm.pipe.add({"id": "more", "prompt": [["same", 3]], "max_tokens": 1})
     assert reply["message"] == (
         "refused by the target: the requests so far fill 66 blocks of the 66 that stand for an "
-        "unbounded pool; give a num_blocks"
+        "unbounded pool; set num_blocks"
     )
 
 
@@ -806,7 +806,7 @@ def test_half_an_encoder_and_an_input_beyond_it_are_refused(vllm):
     vllm.begin(**ENCODER)
     asked = {"id": "a", "prompt": [["cat", 9]], "max_tokens": 1, "encoder_inputs": [0]}
     assert vllm.pipe.add(asked)["message"] == (
-        "an encoder input of 9 tokens is beyond max_num_encoder_input_tokens or encoder_cache_size "
+        "an encoder input of 9 tokens exceeds max_num_encoder_input_tokens or encoder_cache_size "
         "(8)"
     )
     wrong = vllm.pipe.add(asked | {"encoder_inputs": [1]})
@@ -915,7 +915,10 @@ def test_groups_share_the_pool_and_a_window_gives_back_what_slid_out(vllm):
     ("groups", "words"),
     [
         ([WINDOW], "is [{"),
-        ([{"kind": "full"}, {"kind": "full"}], "valid is one full group, or another kind behind"),
+        (
+            [{"kind": "full"}, {"kind": "full"}],
+            "valid is a single full group, or another kind",
+        ),
         ([{"kind": "full"}, {"kind": "sliding_window"}], "$.config.kv_groups[1] is "),
         ([{"kind": "full"}, {**WINDOW, "window": 1}], "$.config.kv_groups[1].window is 1"),
     ],

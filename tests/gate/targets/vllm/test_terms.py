@@ -68,7 +68,7 @@ def test_what_is_in_flight_is_said():
 def test_drafts_that_are_decided_ahead_end_the_record():
     drafting = scheduler(async_scheduling=True)
     drafting.num_spec_tokens = 2
-    with pytest.raises(RecordEnds, match="which drafts are right is not known yet"):
+    with pytest.raises(RecordEnds, match="it is not known yet which drafts are right"):
         config_of(drafting)
     drafting.scheduler_config.async_scheduling = False
     assert config_of(drafting)["num_speculative_tokens"] == 2

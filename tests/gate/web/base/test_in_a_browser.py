@@ -223,7 +223,7 @@ def test_a_crash_is_shown_with_its_rule_and_stepping_begins_anew(chromium, serve
         assert is_as_wide_as_its_window(page)
         page.click("#restart")
         settle(page)
-        assert page.inner_text("#line") == "no step was taken yet"
+        assert page.inner_text("#line") == "no step has been taken yet"
         assert page.is_enabled("#step")
 
 

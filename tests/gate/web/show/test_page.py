@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from schedproof.gate.console.step_lines import one_line
-from schedproof.gate.web.show.page import opens_at, packed, page
+from schedproof.gate.web.show.page import opens_at, pack, page
 from schedproof.gate.web.show.recording import recorded
 from schedproof.gate.web.show.segments import Changes, Line
 from schedproof.model.scenario import Request, Scenario
@@ -161,7 +161,7 @@ def test_a_page_loads_nothing_and_is_small():
 
 def test_the_same_run_gives_the_same_page():
     run = runs.preemption()
-    assert packed(recorded(run.scenario)) == packed(run)
+    assert pack(recorded(run.scenario)) == pack(run)
 
 
 def test_names_of_others_are_text():

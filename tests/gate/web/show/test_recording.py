@@ -42,7 +42,9 @@ def test_requests_arrive_are_aborted_and_finish_when_the_trace_says():
     assert happened(run, "refused") == [(3, "c")]
     ends = [(n, name) for n, step in enumerate(run.steps) for name in step.finished or {}]
     assert happened(run, "finished") == ends
-    assert run.ended == f"every request has left after {len(run.steps)} steps, no rule is broken"
+    assert (
+        run.ended == f"every request has left after {len(run.steps)} steps, and no rule is broken"
+    )
 
 
 def test_who_is_paused_and_who_decodes_again():

@@ -190,7 +190,7 @@ def test_too_many_states_are_cut_with_a_line_and_no_verdict(run, monkeypatch):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["--scope", "lengths"], "--html: draws one limit, and scope lengths has 35; valid: with"),
+        (["--scope", "lengths"], "--html: draws one limit, but scope lengths has 35; valid: with"),
         (["--limits", "6"], "--html: draws one scope, not "),
         ([*SMALL, "--order", "depth"], "--html: with --order depth; valid: with --order breadth"),
         ([*SMALL, "--checkpoint", "later"], "--html: with --checkpoint; valid: without"),

@@ -93,7 +93,7 @@ def test_undoing_every_move_goes_back_through_the_same_views():
     for before in reversed(seen[:-1]):
         run.undo()
         assert view(run, "") == before
-    with pytest.raises(NotNow, match="no move to take back"):
+    with pytest.raises(NotNow, match="no move to undo"):
         run.undo()
 
 
@@ -124,7 +124,7 @@ def test_a_scenario_that_is_loaded_goes_as_it_went():
 @pytest.mark.parametrize(
     ("changes", "why"),
     [
-        ({"system": "vllm", "config": {}}, "is of vllm; valid: one of spyre"),
+        ({"system": "vllm", "config": {}}, "is for vllm; valid: one for spyre"),
         ({"config": {"block_size": 7}}, "block_size"),
         ({"requests": ()}, None),
     ],
@@ -204,7 +204,7 @@ def test_a_target_that_fails_ends_the_run_which_can_begin_anew(how, verdict):
     assert reported["log"][-1]["line"].endswith("no answer")
     assert (reported["details"] != []) == (how == "crash")
     for move in (run.step, lambda: run.arrive(1, 1), lambda: run.end("r0")):
-        with pytest.raises(NotNow, match="the run has ended; valid: undo, or start again"):
+        with pytest.raises(NotNow, match="the run has ended; valid: undo, or start over"):
             move()
     run.undo()
     assert not run.ended
@@ -230,7 +230,7 @@ def test_a_target_that_answers_otherwise_when_asked_again_is_told():
     run.arrive(6, 4)
     run.step()
     run.end("r0")
-    assert run.notice == "run again, the target answers step 0 differently from before"
+    assert run.notice == "on a second run, the target answers step 0 differently"
     run.step()
     assert run.notice == ""
 
@@ -251,7 +251,7 @@ def test_what_a_run_does_not_allow_changes_nothing(monkeypatch):
     run = by_hand()
     run.arrive(6, 1)
     before = view(run, "")
-    with pytest.raises(NotNow, match="one token left of its 1: it ends anyway"):
+    with pytest.raises(NotNow, match="one token left of its 1, so it ends anyway"):
         run.end("r0")
     with pytest.raises(NotNow, match="'none_there' is not here; valid: r0"):
         run.abort("none_there", inside=True)

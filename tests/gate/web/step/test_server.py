@@ -134,7 +134,7 @@ def test_the_page_loads_nothing_and_may_not_be_framed(server):
         ("/arrive", {"prompt": 1, "max_tokens": 1, "shared": 2}, "shared 2; valid: 0 to 1"),
         ("/abort", {"id": "r7"}, "'r7' is not here; valid: none yet"),
         ("/end", {"id": "<b>\r\n"}, "'<b>\\r\\n' is not here"),
-        ("/undo", {}, "there is no move to take back"),
+        ("/undo", {}, "there is no move to undo"),
         ("/step", {"n": 3}, "/step: Object contains unknown field `n`"),
         ("/step", {"count": 0}, "/step: Expected `int` >= 1"),
         ("/step", {"count": 10**9}, "/step: Expected `int` <= 100"),
@@ -266,6 +266,6 @@ def test_a_target_that_crashes_is_shown_and_the_server_goes_on():
         assert reported["ended"] is True
         assert ask(server, "POST", "/step", {})[:2] == (
             400,
-            "the run has ended; valid: undo, or start again\n",
+            "the run has ended; valid: undo, or start over\n",
         )
         assert move(server, "/restart")["ended"] is False

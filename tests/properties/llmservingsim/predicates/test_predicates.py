@@ -257,15 +257,15 @@ def test_without_a_cache_a_request_is_computed_from_its_first_token():
     assert memory.starts_late(history, ran({"b": 2}, "ab", computed={"b": 6})) == (
         "b starts with 2 tokens and has 6 computed, although nothing is cached"
     )
-    assert memory.said_before(history, ran({"b": 6}, "ab"))
+    assert memory.starts_like_another(history, ran({"b": 6}, "ab"))
     assert memory.starts_late(book(request("b")), ran({"b": 2}, "b", computed={"b": 6})) is None
 
 
 def test_what_was_said_before_is_at_stake_only_without_a_cache():
     history = book(request("a", 8, 8, 1), request("b", content=(("a", 6),)), running="a")
-    assert not memory.said_before(history, ran({"b": 2}, "ab"))
+    assert not memory.starts_like_another(history, ran({"b": 2}, "ab"))
     history = book(request("a", 8, 8, 1), request("b"), running="a", **OFF)
-    assert not memory.said_before(history, ran({"b": 6}, "ab"))
+    assert not memory.starts_like_another(history, ran({"b": 6}, "ab"))
 
 
 def three(**changes):
@@ -302,7 +302,8 @@ def test_running_first_then_the_tail_gives_way_alone_and_with_everything(step, m
 def test_nobody_gives_way_while_blocks_are_enough():
     reported = tail.not_as_vllm(with_tables(three(), 2), ran({"a": 1}, "a", "bc", preempted=("b",)))
     assert reported == (
-        "b preempted, although 2 blocks were free without b and running requests needed at most 2"
+        "b preempted, although running requests needed at most 2 blocks, and 2 were free "
+        "before b gave up its own"
     )
 
 
@@ -310,17 +311,17 @@ def test_who_waits_is_listed_and_admitted_by_arrival():
     history = three()
     assert tail.not_by_arrival(history, ran({"a": 1}, "a", "bc", preempted=("b",))) is None
     assert tail.not_by_arrival(history, ran({"a": 1}, "a", "cb", preempted=("b",))) == (
-        "c, b wait in this order, they came in the order b, c"
+        "c, b wait in this order, but came in the order b, c"
     )
     history = book(*(request(name) for name in "abc"), revision="head")
     assert tail.not_by_arrival(history, ran({"b": 6}, "b", "ac")) == (
-        "b is admitted, a came before it and waits"
+        "b is admitted, but a came before it and waits"
     )
     assert tail.not_by_arrival(history, ran({"b": 6, "a": 4}, "ba", "c")) == (
         "b, a are admitted in this order, which is not that of their arrival"
     )
-    assert tail.line_moves(history, ran({"a": 6}, "a", "bc"))
-    assert not tail.line_moves(history, ran({"a": 6}, "a"))
+    assert tail.two_wait_or_one_joins(history, ran({"a": 6}, "a", "bc"))
+    assert not tail.two_wait_or_one_joins(history, ran({"a": 6}, "a"))
 
 
 @pytest.mark.parametrize(("reported", "right"), [(8, True), (6, False), (2, False)])

@@ -60,7 +60,7 @@ def test_no_more_run_than_there_are_slots_even_if_one_ends_in_the_step():
         *(runs(name, 1) for name in "ab"), request("c", 1), request("d", 1), running="ab"
     )
     assert admission.too_many_run(history, ran({"c": 1}, "abc", "d")) is None
-    reported = "4 sequences run, max_num_seqs is 3"
+    reported = "4 sequences run, but max_num_seqs is 3"
     assert admission.too_many_run(history, ran({"c": 1, "d": 1}, "abcd")) == reported
     ends = ran({"c": 1, "d": 1}, "abd", finished={"c": "eos"})
     assert admission.too_many_run(history, ends) == reported
@@ -91,9 +91,9 @@ def test_slots_are_not_at_stake_when_nobody_is_left():
     ("tokens", "hit", "reported"),
     [
         (9, 0, None),
-        (8, 0, "a computes 8 tokens in a step, 9 are left"),
+        (8, 0, "a computes 8 tokens in a step, but 9 are left"),
         (5, 4, None),
-        (9, 4, "a computes 9 tokens in a step, 5 are left"),
+        (9, 4, "a computes 9 tokens in a step, but 5 are left"),
     ],
 )
 def test_a_prompt_is_computed_whole_but_for_what_is_cached(tokens, hit, reported):

@@ -109,7 +109,12 @@ def test_sharing_is_at_stake_when_two_hold_the_same_block():
 
 @pytest.mark.parametrize(
     ("hit", "reported"),
-    [(0, None), (4, None), (8, None), (5, "a finds 5 tokens in the cache, no whole blocks")],
+    [
+        (0, None),
+        (4, None),
+        (8, None),
+        (5, "a finds 5 tokens in the cache, which are not whole blocks"),
+    ],
 )
 def test_a_hit_is_made_of_whole_blocks(hit, reported):
     step = ran({"a": 9 - hit}, "a", prefix_hit={"a": hit})
@@ -127,9 +132,9 @@ def test_hits_of_those_who_run_are_not_found_again():
     ("prompt", "hit", "reported"),
     [
         (8, 4, None),
-        (8, 8, "a finds 8 of 8 tokens in the cache, at most 4"),
+        (8, 8, "a finds 8 of 8 tokens in the cache, but at most 4 are allowed"),
         (9, 8, None),
-        (4, 4, "a finds 4 of 4 tokens in the cache, at most 0"),
+        (4, 4, "a finds 4 of 4 tokens in the cache, but at most 0 are allowed"),
         (3, 0, None),
     ],
 )
@@ -141,7 +146,7 @@ def test_the_last_block_is_never_a_hit(prompt, hit, reported):
 def test_of_one_that_ends_in_its_first_step_the_hit_is_what_it_did_not_compute():
     step = ran({"a": 0}, finished={"a": "length"})
     reported = blocks.last_block_hit(book(request("a", 8)), step)
-    assert reported == "a finds 8 of 8 tokens in the cache, at most 4"
+    assert reported == "a finds 8 of 8 tokens in the cache, but at most 4 are allowed"
 
 
 def test_what_one_in_chunks_found_in_an_earlier_step_is_not_judged_again():

@@ -33,7 +33,7 @@ def test_everyone_who_runs_has_a_turn_or_gives_way():
     assert decode.passed_by(history, ran({"a": 1, "b": 1, "c": 1}, "abc")) is None
     assert decode.passed_by(history, ran({"a": 1, "b": 1}, "ab", "c", preempted=("c",))) is None
     reported = decode.passed_by(history, ran({"b": 1}, "abc"))
-    assert reported == "a, c runs, and gets no token in a step that decodes"
+    assert reported == "a, c runs, but gets no token in a step that decodes"
 
 
 def test_beside_a_prefill_nobody_has_a_turn():
@@ -76,8 +76,8 @@ def test_victims_are_the_last_of_those_who_run(gone, reported):
         (1, None),
         (
             2,
-            "b preempted, although 2 blocks were free without b and running requests needed at "
-            "most 2",
+            "b preempted, although running requests needed at most 2 blocks, and 2 were free "
+            "before b gave up its own",
         ),
     ],
 )
@@ -92,7 +92,8 @@ def test_who_is_inside_a_block_needs_none():
     history = with_tables(book(runs("a", 5), runs("b", 6), running="ab"), 0)
     reported = decode.wrong_victim(history, ran({"a": 1}, "a", "b", preempted=("b",)))
     assert reported == (
-        "b preempted, although 0 blocks were free without b and running requests needed at most 0"
+        "b preempted, although running requests needed at most 0 blocks, and 0 were free "
+        "before b gave up its own"
     )
 
 
@@ -117,7 +118,7 @@ def test_the_choice_of_a_victim_is_at_stake_among_several(names, gone, exercised
         ("b", {"computed": {"a": 7, "b": 0}, "blocks": {"a": (1, 2), "b": ()}}, None),
         ("b", {"computed": {"b": 4}}, "b was preempted and counts 4 computed tokens"),
         ("b", {"blocks": {"b": (3, 5)}}, "b was preempted and holds 2 blocks"),
-        ("", {}, "b was preempted and does not wait"),
+        ("", {}, "b was preempted, but does not wait"),
     ],
 )
 def test_a_victim_waits_holds_nothing_and_has_nothing_computed(waiting, more, reported):
@@ -177,8 +178,8 @@ def test_of_one_aborted_inside_the_step_no_token_is_expected():
 
 def test_the_first_token_is_at_stake_while_somebody_is_prefilled():
     history = book(runs("a"), request("b"), running="a")
-    assert decode.prompt_in_work(history, ran({"b": 6}, "ab"))
-    assert not decode.prompt_in_work(history, ran({"a": 1}, "a", "b"))
+    assert decode.sequence_prefills(history, ran({"b": 6}, "ab"))
+    assert not decode.sequence_prefills(history, ran({"a": 1}, "a", "b"))
 
 
 def back(**changes):

@@ -8,12 +8,12 @@ import pytest
 from schedproof.gate.corpus.builtin_scenarios import builtin_scenarios
 from schedproof.gate.files.scenario_file import read_scenario
 from schedproof.model.scenario import Request, Scenario
-from schedproof.model.spyre.model import SpyreModel
+from schedproof.model.spyre.model import SpyreModel, with_formula
 from schedproof.model.systems import full_config, make_model
 from schedproof.model.target import ModelTarget
 from schedproof.properties.checking.replay import replay
 from schedproof.properties.explanations.explain import explain
-from schedproof.properties.spyre.explanations import explain_passed_by
+from schedproof.properties.spyre.explanations import explain_passed_by, explain_volume
 from schedproof.spec.catalogue import load
 
 CONFIG = {"chunk_size": 128, "max_num_seqs": 2, "max_model_len": 512, "max_batch_tkv": 512}
@@ -88,6 +88,32 @@ def test_a_tkv_that_the_projection_did_not_look_at_is_named():
     lines = explain("SPY-R07", scenario, 3, "documented")
     assert "2 requests alive until then x 257 = 514 <= 520" in lines[-2]
     assert "so it never compared r0, whose tkv is 261" in lines[-1]
+
+
+def test_a_shorter_projection_is_named_if_the_limit_breaks_before_its_end(tmp_path):
+    """The walk compares the widest request, but with fewer requests than are in the batch."""
+    formula = tmp_path / "formula.py"
+    formula.write_text(
+        "def last(request, tkv, prompt, block_size):\n"
+        "    return max(tkv, prompt) + request.remaining\n"
+    )
+    small = {"block_size": 2, "chunk_size": 2, "max_num_seqs": 4, "max_model_len": 16}
+    config = full_config("spyre", "documented", small | {"max_batch_tkv": 15})
+    requests = _scenario((2, 6), (1, 5), (1, 2)).requests
+    arrive = dict(zip(requests, (0, 3, 2), strict=True))
+    scenario = Scenario(
+        system="spyre",
+        revision="documented",
+        config=config,
+        requests=tuple(msgspec.structs.replace(r, arrival=step) for r, step in arrive.items()),
+    )
+    made = with_formula(model(scenario, "documented"), f"{formula}:last")
+    assert made is not None
+    assert explain_volume(made, scenario, 7)[-2:] == [
+        "  2 requests alive until r0 ends x 7 = 14 <= 15",
+        "  r0 has not ended when r1 is at tkv 8: "
+        "within its own projection, and 1 beyond that of r0",
+    ]
 
 
 FILE = Path(__file__).parents[3] / "corpus" / "a-refused-head-is-passed-by.json"

@@ -168,7 +168,7 @@ def test_whole_blocks_of_a_running_prompt_are_found(other, prompt, due):
     assert broken("SPY-R57", book, starts(prompt, due)) is None
     if due:
         assert broken("SPY-R57", book, starts(prompt, due - 4)) == (
-            f"b finds {due - 4} tokens in the cache, a running request has {due}"
+            f"b finds {due - 4} tokens in the cache, but a running request has {due}"
         )
     assert exercised("SPY-R57", book, starts(prompt, 0)) == (due > 0)
 
@@ -195,7 +195,7 @@ def test_whole_blocks_of_generated_tokens_are_found(computed, content, due):
     book = cached(source, newcomer(12, content=content))
     assert broken("SPY-R60", book, starts(12, due)) is None
     assert broken("SPY-R60", book, starts(12, due - 4)) == (
-        f"b finds {due - 4} tokens in the cache, {due} with what was generated"
+        f"b finds {due - 4} tokens in the cache, but {due} count with generated ones"
     )
     assert exercised("SPY-R60", book, starts(12, due)) == (due > 4)
     # The prompts alone have one block in common.

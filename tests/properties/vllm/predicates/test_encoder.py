@@ -75,11 +75,15 @@ def test_what_is_kept_fits_the_cache():
 @pytest.mark.parametrize(
     ("outputs", "inputs", "says"),
     [
-        ({"cat": 4}, {"a": (0,)}, "encoder input cat is computed for a, and its output is there"),
+        (
+            {"cat": 4},
+            {"a": (0,)},
+            "encoder input cat is computed for a, although its output is kept",
+        ),
         (
             {},
             {"a": (0,), "b": (0,)},
-            "encoder input cat is computed for b, and its output is there",
+            "encoder input cat is computed for b, although its output is kept",
         ),
         ({}, {"a": (0, 1)}, "encoder input dog is computed, but a does not reach it"),
         ({}, {"a": (0,)}, None),

@@ -62,7 +62,7 @@ def test_admission_counts_every_group():
     history = before(request("a", 12, 0), num_blocks=5, max_num_batched_tokens=4)
     # 3 blocks of full attention, and of the window 4 + 4 tokens, which begin anywhere.
     assert groups.admitted_without_room(history, after({"a": 4}, (8,))) == (
-        "a admitted: it needs 6 blocks in 2 groups, of 5"
+        "a admitted: it needs 6 blocks in 2 groups, but 5 are free"
     )
     with_room = before(request("a", 12, 0), num_blocks=6, max_num_batched_tokens=4)
     assert groups.admitted_without_room(with_room, after({"a": 4}, (8,))) is None

@@ -137,7 +137,9 @@ def test_a_victim_whose_blocks_stay_taken_is_judged_by_one_rule():
     history.last = ran({}, "ab", blocks={"a": (1, 2), "b": (3, 4)}, free_blocks=4)
     step = ran({"a": 1}, "a", "b", preempted=("b",))
     assert preemption.needless_preemption(history, step) is None
-    assert "although 4 blocks were free" in str(loads.preempted_for_nothing(history, step))
+    assert "and 4 were free before b gave up its own" in str(
+        loads.preempted_for_nothing(history, step)
+    )
 
 
 def test_no_token_comes_of_a_step_that_is_still_on_its_way():
@@ -277,7 +279,7 @@ def test_the_order_of_preempted_requests_is_not_judged_where_it_is_not_shown():
     step = ran({"b": 6}, "b")
     assert history.last is not None
     history.last = replace(history.last, waiting=("a", "b"))
-    assert queues.overtaken(history, step) == "b admitted, a in front of it still waits"
+    assert queues.overtaken(history, step) == "b admitted, but a in front of it still waits"
     history.last = replace(history.last, waiting=None)
     history.answers.clear()
     assert queues.overtaken(history, step) is None

@@ -37,7 +37,7 @@ def after(scheduled=None, running="", **more):
 def test_a_request_runs_after_its_load_has_landed():
     early = before(parked(steps_left=1), step=2)
     assert loads.runs_too_early(early, after({"a": 1}, "a")) == (
-        "a is scheduled, its load takes 1 more steps"
+        "a is scheduled, but its load takes 1 more steps"
     )
     assert loads.one_is_loading(early, after())
     assert loads.runs_too_early(early, after()) is None

@@ -30,7 +30,7 @@ def test_no_more_run_than_there_are_slots_even_if_one_ends():
     assert queues.too_many_run(history, full) is None
     assert queues.every_slot_taken(history, full)
     four = ran({"a": 1, "b": 1, "c": 1, "d": 2}, "bcd", finished={"a": "eos"})
-    assert queues.too_many_run(history, four) == "4 requests run, max_num_seqs is 3"
+    assert queues.too_many_run(history, four) == "4 requests run, but max_num_seqs is 3"
 
 
 def test_running_requests_are_scheduled_before_those_that_join():
@@ -46,7 +46,7 @@ def test_nobody_is_admitted_past_who_goes_first(policy, first):
     other = "ab".replace(first, "")
     assert queues.overtaken(history, ran({first: 6}, first, other)) is None
     reported = queues.overtaken(history, ran({other: 6}, other, first))
-    assert reported == f"{other} admitted, {first} in front of it still waits"
+    assert reported == f"{other} admitted, but {first} in front of it still waits"
 
 
 def test_a_step_that_preempts_admits_nobody_and_not_the_victim():
@@ -101,7 +101,7 @@ def test_everyone_who_runs_has_a_turn_while_the_budget_lasts():
     history = book(*accounts, running="abc")
     assert queues.passed_by(history, ran({"a": 1, "b": 1, "c": 1}, "abc")) is None
     reported = queues.passed_by(history, ran({"a": 1, "c": 1}, "abc"))
-    assert reported == "b runs, the budget is not spent, and it is not scheduled"
+    assert reported == "b runs, but is not scheduled although the budget is not spent"
     assert queues.passed_by(book(*accounts, running="abc"), ran({"a": 10}, "abc")) is None
 
 
@@ -132,7 +132,7 @@ def test_what_was_cached_is_not_computed_again():
     history = book(request("a", 6))
     assert budget.beyond_known(history, ran({"a": 2}, prefix_hit={"a": 4})) is None
     reported = budget.beyond_known(history, ran({"a": 3}, prefix_hit={"a": 4}))
-    assert reported == "a computes 3 tokens, 2 are known and not computed"
+    assert reported == "a computes 3 tokens, but 2 are known and not computed"
 
 
 def test_the_threshold_caps_everyone_and_zero_nobody():
@@ -267,7 +267,7 @@ def test_who_runs_goes_on_or_is_counted_as_preempted():
     assert preemption.preemption_not_counted(history, counted) is None
     stranger = ran({"a": 1, "b": 3}, "ab", preempted=("c",))
     assert preemption.preemption_not_counted(history, stranger) == (
-        "c counted as preempted, was not running"
+        "c counted as preempted, but was not running"
     )
 
 

@@ -1,0 +1,69 @@
+"""Grammars that take as many steps to compile as a scenario says, and then allow every token.
+
+Source: StructuredOutputManager.grammar_init, which gives a request the future of its grammar before
+the scheduler sees it.
+"""
+
+import functools
+import importlib
+from concurrent.futures import Future
+from typing import Any
+
+KEY = "structured_outputs"
+
+
+class Grammars:
+    """The grammars that are being compiled, with the steps until they are."""
+
+    def __init__(self) -> None:
+        self._left: list[tuple[int, Future[Any], bool]] = []
+
+    def compile(self, request: Any, steps: int, fails: bool) -> None:
+        """Make vLLM's request wait for its grammar in this many steps from the next one on; it
+        `fails` if the compiler then raises an error."""
+        grammar: Future[Any] = Future()
+        request.structured_output_request.grammar = grammar
+        self._left.append((steps, grammar, fails))
+
+    def step(self) -> None:
+        """Begin a step; hand over the grammars that are compiled by now."""
+        for steps, grammar, fails in self._left:
+            if not steps and fails:
+                grammar.set_exception(RuntimeError("the grammar is invalid"))
+            elif not steps:
+                grammar.set_result(_any_token()())
+        self._left = [(steps - 1, grammar, fails) for steps, grammar, fails in self._left if steps]
+
+
+def ask_for(taken: Any) -> None:
+    """Make vLLM's request, as taken in, one for structured output."""
+    params = importlib.import_module("vllm.sampling_params").StructuredOutputsParams
+    taken.sampling_params.structured_outputs = params(regex=".*")
+
+
+@functools.cache
+def _any_token() -> Any:
+    types: Any = importlib.import_module("vllm.v1.structured_output.backend_types")
+
+    class AnyToken(types.StructuredOutputGrammar):  # type: ignore[misc]
+        """A grammar of every text."""
+
+        def accept_tokens(self, request_id: str, tokens: list[int]) -> bool:
+            return True
+
+        def validate_tokens(self, tokens: list[int]) -> list[int]:
+            return tokens
+
+        def rollback(self, num_tokens: int) -> None:
+            """Do nothing."""
+
+        def fill_bitmask(self, bitmask: Any, batch_index: int) -> None:
+            """Do nothing."""
+
+        def is_terminated(self) -> bool:
+            return False
+
+        def reset(self) -> None:
+            """Do nothing."""
+
+    return AnyToken

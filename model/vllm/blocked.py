@@ -1,0 +1,81 @@
+"""Blocked requests: they wait until the grammar of their structured output is compiled.
+
+Source: release 0.33.0: Scheduler._handle_blocked_waiting_request, and the requests that
+Scheduler.schedule skips and puts back into their queue.
+"""
+
+from typing import Any
+
+from . import in_flight, scheduler
+from .config import VllmConfig
+from .queue import Plan
+from .revision import Revision
+from .state import Sequence, State
+
+
+def arrive(config: VllmConfig, state: State, newcomer: Sequence, revision: Revision) -> State:
+    """Return the state with a newcomer that is blocked."""
+    state = scheduler.arrive(config, state, newcomer)
+    if config.policy == "priority":
+        return state
+    return state._replace(waiting=revision.queue_blocked(state.waiting))
+
+
+def decide(config: VllmConfig, state: State, revision: Revision) -> Plan:
+    """Return the decision of a step: a blocked request is not scheduled (V1-R41) and holds up no
+    other (V1-R42). It keeps its place in the queue (V1-R09)."""
+    config, state = revision.begin(config, state)
+    plan = scheduler.advance_running(config, Plan.of(config, state), revision=revision)
+    if plan.preempted:
+        return plan
+    after = admit_ready(config, plan, plan.waiting, revision)
+    now = {sequence.id: sequence for sequence in (*after.waiting, *after.running)}
+    for place, sequence in enumerate(plan.waiting):
+        if sequence.invalid and not sequence.blocked:
+            ahead = admit_ready(config, plan, plan.waiting[:place], revision)
+            if goes_on(config, ahead):
+                now[sequence.id] = sequence._replace(refused=True)
+    waiting = [now.get(sequence.id, sequence) for sequence in plan.waiting]
+    return after._replace(waiting=tuple([s for s in waiting if s.id not in after.scheduled]))
+
+
+def admit_ready(
+    config: VllmConfig, plan: Plan, waiting: tuple[Sequence, ...], revision: Revision
+) -> Plan:
+    """Return the plan after admission of those that are not blocked."""
+    ready = [sequence for sequence in waiting if not (sequence.blocked or sequence.invalid)]
+    return scheduler.admit_waiting(config, plan._replace(waiting=tuple(ready)), revision)
+
+
+def goes_on(config: VllmConfig, plan: Plan) -> bool:
+    """Return whether admission comes to the request behind those that it was for."""
+    return not plan.waiting and plan.budget > 0 and len(plan.running) < config.max_num_seqs
+
+
+def nearer(plan: Plan) -> Plan:
+    """Return the plan in which the grammars of all waiting requests are a step nearer."""
+    waiting = [
+        sequence._replace(blocked=sequence.blocked - 1) if sequence.blocked else sequence
+        for sequence in plan.waiting
+    ]
+    return plan._replace(waiting=tuple(waiting))
+
+
+def reports(config: VllmConfig, state: State, plan: Plan) -> bool:
+    """Return whether a decision completes in this step, with which refused requests end."""
+    decided = (plan.scheduled,) if plan.scheduled else ()
+    flights = state._replace(in_flight=(*plan.in_flight, *decided))
+    return config.depth == 1 or in_flight.completes(config, flights, bool(decided))
+
+
+def end_refused(state: State, seen: dict[str, Any]) -> tuple[State, dict[str, Any]]:
+    """End the requests whose grammar cannot be compiled (V1-R43)."""
+    over = {sequence.id for sequence in state.waiting if sequence.refused}
+    if not over:
+        return state, seen
+    waiting = tuple([sequence for sequence in state.waiting if not sequence.refused])
+    seen = seen | {
+        "waiting": [name for name in seen["waiting"] if name not in over],
+        "finished": seen["finished"] | dict.fromkeys(over, "error"),
+    }
+    return state._replace(waiting=waiting), seen

@@ -1,0 +1,22 @@
+"""Requests that wait until the grammar of their structured output is compiled.
+
+Source: release 0.33.0: RequestStatus.WAITING_FOR_STRUCTURED_OUTPUT_GRAMMAR.
+"""
+
+from collections.abc import Collection, Mapping
+from typing import Any
+
+from .request_history import VllmRequestHistory
+
+KEY = "structured_outputs"
+
+
+def all_are(config: Mapping[str, Any], live: Collection[VllmRequestHistory]) -> bool:
+    """Return whether no unfinished request can be scheduled in the coming step."""
+    return bool(config.get(KEY)) and all(request.blocked or request.invalid for request in live)
+
+
+def step(live: Collection[VllmRequestHistory]) -> None:
+    """Record that every grammar is a step nearer."""
+    for request in live:
+        request.blocked = max(request.blocked - 1, 0)
