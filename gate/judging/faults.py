@@ -213,17 +213,14 @@ def _fault(
     broken = dict.fromkeys(
         [*root.consequences, *(r for o in others for r in (o.rule, *o.consequences))]
     )
-    before = next(
-        (
-            place
-            for place, other in enumerate(whole, 1)
-            if place != number
-            and any(
-                _comes_after(root, finding) and _needs_no_more(finding, root) for finding in other
-            )
-        ),
-        None,
-    )
+    earlier = {
+        place: [finding for finding in other if _comes_after(root, finding)]
+        for place, other in enumerate(whole, 1)
+        if place != number
+    }
+    places = [place for place, broken_before in earlier.items() if broken_before]
+    # Of several faults that break the rule, rather one that these features suffice for.
+    places.sort(key=lambda at: not any(_needs_no_more(other, root) for other in earlier[at]))
     kind = _worst(group, rules)
     return Fault(
         number=number,
@@ -239,7 +236,7 @@ def _fault(
         scenarios=tuple(dict.fromkeys(finding.scenario for finding in group)),
         scales=tuple(dict.fromkeys(finding.scale for finding in group)),
         needs=root.needs or (),
-        behind=before,
+        behind=places[0] if places else None,
         divergence=root.divergence if all(finding.divergence for finding in group) else None,
         shrunk=not root.others_first,
         decided=root.decided,

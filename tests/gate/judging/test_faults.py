@@ -105,6 +105,14 @@ def test_rules_that_only_the_same_lines_of_the_users_own_file_break_are_one_faul
     assert len(faults(queue, place, other)) == 3
 
 
+def test_a_fault_in_whose_run_a_rule_broke_before_is_behind_it_whatever_that_needs_elsewhere():
+    leak = finding("ALL-R09", needs=("abort",))
+    plain = finding("ALL-R09", needs=("priority",), scale="tight")
+    wait = finding("V1-R07", needs=("priority", "num_blocks"), behind=("ALL-R09",))
+    assert [fault.behind for fault in faults(leak, wait)] == [None, 1]
+    assert [fault.behind for fault in faults(leak, plain, wait)] == [None, None, 2]
+
+
 def test_one_decision_that_breaks_two_rules_is_one_fault():
     needs = ("long_prefill_token_threshold",)
     pinned = finding("V1-R11", needs=needs, differs="scheduled")
