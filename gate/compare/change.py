@@ -27,7 +27,7 @@ MOST = 12  # kinds of decision that are shrunk and written down
 SHOWN = 5  # of them that are printed, if the change breaks nothing
 BESIDE_FAULTS = 2  # of them that are printed otherwise
 WHOLE = 2  # faults that are printed with their scenarios
-SEVERE = ("crash", "hang", "request", "blocks")  # kinds of fault that are never printed below one
+SEVERE = ("crash", "hang", "request", "blocks")  # kinds of fault that are printed in full
 FEW = 3  # runs in which only the base breaks a rule, before the change is said to repair it
 ATTEMPTS = 60  # to shrink a scenario that a change repairs
 
@@ -133,14 +133,15 @@ class ChangeReporter(Terminal):
 
     def _judged(self, verdict: Verdict) -> None:
         by_id = {rule.id: rule for rule in self._rules}
-        below = below_others(verdict.faults)
+        causes = causes_of(verdict.faults)
         for fault in verdict.faults:
-            if fault.number in below:
+            cause = causes.get(fault.number)
+            if cause is not None and fault.kind not in SEVERE:
                 continue
             event = self._found.get(fault.scenario) if len(verdict.faults) <= WHOLE else None
-            print_broken(self._console, fault, event, by_id[fault.rule])
+            print_broken(self._console, fault, event, by_id[fault.rule], cause)
             for other in verdict.faults:
-                if below.get(other.number) == fault.number:
+                if causes.get(other.number) == fault and other.kind not in SEVERE:
                     line = f"  may follow: {in_short(other, by_id[other.rule])} ({other.scenario})"
                     self._console.print(one_line(line), markup=False, soft_wrap=True)
         for change in verdict.repaired:
@@ -162,34 +163,38 @@ class ChangeReporter(Terminal):
         self._console.print(f"[{style}]{word}[/{style}] {text}", soft_wrap=True)
 
 
-def below_others(faults: Sequence[Fault]) -> dict[int, int]:
-    """Return for each fault that may follow from another one the number of the first that it
-    follows from. Severe faults are not among them."""
+def causes_of(faults: Sequence[Fault]) -> dict[int, Fault]:
+    """Return for each fault that may follow from others, by number, the first of them."""
     by_number = {fault.number: fault for fault in faults}
-    below = {}
+    causes = {}
     for fault in faults:
         chain = [fault.number]
         while (before := by_number[chain[-1]].behind) is not None and before not in chain:
             chain.append(before)
         # In a ring, in which each may follow from the next, the first is as good as any.
         first = chain[-1] if before is None else min(chain[chain.index(before) :])
-        if first != fault.number and fault.kind not in SEVERE:
-            below[fault.number] = first
-    return below
+        if first != fault.number:
+            causes[fault.number] = by_number[first]
+    return causes
 
 
 def in_short(fault: Fault, rule: Rule) -> str:
     return f"{rule.id} {rule.title}: step {fault.step}: {fault.message}"
 
 
-def print_broken(console: Console, fault: Fault, event: Found | None, rule: Rule) -> None:
+def print_broken(
+    console: Console, fault: Fault, event: Found | None, rule: Rule, cause: Fault | None
+) -> None:
     """Print a fault: the rules that the change breaks, the run, and the command that replays it."""
     console.print(
         f"[red]BREAKS[/red] [bold]{rule.id}[/bold] {escape(rule.title)}: step {fault.step}: "
         f"{escape(one_line(fault.message))}",
         soft_wrap=True,
     )
-    lines = [f"decided:  {fault.decided}"] * bool(fault.decided and event is None)
+    lines = []
+    if cause is not None:
+        lines.append(f"may follow from {cause.rule}, which breaks before it in this run")
+    lines += [f"decided:  {fault.decided}"] * bool(fault.decided and event is None)
     if event is not None:
         lines.append(f"means: {fault.means}")
         lines += [f"also breaks: {', '.join(fault.follows)}"] * bool(fault.follows)
@@ -223,7 +228,7 @@ def summary_lines(verdict: Verdict) -> list[str]:
 
 def conclusion(verdict: Verdict) -> str:
     assert verdict.base is not None
-    below = len(below_others(verdict.faults))
+    below = len(causes_of(verdict.faults))
     parts = [f"{plural(len(verdict.faults) - below, 'fault')} that the base does not have"]
     parts += [f"{below} more that may follow"] * bool(below)
     if not verdict.faults:

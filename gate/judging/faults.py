@@ -7,6 +7,7 @@ both:
 - the same rule breaks at several scales, and needs the same features or fewer, or the catalogue has
   the same known divergence for both, or both begin with the same kind of difference;
 - a rule breaks after another one in the same run, and needs no further feature;
+- the runs enter the same lines of the user's own class, which similar runs do not;
 - the shrunk scenarios need the same features, and the first step that differs from the model's
   differs in the same fields.
 
@@ -57,13 +58,18 @@ ACCEPTED_FOR = datetime.timedelta(days=90)
 
 
 def faults_of(
-    findings: Sequence[Finding], rules: Mapping[str, Rule], today: datetime.date
+    findings: Sequence[Finding], rules: Mapping[str, Rule], today: datetime.date, own_file: str = ""
 ) -> tuple[Fault, ...]:
     """Group findings into faults. Faults that are worst for users come first, and known divergences
-    last. `rules` are by id. The entry that accepts a fault ends 90 days after `today`."""
+    last. `rules` are by id. The entry that accepts a fault ends 90 days after `today`.
+    `own_file` is the file of the user's class, as findings name it."""
     groups: list[list[Finding]] = []
     for finding in findings:
-        alike = [group for group in groups if any(_one_cause(finding, member) for member in group)]
+        alike = [
+            group
+            for group in groups
+            if any(_one_cause(finding, member, own_file) for member in group)
+        ]
         groups = [group for group in groups if group not in alike]
         groups.append([member for group in alike for member in group] + [finding])
     order = list(findings)
@@ -74,7 +80,7 @@ def faults_of(
     )
 
 
-def _one_cause(finding: Finding, other: Finding) -> bool:
+def _one_cause(finding: Finding, other: Finding, own_file: str) -> bool:
     """Return whether one change is likely to repair both findings."""
     if finding.by_adapter != other.by_adapter:
         # No rule of every system reads the kind of a step: what breaks there is the scheduler's.
@@ -82,6 +88,8 @@ def _one_cause(finding: Finding, other: Finding) -> bool:
         follows = any(_comes_after(*pair) for pair in ((finding, other), (other, finding)))
         return follows and not rule.startswith(FOLLOW_NOTHING)
     if _content(finding) == _content(other):
+        return True
+    if own_file and {*finding.only_here} & {*other.only_here} & _lines_of(own_file, finding):
         return True
     if finding.rule == other.rule:
         return _is_one_failure(finding, other)
@@ -95,6 +103,10 @@ def _one_cause(finding: Finding, other: Finding) -> bool:
     return (
         bool(finding.differs) and finding.differs == other.differs and _same_needs(finding, other)
     )
+
+
+def _lines_of(file: str, finding: Finding) -> set[str]:
+    return {lines for lines in finding.only_here if lines.startswith(f"{file}:")}
 
 
 def _is_one_failure(finding: Finding, other: Finding) -> bool:
@@ -201,17 +213,14 @@ def _fault(
     broken = dict.fromkeys(
         [*root.consequences, *(r for o in others for r in (o.rule, *o.consequences))]
     )
-    before = next(
-        (
-            place
-            for place, other in enumerate(whole, 1)
-            if place != number
-            and any(
-                _comes_after(root, finding) and _needs_no_more(finding, root) for finding in other
-            )
-        ),
-        None,
-    )
+    earlier = {
+        place: [finding for finding in other if _comes_after(root, finding)]
+        for place, other in enumerate(whole, 1)
+        if place != number
+    }
+    places = [place for place, broken_before in earlier.items() if broken_before]
+    # Of several faults that break the rule, rather one that these features suffice for.
+    places.sort(key=lambda at: not any(_needs_no_more(other, root) for other in earlier[at]))
     kind = _worst(group, rules)
     return Fault(
         number=number,
@@ -227,7 +236,7 @@ def _fault(
         scenarios=tuple(dict.fromkeys(finding.scenario for finding in group)),
         scales=tuple(dict.fromkeys(finding.scale for finding in group)),
         needs=root.needs or (),
-        behind=before,
+        behind=places[0] if places else None,
         divergence=root.divergence if all(finding.divergence for finding in group) else None,
         shrunk=not root.others_first,
         decided=root.decided,

@@ -176,6 +176,12 @@ def _changes(options: GateOptions) -> Changes | None:
     return changes_since(name, before, after, paths)
 
 
+def _own_file(scheduler: str) -> str:
+    """Return the file of the user's class as coverage names it."""
+    place, _, name = scheduler.rpartition(":")
+    return Path(place).name if place.endswith(".py") else f"{'/'.join(name.split('.')[:-1])}.py"
+
+
 def _code_of(spec: TargetSpec) -> Path | None:
     if spec.checkout is not None:
         return checkouts.folder_of(spec.checkout, spec.folder)
@@ -192,7 +198,8 @@ def _conclude(
     for number, status in results.deviation_status.items():
         gate.deviations.status.setdefault(number, status)
     catalogue = {rule.id: rule for rule in load(options.system)}
-    faults = faults_of(results.findings, catalogue, datetime.date.today())
+    own_file = _own_file(options.spec.scheduler)
+    faults = faults_of(results.findings, catalogue, datetime.date.today(), own_file)
     rules = tuple(judge_rules(gate, observes, faults))
     deviations = tuple(gate.deviations.judged([rule.id for rule in rules], results.exercised))
     code = verdict.exit_code(rules, options.named, results.broken_off, deviations)

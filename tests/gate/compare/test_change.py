@@ -72,11 +72,12 @@ def test_a_fault_that_may_follow_from_another_one_is_a_line_below_it(console):
     severe = fault(1, "ALL-R09", behind=2, kind="blocks")
     faults = severe, fault(2, "ALL-R03"), fault(3, "V1-R07", behind=2)
     lines = reported(console, verdict(faults=faults)).splitlines()
-    below = [line for line in lines if line.startswith("  may follow")]
+    below = [line for line in lines if line.startswith("  may follow:")]
     assert below == ["  may follow: V1-R07 no needless wait: step 3: V1-R07 breaks (V1-R07.json)"]
     above = [line for line in lines[: lines.index(below[0])] if line.startswith("BREAKS")]
     assert above[-1].startswith("BREAKS ALL-R03 no request lost")
-    assert "2 faults that the base does not have, 1 more that may follow" in lines[-1]
+    assert "1 fault that the base does not have, 2 more that may follow" in lines[-1]
+    assert lines[1] == "  may follow from ALL-R03, which breaks before it in this run"
 
 
 def test_of_many_faults_a_chain_is_below_the_first(console):

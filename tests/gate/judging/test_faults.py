@@ -95,6 +95,24 @@ def test_what_breaks_behind_a_rule_and_needs_more_is_a_fault_of_its_own():
     assert (second.rule, second.behind) == ("ALL-R09", None)
 
 
+def test_rules_that_only_the_same_lines_of_the_users_own_file_break_are_one_fault():
+    queue = finding("V1-R37", only_here=("sched/scheduler.py:1", "mine.py:8-10"), needs=("abort",))
+    place = finding("V1CP-R17", only_here=("mine.py:8-10", "sched/scheduler.py:2"))
+    other = finding("V1-R09", only_here=("sched/scheduler.py:2", "mine.py:8"))
+    grouped = faults_of((queue, place, other), RULES, date(2026, 1, 31), "mine.py")
+    assert [fault.rule for fault in grouped] == ["V1CP-R17", "V1-R09"]
+    assert grouped[0].follows == ("V1-R37",)
+    assert len(faults(queue, place, other)) == 3
+
+
+def test_a_fault_in_whose_run_a_rule_broke_before_is_behind_it_whatever_that_needs_elsewhere():
+    leak = finding("ALL-R09", needs=("abort",))
+    plain = finding("ALL-R09", needs=("priority",), scale="tight")
+    wait = finding("V1-R07", needs=("priority", "num_blocks"), behind=("ALL-R09",))
+    assert [fault.behind for fault in faults(leak, wait)] == [None, 1]
+    assert [fault.behind for fault in faults(leak, plain, wait)] == [None, None, 2]
+
+
 def test_one_decision_that_breaks_two_rules_is_one_fault():
     needs = ("long_prefill_token_threshold",)
     pinned = finding("V1-R11", needs=needs, differs="scheduled")
