@@ -29,5 +29,6 @@ def carry_out(engine: SchedulerView, kind: str) -> bool:
         scheduler.set_pause_state(getattr(states, PAUSES[kind]))
         return True
     if kind == OF_RUNNING:
-        engine.flights.drop({request.request_id for request in scheduler.running})
+        for name in engine.flights.drop({request.request_id for request in scheduler.running}):
+            engine.drafts.take_back(name)
     return bool(scheduler.reset_prefix_cache(reset_running_requests=kind == OF_RUNNING))

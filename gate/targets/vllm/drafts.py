@@ -54,6 +54,15 @@ class Drafts:
         self._verified[output.id] = time + 1
         return min(drafts, output.accepted[time % len(output.accepted)])
 
+    def take_back(self, name: str) -> None:
+        """Count a verification less, since its result is dropped."""
+        if name in self._verified:
+            self._verified[name] -= 1
+
+    def forget(self, name: str) -> None:
+        """Forget the verifications of an earlier request with this id."""
+        self._verified.pop(name, None)
+
     def propose(self, scheduler: Any, output: Any) -> None:
         """Give the scheduler drafts for every request that has just got a token. A scheduler that
         decides ahead never sees them."""

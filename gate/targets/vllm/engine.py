@@ -23,6 +23,8 @@ from .release import NULL_BLOCK, Release, cached_config, configure
 
 AHEAD = "AsyncScheduler"  # vLLM's class that decides a step before the one before it is computed
 SPARE_REQUESTS = 64  # for whose cached contents an unbounded pool has room
+LARGE_BATCH = 16  # requests; searches send hundreds of requests to a scheduler that takes so many
+ROOMY = 20_000  # blocks, for the contents of them all
 MAX_BLOCKS = 1_000_000  # of a pool that stands for an unbounded one: a second, and 150 MB
 
 
@@ -75,6 +77,7 @@ class VllmEngine(SchedulerView):
         self.scheduler.add_request(own)
         self._outputs[name] = request.output
         self.flights.drop({name})  # of another request that had the id before
+        self.drafts.forget(name)
         if self._loads is not None:
             self._offer(self._loads, request)
 
@@ -195,8 +198,8 @@ def blocks_for(tokens: int, block_size: int) -> int:
 def plenty_of_blocks(config: Mapping[str, Any]) -> int:
     """Return the size of a pool that stands for an unbounded one.
 
-    It holds a full batch of the longest requests and the cached contents of some more, apart from
-    the watermark, which is a share of this pool.
+    It holds a full batch of the longest requests and the cached contents of some more, or of
+    hundreds if the batch is large, apart from the watermark, which is a share of this pool.
 
     Raises:
         RefusedError: the pool would be too large.
@@ -204,6 +207,8 @@ def plenty_of_blocks(config: Mapping[str, Any]) -> int:
     longest = blocks_for(config["max_model_len"], config["block_size"])
     longest *= 1 + len(groups.after_first(config))
     needed = (config["max_num_seqs"] + SPARE_REQUESTS) * longest
+    if config["max_num_seqs"] >= LARGE_BATCH:
+        needed = max(needed, ROOMY)
     plenty = int(needed / (1 - config["watermark"])) + 1
     if plenty > MAX_BLOCKS:
         valid = (

@@ -83,11 +83,15 @@ class Flights:
                 coming += 1 + len(flight.decision.scheduled_spec_decode_tokens.get(name, ()))
         return coming
 
-    def drop(self, names: set[str]) -> None:
-        """Expect no more tokens for these requests from the decisions in flight."""
+    def drop(self, names: set[str]) -> list[str]:
+        """Expect no more tokens for these requests from the decisions in flight. Return the request
+        of each dropped result that verifies drafts."""
+        verified = []
         for flight in self._queue:
             for name in names & flight.first.keys():
                 del flight.first[name]
+                verified += [name] * bool(flight.drafts.get(name))
+        return verified
 
     def take(self, flight: Flight) -> bool:
         """Put a decision in flight; return whether the oldest one must complete now.

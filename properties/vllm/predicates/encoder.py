@@ -148,6 +148,8 @@ def _reached(history: VllmRun, step: Step) -> Iterator[tuple[VllmRequestHistory,
 def _stops(history: VllmRun, step: Step) -> Iterator[tuple[VllmRequestHistory, Input]]:
     """Yield running and admitted requests with the encoder input at which they stop although they
     could continue."""
+    if history.pause == "pause_all":
+        return
     outputs = outputs_after(history, step)
     remaining = history.config["max_num_batched_tokens"] - sum(step.scheduled.values())
     for request in kept(history, step) + admitted(history, step):

@@ -5,6 +5,8 @@ from typing import Any
 
 import pytest
 
+from schedproof.gate.targets.streams import Output
+from schedproof.gate.targets.vllm.drafts import Drafts
 from schedproof.gate.targets.vllm.in_flight import Flight, Flights, depth
 from schedproof.gate.targets.vllm.loads import Loads, Offer, Report
 from schedproof.gate.targets.vllm.observation import SchedulerView
@@ -169,6 +171,17 @@ def test_a_worker_knows_what_it_has_sampled_and_a_request_that_joins_is_sent_who
     flights.set_off(flight(a=1))
     assert flights.tokens_in_flight("a") == 1
     assert flights.known("a", request, joins=True) == 5
+
+
+def test_a_dropped_result_with_drafts_is_no_verification():
+    flights, drafts = Flights(2), Drafts({"num_speculative_tokens": 2})
+    output = Output("a", 9, ends_with_eos=False, accepted=(2, 1))
+    flights.set_off(flight(a=3)._replace(drafts={"a": drafts.count_right(output, 2)}))
+    assert flights.drop({"a", "b"}) == ["a"]
+    drafts.take_back("a")
+    assert drafts.count_right(output, 2) == 2
+    drafts.forget("a")
+    assert drafts.count_right(output, 2) == 2
 
 
 def test_a_load_takes_its_steps_and_is_offered_once():

@@ -138,6 +138,13 @@ def test_a_request_stops_at_an_input_only_for_want_of_budget_or_room():
     assert budget.running_clamp(full, after({"a": 1})) is not None
 
 
+def test_a_request_that_is_paused_at_an_input_needs_no_reason():
+    history = before(pictures(computed=4), running="a", outputs={"cat": 4})
+    assert encoder.some_request_stops(history, after({}))
+    history.pause = "pause_all"
+    assert not encoder.some_request_stops(history, after({}))
+
+
 def test_a_request_at_an_input_without_its_output_is_passed_over():
     history = before(pictures(computed=4), request("b", 6, 6, 1), running="ab", outputs={"fox": 6})
     step = after({"b": 1}, "ab")
