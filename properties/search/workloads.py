@@ -68,7 +68,10 @@ SHAPES: Mapping[str, Shape] = {
     ),
     "wide": Shape(
         *((40, 48), (8, 32), (0, 40), (600, 4600), (60, 300)),
-        **{"aborted": 30, "common": 75, "patience": 600, "unused": (6000, 24_000)},
+        aborted=30,
+        common=75,
+        patience=600,
+        unused=(6000, 24_000),
     ),
 }
 
