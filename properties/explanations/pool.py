@@ -13,7 +13,7 @@ BLOCK = re.compile(r"\bblock (\d+)\b")
 # The messages of rules that count the blocks which a request holds.
 HOLDS = re.compile(r"\b(holds|shows)\b.*\bblocks?\b|\bblocks for\b")
 ALONE = 48  # blocks of a pool that are drawn one by one
-QUIET = ("held", "shared", "free")
+QUIET = ("held", "shared", "free", "named")
 
 
 def pool_cause(failure: Failure) -> Cause | None:

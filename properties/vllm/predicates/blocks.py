@@ -49,7 +49,7 @@ def holds_wrong_number(history: VllmRun, step: Step) -> str | None:
             needed = blocks_for(history, covered)
             drafts = f" ({covered} with drafts)" if covered > computed else ""
             return (
-                f"{name} holds {held} blocks; its {computed} computed tokens{drafts} are {needed}"
+                f"{name} holds {held} blocks; its {computed} computed tokens{drafts} need {needed}"
             )
     return None
 

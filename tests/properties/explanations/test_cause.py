@@ -308,6 +308,20 @@ def test_blocks_that_a_request_holds_needlessly_are_marked():
     assert cells(cause)[12].holds == ""  # nothing was written to it
 
 
+class HoldsMany(Bent):
+    def bend(self, step):
+        for name, table in step["blocks"].items():
+            step["blocks"][name] = (*table, *range(40, 140))
+
+
+def test_many_blocks_that_one_request_holds_are_one_box():
+    config = full_config("vllm", "documented", SMALL | {"num_blocks": 200})
+    meant = Scenario(system="vllm", revision="documented", config=config, requests=(ALONE[0],))
+    cause = cause_of(HoldsMany(), "V1-R14", meant)
+    named = [(cell.first, cell.last) for cell in cause.cells if cell.state == "named"]
+    assert named[-1] == (40, 139)
+
+
 def test_a_request_that_leaves_in_the_step_is_shown_if_the_rule_names_it():
     meant, evidence = scenario(*ALONE), Evidence()
     rules = select(load("vllm", "documented"), ["ALL-R03"])
