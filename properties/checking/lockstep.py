@@ -133,7 +133,7 @@ def _comparable(field: str, step: Step, names: dict[int, int]) -> Any:
     if field == "scheduled":
         return list(value.items())
     if field == "preempted":
-        return sorted(value)
+        return tuple(sorted(value))
     if field in ("computed", "prefix_hit"):
         return {request: tokens for request, tokens in value.items() if tokens}
     return value

@@ -61,6 +61,12 @@ def test_the_gravest_class_names_the_step_and_every_field_is_kept():
     assert difference.message == "scheduled: b 1 only on A"
 
 
+def test_preempted_requests_are_told_by_their_names_however_long_these_are():
+    difference = of_steps(0, step(preempted=("second", "r1")), step(preempted=("r1", "r2")))
+    assert difference is not None
+    assert difference.message == "preempted: second only on A, r2 only on B"
+
+
 def test_differences_of_one_shape_differ_in_numbers_and_names_only():
     first = between(scheduled={"a": 1}, waiting=("b", "c", "d"))
     second = of_steps(8, step(scheduled={"x": 3, "y": 1}), step(scheduled={"y": 1}))
