@@ -203,7 +203,7 @@ def test_ctrl_c_at_the_terminal_is_exit_3_with_partial_results(tmp_path):
     assert process.returncode == 3, (out, err)
     assert "; interrupted, " in out
     assert " states left open, depth " in out
-    assert out.endswith("left out, not begun: sound sequential, 3 requests, limit 40\n")
+    assert out.endswith("left out, not started: sound sequential, 3 requests, limit 40\n")
     assert err == ""
 
 
