@@ -14,7 +14,6 @@ from .. import scheduler_class
 from ..protocol_checks import CheckedRequest, RefusedError, refuse
 from ..streams import EOS, Output
 from . import control, encoder, grammars, groups, in_flight
-from .drafts import Drafts
 from .in_flight import Flight
 from .loads import Offer
 from .observation import SchedulerView
@@ -43,7 +42,6 @@ class VllmEngine(SchedulerView):
         super().__init__(scheduler, config)
         encoder.equip(self.scheduler, config)
         self.release = release
-        self.drafts = Drafts(config)
         self._hasher = block_hasher(vllm_config)
         self._request_class = importlib.import_module("vllm.v1.request").Request
         self._aborted = importlib.import_module("vllm.v1.request").RequestStatus.FINISHED_ABORTED

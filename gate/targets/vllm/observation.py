@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 
 from ..release_adapter import ids, outputs
 from . import encoder, groups
-from .drafts import count_drafts
+from .drafts import Drafts, count_drafts
 from .in_flight import Flight, Flights, depth
 
 
@@ -16,6 +16,7 @@ class SchedulerView:
         self.scheduler = scheduler
         self.config = config
         self.flights = Flights(depth(config), config.get("early_completions", 0))
+        self.drafts = Drafts(config)
         self.hits: dict[str, int] = {}  # tokens that a request found cached when last admitted
         self.encoded: dict[str, tuple[int, ...]] = {}  # segments of a prompt for an encoder
         # By request, when last looked at: vLLM's blocks, and their numbers.
