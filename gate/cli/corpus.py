@@ -246,7 +246,8 @@ def export(
     kind: Annotated[str, typer.Option("--as", help=f"one of {', '.join(corpus_export.KINDS)}")],
     corpus: Corpus = DEFAULT_FOLDER,
     out: Annotated[
-        Path | None, typer.Option("-o", "--out", help="the file to write  [default: stdout]")
+        Path | None,
+        typer.Option("-o", "--out", metavar="FILE", help="file to write  [default: stdout]"),
     ] = None,
     rule: RuleOption = None,
     target: Annotated[

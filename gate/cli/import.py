@@ -27,7 +27,12 @@ def command(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="the recorded load")],
     out: Annotated[
         Path | None,
-        typer.Option("-o", "--out", help="the scenario  [default: FILE's name with .json, here]"),
+        typer.Option(
+            "-o",
+            "--out",
+            metavar="FILE",
+            help="the scenario  [default: the load's name with .json, here]",
+        ),
     ] = None,
     system: Annotated[str, typer.Option(help="system of the scenario")] = "vllm",
     revision: Annotated[

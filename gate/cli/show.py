@@ -57,7 +57,12 @@ def command(
     ],
     out: Annotated[
         Path | None,
-        typer.Option("-o", "--out", help="the page  [default: FILE's name with .html, here]"),
+        typer.Option(
+            "-o",
+            "--out",
+            metavar="PAGE",
+            help="the page  [default: FILE's name with .html, here]",
+        ),
     ] = None,
     target: Annotated[
         str | None,
