@@ -86,18 +86,21 @@ def one_is_computed_in_part(history: RunHistory, step: Step) -> bool:
 
 
 def counted_wrongly(history: RunHistory, step: Step) -> str | None:
-    """The computed tokens of a request grow by its scheduled tokens, and only a preemption resets
-    them (GEN-R09)."""
+    """The computed tokens of a request start with its prefix hit and grow by its scheduled tokens,
+    and only a preemption resets them (GEN-R09)."""
     before = (history.last.computed or {}) if history.last is not None else {}
     for name, computed in (step.computed or {}).items():
-        if name not in before or name in (step.preempted or ()) or name not in history.live:
+        request = history.live.get(name)
+        if request is None or name in (step.preempted or ()):
             continue
-        expected = before[name] + step.scheduled.get(name, 0)
-        if computed != expected:
-            tokens = step.scheduled.get(name, 0)
+        had, tokens = before.get(name), step.scheduled.get(name, 0)
+        if had is None and step.prefix_hit is None and caches(history.config):
+            continue  # how many it found is not shown
+        found = 0 if had is not None else (step.prefix_hit or {}).get(name, 0)
+        if computed != (had or 0) + found + tokens:
             return (
-                f"{name} has {computed} tokens computed; it had {before[name]}, and "
-                f"this step schedules {tokens}"
+                f"{name} has {computed} tokens computed; it had {had or 0}, found {found} in the "
+                f"cache, and this step schedules {tokens}"
             )
     return None
 

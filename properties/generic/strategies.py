@@ -24,14 +24,26 @@ _PUBLISHED: Mapping[str, Sequence[Any]] = {
 }
 WORKLOADS: Mapping[str, Mapping[str, Sequence[Any]]] = {
     "crowd": {**_PUBLISHED, "max_model_len": (512,), "num_blocks": (None,)},
-    "packed": {**_PUBLISHED, "max_model_len": (512,), "num_blocks": (160, 90)},
+    "packed": {
+        **_PUBLISHED,
+        **{"max_model_len": (512,), "num_blocks": (90, 48)},
+        "enable_chunked_prefill": (True, False),
+    },
     "long": {
         **{"max_num_seqs": (3, 24), "max_num_batched_tokens": (64, 512), "max_model_len": (128,)},
         "num_blocks": (None, 24),
     },
     "idle": {**_PUBLISHED, "max_model_len": (512,), "num_blocks": (None, 48)},
-    "deep": {**_PUBLISHED, "max_model_len": (16_384,), "num_blocks": (None, 1100)},
+    "deep": {
+        **_PUBLISHED,
+        **{"max_num_seqs": (1, 128, 256), "max_model_len": (16_384,), "num_blocks": (None, 1100)},
+    },
     "loose": {**_PUBLISHED, "max_model_len": (8192,)},
+    "full": {
+        **{"max_num_seqs": (256, 512), "max_num_batched_tokens": (8192, 2048)},
+        **{"max_model_len": (16_384,), "num_blocks": (None, 2000)},
+        "enable_prefix_caching": (True, False),
+    },
     "scarce": {
         **{"max_num_seqs": (4, 16), "max_num_batched_tokens": (64, 512), "max_model_len": (144,)},
         **{"num_blocks": (16, 40), "enable_prefix_caching": (True,)},
@@ -46,11 +58,18 @@ SLOTS = 4  # if the number of requests is unbounded
 
 
 def configs(scale: Scale, revision: str) -> st.SearchStrategy[dict[str, Any]]:
-    """Draw configurations in which pool, budget or slots bind before anything else."""
-    drawn = vllm.configs(scale, "documented")
-    return drawn.map(
-        lambda config: {**{key: config[key] for key in KEYS}, "order": "fcfs", "own": {}}
-    )
+    """Draw configurations in which pool, budget or slots bind before anything else.
+
+    The pool need not hold the longest request, as a server of vLLM demands.
+    """
+    return st.builds(_in_own_terms, vllm.configs(scale, "documented"), st.sampled_from((1, 1, 2)))
+
+
+def _in_own_terms(config: Config, beyond: int) -> dict[str, Any]:
+    drawn = {**{key: config[key] for key in KEYS}, "order": "fcfs", "own": {}}
+    if config["num_blocks"] is not None:
+        drawn["max_model_len"] *= beyond
+    return drawn
 
 
 def in_its_terms(config: Config) -> dict[str, Any]:

@@ -32,6 +32,7 @@ WORKLOADS: Mapping[str, Mapping[str, Sequence[Any]]] = {
     "idle": {**_PUBLISHED, "num_blocks": (None, 48)},
     "deep": {**_PUBLISHED, "num_blocks": (1100,)},
     "loose": _PUBLISHED,
+    "full": {**_PUBLISHED, "max_num_batched_tokens": (8192, 2048), "max_num_seqs": (0, 256)},
     "scarce": {
         **{"max_num_seqs": (4, 16), "max_num_batched_tokens": (64, 512)},
         **{"num_blocks": (24, 40), "enable_prefix_caching": (True,)},

@@ -40,6 +40,7 @@ WORKLOADS: Mapping[str, Mapping[str, Sequence[Any]]] = {
     "idle": {**_PUBLISHED, "num_blocks": (48,)},
     "deep": {**_PUBLISHED, "block_size": (4,), "num_blocks": (2000,)},
     "loose": {**_PUBLISHED, "num_blocks": (2000,)},
+    "full": {**_PUBLISHED, "num_blocks": (4000, 1500)},
     "scarce": {
         **{"block_size": (16, 4), "max_num_seqs": (4, 16), "max_num_batched_tokens": (512,)},
         "num_blocks": (9, 16, 40),

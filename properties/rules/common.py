@@ -132,6 +132,9 @@ def request_lost(history: RunHistory[Any], step: Step) -> str | None:
     if not step.scheduled.keys() <= history.live.keys():
         strangers = [name for name in step.scheduled if name not in history.live]
         return f"{_names(strangers)} scheduled, although ended or never accepted"
+    strangers = [name for name in step.preempted or () if name not in history.live]
+    if strangers:
+        return f"{_names(strangers)} preempted, although ended or never accepted"
     finished = step.finished or {}
     foreign = [n for n in finished if n not in history.live and n not in history.aborts_to_report]
     if foreign:
@@ -357,7 +360,9 @@ PREDICATES = {
     "ALL-R03": Predicate(
         request_lost,
         requests_meet,
-        reads=("finished", "paused", "prefilling", "running", "scheduled", "waiting"),
+        reads=(
+            *("finished", "paused", "preempted", "prefilling", "running", "scheduled", "waiting"),
+        ),
     ),
     "ALL-R04": Predicate(tokens_wrong, token_due),
     "ALL-R05": Predicate(waits_too_long, someone_waits),

@@ -37,7 +37,7 @@ def like_an_earlier_prompt(
     unit = draw(st.sampled_from(units))
     common = draw(
         st.one_of(
-            st.just(other.prompt_len),
+            st.sampled_from((other.prompt_len, answered)),
             st.just(length),
             st.integers(1, max(length // unit, 1)).map(lambda count: count * unit),
         )

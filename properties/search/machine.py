@@ -91,6 +91,7 @@ MAX_ABORTS = 2
 PATIENCE = 100  # steps
 CONFIGS = st.runner().flatmap(lambda machine: configs(machine.search))
 KNOCKS = st.sampled_from((False,) * 7 + (True,))
+IMPATIENT = st.sampled_from((False, False, False, True))
 OPERATED = st.sampled_from((False,) * 3 + (True,))
 EVENTS = st.runner().flatmap(lambda machine: st.sampled_from(machine.generators.CONTROLS))
 MAX_EVENTS = 6
@@ -116,7 +117,7 @@ class SchedulerMachine(RuleBasedStateMachine):
         self.requests: list[Request] = []
         self.knocked: list[Request] = []
         self.events: list[Event] = []
-        self.operated = False
+        self.operated = self.impatient = False
         self.exercised = Counter[str]()
         self.cut_by: str | None = None
         self.over = True
@@ -135,12 +136,17 @@ class SchedulerMachine(RuleBasedStateMachine):
         config=st.runner().flatmap(lambda machine: configs(machine.search)),
         data=st.data(),
         knocks=KNOCKS,
+        impatient=IMPATIENT,
     )
-    def start(self, config: dict[str, Any], data: st.DataObject, knocks: bool) -> None:
+    def start(
+        self, config: dict[str, Any], data: st.DataObject, knocks: bool, impatient: bool
+    ) -> None:
         """Start the target; a configuration that it refuses ends the run.
 
-        Sometimes, a request that can never run arrives first.
+        Sometimes, a request that can never run arrives first. Sometimes, clients whose requests are
+        preempted give them up.
         """
+        self.impatient = impatient
         self.search.begin_run()
         options = self.search.options
         try:
@@ -362,6 +368,9 @@ class SchedulerMachine(RuleBasedStateMachine):
             return
         self.search.steps += 1
         self.judged(self.session.step)
+        again = [request.id for request in self.history.unstarted() if request.preemptions]
+        if again and self.impatient and not self.over and self.may_abort():
+            self.abort_request(again[0], inside=False)
 
     def judged(self, operation: Callable[..., list[Broken]], *args: Any) -> None:
         """Call the target and judge its answer; after an exception, end the run so that it is not

@@ -34,7 +34,8 @@ class Shape(NamedTuple):
         sixteenths: whether prompts are measured in sixteenths of a block instead.
         shared: percentage of prompts that begin like an earlier one.
         aborted: percentage of requests that are aborted.
-        long_prompts: whether every other prompt has a quarter to a half of the largest length.
+        long_prompts: one prompt in this many has a quarter to a half of the largest length, and its
+            answer is whole; 0: none.
         common: percentage of prompts that begin like the first one, which is then the longest.
         patience: an aborted request stays for up to this many steps; 0: as few as it has tokens.
         unused: tokens that half of the requests may generate beyond those that they do.
@@ -47,7 +48,7 @@ class Shape(NamedTuple):
     output: Range
     shared: int = 25
     aborted: int = 5
-    long_prompts: bool = False
+    long_prompts: int = 0
     common: int = 0
     patience: int = 0
     sixteenths: bool = False
@@ -61,14 +62,18 @@ SHAPES: Mapping[str, Shape] = {
     "idle": Shape(
         (8, 16), (1, 3), (1, 200), (1, 100), (1, 20), shared=60, aborted=10, sixteenths=True
     ),
-    "deep": Shape((3, 6), (1, 2), (0, 30), (1, 40), (1030, 1200), aborted=0, long_prompts=True),
-    "loose": Shape((12, 24), (1, 4), (0, 9), (1, 300), (1, 60), aborted=10),
+    "deep": Shape((3, 6), (1, 2), (0, 30), (1, 40), (1030, 1200), aborted=0, long_prompts=2),
+    "loose": Shape((12, 24), (1, 4), (0, 9), (1, 1500), (1, 60), shared=75, aborted=10),
+    "full": Shape((300, 400), (260, 300), (0, 6), (1, 60), (2, 24), long_prompts=100),
     "scarce": Shape(
         *((24, 48), (1, 6), (0, 9), (1, 100), (1, 40)), shared=75, aborted=15, sixteenths=True
     ),
     "wide": Shape(
         *((40, 48), (8, 32), (0, 40), (600, 4600), (60, 300)),
-        **{"aborted": 30, "common": 75, "patience": 600, "unused": (6000, 24_000)},
+        aborted=30,
+        common=75,
+        patience=600,
+        unused=(6000, 24_000),
     ),
 }
 
@@ -169,14 +174,15 @@ class _Requests:
 
     def _request(self, name: str, step: int) -> Request:
         draw, shape = self._draw, self._shape
-        is_long = shape.long_prompts and len(self._made) % 2 == 1
+        is_long = shape.long_prompts > 0 and len(self._made) % shape.long_prompts == 1
         length = self._long_prompt() if is_long else draw.randint(*shape.prompt)
         if shape.sixteenths:
             length = max(length * self._config["block_size"] // 16, 1)
         prompt = self._prompt(name, length)
         output = 3 if is_long else draw.randint(*shape.output)
         early = max(output - 1, 1), draw.randint(1, output)
-        stops = draw.choice((output, output, output, *early)) if self._made else output
+        whole = is_long or not self._made
+        stops = output if whole else draw.choice((output, output, output, *early))
         drawn = self._generators.fitted(self._config, prompt, None)
         takes = getattr(self._generators, "takes_priorities", None)
         has_priorities = takes is not None and takes(self._config)

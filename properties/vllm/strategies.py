@@ -151,14 +151,25 @@ _PUBLISHED: Mapping[str, Sequence[Any]] = {
 }
 WORKLOADS: Mapping[str, Mapping[str, Sequence[Any]]] = {
     "crowd": {**_PUBLISHED, "max_model_len": (512,), "num_blocks": (None,)},
-    "packed": {**_PUBLISHED, "max_model_len": (512,), "num_blocks": (160, 90)},
+    "packed": {
+        **_PUBLISHED,
+        **{"max_model_len": (512,), "num_blocks": (90, 48)},
+        "enable_chunked_prefill": (True, False),
+    },
     "long": {
         **{"max_num_seqs": (3, 24), "max_num_batched_tokens": (64, 512), "max_model_len": (128,)},
         **{"num_blocks": (None, 24), "policy": ("fcfs", "priority")},
     },
     "idle": {**_PUBLISHED, "max_model_len": (512,), "num_blocks": (None, 48)},
-    "deep": {**_PUBLISHED, "max_model_len": (16_384,), "num_blocks": (None, 1100)},
+    "deep": {
+        **_PUBLISHED,
+        **{"max_num_seqs": (1, 128, 256), "max_model_len": (16_384,), "num_blocks": (None, 1100)},
+    },
     "loose": {**_PUBLISHED, "max_model_len": (8192,)},
+    "full": {
+        **{"max_num_seqs": (256, 512), "max_num_batched_tokens": (8192, 2048)},
+        **{"max_model_len": (16_384,), "num_blocks": (None, 2000)},
+    },
     "scarce": {
         **{"max_num_seqs": (4, 16), "max_num_batched_tokens": (64, 512), "max_model_len": (144,)},
         **{"num_blocks": (9, 16, 40), "policy": ("fcfs", "priority")},
@@ -257,7 +268,7 @@ def budgets(
     """
     if not chunks:
         enough = max(length, max_num_seqs)
-        return st.integers(enough, enough + 2 * block)
+        return st.one_of(st.just(enough), st.integers(enough, enough + 2 * block))
     fewest, most = (blocks * block for blocks in BUDGETS_IN_BLOCKS[scale])
     # The published budgets of the long runs start at a few blocks.
     floor = fewest if scale == "tight" else max_num_seqs
@@ -409,9 +420,9 @@ def contents(
     """Draw the content of a prompt of about `length` tokens, often that of an earlier request."""
     own: Content = ((name, length),)
     origin = draw(st.sampled_from(("own", "same", "before")))
-    if not caches(config) or not earlier or origin == "own":
+    if not earlier or origin == "own":
         return own
-    if origin == "same":
+    if origin == "same" or not caches(config):
         # If both run, they need their next block in the same step; if it comes again when others
         # have been served, the cache still has some of its blocks, and some copies of them.
         return draw(st.sampled_from((earlier[-1], earlier[0]))).prompt

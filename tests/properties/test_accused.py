@@ -49,6 +49,11 @@ ALLOWED = {
         ],
         [],
     ),
+    "with chunking off, a prompt above the threshold waits for its whole budget": (
+        "vllm",
+        [("vllm/scheduler.py", "and capped(config, uncomputed) > plan", "and uncomputed > plan")],
+        ["ok_whole_or_not.json"],
+    ),
     "priority picks the victim only": (
         "vllm",
         [("vllm/queue.py", f"{SORTS}key=importance))\n", ""), TO_THE_FRONT],

@@ -45,6 +45,10 @@ def two_queued(**changes):
             "ghost scheduled, although ended or never accepted",
         ),
         (
+            decode("a", running=("a",), waiting=("b",), preempted=("ghost",)),
+            "ghost preempted, although ended or never accepted",
+        ),
+        (
             decode("a", running=("a",), waiting=("b",), finished={"ghost": "eos"}),
             "ghost reported as finished, but not unfinished before this step",
         ),

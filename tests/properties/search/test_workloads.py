@@ -1,10 +1,13 @@
 """Workloads: runs at sizes that the state machine does not draw, on every system's model."""
 
+from collections import Counter
+
 import pytest
 
 from schedproof.model import pool
 from schedproof.model.spyre import blocks, volumetric
 from schedproof.model.target import ModelTarget
+from schedproof.model.vllm import kv_cache
 from schedproof.properties.checking.replay import replay
 from schedproof.properties.search.workloads import shapes_of, workloads
 from schedproof.spec.catalogue import load
@@ -91,6 +94,12 @@ def test_each_shape_has_what_it_is_named_for():
         > 16 * 2 * scarce.config["num_blocks"]
     )
     assert sum(request.abort_at is not None for request in scarce.requests) > 1
+    [packed], [full] = (runs("vllm", shape) for shape in ("packed", "full"))
+    again = Counter()
+    replay(ModelTarget(), packed, [], lambda _, step: again.update(step.preempted))
+    assert max(again.values()) > 2
+    assert packed.config["policy"] == "fcfs"
+    assert len(full.requests) > full.config["max_num_seqs"] > 255
     streams = [stream for request in scarce.requests for stream, _ in request.prompt]
     assert len(set(streams)) < len(streams)
 
@@ -140,9 +149,33 @@ class Short(ModelTarget):
 class Narrow(ModelTarget):
     """Has 16 seats, whatever it is told."""
 
+    most = 16
+
     def start(self, system, revision, config):
-        seats = min(config["max_num_seqs"] or 16, 16)
+        seats = min(config["max_num_seqs"] or self.most, self.most)
         return super().start(system, revision, {**config, "max_num_seqs": seats})
+
+
+class AlmostWide(Narrow):
+    """Has 255 seats."""
+
+    most = 255
+
+
+class Impatient(ModelTarget):
+    """Drops what has waited for 300 steps."""
+
+    def start(self, *words):
+        self.waits = Counter()
+        return super().start(*words)
+
+    def step(self):
+        for name in [name for name, steps in self.waits.items() if steps > 300]:
+            del self.waits[name]
+            self.abort(name)
+        reply = super().step()
+        self.waits.update(reply["step"]["waiting"])
+        return reply
 
 
 class SixteenBits(ModelTarget):
@@ -184,6 +217,8 @@ class Sleeping(ModelTarget):
         (Short, "spyre", ("deep", "ALL-R04")),
         (Short, "generic", ("deep", "ALL-R04")),
         (Narrow, "spyre", ("crowd", "SPY-R42")),
+        (AlmostWide, "vllm", ("full", "V1-R07")),
+        (Impatient, "generic", ("deep", "ALL-R04")),
         (SixteenBits, "spyre", ("deep", "SPY-R26")),
         (Sleeping, "spyre", ("idle", "ALL-R03")),
         (Sleeping, "generic", ("idle", "ALL-R03")),
@@ -191,6 +226,13 @@ class Sleeping(ModelTarget):
 )
 def test_a_fault_of_size_is_named(target, system, expected):
     assert first_broken(target(), system) == expected
+
+
+@pytest.mark.parametrize(("system", "rule"), [("vllm", "V1-R08"), ("generic", "GEN-R11")])
+def test_hits_that_end_at_the_32nd_block_are_named(system, rule, monkeypatch):
+    finds = kv_cache.prefix_hit
+    monkeypatch.setattr(kv_cache, "prefix_hit", lambda *words: finds(*words)[:32])
+    assert first_broken(ModelTarget(), system, 4) == ("loose", rule)
 
 
 @pytest.mark.parametrize("members", [1, 4, 8])

@@ -133,6 +133,18 @@ def test_what_is_computed_grows_by_what_is_scheduled(now, preempted, breaks):
     assert judged("GEN-R09", history, **shown) == (breaks, True)
 
 
+@pytest.mark.parametrize(
+    ("hit", "now", "breaks"), [(4, 5, False), (0, 5, True), (4, 1, True), (None, 5, False)]
+)
+def test_what_is_computed_at_a_start_is_its_hit_and_what_is_scheduled(hit, now, breaks):
+    shown = {"scheduled": {"a": 1}, "computed": {"a": now}, "preempted": []}
+    hits = {} if hit is None else {"prefix_hit": {"a": hit}}
+    for caching, found in ((True, hits), (False, {})):
+        history = book(account("a"), enable_prefix_caching=caching)
+        expected = breaks if caching else now != 1
+        assert judged("GEN-R09", history, **shown, **found)[0] == expected
+
+
 @pytest.mark.parametrize(("computed", "breaks"), [(5, False), (3, True)])
 def test_a_prompt_is_whole_where_none_is_cut(computed, breaks):
     shown = {"scheduled": {"a": computed}, "computed": {"a": computed}}
