@@ -19,6 +19,7 @@ PROPERTIES = "schedproof.properties"
 NOT_IN_STATES_OF_VLLM = frozenset(
     {"V1CP-R30", "V1CP-R35", "V1CP-R36", "V1-R23", "V1-R25", "V1-R26", "V1-R28"}
     | {"V1-R35", "V1-R36", "V1-R37", "V1-R38", "V1-R39", "V1-R40"}
+    | {"V1-R41", "V1-R42", "V1-R43"}
 )
 
 
