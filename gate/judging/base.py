@@ -7,7 +7,7 @@ change breaks another rule, names other requests, gives another reason, or break
 
 import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -126,18 +126,30 @@ class Base:
         if self.pair.differences or any(failure.rule in ENDS for failure in unknown):
             later = any(failure.rule in self._at_any_step for failure in unknown)
             failures = self.failures_of_base(scenario, None if later else unknown[0].step)
-            first = {_signature(failure): failure for failure in reversed(failures)}
-            shared = [failure for failure in unknown if self._explained(failure, first)]
+            shared = [failure for failure in unknown if self._explained(failure, failures)]
         new = [failure for failure in unknown if failure not in shared]
         self.compared.shared.update({failure.rule for failure in shared} - {*self._shared.values()})
         self._shared |= {_signature(failure): failure.rule for failure in shared}
         self._cut |= bool(new)
         return new
 
-    def _explained(self, failure: Broken, by_base: Mapping[str, Broken]) -> bool:
-        """Return whether one of the base's failures, by signature, is the same."""
-        same = by_base.get(_signature(failure))
-        return same is not None and (same.step <= failure.step or same.rule in self._at_any_step)
+    def _explained(self, failure: Broken, of_base: Sequence[Broken]) -> bool:
+        """Return whether one of the base's failures is the same."""
+        meant = _signature(failure)
+        return any(
+            _signature(same) == meant
+            and (same.step <= failure.step or same.rule in self._at_any_step)
+            for same in of_base
+        )
+
+    def has(self, failure: Broken, scenario: Scenario) -> bool:
+        """Return whether the base has the failure by the end of the scenario.
+
+        A search judges runs that are not complete yet, in which the base may come to it later.
+        """
+        explained = self._explained(failure, self.failures_of_base(scenario))
+        self.compared.shared[failure.rule] += explained
+        return explained
 
     def failures_of_base(self, scenario: Scenario, last_step: int | None = None) -> list[Broken]:
         """Run a scenario to its end, or up to a step, on the base alone; return its failures in

@@ -344,9 +344,13 @@ def shrink_and_keep(
         nearest += passing
     finally:
         finding = None
-        confirmed = confirm(gate, place, smallest, first)
-        is_moved = attempts and gate.base is not None and gate.base.has_with_fewer(first, smallest)
-        if not is_moved:
+        base = gate.base
+        if base is None or smallest is not found or not base.has(first, found):
+            confirmed = confirm(gate, place, smallest, first)
+        else:
+            confirmed = None
+        is_moved = attempts and base is not None and base.has_with_fewer(first, smallest)
+        if confirmed is not None and not is_moved:
             seconds = shrunk_in + time.monotonic() - began
             finding = keep(
                 *(gate, place, smallest, confirmed, found_after, seconds),

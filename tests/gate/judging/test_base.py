@@ -9,6 +9,7 @@ from schedproof.gate.compare.change import changes_of
 from schedproof.gate.judging import initial_replays
 from schedproof.gate.judging.base import Base, BaseOptions, Compared, Noted
 from schedproof.gate.judging.context import GateContext
+from schedproof.gate.judging.findings import Place, shrink_and_keep
 from schedproof.gate.judging.initial_replays import replay_own
 from schedproof.gate.judging.judge import judge
 from schedproof.gate.targets import probe as probing
@@ -165,6 +166,18 @@ def test_a_failure_of_the_base_explains_the_same_failure_from_then_on(
 def test_a_crash_of_the_base_explains_no_other_failure(in_one_run, crash):
     found = in_one_run(toy(strangers={4: "x"}), toy(crash=crash))
     assert found == [("ALL-R03", 4)]
+
+
+def test_a_failure_to_which_the_base_comes_in_a_later_step_of_the_run_is_not_kept(against):
+    judged = against(toy(strangers={4: "x"}, more=1), toy(strangers={6: "x"}))
+    [of_base] = {
+        failure.message: failure for failure in judged.base.failures_of_base(ALONE)
+    }.values()
+    first = of_base._replace(step=4)
+    assert not judged.base.has(first, ALONE)
+    judged.base._at_any_step.add("ALL-R03")
+    assert judged.base.has(first, ALONE)
+    assert shrink_and_keep(judged, Place("hypothesis", "small"), ALONE, first, 0, 0.0) is None
 
 
 class Lonely(Toy):
