@@ -345,12 +345,11 @@ def shrink_and_keep(
     finally:
         finding = None
         base = gate.base
-        if base is None or smallest is not found or not base.has(first, found):
+        is_shared = base is not None and smallest is found and base.has(first, found)
+        if not is_shared:
             confirmed = confirm(gate, place, smallest, first)
-        else:
-            confirmed = None
-        is_moved = attempts and base is not None and base.has_with_fewer(first, smallest)
-        if confirmed is not None and not is_moved:
+            is_shared = bool(attempts and base and base.has_with_fewer(first, smallest))
+        if not is_shared:
             seconds = shrunk_in + time.monotonic() - began
             finding = keep(
                 *(gate, place, smallest, confirmed, found_after, seconds),
