@@ -36,7 +36,7 @@ from .events import Found, Progress
 
 # What a shrink model tries in the time that a real release takes for a single trial.
 SHRINK_MODEL_ATTEMPTS = 20
-NEAREST = 12  # runs that break nothing, with which a counterexample is compared
+NEAREST = 12  # at most this many runs that break nothing are compared with a counterexample
 
 
 class Place(NamedTuple):

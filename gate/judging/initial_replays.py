@@ -30,7 +30,7 @@ from .deviations import Deviations
 from .events import Notice, Progress
 from .findings import Place, collect_into, confirm, keep, shrink_and_keep
 
-# A long scenario is shrunk less far: so many steps are run at most.
+# At most this many steps are run to shrink a scenario, so a long one is shrunk less far.
 SHRINK_STEPS = 20_000
 OWN_CORPUS = "own corpus"  # an engine
 # What is done with a scenario that breaks a rule, and the seconds that it took; whether to go on.

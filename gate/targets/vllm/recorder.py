@@ -340,7 +340,7 @@ class SameTokens(Exception):  # noqa: N818 (not an error of the server's)
 
 
 class Contents:
-    """Describes prompts as segments: the request with which a content first came, and a length."""
+    """Describes prompts as segments: the request that first had the content, and a length."""
 
     def __init__(self, block_size: int, num_blocks: int) -> None:
         self._block_size = block_size
@@ -378,7 +378,7 @@ class Contents:
         return segments
 
     def check_hit(self, request: Any, tokens: int) -> None:
-        """Check that the cached tokens with which a request starts have a unique owner.
+        """Check that only one request had the cached tokens of a starting request.
 
         Raises:
             SameTokens: two requests had these tokens by chance, so it is unknown whose blocks they

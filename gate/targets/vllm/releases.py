@@ -100,7 +100,7 @@ VLLM = Package(
         "VLLM_PLUGINS": "",
     },
     settings=("VLLM_",),
-    # Versions keep files there under the same names, and each drops those of the others.
+    # All versions use the same file names there, and each drops the files of the others.
     cache_variable="VLLM_CACHE_ROOT",
 )
 RELEASES = (VLLM,)
