@@ -83,7 +83,7 @@ def faults_of(
 def _one_cause(finding: Finding, other: Finding, own_file: str) -> bool:
     """Return whether one change is likely to repair both findings."""
     if finding.by_adapter != other.by_adapter:
-        # No rule of every system reads the kind of a step: what breaks there is the scheduler's.
+        # Rules of every system do not read the kind of a step, so the scheduler broke them.
         rule = other.rule if finding.by_adapter else finding.rule
         follows = any(_comes_after(*pair) for pair in ((finding, other), (other, finding)))
         return follows and not rule.startswith(FOLLOW_NOTHING)

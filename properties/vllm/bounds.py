@@ -34,9 +34,9 @@ def waits(
     """Return the most steps until all earlier requests have ended if they are served in order of
     arrival; None if unbounded.
 
-    By priority, others may overtake it forever. So may requests that were preempted before, with
-    more than two steps in flight; all others while it is loading, with a connector, or waits for
-    its grammar; and those that need no encoder, while an encoder has no room for it.
+    Under the priority policy, others may overtake it forever. So may requests that were preempted
+    before, with more than two steps in flight; all others while it is loading, with a connector, or
+    waits for its grammar; and those that need no encoder, while an encoder has no room for it.
     """
     depth = in_flight.depth(config)
     overtaken = loads.are_made(config) or encoder.encodes(config) or config.get(blocked.KEY)
@@ -48,7 +48,7 @@ def waits(
 def together(config: Config, work: int, requests: int) -> int:
     """Return the most steps of all requests together.
 
-    First come, first served, the oldest request is never preempted. By priority, the most important
+    Under FCFS, the oldest request is never preempted. Under the priority policy, the most important
     request is never preempted, but it may wait again behind every running one for each other
     request.
     """

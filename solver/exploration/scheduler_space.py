@@ -62,7 +62,8 @@ class Wait(NamedTuple):
 
 
 def max_idle(requests: int) -> int:
-    """Return the idle steps with which this many requests take longer than their work allows."""
+    """Return the number of idle steps that makes a run of this many requests longer than its work
+    allows."""
     return 2 * requests + 2
 
 

@@ -36,7 +36,7 @@ SCALES = GateScales(
         {"async_scheduling": True},
         {"pipeline_parallel_size": 2},
         {"early_completions": 1, "pipeline_parallel_size": 2},
-        # A class that always decides ahead takes them so only.
+        # For classes that always decide ahead, and accept a pipeline only like this.
         {"pipeline_parallel_size": 2, "async_scheduling": True},
         {"early_completions": 1, "async_scheduling": True},
         {"kv_connector": True},

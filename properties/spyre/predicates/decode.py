@@ -60,7 +60,7 @@ def not_rectangular(history: RunHistory, step: Step) -> str | None:
 
 @once
 def lengths_differ(history: RunHistory, step: Step) -> bool:
-    """Decoded requests need different numbers of blocks by themselves."""
+    """Decoded requests have lengths that need different numbers of blocks."""
     block = history.config["block_size"]
     return len({request.computed // block for request in history.decode_members(step)}) > 1
 

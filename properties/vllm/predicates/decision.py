@@ -26,7 +26,7 @@ def since(revision: str) -> tuple[str, ...]:
 
 
 def key(history: VllmRun, request: VllmRequestHistory) -> tuple[int, int]:
-    """Return the sort key of a request, lower first: its arrival or, by priority, its
+    """Return the sort key of a request, lower first: its arrival or, under the priority policy, its
     importance."""
     if history.config.get("policy") == "priority":
         return request.priority, request.arrival
