@@ -62,8 +62,7 @@ class Wait(NamedTuple):
 
 
 def max_idle(requests: int) -> int:
-    """Return the number of idle steps that makes a run of this many requests longer than its work
-    allows."""
+    """Return the number of idle steps that is more than this many requests may need."""
     return 2 * requests + 2
 
 
