@@ -64,7 +64,7 @@ def publish_full(
 def freed(
     sequence: Sequence, held: Container[int], block_size: int
 ) -> list[tuple[int, Content | None]]:
-    """Return the blocks that the request gives back, each with the content by which it can be hit.
+    """Return the blocks that the request gives back, each with the content that lets others hit it.
 
     The last block comes first; blocks `held` by others stay (ALL-R09).
     """

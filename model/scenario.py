@@ -51,7 +51,7 @@ class Request(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
     and `lora`: requests with different salts or adapters never share blocks, even for equal tokens.
     `grammar_steps`: in this many steps from its arrival on, the grammar of its structured output is
     still being compiled; with `grammar_fails`, it then turns out to be invalid. `sent_as`: the id
-    by which the target knows it, which an earlier request had, unless that one is not over yet.
+    that the target sees, which an earlier request had; the own id if that one is still active.
     """
 
     id: Name

@@ -211,21 +211,20 @@ def _check_encoder(scenario: Scenario, config: Mapping[str, Any]) -> None:
         if request.encoder_inputs and not config.get("max_num_encoder_input_tokens"):
             raise InputError(
                 f"$.requests[{index}].encoder_inputs",
-                f"{list(request.encoder_inputs)} without an encoder; valid: none, or a "
-                "configuration of vllm with max_num_encoder_input_tokens and encoder_cache_size",
+                f"{list(request.encoder_inputs)} needs a configuration of vllm with "
+                "max_num_encoder_input_tokens and encoder_cache_size",
             )
 
 
 def _check_partitions(scenario: Scenario, config: Mapping[str, Any]) -> None:
-    """Raise InputError for salts and adapters if the configuration has no partitions."""
+    """Raise InputError for salts and adapters if the configuration has no cache partitions."""
     for index, request in enumerate(scenario.requests):
         for key in OF_PARTITION:
             value = getattr(request, key)
             if value is not None and not config.get("cache_partitions"):
                 raise InputError(
                     f"$.requests[{index}].{key}",
-                    f"{json.dumps(value)} without partitions; valid: absent, or a configuration of "
-                    "vllm with cache_partitions true",
+                    f"{json.dumps(value)} needs a configuration of vllm with cache_partitions true",
                 )
 
 
@@ -237,14 +236,13 @@ def _check_grammars(scenario: Scenario, config: Mapping[str, Any]) -> None:
             if value and not config.get("structured_outputs"):
                 raise InputError(
                     f"$.requests[{index}].{key}",
-                    f"{json.dumps(value)} without structured outputs; valid: "
-                    f"{json.dumps(type(value)())}, or a configuration of vllm with "
-                    "structured_outputs true",
+                    f"{json.dumps(value)} needs a configuration of vllm with structured_outputs "
+                    "true",
                 )
         if request.grammar_fails and config.get("max_num_encoder_input_tokens"):
             raise InputError(
                 f"$.requests[{index}].grammar_fails",
-                "true with an encoder is not modelled; valid: false, or no encoder_cache_size",
+                "not modelled together with an encoder; valid: false, or no encoder_cache_size",
             )
 
 
@@ -254,13 +252,12 @@ def _check_ids(scenario: Scenario, config: Mapping[str, Any]) -> None:
         if request.sent_as is not None and not config.get("reused_ids"):
             raise InputError(
                 f"$.requests[{index}].sent_as",
-                f"{json.dumps(request.sent_as)} if ids are not used again; valid: absent, or a "
-                "configuration of vllm with reused_ids true",
+                f"{json.dumps(request.sent_as)} needs a configuration of vllm with reused_ids true",
             )
 
 
 def _check_events(scenario: Scenario, revision: str, config: Mapping[str, Any]) -> None:
-    """Raise InputError for control events that the system does not have in this configuration."""
+    """Raise InputError for control events that are not modelled in this configuration."""
     if not scenario.events:
         return
     kinds = make_model(scenario.system, revision, config).controls

@@ -203,7 +203,7 @@ def red_lines_page(record: Record) -> Iterator[str]:
     """Yield the lines of the page with every rule that some releases break."""
     yield "# Every red line"
     yield ""
-    yield "For readers who ask whether a rule that a gate calls broken is a fault. The table has"
+    yield "For readers who ask whether a rule that a gate calls broken is a fault. The table lists"
     yield "every rule that a quick gate of these releases calls broken (seed 0; 0.33.0 also 3, 7),"
     yield "and the line of the release that decides so. Each configuration passes the start-up"
     yield "checks of the release, the last of which is named. A *decision* is intended by"

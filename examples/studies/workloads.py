@@ -94,6 +94,6 @@ WORKLOADS = (
 
 
 def fewest_blocks(workload: Workload) -> int:
-    """Return the fewest blocks with which every request of the workload can end."""
+    """Return the fewest blocks that let every request of the workload finish."""
     longest = max(request.prompt_len + request.tokens_to_emit - 1 for request in workload.requests)
     return blocks_for(longest, ENGINE.block_size)

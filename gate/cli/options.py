@@ -110,7 +110,7 @@ BeyondStartUp = Annotated[
     bool,
     typer.Option(
         "--beyond-start-up",
-        help="include configurations with which the release itself refuses to start",
+        help="include configurations in which the release itself refuses to start",
     ),
 ]
 

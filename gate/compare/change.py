@@ -24,11 +24,11 @@ from ..targets.target_spec import TargetSpec, replay_options
 from .keeping import keep_differences
 
 MOST = 12  # kinds of decision that are shrunk and written down
-SHOWN = 5  # of them that are printed, if the change breaks nothing
-BESIDE_FAULTS = 2  # of them that are printed otherwise
-WHOLE = 2  # faults that are printed with their scenarios
+SHOWN = 5  # of these are printed if the change breaks nothing
+BESIDE_FAULTS = 2  # of these are printed otherwise
+WHOLE = 2  # with more faults, their scenarios are not printed
 SEVERE = ("crash", "hang", "request", "blocks")  # kinds of fault that are printed in full
-FEW = 3  # runs in which only the base breaks a rule, before the change is said to repair it
+FEW = 3  # runs in which only the base breaks a rule; with fewer, no repair is reported
 ATTEMPTS = 60  # to shrink a scenario that a change repairs
 
 
@@ -74,7 +74,7 @@ def _decisions(gate: GateContext) -> list[Change]:
             kept.seen,
         )
         for kept in keep_differences(gate, MOST)
-        # A crash or a hang of the change is a rule that it breaks.
+        # A crash or a hang of the change is reported as a broken rule already.
         if kept.difference.kind not in (CRASH, HANG) or kept.difference.message.startswith("B")
     ]
 
@@ -164,7 +164,7 @@ class ChangeReporter(Terminal):
 
 
 def causes_of(faults: Sequence[Fault]) -> dict[int, Fault]:
-    """Return for each fault that may follow from others, by number, the first of them."""
+    """Map the number of each fault that may follow from others to the first of those."""
     by_number = {fault.number: fault for fault in faults}
     causes = {}
     for fault in faults:
@@ -206,7 +206,7 @@ def print_broken(
 
 
 def summary_lines(verdict: Verdict) -> list[str]:
-    """Return lines that say how much ran, which rules the base breaks as well, and what was not
+    """Return lines that say how much ran, which rules the base breaks too, and what was not
     judged."""
     runs = sum(engine.runs for engine in verdict.engines)
     steps = sum(engine.steps for engine in verdict.engines)
@@ -216,7 +216,7 @@ def summary_lines(verdict: Verdict) -> list[str]:
     ]
     known = [rule.id for rule in verdict.rules if rule.status == "known"]
     if known:
-        lines.append(f"the base breaks as well: {', '.join(known)}")
+        lines.append(f"also broken by the base: {', '.join(known)}")
     open_ = [rule.id for rule in verdict.rules if rule.status == "inconclusive"]
     if open_:
         lines.append(f"inconclusive: {', '.join(open_)}")
@@ -232,7 +232,7 @@ def conclusion(verdict: Verdict) -> str:
     parts = [f"{plural(len(verdict.faults) - below, 'fault')} that the base does not have"]
     parts += [f"{below} more that may follow"] * bool(below)
     if not verdict.faults:
-        parts = ["the runs found no fault that the base does not have"]
+        parts = ["no fault found beyond those of the base"]
     if verdict.repaired:
         parts.append(f"repairs {plural(len(verdict.repaired), 'rule')}")
     if verdict.decisions:

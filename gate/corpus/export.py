@@ -172,13 +172,13 @@ class RepositoryTest:
         if events:
             raise FileError(
                 f"{self._entry.path}: $.events[0].kind: {events[0].kind}: these tests cannot "
-                "express resets and pauses; valid: no events; --rule leaves it out"
+                "express resets and pauses; remove the events, or choose other rules with --rule"
             )
         for key in config:
             if key in unsayable:
                 raise FileError(
                     f"{self._entry.path}: $.config.{key}: {json.dumps(config[key])}: these "
-                    "tests cannot express it; valid: absent; --rule leaves it out"
+                    "tests cannot express it; remove the key, or choose other rules with --rule"
                 )
         return _arguments(config)
 

@@ -238,7 +238,7 @@ def _work(
     budget: Budget,
     ends: float,
 ) -> None:
-    """Explore one part in a process of its own. It is interrupted only between two reports, so that
+    """Explore one part in a separate process. It is interrupted only between two reports, so that
     no state is left half expanded."""
     gc.set_threshold(100_000, 20, 50)  # what is explored stays: looking for garbage seldom pays
     began = reported = time.time()

@@ -1,8 +1,8 @@
 """Compare a change with its base by driving both through the same scenarios.
 
 If the base fails in the same way in the same scenario, the change is not to blame: the run
-continues, and so does the search for that rule. A failure counts if the base does not have it: the
-change breaks another rule, names other requests, gives another reason, or breaks the rule earlier.
+continues, and so does the search for that rule. A failure counts only if the base does not share
+it: the base keeps the rule, breaks it later, or fails with other requests or another reason.
 """
 
 import time
@@ -33,7 +33,7 @@ class BaseOptions(NamedTuple):
     """The target that a change is compared with.
 
     Attributes:
-        terms: the system and revision in which the change and the base are started.
+        terms: the system and revision with which the change and the base are started.
         stop_after: number of differences after which no further part of the gate runs.
     """
 
@@ -99,7 +99,7 @@ class Base:
         self.pair = pair
         self.compared = Compared(coverage=pair.coverage)
         self._rules = rules
-        # A base that decides otherwise may wait or crash for the same reason in a later step.
+        # A base that decides differently may wait or crash for the same reason in a later step.
         self._at_any_step = {*ENDS, *(rule.id for rule in rules if rule.kind == "progress")}
         self._run = 0
         self._broken: set[str] = set()  # rules that the change breaks in the run `_run`
@@ -114,7 +114,7 @@ class Base:
         return any(shape.startswith(HANG) for shape in self.compared.differences)
 
     def new(self, broken: list[Broken], scenario: Scenario) -> list[Broken]:
-        """Return those failures of the change that the base does not have in this scenario."""
+        """Return the failures of the change that the base does not share in this scenario."""
         if self._run != self.pair.runs:
             self._run, self._broken, self._shared, self._cut = self.pair.runs, set(), {}, False
         self._broken |= {failure.rule for failure in broken}
@@ -145,7 +145,7 @@ class Base:
     def has(self, failure: Broken, scenario: Scenario) -> bool:
         """Return whether the base has the failure by the end of the scenario.
 
-        A search judges runs that are not complete yet, in which the base may come to it later.
+        A search judges runs before they are complete, and the base may still fail later in them.
         """
         explained = self._explained(failure, self.failures_of_base(scenario))
         self.compared.shared[failure.rule] += explained
@@ -172,8 +172,8 @@ class Base:
         return {failure.rule: failure for failure in reversed(self.failures_of_base(scenario))}
 
     def has_with_fewer(self, failure: Broken, scenario: Scenario) -> bool:
-        """Return whether the base has the failure of a small scenario if it lacks one of the
-        requests. Then the change has only moved it, by another decision."""
+        """Return whether the base fails in the same way once one request is left out of a small
+        scenario. If so, the change has only moved the failure by deciding differently."""
         meant = shape(failure, [request.id for request in scenario.requests])
         for left_out in scenario.requests:
             rest = [request for request in scenario.requests if request != left_out]

@@ -93,11 +93,11 @@ class GateOptions:
 
     @property
     def replay_options(self) -> str:
-        """Return the options with which `schedproof replay` repeats a run of this gate."""
+        """Return the options that make `schedproof replay` repeat a run of this gate."""
         return self.replay_options_of([rule.id for rule in self.rules] if self.chosen else None)
 
     def replay_options_of(self, rules: Sequence[str] | None) -> str:
-        """Return the options with which `schedproof replay` repeats a run, judging only these
+        """Return the options that make `schedproof replay` repeat a run and judge only these
         rules."""
         limits = self.step_limit, self.memory_limit
         left_out = sorted(self.excluded)

@@ -37,7 +37,7 @@ from .rule_choice import excluded
 
 Words = Annotated[str, msgspec.Meta(min_length=1)]
 State = Literal["known", "not_met", "passes", "unused", "expired"]
-# Of the rules that a step breaks, those that are new; called with each such step of one run.
+# Called with each step that breaks rules, in the order of a run; returns the new failures.
 New = Callable[[Sequence[Broken], Scenario], list[Broken]]
 
 

@@ -126,7 +126,7 @@ def _watch(gate: GateContext, before: Progress, search: Search) -> None:
         raise StopSearch
     shrinking = search.failure is not None
     runs = before.runs + (search.runs_to_failure if shrinking else search.runs)
-    runs = min(runs, before.of)  # what Hypothesis throws away is a run on top
+    runs = min(runs, before.of)  # runs that Hypothesis discards come on top
     steps = before.steps + search.steps
     gate.report(replace(before, runs=runs, steps=steps, shrinking=shrinking))
 

@@ -11,8 +11,8 @@ both:
 - the shrunk scenarios need the same features, and the first step that differs from the model's
   differs in the same fields.
 
-A finding that needs a feature that the earlier rule does not is a fault of its own, which may be a
-consequence.
+If a finding needs a feature that the one before it in the run does not need, it is a fault of its
+own, reported as a possible consequence.
 """
 
 import datetime
@@ -53,7 +53,7 @@ KINDS = {
 }
 BY_RULE_KIND = {"progress": "wait", "decision": "decision", "safety": "limit"}
 NAMES = tuple(f"r{number}" for number in range(20))  # of requests that a search makes up
-FEW = 3  # features, by which a finding that was not shrunk stands behind those that need fewer
+FEW = 3  # features that a finding counts as needing if it was not shrunk
 ACCEPTED_FOR = datetime.timedelta(days=90)
 
 
@@ -83,7 +83,7 @@ def faults_of(
 def _one_cause(finding: Finding, other: Finding, own_file: str) -> bool:
     """Return whether one change is likely to repair both findings."""
     if finding.by_adapter != other.by_adapter:
-        # No rule of every system reads the kind of a step: what breaks there is the scheduler's.
+        # Rules of every system do not read the kind of a step, so the scheduler broke them.
         rule = other.rule if finding.by_adapter else finding.rule
         follows = any(_comes_after(*pair) for pair in ((finding, other), (other, finding)))
         return follows and not rule.startswith(FOLLOW_NOTHING)
@@ -96,7 +96,7 @@ def _one_cause(finding: Finding, other: Finding, own_file: str) -> bool:
     if finding.rule in _broken_with(other) or other.rule in _broken_with(finding):
         return True
     if bool(finding.divergence) != bool(other.divergence):
-        return False  # what the catalogue knows must not hide what it does not
+        return False  # a known divergence must not hide an unknown fault
     for later, earlier in ((finding, other), (other, finding)):
         if _comes_after(later, earlier) and _needs_no_more(later, earlier):
             return True
@@ -219,7 +219,7 @@ def _fault(
         if place != number
     }
     places = [place for place, broken_before in earlier.items() if broken_before]
-    # Of several faults that break the rule, rather one that these features suffice for.
+    # Prefer a fault that these features suffice for.
     places.sort(key=lambda at: not any(_needs_no_more(other, root) for other in earlier[at]))
     kind = _worst(group, rules)
     return Fault(

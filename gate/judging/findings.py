@@ -34,9 +34,9 @@ from .coverage import only_here
 from .deviations import New
 from .events import Found, Progress
 
-# What a shrink model tries in the time that a real release takes for a single trial.
+# Trials that a shrink model makes in the time of a single one on a real release.
 SHRINK_MODEL_ATTEMPTS = 20
-NEAREST = 12  # runs that break nothing, with which a counterexample is compared
+NEAREST = 12  # at most this many runs that break nothing are compared with a counterexample
 
 
 class Place(NamedTuple):
@@ -95,7 +95,7 @@ def keep(
     outcome, cause = confirmed
     first, *others = outcome.broken
     message, started = output.unicode_text(first.message), outcome.session.started
-    # As a corpus has it: the folder of findings can be replayed, and added from.
+    # As in a corpus, so that the folder of findings can be replayed, or copied into one.
     about = Origin(
         rule=first.rule,
         shape=output.unicode_text(shape(first, [request.id for request in scenario.requests])),
@@ -129,7 +129,7 @@ def keep(
         consequences=tuple(other.rule for other in others),
         found_after=found_after,
         shrunk_in=shrunk_in,
-        # What only the change breaks is nothing that is known of its release.
+        # A failure of the change alone is no known divergence of its release.
         divergence=None
         if gate.base is not None
         else _divergence(gate, first.rule, started.name, started.version),
@@ -308,7 +308,7 @@ def shrink_and_keep(
             return None
         try:
             ended = replay(target, candidate, rules, last_step=first.step, new=gate.in_run())
-        except ConfigRefused:  # plainer, but not for this target
+        except ConfigRefused:  # simpler, but the target refuses it
             return None
         steps += ended.steps
         if ended.broken and ended.broken[0].rule == first.rule:

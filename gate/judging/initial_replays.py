@@ -30,10 +30,11 @@ from .deviations import Deviations
 from .events import Notice, Progress
 from .findings import Place, collect_into, confirm, keep, shrink_and_keep
 
-# A long scenario is shrunk less far: so many steps are run at most.
+# At most this many steps are run to shrink a scenario, so a long one is shrunk less far.
 SHRINK_STEPS = 20_000
 OWN_CORPUS = "own corpus"  # an engine
-# What is done with a scenario that breaks a rule, and the seconds that it took; whether to go on.
+# Takes a scenario that breaks a rule, its outcome and the seconds until then; returns whether to
+# continue.
 Found = Callable[[Scenario, Outcome, float], bool]
 
 
@@ -224,13 +225,13 @@ def _replay_to_end(
     place: Place,
     last: int | None = None,
 ) -> bool:
-    """Replay one scenario up to step `last`, past each rule that it breaks; return whether to go on
-    with the next."""
+    """Replay one scenario up to step `last`, past each rule that it breaks; return whether to
+    continue with the next."""
     runs = totals["runs"] + 1
     while True:
         began = time.monotonic()
         try:
-            # What its model refuses the revision has no rule for, though the release may take it.
+            # The revision has no rules for what its model refuses, even if the release accepts it.
             make_model(meant.system, gate.options.revision, meant.config)
             rules = gate.rules_beyond(known)
             outcome = replay(gate.target, meant, rules, last_step=last, new=gate.in_run())
@@ -244,7 +245,7 @@ def _replay_to_end(
                 )
             return True
         totals.update(outcome.counts)
-        totals["runs"] = runs  # one, however often it is run again behind a rule
+        totals["runs"] = runs  # counts once, however often it is run again past a rule
         gate.results.count(outcome)
         gate.ended(meant, place.engine, place.scale)
         is_new = bool(outcome.broken) and outcome.broken[0].rule not in known

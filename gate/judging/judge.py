@@ -27,7 +27,7 @@ from .initial_replays import replay_deviations, replay_own
 from .profiles import set_hypothesis_home
 from .stages import Stage, run_stages
 
-# What is done with the targets before they end, and the fields of the verdict that come of it.
+# Called before the targets end; returns further fields of the verdict.
 Finish = Callable[[GateContext], Mapping[str, Any]]
 
 

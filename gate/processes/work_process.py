@@ -1,6 +1,6 @@
-"""A process that works for its parent with targets of its own and reports through a pipe.
+"""A process that works for its parent and reports through a pipe.
 
-It ends those targets before it exits.
+It has its own targets, and ends them before it exits.
 """
 
 import multiprocessing

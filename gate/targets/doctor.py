@@ -147,7 +147,7 @@ def answers(target: Target, scenario: Scenario) -> Remarks:
         yield Remark(
             "note",
             "add",
-            f"accepts a prompt of {most:,} tokens; the gate judges what follows",
+            f"accepts a prompt of {most:,} tokens; only a gate shows what happens to it",
         )
     else:
         yield Remark("ok", "add", "refuses requests that can never run")

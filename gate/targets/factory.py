@@ -1,4 +1,4 @@
-"""Open a target: the model in this process, and anything else in a process of its own."""
+"""Open a target: the model in this process, and anything else in a separate process."""
 
 import ast
 import importlib
@@ -153,7 +153,7 @@ def _command(
         more = {BEYOND_START_UP: "1"} if spec.beyond_start_up else {}
         more |= {OWN_CLASS: "1"} if spec.is_base else {}
         return prepared.command, prepared.env | more
-    # A factory of the user's is called in a process of its own: it may hang, exit or print.
+    # The user's factory is called in a separate process: it may hang, exit or print.
     paths = [*imports, os.environ.get("PYTHONPATH", "")]
     env = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, paths))}
     # -P: a clone of schedproof, or a random.py, in the working directory is not imported for ours.

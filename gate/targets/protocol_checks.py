@@ -73,7 +73,7 @@ def check_keys(
 # --- add ------------------------------------------------------------------------------------
 
 
-# What a request says to a connector, and what it says where it says nothing.
+# The keys of a request that a connector reads, with their defaults.
 TO_CONNECTOR = {
     "external_tokens": 0,
     "load_steps": 0,
@@ -94,7 +94,7 @@ class EncoderInput(NamedTuple):
 
 
 class CheckedRequest(NamedTuple):
-    """A client's request, checked; `prompt` has its tokens."""
+    """A client's request that has passed the checks; `prompt` has its tokens."""
 
     prompt: list[int]
     max_tokens: int
@@ -129,7 +129,7 @@ def read_request(request: Mapping[str, Any]) -> CheckedRequest:
         raise ProtocolError(f"request {name!r}: the id and the names of streams must be strings")
     accepted = request.get("accepted", [])
     if not isinstance(accepted, list):
-        raise ProtocolError(f"request {name!r}: accepted must be a list of numbers of drafts")
+        raise ProtocolError(f"request {name!r}: accepted must be a list of numbers")
     loads = {key: request.get(key, nothing) for key, nothing in TO_CONNECTOR.items()}
     grammar_steps = request.get("grammar_steps", 0)
     numbers = [max_tokens, output_len, priority, grammar_steps]
@@ -163,8 +163,8 @@ def _encoder_inputs(
         type(number) is int and 0 <= number <= last for number in numbers
     ):
         raise ProtocolError(
-            f"request {name!r}: encoder_inputs is {numbers!r}; valid is a list of segments of the "
-            f"prompt, by their numbers from 0 to {last}"
+            f"request {name!r}: encoder_inputs is {numbers!r}; valid is a list of numbers of "
+            f"prompt segments, from 0 to {last}"
         )
     starts = [*accumulate([length for _, length in segments], initial=0)]
     return tuple(

@@ -43,7 +43,7 @@ def checked_start(by: str, check: Callable[[], None]) -> StartUp:
 
 
 class Hosted(NamedTuple):
-    """An engine to which the operations of the protocol go, with its reply to `start`.
+    """An engine that answers the operations of the protocol, with its reply to `start`.
 
     `defaults`: for each configuration key, the release's value if none is given, as far as known.
     `start_up`: whether a server starts with this configuration; None for schedulers without a
@@ -81,7 +81,7 @@ class HostedTarget:
         raise NotImplementedError
 
     def start(self, system: str, revision: str, config: dict[str, Any]) -> Reply:
-        """Start a fresh scheduler. `revision` only says with which model the target is compared."""
+        """Start a fresh scheduler. `revision` only says which model the target is compared with."""
         self.stop()
         try:
             hosted = self.open(system, config)

@@ -61,7 +61,7 @@ class Plan(Record, frozen=True):
 
 
 class Decision(NamedTuple):
-    """The result of a scheduling call: the new state, and the batch, or None if there is none."""
+    """The result of a scheduling call: the new state, and the batch, if any."""
 
     state: State
     batch: Batch | None

@@ -48,7 +48,7 @@ def read_config(values: Mapping[str, Any], revision: str) -> SpyreConfig:
 
 
 def check_pool(config: SpyreConfig, revision: str) -> None:
-    """Refuse a pool with which the release would not start.
+    """Refuse a pool that the release would not start with.
 
     Raises:
         InputError: for 2.5.2, the pool cannot hold a request of max_model_len, which vLLM's own

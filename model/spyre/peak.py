@@ -20,7 +20,7 @@ def peak_volume(decoding: Sequence[Decoding], newcomer: Newcomer, block_size: in
 
 
 def rounded_volume(decoding: Sequence[Decoding], newcomer: Newcomer, block_size: int) -> int:
-    """Return an upper bound of `peak_volume`: at each finishing time, all blocks of the batch count
+    """Return an upper bound on `peak_volume`: at each finishing time, all blocks of the batch count
     as full."""
     return largest_volume(decoding, newcomer, block_size, filled_blocks)
 
@@ -82,7 +82,7 @@ def largest_of_two(longest: int, below: int, above: int, ends: int, block_size: 
 
 
 def filled_blocks(longest: int, offsets: list[int], ends: int, block_size: int) -> int:
-    """Return an upper bound of the largest tkv up to step `ends`: all blocks of the longest member
+    """Return an upper bound on the largest tkv up to step `ends`: all blocks of the longest member
     count as full."""
     whole: int = round_up(longest + ends, block_size)
     return whole

@@ -84,8 +84,8 @@ def is_empty(state: State) -> bool:
 
 
 def candidate(config: SpyreConfig, revision: Revision, state: State) -> Sequence | None:
-    """Try the next in line if the first is refused for a reason of its own; only a shortage of
-    blocks ends the scan. Since 2.4.0 (SPY-R53)."""
+    """Try the next in line if the first is refused for a reason that concerns only itself; only a
+    shortage of blocks ends the scan. Since 2.4.0 (SPY-R53)."""
     ongoing = state.prefilling
     if ongoing is not None:
         return ongoing if documented.may_prefill(config, revision, state, ongoing) else None

@@ -155,7 +155,7 @@ def admit(
     tokens: int,
     someone_runs: bool,
 ) -> tuple[Sequence, Pool] | None:
-    """Return a request whose load has landed, with room for `tokens` more; None if there is none.
+    """Return a request whose load has landed, with room for `tokens` more; None without room.
     Its `hit` is empty."""
     assert not hit, "it has its blocks"
     reserve = config.watermark_blocks if someone_runs else 0

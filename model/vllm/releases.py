@@ -28,9 +28,9 @@ def pads_with_head_start(config: VllmConfig, plan: Plan, sequence: Sequence, sta
 
 
 def padding_drafts(config: VllmConfig, plan: Plan, sequence: Sequence, start: int) -> int:
-    """Return as many drafts as a drafter proposes; 0 unless each of them has a position left and
-    the threshold cuts none off. Releases do not check the threshold here, and fail; pull request
-    54028 does.
+    """Return the number of drafts that a drafter proposes, or 0 if there is no position left for
+    all of them, or if the threshold would cut one off. Releases do not check the threshold here,
+    and fail; pull request 54028 adds the check.
 
     A running request without drafts is in its prefill.
     """

@@ -84,7 +84,7 @@ def advance_running(
             victim = pick(config, plan)
             if config.loads and connector.written_still(plan.in_flight, victim):
                 return plan  # preempting it would free no block now (V1-R24)
-            # By priority, the victim may be in front of this request, whose place then moves up.
+            # With priorities, the victim may be in front of this request, which then moves up.
             place -= plan.running.index(victim) < place
             plan = preempt(config, plan, victim)
             if victim is sequence:

@@ -19,8 +19,8 @@ def wanted(config: VllmConfig, sequence: Sequence) -> int:
 
 
 def most_slots(config: VllmConfig, longest: int) -> int:
-    """Return the most tokens for which a request may need blocks at once when `longest` of its own
-    tokens are computed. Its drafts and those of a decision taken ahead count."""
+    """Return for how many tokens at most a request may need blocks at once, when `longest` of its
+    tokens are computed. Its drafts count, as do those of a decision taken ahead."""
     drafts = config.depth * config.drafts
     return kv_cache.slots(config, min(longest + drafts, config.max_model_len - 1))
 

@@ -29,7 +29,7 @@ def with_fixed(
 
 
 def fixed_for(system: str, revision: str, other: str, other_revision: str) -> dict[str, Any]:
-    """Return values for the keys that only `system` has, with which it behaves like `other`.
+    """Return values for the keys that only `system` has; with these, it behaves like `other`.
 
     Raises:
         InputError: a key of either cannot be made ineffective, so they have no configuration in

@@ -27,9 +27,9 @@ class Cell(msgspec.Struct, frozen=True):
 
     Attributes:
         state: held, shared, free, lost, twice (both free and held), unwritten (read, but never
-            written), foreign (read, but holds other tokens). With `perhaps`, the block is one of
-            several, of which only the number is known.
-        owners: who holds it, or held it last.
+            written), foreign (read, but holds other tokens). With `perhaps`, the block may be
+            in this state; only the number of such blocks is known.
+        owners: the requests that hold it, or the one that held it last.
         holds: the tokens that were written to it, if that was observed.
     """
 
@@ -45,7 +45,7 @@ class Curve(msgspec.Struct, frozen=True):
     """A limited quantity, by step.
 
     `projected` has tuples of first step, last step, value, and the request whose admission
-    projected it; `coming` is a value that is still to be reached.
+    projected it; `coming` is a value that the run has yet to reach.
     """
 
     name: str

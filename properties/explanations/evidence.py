@@ -1,9 +1,9 @@
 """Follow a run to find the cause of its failure.
 
-The evidence, not the rule, decides the picture. A step that crosses a limit gives a curve; a hit
+The evidence, not the rule, decides what is drawn. A step that crosses a limit gives a curve; a hit
 gives a bar of its tokens; a block that is lost or read by mistake gives the pool; everything else
-gives the requests, with what each needed and what was free. The message of the rule tells which
-evidence it is about, and the picture shows the numbers of the message.
+gives the requests, with what each needed and what was free. The numbers in the rule's message
+say which evidence matters, and the picture shows them.
 """
 
 from collections.abc import Iterator, Sequence
@@ -24,7 +24,7 @@ from .tokens import hit_cause, limit_cause
 from .turns import turns_cause
 
 HOLDERS = 3  # the last holders of each block
-MOST_SKIPPED = 1_000_000  # steps in a row; a longer run is not explained
+MOST_SKIPPED = 1_000_000  # steps in a row; if a run skips more, it is not explained
 IDLE = Step(kind="idle", scheduled={})
 DECISION = ("kind", "scheduled", "computed", "preempted", "tkv", "running", "free_blocks")
 
@@ -81,7 +81,7 @@ class Evidence:
                     del holders[next(iter(holders))]
 
     def cause(self, scenario: Scenario, broken: Sequence[Broken]) -> Cause | None:
-        """Return the known cause of the first of the broken rules; None if the run never began."""
+        """Return the cause of the first broken rule; None if the run never began."""
         if self.history is None or not broken:
             return None
         shown = self._before, self._last

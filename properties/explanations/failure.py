@@ -1,4 +1,4 @@
-"""A run and the step that breaks a rule in it, as read by each kind of evidence."""
+"""A run and the step in which it breaks a rule: the input of each kind of evidence."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -22,9 +22,9 @@ class Failure:
     Attributes:
         history: the run after that step.
         steps: its decisions; `last` and `before` are the last two steps with all their fields.
-        holders: for each block, its holders, with the step since which each one holds it, or until
-            which it held it.
-        first: the rule that breaks first; `message` and `numbers` are those of all broken rules.
+        holders: for each block, its holders, with the step from which each has held it, or the last
+            step in which it did.
+        first: the first failure; `message` and `numbers` are those of all failures.
         ended_by_it: whether the last step breaks the rule; if not, the target raised or hung.
         is_progress: whether the rule is about requests that wait.
     """
@@ -51,7 +51,7 @@ class Failure:
         self.is_progress = any(r.id == self.first.rule and r.kind == "progress" for r in rules)
 
     def holder(self, block: int, reader: str) -> tuple[str, int] | None:
-        """Return the request other than the reader that held a block last, and the step."""
+        """Return the last request besides the reader that held a block, and the step."""
         held = [holder for holder in self.holders.get(block, {}).items() if holder[0] != reader]
         return held[-1] if held else None
 

@@ -42,7 +42,7 @@ class Departure(NamedTuple):
 
 @dataclass
 class Match:
-    """One revision's model beside the run.
+    """The model of one revision, run beside the recorded run.
 
     Attributes:
         matched: number of steps, from the start of the run, that the model takes as well.
@@ -70,8 +70,7 @@ class Match:
         ]
 
     def abort(self, request_id: str, inside: bool, *, open_time: bool) -> None:
-        """Record an abort of the target. With `open_time`, it may have been inside the step or
-        before it."""
+        """Record an abort. With `open_time`, it may have come inside the step or before it."""
         if self.departed is not None:
             return
         ways = [inside]
@@ -96,7 +95,7 @@ class Match:
         if alike:
             self.branches = distinct(alike)
         else:
-            self._depart(self.branches[0], (f"{kind}: done {done}, the model {not done}",))
+            self._depart(self.branches[0], (f"{kind}: done {done}, but {not done} in the model",))
 
     def observe(self, step: Step, ends: Sequence[str], open_ended: frozenset[str]) -> None:
         """Follow the next step of the run; `ends` are the open-ended requests that stop by
@@ -150,7 +149,7 @@ class Explainer:
     """The models of all revisions of a system that have the run's configuration.
 
     Attributes:
-        matches: a match for each revision; that of the revision that judges the run comes first.
+        matches: a match for each revision, first the one that judges the run.
         unfit: revisions without a model for the configuration, with the reason.
     """
 
@@ -171,7 +170,7 @@ class Explainer:
 
     @property
     def best(self) -> Match | None:
-        """Return the longest match, the first of equal ones; None if no model fits."""
+        """Return the longest match, or the first of several; None if no model fits."""
         return max(self.matches, key=lambda match: match.matched, default=None)
 
     @property
@@ -182,7 +181,7 @@ class Explainer:
         return next((match for match in self.matches if match.revision == revision), None)
 
     def accept(self, request: Request, *, open_ended: bool = False) -> None:
-        """Record a request that the target accepted; `open_ended`: its output length is not
+        """Record a request that the target accepted. With `open_ended`, its output length is not
         known yet."""
         if self._live is not None:
             self._live.add(request.id)
@@ -192,7 +191,7 @@ class Explainer:
             match.accept(request)
 
     def abort(self, request_id: str, inside: bool) -> None:
-        """Record an abort of the target. It has no effect on a request that has ended."""
+        """Record an abort. It has no effect on a request that has ended."""
         open_time = self._live is None or request_id in self._live
         for match in self.matches:
             match.abort(request_id, inside, open_time=open_time)
@@ -230,8 +229,8 @@ def distinct(branches: Sequence[Branch]) -> list[Branch]:
 
 
 def _ended_alike(seen: Step, expected: Step, open_ended: frozenset[str]) -> Step:
-    """Replace the model's reason for an end by the target's if the output length is unknown, since
-    the last allowed token may also be an EOS."""
+    """If the output length is unknown, replace the model's reason for an end with the target's,
+    since the last allowed token may also be an EOS."""
     if not open_ended or not seen.finished or not expected.finished:
         return expected
     words = {

@@ -86,7 +86,7 @@ def _lost_or_doubled(
         f"{_blocks([n for n in suspects if name in given[n]])}"
         for name in dict.fromkeys(name for number in suspects for name in given[number])
     ]
-    if is_loss and not suspects:  # they were taken and given up in this very step
+    if is_loss and not suspects:  # they were taken and given up in the same step
         numbers = _all_numbers(failure.holders, owners, failure.config["num_blocks"])
         suspects = [number for number in numbers if number not in owners]
         unseen = [name for name in last.scheduled if name not in (last.blocks or {})]
@@ -114,11 +114,12 @@ def _does(failure: Failure, name: str) -> str:
         return "is preempted"
     account = failure.history.requests.get(name)
     ended = (failure.last.finished or {}).get(name) or (account.ended if account else None)
-    return f"leaves ({ended})" if ended else "goes on"
+    return f"leaves ({ended})" if ended else "continues"
 
 
 def _misread(failure: Failure, number: int) -> tuple[str, str] | None:
-    """Return who reads tokens from a block that are not its own, and what the block holds."""
+    """Return the request that reads other tokens than its own from a block, and what the block
+    holds."""
     shadow, tables = failure.history.shadow, failure.last.blocks or {}
     if shadow is None:
         return None
@@ -157,7 +158,7 @@ def _cell(
 
 
 def spans(numbers: Sequence[int]) -> str:
-    """Return the numbers in words; consecutive ones are written like `3–5`."""
+    """Return the numbers as text; consecutive ones are written like `3–5`."""
     ranges: list[list[int]] = []
     for number in sorted(numbers):
         if ranges and ranges[-1][1] + 1 == number:
@@ -172,7 +173,8 @@ def _blocks(numbers: Sequence[int]) -> str:
 
 
 def tables(step: Step | None) -> dict[str, list[int]]:
-    """Return the blocks that each request holds, in all groups; 0 has slid out of a window."""
+    """Return the blocks that each request holds, in all groups. Blocks that have slid out of a
+    window, shown as 0, are left out."""
     if step is None:
         return {}
     found = {name: [*table] for name, table in (step.blocks or {}).items()}

@@ -9,7 +9,7 @@ from .failure import Failure, left
 from .measures import VOLUME, measures
 
 BEYOND = re.compile(r"(\d+) > (?:\w+ )?(\d+)")
-POINTS = 120  # of a curve, the last ones
+POINTS = 120  # of a curve; earlier ones are left out
 
 
 def hit_cause(failure: Failure) -> Cause | None:
@@ -31,7 +31,8 @@ def hit_cause(failure: Failure) -> Cause | None:
 
 
 def _hits(failure: Failure) -> dict[str, int]:
-    """Return the hits of the step; one that leaves in it is no longer shown, but its tokens are."""
+    """Return the prefix hits of the step. If a request ends in it, its hit is no longer shown, and
+    is inferred from its tokens."""
     step, requests = failure.last, failure.history.requests
     gone = [name for name in step.finished or () if name in requests and name in step.scheduled]
     unseen = {name: requests[name].computed - step.scheduled[name] for name in gone}
@@ -137,7 +138,7 @@ def _curve(
     before = dict(points).get(failure.first.step - 1)
     rises = f"{name} goes from {before:,} to {value:,}" if before is not None else f"{value:,}"
     who = ", ".join(f"{name} {tokens:,}" for name, tokens in failure.last.scheduled.items())
-    why = [] if is_coming else [f"step {failure.first.step}: {rises}; scheduled are {who}"]
+    why = [] if is_coming else [f"step {failure.first.step}: {rises}; scheduled: {who}"]
     if projected and projected[-1][2] > limit:
         begin, _, most, newcomer = projected[-1]
         formula = f"the formula of {failure.version}"

@@ -9,7 +9,7 @@ from .cause import Cause, Need, Row
 from .failure import Failure
 from .measures import VOLUME
 
-# The messages of rules about a request that could have had a turn.
+# Messages of rules about a request that could have had a turn.
 WAITS = re.compile(
     r"\b(waits?|could run|gets (nothing|no)|not scheduled|left out|no turn|paused)\b"
 )
@@ -155,7 +155,7 @@ def _turn(failure: Failure, account: RequestHistory, number: int) -> str:
 
 
 def _since(failure: Failure, name: str) -> int:
-    """Return the first step since which a request has got nothing."""
+    """Return the step from which on a request has got nothing."""
     for number in range(len(failure.steps) - 1, -1, -1):
         if failure.steps[number].scheduled.get(name):
             return number + 1
@@ -168,20 +168,21 @@ def _arrival(failure: Failure, name: str) -> int:
 
 
 def _plausible(failure: Failure, account: RequestHistory) -> Iterator[Need]:
-    """Yield the needs, which count no prefix hit: a rule that found enough room knows better."""
+    """Yield the needs, without shortages if the rule found room: it knows prefix hits, which the
+    needs do not."""
     has_room = "although" in failure.first.message and failure.names(account.id)
     yield from (n for n in _needs(failure, account) if n.needs <= n.free or not has_room)
 
 
 def _needs(failure: Failure, account: RequestHistory) -> Iterator[Need]:
-    """Yield what the next turn of a request needs, if the target shows what is left of it."""
+    """Yield what a request needs for its next turn, and how much of it is left, where shown."""
     config, step, held = (
         failure.config,
         failure.last,
         (failure.last.blocks or {}).get(account.id, ()),
     )
     if failure.ended_by_it and account.id in step.scheduled:
-        return  # it had its turn in this step, of which the rest is left
+        return  # it had its turn: what the step left says nothing about it
     budget = config.get("max_num_batched_tokens")
     spent = sum(step.scheduled.values()) if failure.ended_by_it else 0  # or the next step's begins
     left = max((budget or 0) - spent, 0)
@@ -229,8 +230,7 @@ def _many(count: int, what: str) -> str:
 
 
 def _free_words(row: Row) -> str:
-    """Return the part of a headline that names what is too scarce, or what is left of slots and
-    blocks."""
+    """Return the end of a headline: the shortage, or the slots and blocks that are free."""
     for need in row.needs:
         if need.needs > need.free:
             return f": it needs {need.needs:,} of {need.free:,} {need.what}"

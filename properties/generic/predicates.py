@@ -111,8 +111,7 @@ def one_continues(history: RunHistory, step: Step) -> bool:
 
 
 def cut_although_off(history: RunHistory, step: Step) -> str | None:
-    """With chunked prefill off, the whole prompt of a scheduled request is computed after the step
-    (GEN-R10)."""
+    """With chunked prefill off, a step that schedules a request completes its prompt (GEN-R10)."""
     if history.config["enable_chunked_prefill"]:
         return None
     for request, computed in _computing(history, step):

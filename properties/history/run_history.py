@@ -347,7 +347,7 @@ class RunHistory(Generic[R]):
         return None if self.shadow is None else self.shadow.changes(self, step)
 
     def reached(self, step: Step, account: R) -> int:
-        """Return an upper bound of the request's tokens ever computed by the end of the step."""
+        """Return an upper bound on the request's tokens ever computed by the end of the step."""
         if account.started and self.features.restarts(step):
             return account.num_tokens
         if account.id not in step.scheduled:
@@ -372,7 +372,7 @@ class RunHistory(Generic[R]):
         return self._kin.of(request)
 
     def max_hit(self, step: Step, account: R) -> int:
-        """Return an upper bound of the hit: the tokens that others have computed of it by the end
+        """Return an upper bound on the hit: the tokens that others have computed of it by the end
         of the step."""
         tokens = 0
         for other in self.kin(account):

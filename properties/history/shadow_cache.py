@@ -34,7 +34,7 @@ class Observed(Protocol):
         """Return the tokens that a request finds in the prefix cache; None if unknown."""
 
     def reached(self, step: Step, account: Any) -> int:
-        """Return an upper bound of the request's tokens ever computed."""
+        """Return an upper bound on the request's tokens ever computed."""
 
 
 class Entry(NamedTuple):

@@ -21,7 +21,7 @@ Config = Mapping[str, Any]
 def waits(
     config: Config, revision: str, first: RequestHistory, started: Sequence[RequestHistory]
 ) -> int | None:
-    """Return the steps until all earlier requests have ended, first come, first served; None if
+    """Return the steps until all earlier requests, served in order, have ended; None if
     unbounded.
 
     A later request may take the blocks that the first one needs. By the page this is always

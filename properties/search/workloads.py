@@ -37,8 +37,8 @@ class Shape(NamedTuple):
         long_prompts: one prompt in this many has a quarter to a half of the largest length, and its
             answer is whole; 0: none.
         common: percentage of prompts that begin like the first one, which is then the longest.
-        patience: an aborted request stays for up to this many steps; 0: as few as it has tokens.
-        unused: tokens that half of the requests may generate beyond those that they do.
+        patience: the most steps before a request is aborted; 0: at most the length of its output.
+        unused: by how many tokens max_tokens exceeds the output, for half of the requests.
     """
 
     requests: Range
@@ -224,6 +224,6 @@ class _Requests:
         cut = draw.choice((other.prompt_len, block * draw.randint(1, 4), draw.randint(1, length)))
         begin = prefix(whole, min(cut, length))
         rest = length - sum(tokens for _, tokens in begin)
-        # Few streams, so that equal blocks come behind different beginnings.
+        # Use few streams, so that equal blocks follow different beginnings.
         behind = draw.choice((name, draw.choice(self._made[:2]).prompt[0][0]))
         return (*begin, (behind, rest)) if rest > 0 and draw.random() < 0.8 else begin

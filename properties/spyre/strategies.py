@@ -131,7 +131,7 @@ def pools(longest: int, max_num_seqs: int) -> st.SearchStrategy[int | None]:
 def served_pools(
     block: int, max_model_len: int, max_num_seqs: int, limit: int
 ) -> st.SearchStrategy[int]:
-    """Draw the usable blocks of the smallest pools with which a server starts.
+    """Draw the usable blocks of the smallest pools that a server starts with.
 
     The platform rounds the number of blocks, including the padding block, down to a multiple of
     max_num_seqs. They must hold a full batch, or as much of it as the limit allows, and the padding
@@ -210,8 +210,8 @@ def beside_the_batch(draw: st.DrawFn, config: Mapping[str, Any], history: RunHis
 def fewest_too_many(
     config: Mapping[str, Any], history: RunHistory, prompt: int, waits: int
 ) -> int | None:
-    """Return the least max_tokens with which a newcomer that joins after `waits` decode steps can
-    exceed the limit; None if no length can."""
+    """Return the smallest max_tokens with which a newcomer can exceed the limit if it joins after
+    `waits` decode steps; None if no length can."""
     batch = [
         Member(request.computed + waits, request.max_tokens - request.emitted - waits)
         for request in history.decoding()

@@ -17,8 +17,8 @@ Config = Mapping[str, Any]
 def alone(config: Config, request: VllmRequestHistory) -> int:
     """Return the most steps of one request: all its tokens in chunks, plus one per generated token.
 
-    Each chunk or token passes every decision in flight. Tokens computed so far do not count, since
-    a preempted request starts again.
+    Each chunk or token takes as many steps as there can be decisions in flight. Tokens computed so
+    far are not deducted, since a preempted request starts again.
     """
     # A chunk ends before an input that has no room in the step; the next one begins there.
     steps = in_chunks(config, request) + 2 * len(request.inputs)
@@ -31,12 +31,12 @@ def waits(
     first: VllmRequestHistory,
     started: Sequence[VllmRequestHistory],
 ) -> int | None:
-    """Return the most steps until all earlier requests have ended, first come, first served; None
-    if unbounded.
+    """Return the most steps until all earlier requests have ended if they are served in order of
+    arrival; None if unbounded.
 
-    By priority, others may overtake it forever. So may requests that were preempted before, with
-    more than two steps in flight; all others while it is loading, with a connector, or waits for
-    its grammar; and those that need no encoder, while an encoder has no room for it.
+    Under the priority policy, others may overtake it forever. So may requests that were preempted
+    before, with more than two steps in flight; all others while it is loading, with a connector, or
+    waits for its grammar; and those that need no encoder, while an encoder has no room for it.
     """
     depth = in_flight.depth(config)
     overtaken = loads.are_made(config) or encoder.encodes(config) or config.get(blocked.KEY)
@@ -48,7 +48,7 @@ def waits(
 def together(config: Config, work: int, requests: int) -> int:
     """Return the most steps of all requests together.
 
-    First come, first served, the oldest request is never preempted. By priority, the most important
+    Under FCFS, the oldest request is never preempted. Under the priority policy, the most important
     request is never preempted, but it may wait again behind every running one for each other
     request.
     """

@@ -228,7 +228,7 @@ def pools(longest: int, max_num_seqs: int) -> st.SearchStrategy[int | None]:
     """Draw the number of usable blocks.
 
     The pool is either crowded, with about one block for every request that may run; or it has the
-    blocks of the longest request (`longest`, the least with which a server sizes its own pool) and
+    blocks of the longest request (`longest`, the minimum when a server sizes the pool itself) and
     up to a sixth of what all requests could need; or it is unbounded.
     """
     crowded = st.integers(max(max_num_seqs - 2, 2), max(max_num_seqs, 2) + 1)
@@ -239,7 +239,7 @@ def pools(longest: int, max_num_seqs: int) -> st.SearchStrategy[int | None]:
 def served_lengths(
     block: int, num_blocks: int, avoid: frozenset[str] = frozenset()
 ) -> st.SearchStrategy[int]:
-    """Draw the longest request, in tokens, with which a server starts: usually what the pool holds.
+    """Draw the longest request, in tokens, that a server starts with: usually what the pool holds.
 
     Releases before 0.29 count the null block as well, and the oldest start with any length.
     """
@@ -251,8 +251,8 @@ def served_lengths(
 
 
 def thresholds(block: int, length: int) -> st.SearchStrategy[int]:
-    """Draw the most tokens of one request in a step: unbounded, around a few blocks, or any allowed
-    value."""
+    """Draw the limit on the tokens of one request in a step: none, around a few blocks, or any
+    allowed value."""
     around = st.integers(1, 3).flatmap(lambda n: st.integers(n * block - 1, n * block + 1))
     fits = around.map(lambda tokens: min(max(tokens, 1), length))
     return st.one_of(st.just(0), fits, fits, st.integers(1, length))
@@ -281,11 +281,11 @@ def budgets(
 
 
 def watermarks(num_blocks: int | None) -> st.SearchStrategy[float]:
-    """Draw the watermark as a share of the pool: it keeps no block free, or from one block to a
-    third of them.
+    """Draw the watermark as a share of the pool: it keeps free no block at all, or between one
+    block and a third of the pool.
 
-    The share is half a block away from whole numbers, so that it does not matter whether the block
-    counts that is never handed out.
+    The share is half a block away from whole numbers. So it makes no difference whether block 0,
+    which is never handed out, counts as part of the pool.
     """
     if num_blocks is None:
         return st.sampled_from((0.0, 0.1))
@@ -402,7 +402,7 @@ def beside_a_prefill(draw: st.DrawFn, config: Config, history: VllmRun) -> Shape
 
 def meets(config: Config, history: VllmRun, blocks: int) -> bool:
     """Return whether a newcomer with this many blocks and the prefilling request have taken the
-    whole pool by the time when the newcomer's prompt is computed and another chunk is scheduled."""
+    whole pool by the time the newcomer's prompt is computed and another chunk is scheduled."""
     block, free, request = config["block_size"], free_blocks(config, history), history.ongoing()[-1]
     chunk = min(config["long_prefill_token_threshold"] or block, config["max_num_batched_tokens"])
     steps = blocks_for(blocks * block, chunk) + 1
@@ -468,8 +468,8 @@ def new_blocks(config: Config, request: VllmRequestHistory, steps: int) -> int:
 
 
 def free_blocks(config: Config, history: VllmRun) -> int | None:
-    """Return the blocks that no request holds: as the target shows, or as expected from the
-    computed tokens; None if the pool is unbounded."""
+    """Return the number of blocks that no request holds: as the target shows it, or else as the
+    computed tokens imply; None if the pool is unbounded."""
     size = config["num_blocks"]
     if size is None:
         return None

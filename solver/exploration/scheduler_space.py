@@ -62,7 +62,7 @@ class Wait(NamedTuple):
 
 
 def max_idle(requests: int) -> int:
-    """Return the idle steps with which this many requests take longer than their work allows."""
+    """Return the number of idle steps that is more than this many requests may need."""
     return 2 * requests + 2
 
 

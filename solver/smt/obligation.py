@@ -126,7 +126,7 @@ class Obligation:
     code: tuple[str, ...] = ()
 
 
-# The lemmas for blocks of so many tokens (None: of any size).
+# Maps a block size in tokens (None: any size) to the lemmas.
 Lemmas = Callable[[int | None], list[Obligation]]
 
 

@@ -130,7 +130,7 @@ def _newcomer_joins_behind(running: int, paused: int, more: int) -> list[Any]:
     """Claim that a newcomer, which starts only after the last running request has left, joins
     behind the paused ones.
 
-    With `more`, there are more slots than are taken, and a newcomer always starts.
+    With `more`, a slot is free, and a newcomer always starts.
     """
     numbers = Numbers()
     count = running + paused

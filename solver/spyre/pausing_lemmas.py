@@ -133,7 +133,7 @@ class Batch(NamedTuple):
     numbers: Numbers
     limit: Any
     tokens: list[Any]
-    more: Any  # the last one counts as so many more
+    more: Any  # how many further requests the last one stands for
     block: int
 
     @classmethod

@@ -98,7 +98,7 @@ def proven_for(rule: str, setting: Setting, block: int | None) -> str:
 
 
 def _check(setting: Setting) -> Check:
-    """Return the revision's own check, or that of the setting's formula if it differs."""
+    """Return a check by the setting's formula: the revision's own, if it admits by that formula."""
     if ADMITS_BY[setting.revision] == setting.formula:
         return REVISIONS[setting.revision].volume_check
     return ByFormula(cast(Formula, formula_named(setting.formula)))

@@ -16,7 +16,7 @@ from ...model.spyre import volumetric as model
 from ..smt.execution import SymbolicRun, merged
 from ..smt.numbers import Numbers
 
-MANY = 5  # the last of so many decoding requests counts as any number of them
+MANY = 5  # decoding requests, the last of which stands for any number of them
 SIZES = (0, 1, 2, 3, 4, MANY)  # decoding requests that the model's code is run beside
 
 

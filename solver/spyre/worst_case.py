@@ -1,7 +1,7 @@
 """The limits of a formula: the fewest requests that exceed the limit, the worst excess, the slack
 it needs.
 
-- `fewest`: the fewest requests with which a formula lets the limit be exceeded (SPY-R07).
+- `fewest`: the fewest requests that exceed the limit under a formula (SPY-R07).
 - `worst`: the worst case of a number of requests, by exact bisection. `volume` is the largest batch
   x tkv that the formula admits, `overshoot` the same beyond the limit only, and `waste` the safest
   newcomer that it refuses, by the tokens that would have stayed free below the limit.
@@ -268,13 +268,13 @@ def needed(setting: Setting) -> Needed | None:
 
 
 def with_slack(formula: str, tokens: int) -> str:
-    """Return the name of a formula with so many tokens more, which may have some already."""
+    """Return the name of a formula with more slack; the formula may have some already."""
     name, _, given = formula.rpartition("+")
     return f"{name}+{int(given) + tokens}" if given.isdigit() and name else f"{formula}+{tokens}"
 
 
 def least_slack(formula: str, most: int) -> int | None:
-    """Return the least slack, up to `most` tokens, with which the formula's terms cover every
+    """Return the least slack, up to `most` tokens, that makes the formula's terms cover every
     possible tkv.
 
     With it, the formula is sound. None if no slack is enough.

@@ -57,8 +57,8 @@ class Gate(NamedTuple):
 
     Attributes:
         request: the request that waits first in line.
-        free: the number of free blocks, `reserve` of which it may not take.
-        hit: the number of cached blocks that it finds; no request holds `idle` of them.
+        free: the number of free blocks; at least `reserve` of them must stay free.
+        hit: the number of cached blocks that it finds; `idle` of them are held by no request.
         tokens: its first chunk.
         passes: whether it is admitted.
         left: the number of free blocks after its admission.

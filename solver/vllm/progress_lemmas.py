@@ -2,30 +2,30 @@
 
 The lemmas do not cover requests that can never fit, for which V1-R17 is broken.
 
-1. `first_running_is_never_preempted`: first come, first served, the first running request is never
-   preempted: the victim is the last, and alone it grows (`admission_lemmas`,
-   `lone_running_request_can_grow`). `one_of_two_is_preempted_first`: by priority, the same holds
-   for the most important one.
+1. `first_running_is_never_preempted`: under FCFS, the first running request is never preempted: the
+   victim is the last, and alone it grows (`admission_lemmas`, `lone_running_request_can_grow`).
+   `one_of_two_is_preempted_first`: under the priority policy, the same holds for the most important
+   one.
 2. `request_with_budget_advances`: the first request of a step has the whole budget and computes at
    least one token, or is preempted itself. Computing brings it nearer to its end.
 3. `first_in_line_is_admitted_if_none_run`: it also computes a token.
 4. `no_request_overtakes_running`: no request gets a place before a running one.
 
-First come, first served: by 1 and 2 the first running request computes a token in every step until
-it ends, and by 3 some request runs. So a step computes something as long as any request is
-unfinished, and every request is first in its turn (4). A request's `rank` bounds its wait: the
-tokens that those before it compute in their lives, less those that the first has computed.
-`computing_lowers_every_rank`: each step lowers it by at least one, whatever is preempted behind the
-first. So a request waits no longer than (requests before it) x max_model_len steps
-(`each_predecessor_adds_one_length`).
+Under FCFS: by 1 and 2 the first running request computes a token in every step until it ends, and
+by 3 some request runs. So a step computes something as long as any request is unfinished, and every
+request is first in its turn (4). A request's `rank` bounds its wait: the tokens that those before
+it compute in their lives, less those that the first has computed. `computing_lowers_every_rank`:
+each step lowers it by at least one, whatever is preempted behind the first. So a request waits no
+longer than (requests before it) x max_model_len steps (`each_predecessor_adds_one_length`).
 
-By priority, take the most important of all unfinished requests, once no more requests arrive. While
-it waits it is first in line, so no request is admitted before it; by 2 each step brings the first
-running request nearer to its end, or preempts it. So in the end the most important one runs: if not
-before, by 3. Then by 1 it stays, and by 2 and 4 those before it become fewer until it is first
-itself.
+Under the priority policy, take the most important of all unfinished requests, once no more requests
+arrive. While it waits it is first in line, so no request is admitted before it; by 2 each step
+brings the first running request nearer to its end, or preempts it. So in the end the most important
+one runs: if not before, by 3. Then by 1 it stays, and by 2 and 4 those before it become fewer until
+it is first itself.
 
-By priority, a step computes nothing if the first request is its own victim (V1CP-R15):
+Under the priority policy, a step computes nothing if the first request is its own victim
+(V1CP-R15):
 
 5. `idle_steps_are_fewer_than_slots`: each such step takes one from the running requests and admits
    none (V1-R16), so at most max_num_seqs - 1 of them follow one another.
@@ -58,7 +58,7 @@ def obligations(block: int | None = None) -> list[Obligation]:
 def rank(state: State, place: int) -> int:
     """Return at most how many steps the request at this place of the waiting queue waits.
 
-    The bound holds for first come, first served.
+    The bound holds under FCFS.
     """
     ahead = (*state.running, *state.waiting[:place])
     if not ahead:
@@ -171,11 +171,11 @@ def _idle_steps_are_fewer_than_slots(block: Any, none_there: int) -> list[Any]:
 Lemma = Callable[[Any, int], list[Any]]
 LEMMAS: dict[str, tuple[str, Lemma]] = {
     "first_running_is_never_preempted": (
-        "First come, first served, the first of several running requests is never preempted.",
+        "Under FCFS, the first of several running requests is never preempted.",
         _first_running_is_never_preempted,
     ),
     "one_of_two_is_preempted_first": (
-        "By priority, exactly one of two running requests is preempted before the other.",
+        "Under the priority policy, exactly one of two running requests is preempted first.",
         _one_of_two_is_preempted_first,
     ),
     "request_with_budget_advances": (

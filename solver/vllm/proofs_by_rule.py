@@ -59,7 +59,7 @@ _ADMISSION = RuleProof(
 )
 _PROGRESS = RuleProof(
     "Can accepted requests block each other forever?",
-    "No; by priority, this holds only once no more requests arrive. First come, first served, a "
+    "No; under the priority policy, this holds only once no more requests arrive. Under FCFS, a "
     "request waits for at most (requests before it) x max_model_len steps.",
     (_SWITCHED_OFF, _LOOPS, _BLOCKS, "a running request that is alone has room (lemma of blocks)"),
     "the order of newly arrived requests in a queue by priority",

@@ -72,7 +72,7 @@ def _short(formula: str, requests: int) -> Setting:
 
 
 def replayed(setting: Setting) -> int | None:
-    """Return the slack with which the run that Z3 finds just keeps the limit.
+    """Return the slack that just keeps the run which Z3 finds within the limit.
 
     None if Z3 finds no run, or if the replay does not show it: with this slack the run must keep
     the limit, and with one token less it must break it.

@@ -1,4 +1,4 @@
-"""The baseline with which schedproof is compared: the same predicates on requests that are not
+"""The baseline that schedproof is compared with: the same predicates on requests that are not
 aimed at anything.
 
 A run is a list of requests, drawn evenly as integers, and a configuration. The configuration is

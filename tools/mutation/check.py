@@ -10,8 +10,8 @@ and need nothing but this checkout must kill them. A surviving mutant must be li
 
 A mutant exists only in the memory of the forked process that tests it, first with the test file of
 its own name, then with all others. A test that needs far more CPU time or memory than without a
-mutant has noticed the mutant as well. A change with which the module cannot even be imported is not
-counted, because it needs no test.
+mutant has noticed the mutant as well. A change that breaks the module's import is
+not counted, because it needs no test.
 """
 
 import argparse

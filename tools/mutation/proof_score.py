@@ -1,4 +1,4 @@
-"""Does `--prove` notice each change of Spyre's model with which a run exceeds the limit?
+"""Does `--prove` notice each change of Spyre's model that lets a run exceed the limit?
 
     make tool NAME=mutation.proof_score OPTIONS="--minutes 20 --jobs 2"
 
@@ -289,7 +289,7 @@ def start(change: Change, job: Job, out: Path) -> int:
             entry = job(change)
         out.write_text(json.dumps(entry), encoding="utf-8")
     except BaseException:
-        # A change with which no module can be imported shows nowhere.
+        # A change that breaks an import is visible nowhere.
         out.write_text(json.dumps({"does": "crashes (import)", "fails": ""}), encoding="utf-8")
     finally:
         os._exit(0)
@@ -318,7 +318,7 @@ def in_children(
     changes: Iterable[Change], job: Job, late: Entry, jobs: int, ends: float
 ) -> Iterator[tuple[Change, Entry]]:
     """Run a job on each change in a child process of its own, until the time is over. `late` is the
-    entry of a change with which the job does not end in time."""
+    entry of a change whose job does not end in time."""
     running: dict[int, tuple[Change, Path]] = {}
     queue = iter(enumerate(changes))
     with tempfile.TemporaryDirectory() as folder:

@@ -198,8 +198,8 @@ def start(
 ) -> int:
     """Start a process that answers the question for a change, and return its id.
 
-    Without a change, the process prepares the scenarios. A change with which the module cannot be
-    imported is visible in no run.
+    Without a change, the process prepares the scenarios. A change that breaks the import of
+    the module is visible in no run.
     """
     pid = os.fork()
     if pid:

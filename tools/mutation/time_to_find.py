@@ -2,13 +2,13 @@
 
     make tool NAME=mutation.time_to_find OPTIONS="vllm --sample 40"
 
-draws 40 changes of each list (0: all) by `--seed`. The changes are those of rule coverage:
-decisions of a model, changed by operators or by hand, that are visible in a run and that the
-document does not leave open. Each is judged without lockstep, in a process of its own: by what a
-gate does in profiles quick and ci, and by plain Hypothesis with the same rules, which draws lists
-of requests evenly, in configurations as small as those of the gate. Times are CPU time until a rule
-breaks, without shrinking. If nothing is found, the time is a lower bound. `--json FILE` writes each
-change with its times.
+draws 40 changes from each list (0: all), seeded with `--seed`. The changes are those of rule
+coverage: decisions of a model, changed by operators or by hand, that are visible in a run and that
+the document does not leave open. Each is judged without lockstep, in a process of its own: by what
+a gate does in the profiles quick and ci, and by plain Hypothesis with the same rules, which draws
+lists of requests evenly, in configurations as small as those of the gate. Times are CPU time until
+a rule breaks, without shrinking. If nothing is found, the time is a lower bound. `--json FILE`
+writes each change with its times.
 """
 
 import argparse

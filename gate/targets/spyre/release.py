@@ -134,8 +134,8 @@ def _engine_config(
 
 
 def check_start(release: Release, config: dict[str, Any]) -> StartUp:
-    """Run the checks with which a server starts: the platform's, the worker's warm-up and vLLM's
-    own.
+    """Run the checks that a server runs at its start: those of the platform, the worker's warm-up
+    and vLLM.
 
     Raises:
         RefusedError: a check refuses the configuration.

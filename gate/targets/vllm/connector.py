@@ -47,8 +47,8 @@ class FromNowhere(Base):  # type: ignore[misc]
         return Metadata()
 
     def request_finished(self, request: Any, block_ids: list[int]) -> tuple[bool, None]:
-        """Return whether the blocks of a finished request are sent, and so are not free before
-        that."""
+        """Return whether the blocks of a finished request have yet to be sent, and so are not
+        free."""
         return self.loads.ended(request.request_id, request.status.name), None
 
     def start_load_kv(self, forward_context: Any, **kwargs: Any) -> None:

@@ -13,20 +13,20 @@ KEY = "structured_outputs"
 
 
 class Grammars:
-    """The grammars that are being compiled, with the steps until they are."""
+    """The grammars that are being compiled, each with the number of steps left."""
 
     def __init__(self) -> None:
         self._left: list[tuple[int, Future[Any], bool]] = []
 
     def compile(self, request: Any, steps: int, fails: bool) -> None:
-        """Make vLLM's request wait for its grammar in this many steps from the next one on; it
-        `fails` if the compiler then raises an error."""
+        """Let vLLM's request wait for its grammar during the next `steps` steps. If it `fails`, the
+        compiler then raises an error."""
         grammar: Future[Any] = Future()
         request.structured_output_request.grammar = grammar
         self._left.append((steps, grammar, fails))
 
     def step(self) -> None:
-        """Begin a step; hand over the grammars that are compiled by now."""
+        """Begin a step, and hand over the grammars that are ready."""
         for steps, grammar, fails in self._left:
             if not steps and fails:
                 grammar.set_exception(RuntimeError("the grammar is invalid"))
@@ -36,7 +36,7 @@ class Grammars:
 
 
 def ask_for(taken: Any) -> None:
-    """Make vLLM's request, as taken in, one for structured output."""
+    """Ask for structured output in a request that vLLM has taken in."""
     params = importlib.import_module("vllm.sampling_params").StructuredOutputsParams
     taken.sampling_params.structured_outputs = params(regex=".*")
 
@@ -46,7 +46,7 @@ def _any_token() -> Any:
     types: Any = importlib.import_module("vllm.v1.structured_output.backend_types")
 
     class AnyToken(types.StructuredOutputGrammar):  # type: ignore[misc]
-        """A grammar of every text."""
+        """A grammar that allows every text."""
 
         def accept_tokens(self, request_id: str, tokens: list[int]) -> bool:
             return True

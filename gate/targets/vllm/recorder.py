@@ -25,19 +25,19 @@ LIMIT = "SCHEDPROOF_TRACE_MIB"  # where the record ends
 USUAL_LIMIT = 1024
 NULL_BLOCK = 1  # one block of vLLM's pool is never given to a request
 MANAGER = "FullAttentionManager"
-# What makes a request wait, or share blocks, for reasons that no scenario has: the attribute of the
-# request, and the words for a user.
+# Features that no scenario can express, and that make a request wait or share blocks: an attribute
+# of the request, and its description for the user.
 NOT_IN_SCENARIOS = {
     "structured_output_request": "waits for a grammar",
     "lora_request": "needs an adapter",
     "mm_features": "has images or sound",
     "pooling_params": "asks for no tokens",
-    "resumable": "goes on when more of it comes",
+    "resumable": "continues when more of it comes",
 }
-Segments = list[list[Any]]  # [name, tokens], as a scenario says a prompt
+Segments = list[list[Any]]  # [name, tokens], as in a scenario's prompt
 STEP = '{"op": "step"}\n'
 
-FACTOR = 8  # hashes that are remembered for each block of the pool
+FACTOR = 8  # hashes to remember for each block of the pool
 SPARE = 10_000
 
 
@@ -66,7 +66,7 @@ class Record:
         self._before: dict[str, int] = {}
         self._decided: Decided | None = None  # of the step that is not written yet
         self._seen: dict[str, Any] | None = None  # what it shows if no decision completes in it
-        self._late: list[str] = []  # aborted inside that step, or behind it
+        self._late: list[str] = []  # aborted inside that step, or after it
         self._aborted: list[str] = []  # what the next step reports
         self._blocks: dict[str, list[int]] = {}  # of the step that was written last
         version = importlib.import_module("vllm").__version__
@@ -231,7 +231,7 @@ def recording(scheduler: Any) -> Any:
                 self._guard(lambda: what(record))
 
         def _guard(self, what: Callable[[], Any]) -> Any:
-            """Call `what`. If it raises, the record ends and the server goes on."""
+            """Call `what`. If it raises, the record ends and the server continues."""
             try:
                 return what()
             except Exception as error:
@@ -340,17 +340,17 @@ class SameTokens(Exception):  # noqa: N818 (not an error of the server's)
 
 
 class Contents:
-    """Describes prompts as segments: the request with which a content first came, and a length."""
+    """Describes prompts as segments: the request that first had the content, and a length."""
 
     def __init__(self, block_size: int, num_blocks: int) -> None:
         self._block_size = block_size
         self._most = FACTOR * num_blocks + SPARE
-        self._owner: dict[Any, str] = {}  # of a hash, the request that it came first with
+        self._owner: dict[Any, str] = {}  # by hash: the request that had it first
         self._segments: dict[str, Segments] = {}
         self._owned: dict[str, int] = {}
-        self._seen: dict[str, int] = {}  # hashes of a request that were looked at
+        self._seen: dict[str, int] = {}  # by request: the number of its hashes that were read
         self._live: set[str] = set()
-        self._twice: set[Any] = set()  # hashes of tokens that a request generated, and others had
+        self._twice: set[Any] = set()  # hashes of generated tokens that another request had
 
     def prompt_of(self, request: Any) -> Segments:
         """Return the segments of a new request's prompt; parts that earlier requests had get their
@@ -378,7 +378,7 @@ class Contents:
         return segments
 
     def check_hit(self, request: Any, tokens: int) -> None:
-        """Check that the cached tokens with which a request starts have a unique owner.
+        """Check that only one request had the cached tokens of a starting request.
 
         Raises:
             SameTokens: two requests had these tokens by chance, so it is unknown whose blocks they

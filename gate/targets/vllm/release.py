@@ -20,12 +20,12 @@ from .encoder import KEYS as ENCODER_KEYS
 from .encoder import check_derived
 from .offline import engine_config, prepare_environment, version_of
 
-# What vLLM calls a key of the scenario format where it has another name for it.
+# Keys of the scenario format that have another name in vLLM.
 VLLM_NAMES = {"policy": "scheduling_policy", "reserve_full_isl": "scheduler_reserve_full_isl"}
 NULL_BLOCK = 1  # one block of vLLM's pool is never given to a request
-# The pool is an option with another meaning: its blocks, the null block among them.
-# Two keys describe the drafter, which is one option of vLLM, and two the connector. What an encoder
-# has, and the groups of the KV cache, vLLM works out of a model.
+# vLLM counts the null block as part of the pool.
+# Two keys describe the drafter, which is one option of vLLM, and two the connector. vLLM derives
+# the limits of an encoder, and the groups of the KV cache, from the model.
 NOT_OPTIONS = frozenset(
     {
         *("num_blocks", "early_completions", "kv_connector", "kv_load_failure_policy"),
@@ -38,9 +38,9 @@ OPTIONS = (
     *("policy", "watermark", "reserve_full_isl", "enable_chunked_prefill"),
     "long_prefill_token_threshold",
 )
-# What an adapter raises that a release has moved something away from.
+# Errors that an adapter gets if a release has moved something.
 PARTS_MISSING = (AttributeError, TypeError, ImportError, LookupError)
-# What a release does that knows nothing of the option.
+# The behaviour of a release that does not have the option.
 WITHOUT_OPTION = {"watermark": 0, "reserve_full_isl": False, groups.RETENTION: None}
 
 
@@ -69,7 +69,7 @@ def load_release() -> Release:
     arguments = importlib.import_module("vllm.engine.arg_utils").EngineArgs
     own = importlib.import_module("vllm.v1.core.sched.scheduler").Scheduler
     importlib.import_module("torch").set_num_threads(1)
-    # What the imports made stays: collections need not go through it again and again.
+    # The objects that the imports made stay, so the garbage collector need not look at them again.
     gc.collect()
     gc.freeze()
     return Release(
@@ -221,4 +221,4 @@ def _check_honoured(release: Release, config: Mapping[str, Any], vllm_config: An
         has = _value_of(vllm_config, key)
         if has != config[key]:
             instead = json.dumps(has, default=repr)
-            raise refuse(key, config[key], f"{instead}, with which {release} has replaced it")
+            raise refuse(key, config[key], f"{instead}, which {release} puts in its place")

@@ -36,7 +36,7 @@ SCALES = GateScales(
         {"async_scheduling": True},
         {"pipeline_parallel_size": 2},
         {"early_completions": 1, "pipeline_parallel_size": 2},
-        # A class that always decides ahead takes them so only.
+        # For classes that always decide ahead, and accept a pipeline only like this.
         {"pipeline_parallel_size": 2, "async_scheduling": True},
         {"early_completions": 1, "async_scheduling": True},
         {"kv_connector": True},
@@ -100,7 +100,7 @@ VLLM = Package(
         "VLLM_PLUGINS": "",
     },
     settings=("VLLM_",),
-    # Versions keep files there under the same names, and each drops those of the others.
+    # All versions use the same file names there, and each drops the files of the others.
     cache_variable="VLLM_CACHE_ROOT",
 )
 RELEASES = (VLLM,)

@@ -128,7 +128,7 @@ def _never(run: RecordedRun, ids: Mapping[str, int]) -> list[int] | None:
 
 
 def cause(run: RecordedRun) -> tuple[int, str] | None:
-    """Return the step and the request with which the explanation of the failure begins."""
+    """Return the step and the request that the explanation of the failure begins with."""
     why = run.cause.why if run.cause is not None else ()
     joined = JOINED.match(why[0]) if why else None
     return None if joined is None else (int(joined[1]), joined[2])

@@ -25,8 +25,7 @@ class Segment(NamedTuple):
     times: int = 1
 
     def at(self, step: int) -> int | None:
-        """Return the number in a step; None if there is none. The step must not be before the
-        first."""
+        """Return the number in a step, or None. The step must not be before the first."""
         time = min((step - self.first) // self.stride, self.times - 1) if self.stride else 0
         later = step - self.first - time * self.stride
         if 0 <= later < self.steps:
@@ -54,7 +53,7 @@ class Line:
         self._closed: list[Segment] = []
         self._last: list[int] = []  # the piece that goes on: first, value, slope, steps
         self._next = -1  # the step after the last one
-        self._due = 0  # the value with which the last piece would go on
+        self._due = 0  # the next value if the last piece continues
 
     @property
     def pieces(self) -> list[Segment]:

@@ -203,8 +203,9 @@ class Handler(BaseHTTPRequestHandler):
     def _path(self) -> str | None:
         """Return the path after the secret, or refuse a request that is not from the server's page.
 
-        A page of another site can send requests here by a form, which shows in the Origin header,
-        or under a host name of its own that leads to this machine, which shows in the Host header.
+        A page of another site can send requests here through a form, which shows in the Origin
+        header, or under its own host name that resolves to this machine, which shows in the Host
+        header.
         Another user does not know the secret.
         """
         names = self.server.names()

@@ -58,8 +58,8 @@ def must_not_be_cut(history: VllmRun, step: Step, request: VllmRequestHistory) -
 
 
 def taken_slots(history: VllmRun, step: Step) -> int:
-    """Return the slots that count against max_num_seqs: those of the batch, or at HEAD those of
-    running requests."""
+    """Return the slots that count against max_num_seqs: the requests of the batch, or at HEAD
+    all running ones."""
     if history.revision == PAGE:
         return len(step.scheduled)
     return len(kept(history, step)) + len(admitted(history, step))

@@ -151,7 +151,7 @@ def _passes(
 
 
 def _needed(history: RunHistory, request: RequestHistory) -> int:
-    """Return an upper bound of the free blocks that a newcomer needs.
+    """Return an upper bound on the free blocks that a newcomer needs.
 
     In revisions with chunks, shared blocks cost nothing; otherwise the gate counts all (NAN-R09).
     """

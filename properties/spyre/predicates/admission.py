@@ -182,7 +182,7 @@ def certainly_fits(history: RunHistory, newcomer: RequestHistory) -> bool:
     base = max(longest, newcomer.prompt)
     top = base // block * block
     remaining = [request.max_tokens - request.emitted for request in history.decoding()]
-    # The page does not say whether a request's own tkv counts, or that of the batch.
+    # The page does not say whether the request's own tkv counts or the batch's.
     reached = top + max(count % block for count in (*tokens, newcomer.prompt))
     end = reached + max(*remaining, newcomer.max_tokens - 1)
     keeps_length = history.revision not in REVISIONS_THAT_PAUSE

@@ -60,7 +60,7 @@ def not_rectangular(history: RunHistory, step: Step) -> str | None:
 
 @once
 def lengths_differ(history: RunHistory, step: Step) -> bool:
-    """Decoded requests need different numbers of blocks by themselves."""
+    """Decoded requests have lengths that need different numbers of blocks."""
     block = history.config["block_size"]
     return len({request.computed // block for request in history.decode_members(step)}) > 1
 
@@ -117,7 +117,7 @@ def limit_binds(history: RunHistory, step: Step) -> bool:
 def wrong_blocks(history: RunHistory, step: Step) -> str | None:
     """A request holds a block for every block_size tokens that it has computed (SPY-R02).
 
-    Release 2.5.2 holds blocks in advance only for as many tokens as were a hit. By the page, a
+    Release 2.5.2 holds blocks in advance only for the tokens of a prefix hit. By the page, a
     request may get the blocks of its whole prompt at once, and the one for its next token.
     """
     block = history.config["block_size"]

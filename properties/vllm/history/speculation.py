@@ -24,9 +24,9 @@ def lookahead(config: Config) -> int:
 
 
 def most_ahead(config: Config) -> int:
-    """Return the tokens beyond the known ones for which a request may need blocks.
+    """Return for how many tokens beyond the known ones a request may need blocks.
 
-    They are its drafts, those of the previous decision if it is decided ahead, and the lookahead.
+    They are its drafts, the previous decision's drafts if it is decided ahead, and the lookahead.
     """
     return (2 if decides_ahead(config) else 1) * drafts(config) + lookahead(config)
 

@@ -65,7 +65,9 @@ def outlives_its_grammar(history: VllmRun, step: Step) -> str | None:
         if request is None or not request.invalid or name in history.aborts_inside:
             continue
         if reason != "error":
-            return f"{name} ends ({reason}), though its grammar cannot be compiled: say error"
+            return (
+                f"{name} ends ({reason}), though its grammar cannot be compiled: it must be error"
+            )
         if request.blocked:
             return f"{name} ends {request.blocked} steps before its grammar is compiled"
     request = _comes_to(history, step)

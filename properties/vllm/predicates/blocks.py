@@ -139,11 +139,11 @@ def shares_with_running(history: VllmRun, step: Step) -> bool:
 
 @once
 def _shared_with_running(history: VllmRun, step: Step) -> dict[str, int]:
-    """Return for each starting request the prompt tokens in full blocks, without the last token,
-    that a running request holds.
+    """Map each starting request to the number of its prompt tokens that lie in full blocks of a
+    running request, without the last token.
 
-    They are 0 for a loaded request, and if another group of the KV cache may lack some. A block may
-    be published only when its decision completes.
+    The number is 0 for a loaded request, and if another group of the KV cache may lack some. A
+    block may be published only when its decision completes.
     """
     config, starting = history.config, admitted(history, step)
     shared = {request.id: 0 for request in starting}

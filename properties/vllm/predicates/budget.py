@@ -131,7 +131,7 @@ def prompt_too_long_for_now(history: VllmRun, step: Step) -> bool:
 
 
 def emission_wrong(history: VllmRun, step: Step) -> str | None:
-    """Exactly those requests emit a token that have caught up: computed + scheduled = known
+    """A request emits a token if and only if it has caught up: computed + scheduled = known
     (V1-I4)."""
     emitted = step.emitted or {}
     if in_flight.depth(history.config) > 1:
@@ -230,9 +230,8 @@ def _cut_wrongly(history: VllmRun, step: Step, who: list[VllmRequestHistory]) ->
 def _share_lost(history: VllmRun, step: Step, who: list[VllmRequestHistory]) -> str | None:
     """Return a message if a request got less than it could although enough of the budget is left.
 
-    A preemption gives its share of the budget back while blocks are searched, perhaps too late for
-    the request. So the rest must be larger than these shares. A request that took no block has
-    preempted no other.
+    A preemption returns the share of its victim to the budget, perhaps too late for the request. So
+    the rest must be larger than these shares. A request that took no block has preempted no other.
     """
     left = history.config["max_num_batched_tokens"] - sum(step.scheduled.values())
     limit, size = threshold(history), history.config["block_size"]

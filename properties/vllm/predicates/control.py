@@ -93,7 +93,7 @@ def several_were_made_to_wait(history: VllmRun, step: Step) -> bool:
 
 
 def _made_wait(history: VllmRun) -> list[VllmRequestHistory]:
-    """Return the requests that ran before the reset, first come, first served.
+    """Return the requests that ran before the reset, in order of arrival.
 
     It is empty if others may be in front of them: requests that are set aside, or that an encoder
     can serve.

@@ -26,7 +26,7 @@ def since(revision: str) -> tuple[str, ...]:
 
 
 def key(history: VllmRun, request: VllmRequestHistory) -> tuple[int, int]:
-    """Return the sort key of a request, lower first: its arrival or, by priority, its
+    """Return the sort key of a request, lower first: its arrival or, under the priority policy, its
     importance."""
     if history.config.get("policy") == "priority":
         return request.priority, request.arrival
@@ -230,8 +230,8 @@ def input_missing(history: VllmRun, step: Step, request: VllmRequestHistory, tok
 
 
 def first_inputs(history: VllmRun, step: Step, request: VllmRequestHistory) -> list[encoder.Input]:
-    """Return the encoder inputs with which the work on a waiting request may begin; its cache hit
-    is unknown."""
+    """Return the encoder inputs that a waiting request may begin with; its cache hit is not known
+    yet."""
     hit = history.max_hit(step, request) if request.inputs and caches(history.config) else 0
     return [image for image in request.inputs if image.start <= hit]
 

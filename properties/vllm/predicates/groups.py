@@ -57,8 +57,8 @@ def lost_in_the_window(history: VllmRun, step: Step) -> str | None:
         needed = len((step.blocks or {}).get(request.id, table))
         if len(table) != needed:
             return (
-                f"{request.id} has {len(table)} blocks in group {number + 1}, and {needed} of full "
-                "attention"
+                f"{request.id} has {len(table)} blocks in group {number + 1}, but {needed} blocks "
+                "of full attention"
             )
         if NULL_BLOCK in table[first:]:
             place = table.index(NULL_BLOCK, first)

@@ -39,8 +39,8 @@ def runs_too_early(history: VllmRun, step: Step) -> str | None:
         if before.get(request.id) and now.get(request.id) != before[request.id]:
             held = len(now.get(request.id, ()))
             return (
-                f"{request.id} held {len(before[request.id])} blocks that are loaded for "
-                f"{request.load_left} more steps, and now holds {held} or other blocks"
+                f"{request.id} held {len(before[request.id])} blocks, still being loaded for "
+                f"{request.load_left} more steps, but now holds {held} or different ones"
             )
     for name in now:
         ended = history.requests.get(name)
@@ -54,8 +54,8 @@ def runs_too_early(history: VllmRun, step: Step) -> str | None:
 
 
 def decisions_still_to_come(history: VllmRun) -> int:
-    """Return the most steps until all decisions in flight have completed, if as many more begin
-    before."""
+    """Return the most steps until all decisions in flight have completed, if as many more begin in
+    the meantime."""
     return 2 * in_flight.depth(history.config) if loads.meet_decisions(history.config) else 0
 
 
@@ -179,8 +179,8 @@ def blocks_run_out_in_flight(history: VllmRun, step: Step) -> bool:
 
 
 def freed_while_sent(history: VllmRun, step: Step) -> str | None:
-    """A request that has all its tokens, and whose blocks are sent, keeps them until then, and no
-    longer (V1-R25)."""
+    """A request that has all its tokens keeps its blocks until they have been sent, and no longer
+    (V1-R25)."""
     now, before = step.blocks or {}, (history.last.blocks if history.last else None) or {}
     for request in history.requests.values():
         if not loads.is_sent(request):
@@ -191,13 +191,13 @@ def freed_while_sent(history: VllmRun, step: Step) -> str | None:
             and now.get(request.id) != before[request.id]
         ):
             return (
-                f"{request.id} held {len(before[request.id])} blocks that are sent for "
-                f"{request.load_left} more steps, and now holds {len(now.get(request.id, ()))} or "
-                "other blocks"
+                f"{request.id} held {len(before[request.id])} blocks, still being sent for "
+                f"{request.load_left} more steps, but now holds {len(now.get(request.id, ()))} or "
+                "different ones"
             )
         late = history.step > (request.ended_at or 0) + decisions_still_to_come(history)
         if request.id in now and not request.load_left and late:
-            return f"{request.id} has ended and its blocks are sent, but it still holds them"
+            return f"{request.id} has ended and its blocks have been sent, but it still holds them"
     return None
 
 

@@ -14,7 +14,7 @@ from .decision import kept, key, names, preempted, ran_before, wants, was_set_as
 
 
 def victim_not_the_tail(history: VllmRun, step: Step) -> str | None:
-    """First come, first served, those admitted last are preempted (V1CP-R13)."""
+    """Under FCFS, those admitted last are preempted (V1CP-R13)."""
     gone = preempted(history, step)
     before = ran_before(history)
     if history.config["policy"] == "priority" or not gone:
@@ -30,7 +30,7 @@ def _admitted_before(
 ) -> str | None:
     """Return a message if a request admitted before one that stays was preempted.
 
-    The order of the target's list is its own, but the admissions were observed.
+    The target's list may be in any order, but the admissions were observed.
     """
     if loads.are_made(history.config):
         return None
@@ -50,8 +50,8 @@ def tail_preempted(history: VllmRun, step: Step) -> bool:
 
 
 def victim_not_least_important(history: VllmRun, step: Step) -> str | None:
-    """By priority, no preempted request is more important than one that stays; among equals, the
-    latest arrival is preempted first (V1CP-R14)."""
+    """Under the priority policy, no preempted request is more important than one that stays; among
+    equals, the latest arrival is preempted first (V1CP-R14)."""
     gone, stay = preempted(history, step), kept(history, step)
     if history.config["policy"] != "priority" or not gone or not stay:
         return None
@@ -151,7 +151,7 @@ def someone_is_preempted(history: VllmRun, step: Step) -> bool:
 
 
 def newcomer_before_preempted(history: VllmRun, step: Step) -> str | None:
-    """First come, first served, a preempted request waits in front of all that never started
+    """Under FCFS, a preempted request waits in front of all that never started
     (V1CP-R17)."""
     if history.config["policy"] == "priority":
         return None
@@ -195,7 +195,7 @@ def prompt_goes_on(history: VllmRun, step: Step) -> bool:
 
 
 def preemption_not_counted(history: VllmRun, step: Step) -> str | None:
-    """Exactly those requests count as preempted that were running and wait again (V1CP-R29)."""
+    """A request counts as preempted if and only if it was running and waits again (V1CP-R29)."""
     before = {request.id for request in ran_before(history)}
     gone = set(step.preempted or ())
     for name in step.waiting or ():
@@ -236,7 +236,7 @@ def counter_wrong(history: VllmRun, step: Step) -> str | None:
         if computed != expected:
             return (
                 f"{name} counts {computed} computed tokens; {request.computed} before, {hit} "
-                f"cached and {step.scheduled.get(name, 0)} scheduled are {expected}"
+                f"cached and {step.scheduled.get(name, 0)} scheduled make {expected}"
             )
     return None
 

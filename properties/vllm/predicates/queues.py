@@ -182,17 +182,16 @@ def _could_go(history: VllmRun, step: Step) -> VllmRequestHistory | None:
 
 
 def _goes_next(history: VllmRun, request: VllmRequestHistory) -> bool:
-    """Return whether no other request can be in front of this one, with a connector.
+    """Return whether this request is certainly first in line, with a connector.
 
-    No other request may be parked or deferred, and the connector must have nothing more of this
-    one.
+    No request may be parked or deferred, and the connector must have no more tokens of this one.
     """
     parked = bool(history.last is not None and history.last.parked)
     return not parked and not loads.is_new(history.config, request)
 
 
 def _missing(history: VllmRun, request: VllmRequestHistory, tokens: int) -> int:
-    """Return an upper bound of the free blocks that the request takes for these tokens."""
+    """Return an upper bound on the free blocks that the request takes for these tokens."""
     shared, block = 0, int(history.config["block_size"])
     if further := groups.further(history.config):
         return (1 + len(further)) * blocks_for(history, tokens)
@@ -205,7 +204,7 @@ def _missing(history: VllmRun, request: VllmRequestHistory, tokens: int) -> int:
 
 
 def _must_fit(history: VllmRun, step: Step, request: VllmRequestHistory, remaining: int) -> int:
-    """Return an upper bound of the tokens for which blocks must be free."""
+    """Return an upper bound on the tokens that need free blocks."""
     ahead = speculation.lookahead(history.config) or may_pad(history)
     if history.config["reserve_full_isl"] and not ahead:
         return request.num_tokens
@@ -224,8 +223,8 @@ def someone_joins(history: VllmRun, step: Step) -> bool:
 def passed_by(history: VllmRun, step: Step) -> str | None:
     """Every running request has its turn while the budget lasts (V1-P01).
 
-    By priority, a request that is its own victim may end the round. The requests behind it then get
-    nothing, unless the revision continues.
+    Under the priority policy, a request that is its own victim may end the round. The requests
+    behind it then get nothing, unless the revision continues.
     """
     budget = history.config["max_num_batched_tokens"]
     if history.pause == "pause_all" or sum(step.scheduled.values()) >= budget:

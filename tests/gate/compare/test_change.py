@@ -46,10 +46,9 @@ def reported(console, judged):
 def test_a_change_that_breaks_nothing_is_told_so_in_three_lines(console):
     lines = reported(console, verdict()).splitlines()
     assert len(lines) == 3
-    assert lines[1] == "the base breaks as well: ALL-R05"
+    assert lines[1] == "also broken by the base: ALL-R05"
     assert lines[2] == (
-        "Mine (vllm 0.28.0) against vllm 0.28.0: the runs found no fault that the base does not "
-        "have (seed 0)"
+        "Mine (vllm 0.28.0) against vllm 0.28.0: no fault found beyond those of the base (seed 0)"
     )
 
 

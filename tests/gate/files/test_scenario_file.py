@@ -169,8 +169,8 @@ def test_a_long_value_is_cut(file):
 def test_encoder_inputs_need_an_encoder(file, system):
     spoiled = {**GOOD, "system": system, "requests": [REQUEST | {"encoder_inputs": [0]}]}
     assert problem(file, json.dumps(spoiled)) == (
-        "$.requests[0].encoder_inputs: [0] without an encoder; valid: none, or a configuration of "
-        "vllm with max_num_encoder_input_tokens and encoder_cache_size"
+        "$.requests[0].encoder_inputs: [0] needs a configuration of vllm with "
+        "max_num_encoder_input_tokens and encoder_cache_size"
     )
 
 

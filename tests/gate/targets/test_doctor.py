@@ -128,7 +128,7 @@ def test_what_is_left_over_of_an_earlier_run_is_told(examined):
     ("target", "what", "why"),
     [
         (NoAborts, "abort", "not supported"),
-        (TakesAll, "add", "the gate judges what"),
+        (TakesAll, "add", "only a gate shows what"),
         (HidesTheEnd, "accounting", "finished is not shown"),
     ],
 )

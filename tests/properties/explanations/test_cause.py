@@ -246,7 +246,7 @@ def test_the_curve_crosses_the_limit_with_the_numbers_of_the_message():
     assert cause.curve is not None
     assert (cause.curve.limit, cause.curve.points[-1]) == (16, (1, 18))
     assert cause.headline == "tokens of the step: 18/16 tokens, 2 over"
-    assert cause.why == ("step 1: tokens of the step goes from 10 to 18; scheduled are a 9, b 9",)
+    assert cause.why == ("step 1: tokens of the step goes from 10 to 18; scheduled: a 9, b 9",)
 
 
 def test_the_volume_of_a_batch_that_nobody_joined_has_no_projection():

@@ -810,7 +810,9 @@ def test_half_an_encoder_and_an_input_beyond_it_are_refused(vllm):
         "(8)"
     )
     wrong = vllm.pipe.add(asked | {"encoder_inputs": [1]})
-    assert "encoder_inputs is [1]; valid is a list of segments" in wrong["message"]
+    assert (
+        "encoder_inputs is [1]; valid is a list of numbers of prompt segments" in wrong["message"]
+    )
 
 
 @pytest.mark.slow

@@ -54,7 +54,7 @@ def test_what_was_loaded_counts_as_computed_when_the_request_joins():
     assert preemption.counter_wrong(history, right) is None
     assert blocks.holds_wrong_number(history, right) is None
     wrong = ran({"a": 1}, "a", computed={"a": 1}, emitted={"a": 1}, blocks={"a": (1, 2)})
-    assert "are 8" in str(preemption.counter_wrong(history, wrong))
+    assert "make 8" in str(preemption.counter_wrong(history, wrong))
     fewer = ran({"a": 1}, "a", computed={"a": 8}, blocks={"a": (1,)})
     assert "holds 1 blocks" in str(blocks.holds_wrong_number(history, fewer))
 

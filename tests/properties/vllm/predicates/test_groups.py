@@ -40,7 +40,7 @@ def test_a_window_keeps_what_it_reads_and_nothing_before_it():
     )
     short = ran({"a": 1}, "a", blocks={"a": (1, 2, 3)}, group_blocks={"a": ((0, 8),)})
     assert groups.lost_in_the_window(history, short) == (
-        "a has 2 blocks in group 1, and 3 of full attention"
+        "a has 2 blocks in group 1, but 3 blocks of full attention"
     )
 
 

@@ -51,7 +51,7 @@ def test_it_holds_its_blocks_meanwhile():
     message = loads.runs_too_early(history, after(blocks={"a": (1,)}))
     assert (
         message
-        == "a held 2 blocks that are loaded for 2 more steps, and now holds 1 or other blocks"
+        == "a held 2 blocks, still being loaded for 2 more steps, but now holds 1 or different ones"
     )
     assert loads.runs_too_early(history, after(blocks={"a": (1, 3)})) is not None
     assert loads.runs_too_early(history, after(blocks={})) is not None
