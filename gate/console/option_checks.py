@@ -52,7 +52,9 @@ def check_different(files: Mapping[str, Path]) -> None:
     named: dict[Path, str] = {}
     for name, file in files.items():
         is_kept = file.is_file() or not file.exists()
-        first = named.setdefault(file.resolve(), name) if is_kept else name
+        # `Path.resolve` raises for a link to itself, which the reader of the file reports.
+        place = Path(os.path.realpath(file))
+        first = named.setdefault(place, name) if is_kept else name
         if first != name:
             raise InputError(name, f"{file} is the file of {first}; valid: another file")
 
