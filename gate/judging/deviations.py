@@ -114,7 +114,7 @@ class Deviations:
             else:
                 self.status[number] = (
                     "unused",
-                    f"{name} reports the version {version!r}: write that",
+                    f"{name} reports the version {version!r}; the entry must name that one",
                 )
 
     def replayed(self, number: int, steps: Sequence[Sequence[Broken]]) -> None:
