@@ -1,4 +1,4 @@
-"""What does the recorder cost a scheduler of vLLM, and can its record be judged?
+"""What does the recorder cost a vLLM scheduler, and can its record be judged?
 
 Sends the same requests to the release's own class and to the recorder around it, in turns. Prints
 the wall-clock milliseconds that a step takes (including the protocol), the bytes that it adds to
