@@ -1,7 +1,7 @@
-"""What does the recorder cost a scheduler of vLLM, and can its record be judged?
+"""What does the recorder cost a vLLM scheduler, and can its record be judged?
 
 Sends the same requests to the release's own class and to the recorder around it, in turns. Prints
-the milliseconds that a step takes by the clock (including the protocol), the bytes that it adds to
+the wall-clock milliseconds that a step takes (including the protocol), the bytes that it adds to
 the record, and the verdict of `check-trace`:
 
     make tool NAME=recorder OPTIONS="--release vllm==0.33.0 --steps 100000 --keep run.jsonl"

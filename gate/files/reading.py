@@ -123,8 +123,8 @@ def located(path: str, error: msgspec.ValidationError, value: Any) -> str:
 
 
 def check_unique(line: bytes, value: dict[str, Any]) -> None:
-    """Raise ValueError if an object in `line` has a key twice. `value` is the decoded line, with
-    which a line without such a key is recognized quickly."""
+    """Raise ValueError if an object in `line` has a key twice. `value`, the decoded line, makes it
+    quick to accept a line that has none."""
     # A key that is given twice leaves a colon too many; so does a colon in a text.
     count = len(value)
     for inner in value.values():

@@ -34,7 +34,7 @@ class Notice(msgspec.Struct, frozen=True, tag="notice", tag_field="event"):
 
 class Progress(msgspec.Struct, frozen=True, tag="progress", tag_field="event"):
     """The runs and steps of an engine so far; `of` is the number of planned runs, 0 if unknown.
-    With `shrinking`, the engine shrinks a finding, which counts steps but no runs."""
+    While the engine shrinks a finding (`shrinking`), its steps are counted, but no runs."""
 
     engine: str
     runs: int

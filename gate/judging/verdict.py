@@ -182,7 +182,8 @@ class Change(msgspec.Struct, frozen=True):
     """A behaviour in which the change differs from its base, with the smallest scenario that shows
     it.
 
-    `what` is a kind of decision, or a rule that the change repairs. The command `replay` shows it.
+    `what` is a kind of decision, or a rule that the change repairs. `replay` is the command that
+    replays the scenario.
     """
 
     what: str

@@ -180,8 +180,7 @@ class Child:
             return None
 
     def end(self, *, nicely: bool) -> None:
-        """End the target and everything that it has started, so that nothing of it runs
-        afterwards."""
+        """End the target and every process that it has started, so that none is left running."""
         if self._ended or os.getpid() != self._owner:  # a fork of ours does not own the target
             return
         self._stdin.close()

@@ -136,7 +136,7 @@ def answers(target: Target, scenario: Scenario) -> Remarks:
         yield Remark(
             "wrong",
             "start",
-            "accepts the unknown key no_such_key; valid: a refusal (error: config)",
+            "accepts the unknown key no_such_key; it must refuse it (error: config)",
         )
     except ConfigRefused:
         yield Remark("ok", "start", "refuses a key that it does not know")

@@ -177,7 +177,7 @@ def in_line(config: VllmConfig, state: State) -> tuple[Sequence, ...]:
 
 def written_still(flights: tuple[Flight, ...], sequence: Sequence) -> bool:
     """Return whether a decision in flight still writes the blocks of a request. Until it completes,
-    no load may fill them, since nothing orders the two (V1-R23)."""
+    no load may fill them, since either write could come first (V1-R23)."""
     return in_flight.computed_still(flights, sequence)
 
 

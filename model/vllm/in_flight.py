@@ -65,9 +65,9 @@ def arrived(config: VllmConfig, state: State, decided: bool) -> tuple[State, Fli
 
 
 def places(config: VllmConfig, state: State, flight: Flight) -> dict[str, int]:
-    """Return the place of each request's first token from a decision in its output. With drafts,
-    the place is only known when the decision completes, since drafts in flight before it may be
-    wrong."""
+    """Return, for each request, the place in its output of the first token that the decision
+    yields. With drafts, the place is only known when the decision completes, since drafts in
+    flight before it may be wrong."""
     generated = {sequence.id: sequence.generated for sequence in (*state.running, *state.waiting)}
     return {
         name: generated.get(name, coming.place) if config.drafts else coming.place

@@ -60,7 +60,7 @@ SLOTS = 4  # if the number of requests is unbounded
 def configs(scale: Scale, revision: str) -> st.SearchStrategy[dict[str, Any]]:
     """Draw configurations in which pool, budget or slots bind before anything else.
 
-    The pool need not hold the longest request, as a server of vLLM demands.
+    Unlike that of a vLLM server, the pool need not hold the longest request.
     """
     return st.builds(_in_own_terms, vllm.configs(scale, "documented"), st.sampled_from((1, 1, 2)))
 

@@ -38,7 +38,7 @@ class Shape(NamedTuple):
             answer is whole; 0: none.
         common: percentage of prompts that begin like the first one, which is then the longest.
         patience: the most steps before a request is aborted; 0: at most the length of its output.
-        unused: by how many tokens max_tokens exceeds the output, for half of the requests.
+        unused: the tokens by which max_tokens exceeds the output, for half of the requests.
     """
 
     requests: Range

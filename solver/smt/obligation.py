@@ -36,9 +36,9 @@ def decide(
 ) -> tuple[Answer, z3.ModelRef | None]:
     """Return whether all facts can hold together and, if so, a model.
 
-    The answer is "unknown" after `seconds` by the clock, or after `units` of Z3's own resource
-    count (its `rlimit`, about one for each elementary step). Units give the same answer on every
-    machine, however busy; seconds do not. None is no limit.
+    The answer is "unknown" after `seconds` of wall-clock time, or after `units` of Z3's own
+    resource count (its `rlimit`, about one for each elementary step). Units give the same answer on
+    every machine, however busy; seconds do not. None is no limit.
 
     The question runs in its own context. Otherwise an answer within a limit would depend on the
     order in which terms were made, and so on all earlier questions.

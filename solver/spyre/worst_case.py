@@ -90,8 +90,8 @@ OBJECTIVES: tuple[Objective, ...] = ("volume", "overshoot", "waste")
 class Known(NamedTuple):
     """The bounds known so far, in tokens.
 
-    `arrivals` reach `reached`; if there are none, `reached` is a lower bound that no run was
-    required to reach. No requests reach more than `at_most`.
+    The requests in `arrivals` reach `reached`. As long as there are none, no run is known, and
+    `reached` is only where the search starts. No requests reach more than `at_most`.
     """
 
     reached: int

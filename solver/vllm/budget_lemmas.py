@@ -5,8 +5,8 @@ to max_num_batched_tokens, and the budget left is not negative. Requests are tak
 their number does not appear: `spent` is the sum of all shares so far.
 
 1. `whole_budget_is_left_at_start`: the invariant holds when nothing is scheduled.
-2. `share_is_least_of_three_bounds`: a request that is behind gets the least of the tokens that it
-   is behind, the threshold (if there is one) and the budget left, and at least one token.
+2. `share_is_least_of_three_bounds`: a request that is behind gets the minimum of the tokens that
+   it is behind, the threshold (if there is one) and the budget left; this is at least one token.
 3. `scheduling_preserves_budget`: scheduling it keeps the invariant. `preemption_preserves_budget`:
    so does preempting a request, scheduled or not, whose share the budget gets back.
 4. `shares_stay_within_budget`: so the shares of a step never exceed max_num_batched_tokens.
@@ -164,7 +164,7 @@ LEMMAS: dict[str, tuple[str, Lemma]] = {
         _whole_budget_is_left_at_start,
     ),
     "share_is_least_of_three_bounds": (
-        "A share is the least of uncomputed tokens, threshold and budget, and at least one token.",
+        "A share is the minimum of uncomputed tokens, threshold and budget; it is never 0.",
         _share_is_least_of_three_bounds,
     ),
     "scheduling_preserves_budget": (

@@ -163,7 +163,7 @@ def _in_words(holds: bool | None) -> str:
 PLAN = FigurePlan(
     "explorers",
     "The explorer beside Spin",
-    "SPY-R07 on revision 2.1.2; seconds by the clock, each tool one process; answers of Spin "
-    "with translation and compilation",
+    "SPY-R07 on revision 2.1.2; wall-clock seconds, one process for each tool; Spin's answers "
+    "include translation and compilation",
     rows,
 )

@@ -35,7 +35,7 @@ class Figure(msgspec.Struct, frozen=True, kw_only=True):
     """A figure that was measured.
 
     Attributes:
-        seconds: how long the whole figure took, by the clock.
+        seconds: the wall-clock time that the whole figure took.
         missing: why the figure or a part of it is missing.
         excused: it is missing because an optional dependency is not installed.
     """

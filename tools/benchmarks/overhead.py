@@ -6,9 +6,9 @@ is repeated; the recorded operations are sent to the target under the monitor, w
 and they are sent to the bare target. The bare target is driven one operation at a time and, if it
 supports that, with consecutive steps in one request, as the gate drives it.
 
-The figure is the CPU time of this process and of the target's. Clock time is reported beside it: if
-the target works ahead on a core of its own, judging costs less by the clock. On a busy machine
-clock time mostly shows what other processes do.
+The figure is the CPU time of this process and of the target's. Wall-clock time is reported beside
+it: if the target works ahead on a core of its own, judging costs less of it. On a busy machine
+wall-clock time mostly shows what other processes do.
 """
 
 import os
@@ -60,7 +60,7 @@ class MeasuredTarget(NamedTuple):
 
 
 class Spent(NamedTuple):
-    """Seconds of CPU time of both processes together, and seconds by the clock."""
+    """Seconds of CPU time of both processes together, and wall-clock seconds."""
 
     cpu: float
     clock: float

@@ -1,4 +1,4 @@
-"""Measure what `--jobs 2` gains: run each command with one process and with two, by the clock."""
+"""Measure what `--jobs 2` gains in wall-clock time: run each command with one process and two."""
 
 import os
 import subprocess
@@ -46,8 +46,8 @@ def rows(quick: bool) -> Iterator[Row]:
 
 
 def run(words: Sequence[str], ends: int) -> float:
-    """Run a command and return how many seconds it took by the clock; `ends` is the expected exit
-    code.
+    """Run a command and return the wall-clock time that it took, in seconds; `ends` is the expected
+    exit code.
 
     Raises:
         NotMeasured: the command ended with another exit code.
@@ -71,6 +71,6 @@ def run(words: Sequence[str], ends: int) -> float:
 PLAN = FigurePlan(
     "jobs",
     "Commands by their processes",
-    "each command with --jobs 1 and --jobs 2, in turns; seconds by the clock",
+    "each command with --jobs 1 and --jobs 2, in turns; wall-clock seconds",
     rows,
 )

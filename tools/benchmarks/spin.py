@@ -65,7 +65,7 @@ class Verdict(NamedTuple):
         holds: whether the rule holds; None if the search was cut short and found nothing.
         complete: every reachable state was visited.
         transitions: as pan prints them, rounded above 10^8.
-        seconds_translate, seconds_compile, seconds_run: seconds by the clock.
+        seconds_translate, seconds_compile, seconds_run: wall-clock seconds.
         trail: what the model printed on the way to the error, if there is one.
     """
 

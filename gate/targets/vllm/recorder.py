@@ -1,4 +1,4 @@
-r"""A scheduler class that records its decisions in a trace, inside a server of vLLM.
+r"""A scheduler class that records its decisions in a trace, inside a vLLM server.
 
     SCHEDPROOF_TRACE=run.jsonl vllm serve … \
       --scheduler-cls schedproof.gate.targets.vllm.recorder.Recorder

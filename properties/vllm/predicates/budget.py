@@ -220,7 +220,7 @@ def _cut_wrongly(history: VllmRun, step: Step, who: list[VllmRequestHistory]) ->
             least = tokens
         if missing is not None and request.id in wanted and tokens != least and not stops:
             return (
-                f"{request.id} computes {tokens} tokens; behind by {missing}, at most {limit} a "
+                f"{request.id} computes {tokens} tokens; it needs {missing}, at most {limit} a "
                 f"request, {remaining} left of the budget: min is {min(missing, limit, remaining)}"
             )
         remaining -= tokens
@@ -247,7 +247,7 @@ def _share_lost(history: VllmRun, step: Step, who: list[VllmRequestHistory]) -> 
         back = shares if taken_by(history, step, request, size) else 0
         if left > back and not stops_at_input(history, step, request):
             return (
-                f"{request.id} computes {tokens} tokens, behind by {missing}, at most {limit} a "
+                f"{request.id} computes {tokens} tokens; it needs {missing}, at most {limit} a "
                 f"request; {left} tokens of the budget are left, of which {back} can have come back"
             )
     return None

@@ -107,10 +107,10 @@ def taken_without_need(history: VllmRun, step: Step) -> str | None:
     needed *= 1 + len(groups.further(history.config))  # blocks that leave a window are free as well
     if needed > free:
         return None
-    others = len(gone) - 1
+    others = names(request for request in gone if request is not last)
     return (
         f"{names(gone)} preempted, although running requests needed at most {needed} blocks, and "
-        f"{free}{f' (including those of {others} others)' if others else ''} were free before "
+        f"{free}{f' (including those of {others})' if others else ''} were free before "
         f"{last.id} gave up its own"
     )
 

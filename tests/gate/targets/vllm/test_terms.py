@@ -1,4 +1,4 @@
-"""What a record says of a scheduler of vLLM and of its requests, without vLLM."""
+"""What a record says about a vLLM scheduler and its requests, without vLLM."""
 
 from types import SimpleNamespace
 from typing import Any
