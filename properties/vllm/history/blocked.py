@@ -12,8 +12,8 @@ KEY = "structured_outputs"
 
 
 def all_are(config: Mapping[str, Any], live: Collection[VllmRequestHistory]) -> bool:
-    """Return whether no unfinished request can be scheduled in the coming step."""
-    return bool(config.get(KEY)) and all(request.blocked or request.invalid for request in live)
+    """Return whether every unfinished request still waits for its grammar in the coming step."""
+    return bool(config.get(KEY)) and all(request.blocked for request in live)
 
 
 def step(live: Collection[VllmRequestHistory]) -> None:

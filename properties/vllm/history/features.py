@@ -55,9 +55,10 @@ class VllmFeatures(Features):
         return request if loads.are_made(config) else request.without_connector()
 
     def follows(self, config: Config) -> tuple[str, ...]:
-        """Return the fields that show which requests wait for a load, and which end because of
-        one."""
-        return ("parked", "finished") if loads.are_made(config) else ()
+        """Return the fields that show which requests wait for a load, and which end because of a
+        load or an invalid grammar."""
+        loading = ("parked", "finished") if loads.are_made(config) else ()
+        return (*loading, *(("finished",) if config.get(blocked.KEY) else ()))
 
     def may_forget(self, config: Config) -> bool:
         """Return whether the history may drop requests that have ended, because only blocks can
