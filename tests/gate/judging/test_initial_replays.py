@@ -97,7 +97,7 @@ def test_the_command_reads_a_corpus_and_says_what_is_wrong_with_one(
     words = ("--rule", "ALL-R03", "--profile", "quick", "--corpus")
     good = run("gate", "model", *words, str(found))
     assert good.code == 0
-    assert "own corpus, given: 1 runs" in good.out
+    assert "own corpus, given: 1 run," in good.out
     missing: Any = run("gate", "model", *words, "nix")
     assert (missing.code, len(missing.err.splitlines())) == (2, 1)
     (found / "broken.json").write_text("{")

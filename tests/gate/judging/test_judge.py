@@ -86,7 +86,7 @@ def test_progress_never_goes_back_nor_beyond_what_was_asked_for(gate):
     reported = [event for event in gate.events if isinstance(event, Progress)]  # type: ignore[attr-defined]
     engines = {event.engine for event in reported}
     corpus = {"corpus, small", "corpus, production"}
-    smaller = {name for name in engines if name.startswith("making ")}
+    smaller = {name for name in engines if name.startswith("shrinking ")}
     assert engines - smaller == {*corpus, "hypothesis, small", "hypothesis, tight"}
     assert smaller
     for engine in engines:

@@ -196,7 +196,7 @@ def test_an_adapter_without_signatures_or_with_bad_ones(tmp_path, monkeypatch, t
 def test_the_command_says_a_line_per_check_and_exits_with_1_for_a_fault(run, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     sound = run("doctor", "model")
-    assert (sound.code, sound.out.splitlines()[-1][:13]) == (0, "nothing wrong")
+    assert (sound.code, sound.out.splitlines()[-1][:19]) == (0, "found nothing wrong")
     (tmp_path / "adapter.py").write_text(
         "from schedproof.model.target import ModelTarget\n"
         "class Target(ModelTarget):\n"
