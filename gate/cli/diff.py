@@ -110,7 +110,7 @@ def command(
 ) -> None:
     """Find where two schedulers decide differently: run the same scenarios on both, and compare
     each step."""
-    if since is not None:  # a baseline has its own
+    if since is not None:  # a baseline brings its own scenarios
         system = None if from_project(context, "system") else system
         revision = None if from_project(context, "revision") else revision
     options: dict[str, object] = {"--system": system, "--revision": revision, "--config": changes}
@@ -321,7 +321,7 @@ def _verdict(gate: GateContext, found: Sequence[DiffFinding], baseline: str | No
 
 
 def _left_out(gate: GateContext, found: Sequence[DiffFinding]) -> list[str]:
-    """Return a line for each thing that the comparison left out."""
+    """Return lines that say what the comparison left out."""
     unable = {words for words in gate.results.compared.coverage.cannot_abort.values() if words}
     lines = [f"no aborts: {words}" for words in sorted(unable)]
     assert gate.options.base is not None

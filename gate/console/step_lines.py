@@ -7,7 +7,7 @@ from rich.text import Text
 
 from ...model.observation import Step
 
-# Beside the tkv, what is shown when it changes; events even where they are the same.
+# Fields besides the tkv that are shown when they change; events are shown even if they repeat.
 EVENTS = ("encoder_inputs", "encoder_dropped", "preempted", "finished")
 FIELDS = ("left_pad_blocks", "waiting", "parked", "prefilling", "paused", *EVENTS)
 
@@ -117,7 +117,7 @@ class StepLines:
         self._config = config
         self._fold = fold
         self._last: Step | None = None
-        self._alike: list[News] = []  # the first and the last of them
+        self._alike: list[News] = []  # the first and the last step of the row
 
     def __call__(self, number: int, step: Step) -> None:
         news = step_news(number, step, self._last, self._config)

@@ -27,7 +27,7 @@ from .replay import expecting, rules_for
 Expected = Literal["holds", "violates"]
 Say = Callable[[str], None]
 ATTEMPTS = 2_000  # replays
-SECONDS = 30.0  # for one scenario: at production scale a replay takes a good part of a second
+SECONDS = 30.0  # per scenario; at production scale a single replay takes most of a second
 
 
 @dataclass(frozen=True)

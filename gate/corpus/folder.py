@@ -1,4 +1,4 @@
-"""A corpus: a folder of scenario files, each with the rule that it is about.
+"""A corpus: a folder of scenario files, each of which names the rule that it is about.
 
 There is no index: `schedproof corpus list` reads the files themselves. A file is named by its rule
 and content, so a corpus never holds the same scenario twice. `origin` names the rule, and where the
