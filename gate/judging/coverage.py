@@ -12,8 +12,8 @@ import msgspec
 
 from ..targets.coverage import Entered, Function, entered, places
 
-PAGE = "coverage.html"  # in the folder of counterexamples
-SHOWN_FILES, SHOWN_FUNCTIONS, SHOWN_CHANGED = 5, 5, 20  # in a line of a report
+PAGE = "coverage.html"  # written to the folder of counterexamples
+SHOWN_FILES, SHOWN_FUNCTIONS, SHOWN_CHANGED = 5, 5, 20  # how many of each a report lists
 
 
 class FunctionCoverage(msgspec.Struct, frozen=True):
@@ -213,7 +213,7 @@ def changes_since(
             old = None if base_folder is None else base_folder / path.relative_to(folder)
             before = old.read_text(encoding="utf-8") if old is not None and old.is_file() else ""
             functions[str(path)] = changed_functions(before, new)
-        except (OSError, ValueError, SyntaxError):  # not to be compared
+        except (OSError, ValueError, SyntaxError):  # such a file cannot be compared
             continue
     return Changes(base, functions)
 

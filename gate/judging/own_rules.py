@@ -14,8 +14,8 @@
         )
     ]
 
-The file is Python code and is executed. A rule must depend on its arguments alone, so that the same
-run gives the same answer.
+The file is Python code and is executed. A rule must depend on its arguments alone, so that it
+judges equal runs equally.
 """
 
 import re
@@ -84,7 +84,7 @@ def _read(path: Path) -> list[Any]:
         raise FileError(f"{path}: {problem}; valid: a .py file with RULES")
     try:
         names = runpy.run_path(str(path))
-    except (Exception, SystemExit) as error:  # it is the user's code
+    except (Exception, SystemExit) as error:  # the user's code may raise anything
         line = error.lineno if isinstance(error, SyntaxError) else _line_in(path, error)
         where = f", line {line}" if line else ""
         raise FileError(f"{path}: {type(error).__name__}: {error}{where}") from None

@@ -14,8 +14,8 @@ from .coverage import Coverage
 from .deviations import Deviation
 
 FORMAT = "schedproof/verdict@1"
-NUMBER = re.compile(r"(?<![\w.])\d+(\.\d+)?(?![\w.]*\d)")  # a value, not a version
-NOT_SHOWN = "the target does not show "  # then the fields that a rule needs
+NUMBER = re.compile(r"(?<![\w.])\d+(\.\d+)?(?![\w.]*\d)")  # a value, no part of a version
+NOT_SHOWN = "the target does not show "  # followed by the fields that a rule needs
 Status = Literal[
     "held",
     "violated",
@@ -36,7 +36,7 @@ class TargetInfo(msgspec.Struct, frozen=True):
     version: str
 
 
-WORKLOADS = "workloads"  # the engine whose scales are shapes
+WORKLOADS = "workloads"  # the scales of this engine are shapes of workloads
 
 
 class EngineRun(msgspec.Struct, frozen=True):
@@ -60,7 +60,7 @@ class EngineRun(msgspec.Struct, frozen=True):
 
 
 class Finding(msgspec.Struct, frozen=True):
-    """One counterexample. Times are in seconds: until the rule first broke, then to shrink.
+    """One counterexample. `found_after` and `shrunk_in` are in seconds.
 
     Attributes:
         behind: rules that the same run breaks earlier; this failure may be their consequence.
@@ -73,7 +73,7 @@ class Finding(msgspec.Struct, frozen=True):
         decided: file and line of the scheduler that raised or hung, if known.
         only_here: the lines, FILE:LINES, that its run executed and the nearest passing runs did
             not; `nearest` counts these passing runs.
-        by_adapter: only the adapter can be the cause, whatever the scheduler decided.
+        by_adapter: the adapter must be the cause, whatever the scheduler decided.
         start_up: for a release, whether its server starts with this configuration.
     """
 
@@ -113,15 +113,16 @@ class Fault(msgspec.Struct, frozen=True):
     """A fault: the findings that one change is likely to repair.
 
     Attributes:
-        number: counted from 1; the worst for users of the engine come first.
+        number: the number of the fault, from 1; faults that are worst for users of the engine come
+            first.
         kind: crash, hang, request, blocks, tokens, wait, limit, decision, door or adapter.
         means: what a user of the engine sees.
         rule: the rule that breaks first; scenario, step, message and replay belong to this finding.
         follows: rules that break as a consequence, or for the same reason.
-        scenarios: the scenario files of all its findings, that of `rule` first.
+        scenarios: the scenario files of all its findings; that of `rule` comes first.
         scales: the scales at which it was found.
         needs: the features without which it does not happen.
-        accept: an entry for a file of deviations, for a fault that has to stay.
+        accept: an entry that accepts the fault, to be copied into a file of deviations.
         behind: the number of a fault that broke earlier in the same run; this one may be its
             consequence.
         divergence: the known divergence of releases that explains it.

@@ -59,8 +59,8 @@ class Ndjson:
 
 
 class ReportOptions(NamedTuple):
-    """The files to write, by the options of the same names. It also says whether to write for
-    GitHub, and whether a passing gate lists every rule."""
+    """The files to write, named like the options; whether to write for GitHub; and whether a
+    passing gate lists every rule."""
 
     json: Path | None
     junit: Path | None
@@ -156,7 +156,7 @@ def reporters(
             chosen.append(page)
         if (
             options.github
-        ):  # before the console: what is printed there must not be taken for commands
+        ):  # before the console, so that GitHub does not interpret printed text as commands
             workspace = Path(os.environ.get("GITHUB_WORKSPACE") or Path.cwd())
             github = GitHub(console, rules, _summary(), workspace)
             chosen.append(open_reports.enter_context(closing(github)))

@@ -13,7 +13,7 @@ from ..judging.events import Found
 from ..judging.verdict import Fault, RuleVerdict, Verdict
 
 UNTIL_THEN = "the verdict covers only what ran until then"
-SHOWN_FILES, SHOWN_RANGES = 3, 6  # of the lines that only a counterexample enters
+SHOWN_FILES, SHOWN_RANGES = 3, 6  # how much is shown of the lines that run only in a counterexample
 WORDS = {0: "conforms", 1: "does not conform"}
 
 

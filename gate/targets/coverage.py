@@ -64,7 +64,7 @@ def _blocks(
         prefix = f"{function.name}.<locals>."
     for field in ("body", "handlers", "cases", "orelse", "finalbody"):
         block = getattr(node, field, None)
-        if not isinstance(block, list):  # a lambda has a body, too
+        if not isinstance(block, list):  # the body of a lambda is an expression, not a list
             continue
         if function is not None and field not in ("handlers", "cases"):
             yield function, block
@@ -144,7 +144,7 @@ def _map_probes(folder: Path, loader: SourceFileLoader, probes: int) -> Any:
     if not file.exists():
         made = folder / f"{file.name}.{os.getpid()}"
         made.write_bytes(bytes(probes) + name)
-        with contextlib.suppress(FileExistsError):  # another process was faster
+        with contextlib.suppress(FileExistsError):  # another process has already made it
             os.link(made, file)
         made.unlink()
     with file.open("r+b") as opened:
@@ -172,8 +172,8 @@ def unite(*parts: Iterable[Entered]) -> list[Entered]:
 
 
 class Interval:
-    """Tells which probes a target's processes pass between two calls of `take`. At the end, the
-    folder holds all passed probes again, as if there had been no interval."""
+    """Tells which probes a target's processes pass between two calls of `take`. At the end, all
+    passed probes are written back to the folder, as if there had been no interval."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -213,8 +213,8 @@ def _write(file: Path, probes: bytes) -> None:
 
 
 def _either(some: bytes, others: bytes) -> bytes:
-    """Return the probes that were passed in either; if the file changed in between, the later
-    version's."""
+    """Return the probes that were passed in either part. If the module changed in between, return
+    those of the later version."""
     if len(some) != len(others):
         return others
     return bytes(map(operator.or_, some, others))
@@ -279,7 +279,7 @@ def count_beside(module: str) -> None:
     try:
         spec = importlib.util.find_spec(top)
     except (ImportError, ValueError):
-        return  # it cannot be imported either
+        return  # the import itself will report that
     places = [*(spec.submodule_search_locations or ()), spec.origin] if spec else []
     beside = [str(Path(place).absolute().parent) for place in places if place]
     FINDER.folders.update([os.getcwd(), *beside])

@@ -17,7 +17,7 @@ from ..files.reading import check_unique
 from .child import DEATH_PATIENCE, Child, Tail
 from .target_spec import MEMORY_LIMIT
 
-RESTART_LIMIT = 30.0  # seconds; the least that a `start` gets in a process that is up
+RESTART_LIMIT = 30.0  # seconds; the lowest limit of a `start` in a process that has started before
 
 Reply = dict[str, Any]
 
@@ -28,7 +28,7 @@ _decode = msgspec.json.Decoder().decode
 class PipeTarget:
     """A scheduler under test in its own process, which the first `start` spawns.
 
-    Every operation returns the reply as it came; its "ok" may be false. Every operation may raise
+    Every operation returns the reply as it is, even if its "ok" is false. Every operation may raise
     `TargetHung`, `TargetDied`, `TargetTooLarge`, `TargetBroken` or `TargetNotStarted`. Two threads
     must not use it at once.
 
@@ -62,7 +62,7 @@ class PipeTarget:
         self._stderr = Tail()
         self._has_answered = False
         self._has_started = False
-        self._is_fresh = False  # what it wrote before its first start belongs to that start
+        self._is_fresh = False  # output before the first `start` counts as output of that start
 
     @property
     def stderr_tail(self) -> str:

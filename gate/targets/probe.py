@@ -17,7 +17,7 @@ from ...spec.systems import part
 from .scales import POOL, Config, scales_of
 
 SCALES = ("small", "short", "tight")
-OWN = "own"  # the key of a configuration that has what a target declares
+OWN = "own"  # the configuration key under which a target's own keys are
 
 
 class ProbeRequest(NamedTuple):
@@ -68,7 +68,7 @@ def probe(request: ProbeRequest) -> Capabilities:
     refusals: dict[str, ConfigRefused] = {}
     for scale in SCALES:
         if capabilities is not None and scale == "short" and "small" in capabilities.scales:
-            continue  # a few small blocks show all that larger ones could
+            continue  # the scale `short` shows nothing that `small` does not
         try:
             plainest = _plainest(request, scale)
         except ConfigRefused as refused:
@@ -132,7 +132,7 @@ def as_usual(request: ProbeRequest) -> Usual:
     started: Started | None = None
     for scale in SCALES:
         if scale == "short" and "small" in scales:
-            continue  # as `probe` does
+            continue  # for the same reason as in `probe`
         try:
             values = {**scales_of(request.system).scales[scale], **request.fixed}
             started = _start(request, values)
@@ -175,7 +175,7 @@ def _plainest(request: ProbeRequest, scale: str) -> _Plainest:
 
 
 def _features(request: ProbeRequest, plainest: _Plainest, capabilities: Capabilities) -> Config:
-    # A feature that is listed again beside another one is refused if both are.
+    # A feature may be listed again in combination with another; it is refused if both entries are.
     base = plainest.base
     refused, instead = dict[str, str](), dict[str, Any]()
     taken: set[str] = set()
@@ -195,7 +195,7 @@ def _features(request: ProbeRequest, plainest: _Plainest, capabilities: Capabili
         try:
             usual = full_config(request.system, request.revision, base)
             full_config(request.system, request.revision, {**base, **feature})
-        except InputError:  # not a feature of this revision
+        except InputError:  # this revision lacks the feature
             continue
         sizes = feature.keys() - firsts - usual.keys()  # they mean nothing without the feature
         try:
@@ -228,7 +228,7 @@ def refused_kinds(request: ProbeRequest, base: Config, fixed: Config) -> dict[st
             continue
         try:
             _start(request, {**base, **values})
-        except InputError:  # not of this revision
+        except InputError:  # this revision lacks such a key
             continue
         except ConfigRefused as refusal:
             refused[kind] = str(refusal)

@@ -12,7 +12,7 @@ from ..console.option_checks import check_unicode
 
 Config = Mapping[str, Any]
 
-# A pool that is large enough for releases that reserve nothing, in blocks.
+# A pool, in blocks, that is large enough for releases that reserve no blocks.
 POOL: Config = {"num_blocks": 64}
 
 
