@@ -36,7 +36,7 @@ def open_second_target(
         return
     with opened(parse_target(spec), report=output.notice(console)) as opening:
         target = opening.target
-        target.start(system, SYSTEMS[system].revisions[0], {})  # what is no target says so at once
+        target.start(system, SYSTEMS[system].revisions[0], {})  # fails now if it is no target
         yield spec, target
 
 

@@ -25,7 +25,7 @@ from ..processes.watchdog import run_watched
 from .supported_releases import CHECKOUT, Package, Release, packages
 
 VERSION = "0+checkout"
-ANY_LATER = "9999"  # a version
+ANY_LATER = "9999"  # a version later than any real one
 
 
 def read_project(file: Path) -> dict[str, Any]:

@@ -23,7 +23,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, NamedTuple
 
-VARIABLE = "SCHEDPROOF_COVERAGE"  # in the environment of the target's process: the folder
+VARIABLE = "SCHEDPROOF_COVERAGE"  # gives the folder to the target's process
 PROBES = "__schedproof_probes__"  # a global of a counted module
 DECLARED = ("abstractmethod", "overload")
 INSTALLED = ("site-packages", "dist-packages")
@@ -156,7 +156,7 @@ def entered(folder: Path) -> list[Entered]:
     sub-folders hold their files."""
     modules = []
     for file in _files(folder):
-        probes, separator, words = file.read_bytes().partition(b"/")  # a probe is 0 or 1
+        probes, separator, words = file.read_bytes().partition(b"/")  # where the path begins
         if separator:
             path, _, module = words.decode(errors="surrogateescape").partition("\0")
             modules.append(Entered(f"/{path}", module, probes))

@@ -20,7 +20,7 @@ from .scheduler_class import OWN_CLASS
 from .target_spec import MEMORY_LIMIT, STEP_LIMIT, TargetSpec, UnknownTargetError
 
 COMPLAINT = "schedproof: "
-LOADERS = {__file__, ast.__file__, coverage.__file__}  # frames that are not the user's
+LOADERS = {__file__, ast.__file__, coverage.__file__}  # files of frames that are not the user's
 
 
 class Opened(NamedTuple):

@@ -197,14 +197,14 @@ def _features(request: ProbeRequest, plainest: _Plainest, capabilities: Capabili
             full_config(request.system, request.revision, {**base, **feature})
         except InputError:  # this revision lacks the feature
             continue
-        sizes = feature.keys() - firsts - usual.keys()  # they mean nothing without the feature
+        sizes = feature.keys() - firsts - usual.keys()  # keys that need the feature
         try:
             capabilities.shows |= _start(request, {**base, **feature}).shows
         except ConfigRefused as refusal:
             line = f"{key} {value} left out, because the target refuses it: {refusal}"
             refused.setdefault(key, line)
             instead |= {size: neutral.get(size) for size in sizes}
-            instead[key] = usual.get(key, neutral.get(key))  # an absent key means nothing
+            instead[key] = usual.get(key, neutral.get(key))  # `usual` may lack the key
         else:
             taken.add(key)
             refused.pop(key, None)

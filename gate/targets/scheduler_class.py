@@ -76,7 +76,7 @@ def own_class(cls: type, own: type) -> type:
 
 
 def _from_package(folder: str, name: str) -> ModuleType:
-    sys.path.append(folder)  # last, so that no file beside the package hides one of the release
+    sys.path.append(folder)  # last, so that no file beside it hides a module of the release
     package = name.rpartition(".")[0]
     coverage.count_packages(package if "." in package else name)
     return importlib.import_module(name)

@@ -78,7 +78,7 @@ class TargetSpec:
 
     @property
     def is_model(self) -> bool:
-        """Return whether this is a reference model, which lockstep would compare with itself."""
+        """Return whether this is a reference model; lockstep would compare it with itself."""
         return self.kind == "model"
 
     @property

@@ -105,5 +105,5 @@ class Recorder:
         try:
             self._file.write(json.dumps(line).encode() + b"\n")
             self._file.flush()
-        except OSError as error:  # no crash of the scheduler's
+        except OSError as error:  # not to be reported as a crash of the scheduler
             raise TargetFault(f"the trace cannot be written ({error.strerror or error})") from None

@@ -97,7 +97,7 @@ def answer(console: Console, question: Question) -> int:
             raise InputError("--param", f"{problem}block_size; else a release accepts no request")
         setting = replace(setting, release_door=True)
     with counterexample.open_second_target(console, question.target, "spyre") as also:
-        settles = setting.pauses and question.rule == LIMIT  # its lemmas are all about one block
+        settles = setting.pauses and question.rule == LIMIT  # their lemmas fix the block size
         block = None if any_block and not settles else setting.block
         search = VolumeSearch(
             *(console, question.rule, setting, block, question.out, question.time_limit, also),

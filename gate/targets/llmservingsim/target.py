@@ -48,7 +48,7 @@ MODEL = "meta-llama/Llama-3.1-8B"  # a model in the checkout's configs/model
 GIB = 1024**3
 BITS = 16  # bits of a number in memory
 NPU = 0  # the only accelerator, which starts each batch and ends it
-PROBE = (17, 16)  # GiB that hold the model's weight and a little more; tokens of a block
+PROBE = (17, 16)  # GiB that are enough for the model, and a block size: to measure its memory
 PLENTY = 20_000  # blocks of a pool that stands for an unbounded one; building it takes 20 ms
 PACKAGES = ("serving.core", "inference_serving")  # the newer name comes first
 # Only the trace generator needs these, to read tables and fit curves to them.

@@ -51,7 +51,7 @@ class Line:
 
     def __init__(self) -> None:
         self._closed: list[Segment] = []
-        self._last: list[int] = []  # the piece that goes on: first, value, slope, steps
+        self._last: list[int] = []  # the last piece, which may grow: first, value, slope, steps
         self._next = -1  # the step after the last one
         self._due = 0  # the next value if the last piece continues
 
