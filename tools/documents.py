@@ -1,4 +1,4 @@
-"""Which rules do the five documents state, what checks each one, and on which real code?
+"""Which rules do the five documents state, what checks each of them, and on which real code?
 
 Gates real releases, and writes the tables of `docs/reference/documents.md`. The default releases
 take eight minutes on two cores. Verdicts of earlier calls in the same folder are used as well. For

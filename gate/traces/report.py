@@ -115,7 +115,8 @@ def print_broken(console: Console, run: TraceRun) -> None:
 
 
 def print_explanation(console: Console, run: TraceRun, explainer: Explainer) -> None:
-    """Print how far each model matches the run, and which steps the best one would have taken next."""
+    """Print how far each model matches the run, and the steps that the best one would have taken
+    next."""
     best = explainer.best
     output.say(console, f"  the models on run {run.number} ({run.steps:,} steps):")
     for match in explainer.matches:

@@ -18,7 +18,7 @@ from schedproof.model.spyre.documented import max_tkv
 from schedproof.model.spyre.model import SpyreModel, admitting_by
 from schedproof.model.spyre.sound import SOUND
 
-# Prompts of one chunk; a batch of two of the longest fits.
+# Prompts have one chunk each, and two of the longest requests fit into a batch.
 SMALL = SpyreConfig(block_size=2, chunk_size=4, max_num_seqs=8, max_model_len=12, max_batch_tkv=24)
 Counted = Literal["steps", "waits"]
 Lengths = tuple[int, int]  # prompt and max_tokens
@@ -79,7 +79,7 @@ def best(requests: list[Lengths], counted: Counted, *, in_order: bool) -> int:
         if decoding:
             lengths = [tokens + 1 for tokens, _ in decoding]
             if len(lengths) * max_tkv(lengths, SMALL.block_size) > SMALL.max_batch_tkv:
-                return never  # whatever joins, this step comes
+                return never  # this step comes, whether or not another request joins
             remaining = tuple((tokens + 1, ends - 1) for tokens, ends in decoding if ends > 1)
             cheapest = here + cost(waiting, remaining, True)
         if may_prefill or not decoding:

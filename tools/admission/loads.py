@@ -157,12 +157,12 @@ AIMED: dict[str, list[ShapedRequest]] = {
 
 
 def aimed(names: Iterable[str]) -> list[ShapedRequest]:
-    """Return the counterexamples to these formulas, one after the other, each in an empty
-    system."""
+    """Return the counterexamples to these formulas as one load; each begins when the previous one
+    has ended."""
     requests, start = [], 0
     for name in names:
         requests += [(start + arrival, prompt, output) for arrival, prompt, output in AIMED[name]]
-        # Each alone would take less.
+        # An upper bound on the duration of one counterexample.
         start += sum(2 * chunk_count(prompt, CHUNK) for _, prompt, _ in AIMED[name])
         start += 2 * max(output for *_, output in AIMED[name])
     return requests

@@ -37,7 +37,7 @@ class Figure(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         seconds: the wall-clock time that the whole figure took.
         missing: why the figure or a part of it is missing.
-        excused: it is missing because an optional dependency is not installed.
+        excused: the figure is missing because an optional dependency is not installed.
     """
 
     name: str

@@ -162,7 +162,8 @@ def decodes_at(engine: SchedulerView, request: Any, computed: int) -> bool:
 
 
 def kind_of(decodes: set[bool]) -> str:
-    """Return the kind of a step. `decodes` has True if a request decodes, False if one is prefilled."""
+    """Return the kind of a step. `decodes` contains True if a request decodes, and False if one is
+    prefilled."""
     if not decodes:
         return "idle"
     if len(decodes) == 2:
