@@ -55,8 +55,8 @@ def rules_of(document: Document) -> list[Rule]:
 
 
 def table(document: Document, verdicts: Sequence[Verdict]) -> Iterator[str]:
-    """Yield a table with a row for each rule: where it stands in the document, its title, and what
-    checks it."""
+    """Yield a table with a row for each rule: its place in the document, its title, and what checks
+    it."""
     found = [("where", "in short", "rule", "checked by", "on real code")]
     page = f"rules/{document.system.replace('_', '-')}.md"
     for rule in rules_of(document):

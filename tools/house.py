@@ -53,7 +53,8 @@ def line_count(path: Path) -> int:
 
 
 def imported(path: Path) -> set[str]:
-    """Return the absolute names that a file imports; those of this package begin with it."""
+    """Return the absolute names that a file imports; names in this package begin with
+    `schedproof`."""
     package = ("schedproof", *path.relative_to(ROOT).parent.parts)
     names = set()
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):

@@ -30,8 +30,8 @@ def files(name: str) -> dict[str, str]:
 
 
 def of_version(all_files: dict[str, str], version: str, *, sources: bool) -> list[str]:
-    """Return the digests of a version's wheels, and with `sources` that of its source archive as
-    well."""
+    """Return the digests of a version's wheels and, with `sources`, the digest of its source
+    archive."""
     wheels = [
         digest
         for file, digest in all_files.items()

@@ -144,8 +144,8 @@ class Ledger:
 
 @contextmanager
 def opened(path: Path, begin: Callable[[Settings | None], Settings]) -> Iterator[Ledger]:
-    """Open a ledger for writing. `begin` receives the settings of an existing ledger (None for a
-    new one) and returns those of the campaign.
+    """Open a ledger for writing. `begin` is called with the settings of an existing ledger (None
+    for a new one) and returns the settings of the campaign.
 
     Raises:
         LedgerError: the file is not a ledger, is damaged or in use, or cannot be created.

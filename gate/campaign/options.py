@@ -74,7 +74,7 @@ class CampaignOptions(NamedTuple):
             problem = f"{path} was started by another version of schedproof, Hypothesis or Z3"
             raise InputError("--ledger", f"{problem}; valid: another file")
         if self.target is None and begun.target != "model":
-            # A file must not decide what is run here.
+            # A target may run code, so the user must name it: the file alone must not decide that.
             problem = f"{path} was started with {begun.target}; valid: name that target again"
             raise InputError("--target", problem)
         pairs = None

@@ -84,8 +84,8 @@ def _check_reachable(name: str, path: Path) -> None:
     try:
         path.stat()
     except (FileNotFoundError, NotADirectoryError):
-        pass  # it is made, or its parent is refused
-    except OSError as error:  # a link to itself, a name that is too long
+        pass  # it will be created, or its parent is reported
+    except OSError as error:  # for example a link to itself, or a name that is too long
         raise InputError(name, f"{path} cannot be written to ({error.strerror})") from None
 
 

@@ -1,9 +1,9 @@
 """Save and load explorations, so that an interrupted one can resume.
 
-A file holds one pickled `Exploration` behind a digest that reveals damage. Unpickling allows only
-this package's own classes, and a file can be read only by the version that wrote it, because a
-partial exploration of another model would be meaningless. A digest is not a signature: never use
-another user's file (`docs/explanation/security.md`).
+A file contains a digest, which reveals damage, and then one pickled `Exploration`. Unpickling
+allows only this package's own classes, and a file can be read only by the version that wrote it,
+because a partial exploration of another model would be meaningless. A digest is not a signature:
+never use another user's file (`docs/explanation/security.md`).
 """
 
 import hashlib

@@ -1,4 +1,4 @@
-"""Compare a change with its base by driving both through the same scenarios.
+"""Compare a change with its base by running the same scenarios on both.
 
 If the base fails in the same way in the same scenario, the change is not to blame: the run
 continues, and so does the search for that rule. A failure counts only if the base does not share
@@ -94,7 +94,7 @@ def keep_smaller(kept: dict[str, Noted], key: str, noted: Noted) -> None:
 
 
 class Base:
-    """Drives the base of a change beside the change."""
+    """Runs the base of a change alongside the change."""
 
     def __init__(self, pair: DifferentialTarget, rules: Sequence[Rule]) -> None:
         self.pair = pair

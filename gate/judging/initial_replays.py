@@ -1,6 +1,6 @@
 """Replay complete scenarios.
 
-Before the search these are the seeds, the user's corpus and known failures; after it, workloads.
+Seeds, the user's corpus and known failures are replayed before the search, workloads after it.
 """
 
 import time
@@ -68,8 +68,8 @@ def replay_seeds(gate: GateContext, scale: str, fixed: Mapping[str, Any]) -> fro
 def replay_workloads(
     gate: GateContext, shape: str, within: str, fixed: Mapping[str, Any], known: frozenset[str]
 ) -> None:
-    """Run one shape of workload, drawn from the seed. The configuration is that of the scale
-    `within`. `known` are rules that broke earlier."""
+    """Run one shape of workload, drawn from the seed, in the configuration of the scale `within`.
+    `known` holds the rules that broke earlier."""
     options = gate.options
     runs = workloads(
         *(options.system, options.revision, shape, scales_of(options.system).scales[within]),
@@ -267,7 +267,8 @@ def _accepted_part(scenario: Scenario, outcome: Outcome) -> Scenario:
 
 
 def replay_deviations(gate: GateContext) -> None:
-    """Replay the known failures, each to its end; report any other failure as a finding."""
+    """Replay the scenarios of known failures, each to its end; report any other failure as a
+    finding."""
     began = time.monotonic()
     settled = settle(gate.deviations, gate.target, gate.options.revision, gate.options.rules)
     for outcome in settled:

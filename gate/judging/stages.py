@@ -62,8 +62,8 @@ class Stage:
 def run_stages(gate: GateContext, stages: Sequence[Stage]) -> dict[Stage, frozenset[str]]:
     """Run the stages; return the rules that each of them breaks.
 
-    With several processes, a stage that ends early sets `gate.results.fault`, and later stages do
-    not count.
+    With several processes, a stage that ends early sets `gate.results.fault`, and the results of
+    later stages are dropped.
 
     Raises:
         KeyboardInterrupt: Ctrl-C.

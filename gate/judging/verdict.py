@@ -162,10 +162,10 @@ class Refusal(msgspec.Struct, frozen=True):
 class RuleVerdict(msgspec.Struct, frozen=True):
     """The verdict on one rule. `exercised` counts the steps in which its witness occurred.
 
-    The status "known" means that the rule broke only as the user's file of deviations says.
-    "excluded" means that the user excluded it, for the reason in `message`. `divergence` describes
-    releases, like this target, that are known to break the rule. `fault` is the number of the fault
-    that broke it.
+    The status "known" means that the user's file of deviations lists every failure of the rule.
+    "excluded" means that the user excluded the rule, for the reason in `message`. `divergence`
+    describes releases, like this target, that are known to break the rule. `fault` is the number of
+    the fault that broke it.
     """
 
     id: str
@@ -199,8 +199,8 @@ class Verdict(msgspec.Struct, frozen=True):
     """The result of a gate; `fault` says why it ended early, if it did.
 
     `faults` groups the findings by cause. `deviations` lists the entries of the user's file with
-    their states. `config` holds the keys that the user fixed in every run. `coverage` is that of
-    the target's own modules, if it can be measured. `reach` has the sizes and features of the runs.
+    their states. `config` holds the keys that the user fixed in every run. `coverage` covers the
+    target's own modules, if it can be measured. `reach` has the sizes and features of the runs.
 
     With a `base`, a rule is "known" if the base has the same failures in the same scenarios.
     `repaired` lists rules that only the base breaks, and `decisions` the kinds of decision that

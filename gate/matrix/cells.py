@@ -118,9 +118,9 @@ def run_cells(
 ) -> list[CellVerdict]:
     """Judge the cells that have no verdict in the folder, and return the verdicts of all, in order.
 
-    A cell with a user's class is always judged again. `jobs` gates run at a time, or those that the
-    Dask cluster at this address has room for. `report` receives each cell with the seconds that it
-    took, or 0 if its verdict is an earlier one.
+    A cell with a user's class is always judged again. `jobs` gates run at a time, or with a Dask
+    cluster at this address, as many as it has room for. `report` receives each cell with the
+    seconds that it took, or 0 if its verdict comes from an earlier run.
 
     Raises:
         InputError: Dask is not installed, or no scheduler answers.

@@ -138,8 +138,9 @@ def reporters(
     printer: type[Terminal] = Terminal,
     page: Report | None = None,
 ) -> Iterator[FanOutReporter]:
-    """Open the reporters of the requested files, then that of the console; `page` writes
-    `options.html`. Files come first, since nobody may be reading the console's output."""
+    """Open the reporters of the requested files, then the reporter of the console; `page` writes
+    `options.html`. Files come first, because printing may fail if nobody reads the console's
+    output."""
     with ExitStack() as open_reports:
         chosen: list[Report] = []
         if options.ndjson is not None:

@@ -198,7 +198,8 @@ def print_verdict(
 
 
 def print_coverage(console: Console, coverage: Coverage | None) -> None:
-    """Print in two or three lines how much of the target's code ran, and which parts did not."""
+    """Print in two or three lines how much of the target's code ran, and which parts did not
+    run."""
     for word, what in coverage_lines(coverage) if coverage is not None else ():
         console.print(one_line(f"{word:<14} {what}"), markup=False)
 
@@ -214,8 +215,8 @@ def print_faults(console: Console, faults: Sequence[Fault]) -> None:
 
 
 def print_together(console: Console, entries: Sequence[RuleVerdict], rules: Sequence[Rule]) -> None:
-    """Print one line for the rules that held, with the least number of steps that exercised one of
-    them.
+    """Print one line for the rules that held, with the number of steps that exercised the least
+    exercised of them.
 
     Print one line each for rules that were never exercised, and for rules that the target does not
     show.

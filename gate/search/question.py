@@ -55,7 +55,7 @@ class OwnQuestions:
         read_formula: checks the name in `--param formula=NAME`, or raises InputError.
         answer: asks Z3, prints the answer and returns the exit code.
         vectorized_rules: rules that the vectorized model can judge.
-        answer_vectorized: does the same with the vectorized model.
+        answer_vectorized: does the same as `answer`, with the vectorized model.
     """
 
     rules: tuple[str, ...]

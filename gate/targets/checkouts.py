@@ -174,8 +174,8 @@ def revision_of(checkout: Checkout, folder: str) -> str:
 def version_in(folder: Path, name: str) -> str | None:
     """Return the version of the code in a folder; None if it is unknown.
 
-    It comes from the repository's last tag, from the metadata beside an unpacked wheel, or from a
-    file that the build wrote.
+    The version comes from the repository's last tag, from the metadata next to an unpacked wheel,
+    or from a file that the build wrote.
     """
     versions = []
     if (folder / ".git").exists():

@@ -273,8 +273,8 @@ def count_packages(*packages: str) -> None:
 
 
 def count_beside(module: str) -> None:
-    """Count the lines of a module that is not imported yet. The modules of its package, those
-    beside it and those in the working directory are counted as well."""
+    """Count the lines of a module that is not imported yet. Modules in its package, in its folder
+    and in the working directory are counted as well."""
     top = module.partition(".")[0]
     try:
         spec = importlib.util.find_spec(top)

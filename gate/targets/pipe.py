@@ -35,9 +35,9 @@ class PipeTarget:
     The process runs in `folder`, by default the current one.
 
     `start_limit` (seconds) applies until the first successful `start` in a new process, which
-    includes the imports. Later ones get `step_limit` or 30 s, whichever is greater, and every other
-    operation gets `step_limit`. `memory_limit` (MiB resident) applies to the process itself, if the
-    system reports it (Linux).
+    includes the imports. Later calls of `start` get `step_limit` or 30 s, whichever is greater.
+    Every other operation gets `step_limit`. `memory_limit` (MiB resident) applies to the process
+    itself, if the system reports it (Linux).
     """
 
     def __init__(

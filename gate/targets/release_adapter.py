@@ -45,9 +45,9 @@ def checked_start(by: str, check: Callable[[], None]) -> StartUp:
 class Hosted(NamedTuple):
     """An engine that answers the operations of the protocol, with its reply to `start`.
 
-    `defaults`: for each configuration key, the release's value if none is given, as far as known.
-    `start_up`: whether a server starts with this configuration; None for schedulers without a
-    server. `controls`: the control events that the engine accepts.
+    `defaults`: for each configuration key, the release's default value, if it is known. `start_up`:
+    whether a server starts with this configuration; None for schedulers without a server.
+    `controls`: the control events that the engine accepts.
     """
 
     engine: Any

@@ -50,7 +50,8 @@ class TargetSpec:
             DIR:PACKAGE.MODULE.CLASS, with absolute FILE and DIR.
         is_base: drive the release's class from which `scheduler` is derived, not `scheduler`
             itself.
-        beyond_start_up: accept configurations in which the release does not start.
+        beyond_start_up: whether to accept configurations in which the release's server does not
+            start.
         coverage: a folder in which the target's processes record the lines that they run.
         beside_another: whether the project file names another target, so that a replay command must
             name this one.

@@ -1,4 +1,4 @@
-"""How good can an admission rule be, and how much do the formulas of releases give away?
+"""How good can an admission rule be, and how much do the formulas of releases waste?
 
 Writes five tables for `docs/explanation/exact-admission.md`, in ten minutes on one core. The table
 `releases` runs real releases:
@@ -179,7 +179,7 @@ def in_hindsight() -> Iterator[str]:
 
 
 def releases() -> Iterator[str]:
-    """Yield the table of real releases, with their own scheduler class and with that of
+    """Yield the table of real releases, with their own scheduler class and with the class in
     `examples/`."""
     found = [("release", "load", "steps", "with the exact check", "saved", "largest batch x tkv")]
     runs: list[tuple[str, str, dict[str, Any]]] = [

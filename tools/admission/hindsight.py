@@ -1,10 +1,11 @@
-"""The best that any order of admission could do in hindsight, for sizes where every order can be
-tried.
+"""The best result of any order of admission, in hindsight, for sizes small enough to try every
+order.
 
 All requests are there before step 0. In each prefill step one request joins, with its whole prompt
 in one chunk; while a request decodes, each prefill step is followed by a decode step. A schedule
-says before which decode step each request joins, in any order; nothing is paused. The search covers
-every schedule that keeps batch x tkv within the limit, and visits equal states once.
+gives, for each request, the decode step before which it joins, in any order; no request is paused.
+The search covers every schedule that keeps batch x tkv within the limit, and visits equal states
+once.
 """
 
 import random
@@ -64,8 +65,8 @@ def admitted(requests: list[Lengths], check: str) -> Cost:
 
 
 def best(requests: list[Lengths], counted: Counted, *, in_order: bool) -> int:
-    """Return the least cost of any schedule within the limit; with `in_order`, only of those that
-    admit the requests as given."""
+    """Return the least cost of any schedule within the limit; with `in_order`, of any that admits
+    the requests in the given order."""
     never = 10**9
 
     @cache

@@ -6,9 +6,9 @@ is repeated; the recorded operations are sent to the target under the monitor, w
 and they are sent to the bare target. The bare target is driven one operation at a time and, if it
 supports that, with consecutive steps in one request, as the gate drives it.
 
-The figure is the CPU time of this process and of the target's. Wall-clock time is reported beside
-it: if the target works ahead on a core of its own, judging costs less of it. On a busy machine
-wall-clock time mostly shows what other processes do.
+The figure is the CPU time of this process and of the target's. Wall-clock time is reported as well:
+judging costs less wall-clock time if the target works ahead on a core of its own. On a busy
+machine, wall-clock time mostly shows what other processes do.
 """
 
 import os

@@ -344,7 +344,7 @@ def kind(entry: Entry) -> str:
 
 
 def to_prove(changes: list[Change], known: dict[str, Entry]) -> list[Change]:
-    """Return the changes that have been simulated but not proven yet; those that overrun come
+    """Return the changes that have been simulated but not proven yet; changes that overrun come
     first."""
     remaining = [
         change

@@ -200,7 +200,7 @@ def start(
     """Start a process that answers the question for a change, and return its id.
 
     Without a change, the process prepares the scenarios. A change that breaks the import of
-    the module is visible in no run.
+    the module shows in no run.
     """
     pid = os.fork()
     if pid:
@@ -340,8 +340,8 @@ def main() -> int:
 
 
 def share_found(became: Counter[str]) -> float:
-    """Return the share of found changes among those that are visible and that the document does not
-    leave open."""
+    """Return the share of changes that a rule found, among visible changes that the document does
+    not leave open."""
     found = became["found"] + became["late"]
     return found / max(found + became["survives"], 1)
 

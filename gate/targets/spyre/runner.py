@@ -95,7 +95,7 @@ class WatchedLimit(int):
     holds.
 
     The runner asserts this comparison before it calls the model. Python calls `__ge__` of the right
-    operand first, because its class is derived from that of the left one.
+    operand first, because its class is a subclass of the left operand's class.
     """
 
     exceeded = False

@@ -171,9 +171,9 @@ def class_for(release: Release, config: Mapping[str, Any]) -> Any:
     """Return the scheduler class that vLLM chooses for the configuration.
 
     Raises:
-        RefusedError: the user's class cannot decide ahead, but the configuration says so; or it
-            always decides ahead, but the configuration of the pipeline does not say so, and vLLM's
-            workers would wait for tokens that never come.
+        RefusedError: the configuration requires deciding ahead, which the user's class cannot do;
+            or the class always decides ahead, but the configuration of a pipeline does not say
+            that, so vLLM's workers would wait for tokens that never come.
     """
     if not config.get("async_scheduling"):
         decides_ahead = any(base.__name__ == AHEAD for base in release.scheduler_class.__mro__)

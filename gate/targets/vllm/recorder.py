@@ -254,8 +254,8 @@ def _open(scheduler: Any) -> Record:
 
 @functools.cache
 def _file(path: str) -> IO[str]:
-    """Open a file for this scheduler's record, written line by line. If the file exists, perhaps
-    because another process writes it, open another one beside it."""
+    """Open a file for this scheduler's record, to be written line by line. If the file exists,
+    perhaps because another process writes to it, open a file with a similar name."""
     try:
         return open(path, "x", encoding="utf-8", buffering=1)
     except FileExistsError:

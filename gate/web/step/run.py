@@ -77,7 +77,7 @@ class ByHand:
         taken: the steps, in order.
         session: the session that follows and judges the run.
         padding: the left padding of each request, in blocks, as the target last showed it.
-        fault: why the target cannot continue, if no rule says so.
+        fault: why the target cannot continue, unless that breaks a rule.
         notice: a remark about the last move.
     """
 
