@@ -1,7 +1,7 @@
 """Does the memory of `schedproof check-trace` stay flat, however long the trace is?
 
 One process makes a trace of any length, and another one checks it. Prints how many steps per second
-the check takes, and its peak memory so far:
+are checked, and the peak memory so far:
 
     make tool NAME=long_trace OPTIONS="--steps 1000000 --system spyre --explain"
 """

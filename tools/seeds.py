@@ -1,10 +1,10 @@
 """Which few short runs of each system exercise every rule?
 
 Writes the seed corpus (`gate/corpus/builtin/*/seeds`), with which a gate begins. The candidates are
-runs of the search on the model of each revision. From them the tool greedily picks as few as it can
-that exercise each rule `TIMES` times, if any run exercises it at all. Planted faults play no part.
-Run it after adding a rule; it takes two minutes on one core. With another release of Hypothesis it
-may write other files, which are just as good:
+runs of the search on the model of each revision. From them the tool greedily picks a small set that
+exercises each rule `TIMES` times, if any run exercises it at all. Planted faults are not used. Run
+it after adding a rule; it takes two minutes on one core. With another release of Hypothesis it may
+write other files, which are just as good:
 
     make tool NAME=seeds
 """

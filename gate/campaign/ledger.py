@@ -1,8 +1,8 @@
 """The ledger of a campaign: a file of JSON lines, from which the campaign resumes.
 
-The first line holds the settings, and each later line an item with its result. Lines are only ever
-appended. If a kill or a full disk leaves half a line at the end, that line is dropped and its item
-runs again.
+The first line contains the settings, and each later line an item with its result. Lines are only
+appended, never changed. If a kill or a full disk leaves half a line at the end, that line is
+dropped and its item runs again.
 """
 
 from collections import Counter

@@ -92,9 +92,9 @@ class CampaignOptions(NamedTuple):
 
 
 def pairs_of(systems: Sequence[str], revisions: Sequence[str]) -> tuple[Pair, ...]:
-    """Return all pairs of one of these systems and one of its revisions.
+    """Return all pairs of a selected system and one of its selected revisions.
 
-    Without `systems`, every system counts; without `revisions`, every revision of each.
+    Without `systems`, all systems are selected; without `revisions`, all revisions.
 
     Raises:
         InputError: a name is unknown.

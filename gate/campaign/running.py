@@ -150,8 +150,8 @@ def failure_of(scenario: Scenario, broken: Broken) -> Failure:
 def _shrink(item: Shrinking) -> Result:
     """Replay a failure, shrink it, and replay it again; report no failure if it does not recur.
 
-    All of the item's rules judge the replay. If another rule breaks first, only the failure's own
-    rule does.
+    All of the item's rules judge the replay. If another rule breaks first, the replay is repeated
+    with the failure's own rule alone.
     """
     failure, target = item.failure, target_of(item.target)
     scenario = failure.scenario

@@ -166,8 +166,8 @@ class Begun(NamedTuple):
 
 
 def _live(begun: Begun, specs: Sequence[TargetSpec], setting: Setting) -> int:
-    """Run the same scenarios on both targets. This is a gate of the first target, with the second
-    one beside it and without rules."""
+    """Run the same scenarios on both targets. Technically this is a gate of the first target,
+    without rules and with the second target as its base."""
     options = _options(begun, specs[0], specs[1], setting)
     findings: list[DiffFinding] = []
     reported = SideNames(

@@ -12,8 +12,8 @@ from ..console import INCONCLUSIVE, USAGE, interrupts, shortened
 
 
 def main() -> None:
-    """Run the command line. Ctrl-C during loading, a full disk behind stdout and an internal error
-    print one line each."""
+    """Run the command line. Print a single line on Ctrl-C during loading, if stdout cannot be
+    written to, and on an internal error."""
     _open_closed_streams()
     interrupts.install()
     try:

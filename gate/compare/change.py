@@ -82,8 +82,8 @@ def _decisions(gate: GateContext) -> list[Change]:
 def _repaired_rules(gate: GateContext) -> list[Change]:
     """Return the rules that only the base breaks.
 
-    A rule counts only if several runs of the base break it: the changed scheduler may miss one or
-    two by chance. Rules that the change breaks in other runs do not count.
+    A rule counts only if several runs of the base break it, because the change may avoid one or two
+    failures by chance. Rules that the change breaks in other runs do not count.
     """
     assert gate.base is not None
     base, options = gate.base, gate.options

@@ -58,8 +58,8 @@ class _Console(Console):
         super().print(*objects, markup=markup, **options)
 
     def _wrap(self, text: Text) -> Text:
-        """Wrap the text. Continuation lines are indented to the text after a label, as in " rule:
-        In every", or by two columns."""
+        """Wrap the text. If it begins with a label, as in "  rule:  In every", continuation lines
+        align with the text after the label; otherwise they are indented by two columns."""
         if text.cell_len <= self.width or "\n" in text.plain:
             return text
         label = LABEL.match(text.plain)
@@ -87,8 +87,8 @@ def say(console: Console, line: str) -> None:
 
 @contextmanager
 def busy(console: Console, what: str) -> Iterator[Callable[[str], None]]:
-    """Show a spinner with the text `what` while the block runs, on a terminal only. The function
-    that is yielded appends words to that text."""
+    """On a terminal, show a spinner with the text `what` while the block runs. Yield a function
+    that appends words to that text."""
     if not console.is_terminal:
         yield lambda _: None
         return

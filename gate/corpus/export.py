@@ -188,8 +188,8 @@ class RepositoryTest:
     def table(self) -> Table:
         """Return the steps of the first model that breaks no rule in this scenario.
 
-        The model of the scenario's own revision comes first. If it breaks the rule, the table of
-        another model ends at the step in which it does.
+        The model of the scenario's own revision is tried first. If it breaks the rule, another
+        model's table is used, up to the step in which the first model breaks the rule.
 
         Raises:
             FileError: every model breaks a rule, or the table is too long.

@@ -238,8 +238,8 @@ def _work(
     budget: Budget,
     ends: float,
 ) -> None:
-    """Explore one part in a separate process. It is interrupted only between two reports, so that
-    no state is left half expanded."""
+    """Explore one part in a separate process. The exploration is interrupted only between two
+    reports, so that no state is left half expanded."""
     gc.set_threshold(100_000, 20, 50)  # states are kept, so a collection seldom finds garbage
     began = reported = time.time()
     try:
@@ -296,7 +296,7 @@ def confirm(
     counterexample: Counterexample, rules: Sequence[Rule], formula: str | None = None
 ) -> dict[int, tuple[Scenario, Outcome]]:
     """Replay the counterexample on the model at each of its limits; `formula` replaces the
-    revision's.
+    revision's own formula.
 
     Returns:
         The scenario and its outcome, for each limit at which the rule breaks.

@@ -32,8 +32,8 @@ Tokens = Annotated[int, msgspec.Meta(ge=0, le=10**9)]
 class Row(NamedTuple):
     """A request of a load: its row (from 1), its time in ms, and its lengths in tokens.
 
-    Each of `hashes` identifies a piece of the prompt together with all pieces before it; empty if
-    unknown.
+    Each of `hashes` identifies a piece of the prompt together with all pieces before it; `hashes`
+    is empty if they are unknown.
     """
 
     number: int

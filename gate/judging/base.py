@@ -60,8 +60,8 @@ class Compared:
 
     Attributes:
         differences: the differences by shape; `seen` counts the runs that showed each.
-        repaired: for each rule, a run in which the base breaks it and the change does not; `kept`
-            counts these runs.
+        repaired: for each rule, the smallest run in which the base breaks it and the change does
+            not; `kept` counts such runs.
         shared: for each rule that both break in the same scenario, the number of such runs.
     """
 
@@ -145,7 +145,7 @@ class Base:
         )
 
     def has(self, failure: Broken, scenario: Scenario) -> bool:
-        """Return whether the base has the failure by the end of the scenario.
+        """Return whether the base also has the failure if the scenario runs to its end.
 
         A search judges runs before they are complete, and the base may still fail later in them.
         """

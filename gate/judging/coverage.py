@@ -50,8 +50,9 @@ class FileCoverage(msgspec.Struct, frozen=True):
 
 
 class Coverage(msgspec.Struct, frozen=True):
-    """The lines that ran in all runs of a gate together, by module; most lines first. `page` is a
-    file that lists them line by line. `base` names the code that they were compared with."""
+    """The lines that ran in any run of a gate, by module; modules with the most lines come first.
+    `page` is a file that shows them line by line. `base` names the code with which the modules were
+    compared."""
 
     lines: int
     entered: int
@@ -237,8 +238,8 @@ def _bodies(source: str) -> dict[str, list[str]]:
 
 
 def coverage_lines(coverage: Coverage) -> list[tuple[str, str]]:
-    """Return the lines of a report, each as a label and a text. Changed functions that were never
-    entered come first."""
+    """Return the lines of a report, each as a label and a text; functions that changed but were
+    never entered come first."""
     missed = never_entered(coverage)
     changed = [function.function.name for function in missed if function.function.changed]
     others = [function.function.name for function in missed if not function.function.changed]

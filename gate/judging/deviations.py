@@ -214,8 +214,8 @@ def _never_met(exercised: int) -> tuple[State, str]:
 
 
 def is_version(given: str, name: str, version: str) -> bool:
-    """Return whether an entry's version means the target with this name and version. A version such
-    as 0.33 also covers 0.33.0. It may begin with the target's name."""
+    """Return whether an entry's version covers the target with this name and version. The entry may
+    write 0.33 for 0.33.0, and may put the target's name before the version."""
     if given == version:
         return True
     *title, number = given.split()

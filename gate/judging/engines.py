@@ -29,8 +29,7 @@ def search_scale(
     shrunk: int = 0,
     avoid: frozenset[str] = frozenset(),
 ) -> None:
-    """Run Hypothesis at one scale, again and again while it finds rules that were not broken
-    before.
+    """Run Hypothesis at one scale, and repeat the search as long as it breaks further rules.
 
     Args:
         fixed: keys of the configuration that have a single value.

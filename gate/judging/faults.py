@@ -177,8 +177,8 @@ def _same_needs(finding: Finding, other: Finding) -> bool:
 
 
 def _root_first(finding: Finding, order: Sequence[Finding]) -> tuple[bool, bool, int, int]:
-    """Return a sort key: findings that no other precedes come first, then shrunk ones, then those
-    that need the fewest features."""
+    """Return a sort key: findings without an earlier failure in their run come first, then shrunk
+    ones, then those that need the fewest features."""
     needs = FEW if finding.needs is None else len(finding.needs)
     return bool(finding.behind), bool(finding.others_first), needs, order.index(finding)
 

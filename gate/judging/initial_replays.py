@@ -96,8 +96,8 @@ def _replay_and_shrink(
 ) -> set[str]:
     """Replay scenarios and shrink failures of rules not in `broken`; return the rules that break.
 
-    The runs end after `budget` steps in all, if it is given. Unless `go_on`, stop at the first
-    failure.
+    If `budget` is given, the runs end after that many steps in all. Unless `go_on` is set, stop at
+    the first failure.
     """
     known, moved = {*broken}, set[str]()
     shrunk = 0

@@ -160,7 +160,7 @@ def _workloads(gate: GateContext, capabilities: Capabilities) -> list[Stage]:
 
 def _changes(options: GateOptions) -> Changes | None:
     """Return the changes since the base if both are releases or checkouts, or if the target is a
-    class of the user."""
+    user's class."""
     spec, base = options.spec, options.base
     if base is None or spec.coverage is None:
         return None

@@ -44,8 +44,8 @@ class OwnRule:
         id: an id such as OUR-R01 that no rule of schedproof has.
         title, statement: the rule in a few words, and in a sentence.
         needs: fields of the step without which the rule cannot be judged.
-        broken: returns None, or a sentence that says how the step breaks the rule, with its
-            numbers. It reads the history from before the step.
+        broken: returns None, or a sentence that says how the step breaks the rule, with the
+            numbers. The history that it receives does not include the step yet.
         witness: a sentence that says when the rule is exercised.
         exercised: returns whether the step exercises the rule.
         source: where the rule comes from.

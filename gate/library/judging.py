@@ -246,7 +246,7 @@ def judge(
         seed: the same seed gives the same verdict.
         out: folder for the scenarios of broken rules.
         corpus: scenarios to replay first.
-        jobs: processes; 1 for a target that is an object.
+        jobs: number of processes; must be 1 if the target is an object.
         compare_with: the revision whose model runs beside the target, or "none". With None it is
             `revision`, if rule ALL-R07 applies to it.
         exclude: ids or patterns of rules that the target breaks on purpose.

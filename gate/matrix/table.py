@@ -96,7 +96,7 @@ def page_of(matrix: Matrix, command: str) -> str:
 
 def spans(states: Mapping[str, str]) -> tuple[Releases, ...]:
     """Return the ranges of consecutive releases that break the rule. A release that did not
-    exercise it does not end a range."""
+    exercise the rule does not end a range."""
     exercised = [(version, state) for version, state in states.items() if state != "not_exercised"]
     groups = groupby(exercised, key=lambda release: release[1] == BROKEN)
     broken = [[version for version, _ in group] for is_broken, group in groups if is_broken]

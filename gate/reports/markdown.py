@@ -39,7 +39,7 @@ class Markdown:
 def markdown(verdict: Verdict) -> str:
     """Return the result as Markdown, with a line and a replay command for each fault.
 
-    Faults that the base has as well are left out; their rules are listed as known.
+    Faults that the base shares are left out; their rules are listed as known.
     """
     counts = [f"{plural(sum(entry.status == 'held' for entry in verdict.rules), 'rule')} held"]
     if judged_not := sum(entry.status.startswith(("not_", "planned")) for entry in verdict.rules):

@@ -155,9 +155,8 @@ def reporters(
             chosen.append(Markdown(options.markdown))
         if page is not None:
             chosen.append(page)
-        if (
-            options.github
-        ):  # before the console, so that GitHub does not interpret printed text as commands
+        # Before the console, so that GitHub does not interpret printed text as commands.
+        if options.github:
             workspace = Path(os.environ.get("GITHUB_WORKSPACE") or Path.cwd())
             github = GitHub(console, rules, _summary(), workspace)
             chosen.append(open_reports.enter_context(closing(github)))

@@ -47,8 +47,8 @@ class Entered(NamedTuple):
 
 
 def blocks(tree: ast.AST) -> Iterator[tuple[Function, list[ast.stmt]]]:
-    """Yield every block of statements in a function, in source order. Functions without code, such
-    as overloads or those whose body is `...`, are left out."""
+    """Yield every block of statements in a function, in source order. Functions without code are
+    left out, such as overloads or functions whose body is `...`."""
     yield from _blocks(tree, "", None)
 
 

@@ -19,7 +19,7 @@ Reply = dict[str, Any]
 
 class Target(Protocol):
     """A scheduler under test; each operation returns the protocol's reply. A method `control` is
-    optional: only the kinds that the reply to `start` declares are sent."""
+    optional, because only control events that the reply to `start` declares are sent."""
 
     def start(self, system: str, revision: str, config: dict[str, Any]) -> Reply:
         """Discard everything and start with this configuration."""

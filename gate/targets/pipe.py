@@ -1,8 +1,8 @@
 """A target behind a pipe: a process that answers JSON Lines within time limits.
 
-Each line sent gets one line back. After any fault, later replies could not be matched to requests.
-So the process and everything that it has started are ended before the fault is raised, and the next
-`start` spawns a new process.
+Each line that is sent is answered by one line. After a fault, replies could no longer be matched to
+requests. So the process and everything that it has started are killed before the fault is raised,
+and the next `start` spawns a new process.
 """
 
 import weakref

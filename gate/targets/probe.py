@@ -21,8 +21,8 @@ OWN = "own"  # the configuration key under which a target's own keys are
 
 
 class ProbeRequest(NamedTuple):
-    """A target, and how to judge it: by the rules of one revision of a system. The keys of the
-    configuration in `fixed` have these values in every start."""
+    """A target, and how to judge it: by the rules of one revision of a system. `fixed` holds
+    configuration keys with the values that they have in every start."""
 
     target: Target
     system: str
@@ -39,7 +39,7 @@ class Capabilities:
         started: the target's reply to the first `start`.
         shows: every field that it shows in some configuration.
         scales: the scales that it accepts.
-        fixed: for each scale, the keys of which it accepts only one value, with that value.
+        fixed: for each scale, the keys that it accepts with one value only, and these values.
         refused_kinds: kinds of configuration (`GateScales.kinds`) that it refuses.
         left_out: lines for the user that describe what it refused.
     """
@@ -144,8 +144,8 @@ def as_usual(request: ProbeRequest) -> Usual:
 
 
 class _Plainest(NamedTuple):
-    """The configuration of a scale with the fewest features that a target accepts. `instead` is a
-    feature without which it refuses, and `why` its message."""
+    """The configuration of a scale with as few features as the target accepts. `instead` is a
+    feature that the target requires, and `why` is its message without that feature."""
 
     base: Config
     started: Started
@@ -154,8 +154,8 @@ class _Plainest(NamedTuple):
 
 
 def _plainest(request: ProbeRequest, scale: str) -> _Plainest:
-    """Start with as few features as the target accepts. The target may require a bounded pool, and
-    one feature, such as one that it cannot switch off."""
+    """Start the target with as few features as it accepts. It may require a bounded pool, and one
+    feature that it cannot switch off."""
     scales = scales_of(request.system)
     plain = {**scales.scales[scale], **scales.plain, **request.fixed}
     try:

@@ -63,7 +63,7 @@ def read_changes(
 
     A value is JSON, or a word.
 
-    A key in `fixed` must not get another value.
+    A key in `fixed` must not be given another value.
 
     Raises:
         InputError: an unknown key, or values that fit no scale.

@@ -1,6 +1,6 @@
 """Run a user's scheduler class in place of the release's own.
 
-It is named FILE.py:CLASS or DIR:PACKAGE.MODULE.CLASS. The package is searched in DIR, after the
+It is named FILE.py:CLASS or DIR:PACKAGE.MODULE.CLASS. Python searches DIR for the package after the
 release's own packages.
 
 Standard library only: this file runs inside the environment of a release under test.

@@ -35,8 +35,8 @@ def check_trace_file(trace: Path, scenario: Path) -> None:
 
 @contextmanager
 def recorded(target: Target, trace: Path | None) -> Iterator[Target]:
-    """Yield a target that passes everything on to `target` and writes it to `trace`; with None,
-    yield `target` itself.
+    """Yield a target that passes everything on to `target` and writes it to `trace`. If `trace` is
+    None, yield `target` itself.
 
     Raises:
         FileError: the file cannot be written to.

@@ -39,8 +39,8 @@ class JudgedRevision:
     """The results of all runs of one system and revision.
 
     Attributes:
-        started: the target's description of itself in the first run. `others` says whether a later
-            one differs.
+        started: the target's description of itself in the first run; `others` says whether it
+            differs in a later run.
         observed: rules that were checked in some run.
         unjudged: number of steps that come after the first broken rule of their run.
         rejected: number of refused requests.

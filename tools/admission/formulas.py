@@ -1,8 +1,8 @@
 """What does each volumetric check cost and gain on the same loads?
 
 Runs the model of revision `sound` at production scale with each published formula and each check of
-`model.spyre.peak`, on the loads of `loads.py`; then the checks alone, on random batches. A step
-counts as one, however long it takes. Three minutes of one core:
+`model.spyre.peak`, on the loads of `loads.py`; then the checks alone, on random batches. Every step
+counts as one, whatever its duration. Takes three minutes on one core:
 
     make tool NAME=admission.formulas
     make tool NAME=admission.formulas OPTIONS="--quick --json FILE"
@@ -168,8 +168,8 @@ class Alone(NamedTuple):
 
 
 def alone(name: str, batches: int, seed: int) -> Alone:
-    """Try the named check on random batches and count its wrong answers. Only volumes above
-    max_model_len are tried, because every limit has room for one request of that length."""
+    """Try the named check on random batches and count its wrong answers. Only batches with a volume
+    above max_model_len are tried, because every limit has room for one request of that length."""
     revision, chance, block = checked_by(name), random.Random(seed), PRODUCTION.block_size
     permissive = needless = tried = 0
     while tried < batches:
@@ -211,7 +211,7 @@ def details(found: dict[str, Measured]) -> str:
 
 
 def cells(measured: Measured, base: Measured) -> list[str]:
-    """Return the cells of a row: ratios to the base where they mean something, and otherwise
+    """Return the cells of a row: ratios to the base where a ratio makes sense, and otherwise
     numbers. The row of the base has numbers only."""
     shown = []
     for field, value in measured._asdict().items():

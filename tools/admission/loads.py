@@ -120,10 +120,10 @@ def shares(batches: Iterable[int], life: int = 300) -> list[ShapedRequest]:
     """Return, for each n of `batches`, n requests that end in the same step with 1/n of the limit
     each.
 
-    For n = 5, 7, 11 and 31 that share is no whole number of blocks, so only a check that does not
-    round sees that n requests fit. Prefill and decode steps alternate, so by the time a prompt
-    joins, the batch has grown by one token for each of the prompt's chunks. Each prompt is longer
-    by that much, so that all requests have the same length.
+    For n = 5, 7, 11 and 31 that share is not a whole number of blocks, so only a check that does
+    not round accepts n requests. Prefill and decode steps alternate, so by the time a request
+    joins, the batch has grown by one token for each chunk of its prompt. Each prompt is longer by
+    that number of tokens, so that all requests have the same length.
     """
     requests = []
     for batch in batches:
@@ -169,8 +169,8 @@ def aimed(names: Iterable[str]) -> list[ShapedRequest]:
 
 
 def all_loads(seed: int, quick: bool) -> list[Load]:
-    """Return every load, and every load but the counterexamples with early EOS as well. With
-    `quick`, drawn loads have a sixth of their requests, and loads that take long are left out."""
+    """Return all loads. All but the counterexamples are also returned with early EOS. With `quick`,
+    drawn loads have a sixth of their requests, and loads that take long are left out."""
 
     def drawn(
         name: str,
@@ -202,7 +202,7 @@ def all_loads(seed: int, quick: bool) -> list[Load]:
 
 def random_batch(chance: random.Random) -> tuple[list[Decoding], Newcomer]:
     """Draw a decode batch of 1 to 31 requests and a newcomer, of any lengths that the model allows.
-    In every other batch all lengths and ends are nearly equal, so that rounding decides."""
+    In half of the batches all lengths and ends are nearly equal, so that rounding decides."""
     longest = PRODUCTION.max_model_len
     near = evenly(chance, 300, longest - 1100) if chance.random() < 0.5 else None
     lengths, remaining = [], []

@@ -72,8 +72,8 @@ def checked(system: str) -> list[Rule]:
 
 
 def naming(fault: Fault) -> Callable[[list[Broken], Scenario], list[Broken]]:
-    """Return a filter that keeps only failures of the rule that names the bug, so that a run goes
-    on when others break."""
+    """Return a filter that keeps only failures of the rule that names the bug, so that a run
+    continues when other rules break."""
     return lambda broken, _: [failure for failure in broken if failure.rule == fault.rule]
 
 

@@ -50,7 +50,7 @@ Operation = tuple[str, tuple[Any, ...]]
 
 
 class MeasuredTarget(NamedTuple):
-    """A target, the scale and size of its search, and the configuration keys of which it allows
+    """A target, the scale and size of its search, and the configuration keys for which it allows
     only one value."""
 
     spec: str

@@ -1,6 +1,6 @@
 """Install a release in a process: `installer RELEASE`.
 
-Stand-ins replace venv, pip and the package index. Their commands are processes that take some time
+Stand-ins replace venv, pip and the package index. Each of their commands is a slow process
 (`installer -- COMMAND`).
 """
 

@@ -19,7 +19,7 @@ LEFT_OUT = re.compile(
 
 
 class Change(NamedTuple):
-    """A change of the code, in the form in which a list of survivors names it.
+    """A change of the code, in the form in which the list of survivors identifies it.
 
     It has the path of the file in `model`, the enclosing definition or what the change does, and
     the line before and after the change.

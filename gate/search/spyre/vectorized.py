@@ -1,7 +1,7 @@
 """`schedproof search --engine vectorized`: thousands of random loads at once.
 
 It can find a counterexample, but never prove a rule. A load that breaks the rule is replayed on the
-model, and reported as by the other engines.
+model and reported in the same way as by the other engines.
 """
 
 import time

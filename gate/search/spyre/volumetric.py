@@ -63,7 +63,7 @@ class VolumeSearch:
     """A question about a rule, and where to report its answer.
 
     `block` is the size of a block in tokens, or None for any size, which only a proof can cover.
-    `also` is another target to replay a counterexample on, with its name.
+    `also` is a further target on which to replay a counterexample, with its name.
     """
 
     console: Console
@@ -154,7 +154,7 @@ def run_own(search: VolumeSearch) -> int:
     """Decide whether a user's formula is sound. If not, show a run that exceeds the limit, and by
     how much.
 
-    The smallest run is searched with lengths of a few tokens, so that it is easy to read.
+    The search for the smallest run uses lengths of a few tokens, so that the run is easy to read.
 
     Returns:
         The exit code.

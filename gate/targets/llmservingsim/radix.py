@@ -1,6 +1,6 @@
 """LLMServingSim 1.0.0 and 1.1.0: one queue of requests, with a radix tree as prefix cache.
 
-This is the generation that the page on continuous batching describes. The fields of a step are read
+The page on continuous batching describes this generation of the code. The fields of a step are read
 from the scheduler's requests and batches. The pool is the memory that the model's weight leaves
 free, and its blocks have no numbers. Requests that the scheduler evicts are moved to the host,
 which has room for all of them. They keep their computed tokens, so none is preempted.
@@ -51,7 +51,7 @@ OPTIONS = (
 class RadixEngine:
     """A fresh scheduler of the checkout for one configuration.
 
-    `weight` is the size of the model, `token` that of the cache of one token, in bytes.
+    `weight` is the size of the model, and `token` the size of one token's cache, in bytes.
     """
 
     def __init__(

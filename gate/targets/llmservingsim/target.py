@@ -1,8 +1,9 @@
 """Target for LLMServingSim's own scheduler and memory model, without the simulator.
 
 Everything that decides, allocates, caches and counts is the checkout's unmodified code. Even the
-size of the pool follows from the memory of the accelerator. This module drives the generation of
-the code that has a block pool. `radix` drives the earlier one, which the page describes.
+size of the pool follows from the memory of the accelerator. This module drives the newer generation
+of the code, which has a block pool. `radix` drives the earlier generation, which the page on
+continuous batching describes.
 
 Needs the few packages that the checkout imports (numpy, pyyaml, rich):
 

@@ -195,8 +195,8 @@ def import_engine(checkout: str) -> dict[str, ModuleType]:
 
 
 def stand_in_for_hashing() -> None:
-    """Replace xxhash and NumPy if they are missing. They only make block hashes, for which any
-    other hash of the tokens will do."""
+    """Replace xxhash and NumPy if they are missing. They are only used for block hashes, and any
+    other hash of the tokens serves as well."""
     if _is_missing("xxhash"):
         xxhash = ModuleType("xxhash")
         xxhash.xxh64 = _Hash  # type: ignore[attr-defined]

@@ -53,8 +53,8 @@ def load_release() -> Release:
     name, prefix = PACKAGES[package]
     os.environ.pop(prefix + INTERLEAVE, None)  # unset, so that the release's own default is read
     _prepare_environment(prefix)
-    # vLLM resolves its platform, and with it imports the plugin, on first use: it must come
-    # first, because releases such as 2.4.0 import vLLM and the plugin in a circle otherwise.
+    # On first use, vLLM chooses its platform and so imports the plugin. Import vLLM before the
+    # plugin, because otherwise releases such as 2.4.0 fail with a circular import.
     importlib.import_module("vllm.engine.arg_utils")
     importlib.import_module("torch").set_num_threads(1)  # tensors are tiny: threads only cost time
     platform = importlib.import_module(f"{package}.platform").SpyrePlatform

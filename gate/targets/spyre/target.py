@@ -83,8 +83,8 @@ def check_config(config: dict[str, Any]) -> None:
 
 
 def check_options(release: Release, config: dict[str, Any]) -> None:
-    """Refuse options that this release lacks. `pausing` is never refused: `start` sends every key,
-    and a release without pausing ignores this one."""
+    """Refuse options that this release lacks. `pausing` is never refused, because `start` sends
+    every key, and a release without pausing ignores this key."""
     if config["long_output_priority"] and not release.has_option("LONG_OUT_PRIO"):
         lacks = f"false ({release.name} {release.version} has no such option)"
         raise protocol_checks.refuse("long_output_priority", True, lacks)

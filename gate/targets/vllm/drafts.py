@@ -2,7 +2,8 @@
 
 A drafter proposes tokens, and a model accepts as many of them as the scenario says.
 
-Source: chunked-prefill chapter, code of the running clamp and of allocate_slots; release 0.28.0.
+Source: the chapter on chunked prefill, in its code of the running clamp and of allocate_slots;
+release 0.28.0.
 """
 
 import importlib
@@ -18,7 +19,7 @@ NO_DRAFT = -1  # padding of some releases in place of missing drafts
 
 def drafter(config: Mapping[str, Any]) -> tuple[str, int] | None:
     """Return vLLM's method and the number of tokens that it proposes; None without drafts. EAGLE
-    has keys and values of its own; n-gram has none."""
+    has its own KV cache; n-gram has none."""
     drafts = config.get("num_speculative_tokens", 0)
     if not drafts:
         return None

@@ -197,8 +197,8 @@ def blocks_for(tokens: int, block_size: int) -> int:
 def plenty_of_blocks(config: Mapping[str, Any]) -> int:
     """Return the size of a pool that stands for an unbounded one.
 
-    It holds a full batch of the longest requests and the cached contents of some more, or of
-    hundreds if the batch is large, apart from the watermark, which is a share of this pool.
+    Besides the watermark, which is a share of the pool, it has room for a full batch of the longest
+    requests and for the cached contents of some more, or of hundreds if the batch is large.
 
     Raises:
         RefusedError: the pool would be too large.

@@ -63,8 +63,8 @@ class Flights:
         self._known: dict[str, int] = {}  # tokens that the worker knows of each request
 
     def known(self, name: str, request: Any, joins: bool) -> int:
-        """Return how many tokens of a request the worker knows. A request that joins or resumes is
-        sent with all of its tokens."""
+        """Return how many tokens of a request the worker knows. When a request joins or resumes,
+        the worker is sent all of its tokens."""
         if joins or self.most == 1:
             self._known[name] = request.num_tokens
         return self._known[name]

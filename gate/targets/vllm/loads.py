@@ -19,8 +19,8 @@ class Offer(NamedTuple):
 
 
 class Report(NamedTuple):
-    """The worker's report in a step: for each request the tokens loaded correctly, and the requests
-    whose blocks were sent."""
+    """The worker's report in a step: the number of tokens loaded correctly for each request, and
+    the requests whose blocks were sent."""
 
     landed: dict[str, int]
     sent: set[str]

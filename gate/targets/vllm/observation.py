@@ -52,8 +52,8 @@ class SchedulerView:
         """Return the physical blocks of every request that holds any.
 
         A request that has ended keeps the blocks that vLLM has not freed yet, because a decision in
-        flight may still write to them. A list that has not changed since the last call is the same
-        object.
+        flight may still write to them. If a request's blocks have not changed since the last call,
+        the list is the same object.
         """
         tables: dict[str, list[Any]] = {}
         held: dict[str, list[int]] = {}

@@ -4,9 +4,9 @@ r"""A scheduler class that records its decisions in a trace, inside a vLLM serve
       --scheduler-cls schedproof.gate.targets.vllm.recorder.Recorder
 
 It needs nothing but vLLM: without schedproof installed, put its folder `gate` on PYTHONPATH and
-name `targets.vllm.recorder.Recorder`. `recording(MyScheduler)` records another class. An error here
-never reaches the server: the record ends, with a line on stderr. `schedproof check-trace run.jsonl`
-judges the trace.
+name `targets.vllm.recorder.Recorder`. `recording(MyScheduler)` records another class. An error in
+this module never reaches the server; instead the record ends, with a line on stderr. `schedproof
+check-trace run.jsonl` judges the trace.
 """
 
 import functools

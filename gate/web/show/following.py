@@ -264,8 +264,8 @@ class Follower:
     def _decode_events(
         self, number: int, name: str, lines: Mapping[str, Line], tokens: int
     ) -> list[Happening]:
-        """Return what happens when a request decodes: its tkv jumps, or it begins a block. A jump
-        is any change of the tkv by other than 1 since the request last decoded."""
+        """Return what happens when a request decodes: its tkv jumps, or it begins a block. The tkv
+        jumps if it has changed by anything but 1 since the request last decoded."""
         changes = []
         tkv = lines["tkv"].at(number)
         before = self._decoded_at.pop(name, None)

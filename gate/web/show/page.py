@@ -48,7 +48,7 @@ def plain(run: RecordedRun) -> dict[str, Any]:
     """Return the run as the data of a page.
 
     Numbers by step have the form of `segments.Line.flat`, and a request is its place in `ids`.
-    Names and texts from outside lose characters that would reverse or end a line.
+    Characters that would end a line or reverse its direction are removed from names and texts.
     """
     followed = run.followed
     ids_sent = [request.id for request in run.scenario.requests]

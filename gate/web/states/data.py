@@ -92,8 +92,8 @@ MAX_TRIED = 300  # how many runs are tried for a rule
 class Shown(NamedTuple):
     """The shortest run for a rule, confirmed by a replay on the model; `path` has its edges.
 
-    `broken` says that it breaks the rule; otherwise a step only exercises it. `message` has the
-    numbers.
+    If `broken` is set, the run breaks the rule; otherwise a step only exercises it. `message` has
+    the numbers.
     """
 
     path: tuple[int, ...]

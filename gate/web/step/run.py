@@ -1,7 +1,7 @@
 """Run a scheduler by hand: the user chooses what the clients do next, and each step is judged.
 
 The clients' actions form a growing scenario. The steps are those of a `Session`, so a rule breaks
-here as it does in `gate` and `replay`. To undo a move, the shorter scenario runs again.
+here as it does in `gate` and `replay`. To undo a move, the scenario without that move runs again.
 """
 
 from collections import Counter

@@ -125,8 +125,8 @@ class Server(ThreadingHTTPServer):
         return f"http://{HOST}:{self.server_port}/{self.secret}/"
 
     def names(self) -> frozenset[str]:
-        """Return the host names by which clients on this machine reach the server. Any other name
-        comes from a page of another site."""
+        """Return the host names by which clients on this machine reach the server. If a request has
+        another host name, it comes from a page of another site."""
         return frozenset(f"{name}:{self.server_port}" for name in (HOST, "localhost"))
 
     def handle_error(self, request: Any, client_address: Any) -> None:
