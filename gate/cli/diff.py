@@ -321,7 +321,6 @@ def _verdict(gate: GateContext, found: Sequence[DiffFinding], baseline: str | No
 
 
 def _left_out(gate: GateContext, found: Sequence[DiffFinding]) -> list[str]:
-    """Return lines that say what the comparison left out."""
     unable = {words for words in gate.results.compared.coverage.cannot_abort.values() if words}
     lines = [f"no aborts: {words}" for words in sorted(unable)]
     assert gate.options.base is not None
