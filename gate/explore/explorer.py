@@ -81,7 +81,7 @@ def changed(scope: Scope, requests: int | None, limits: str | None, aborts: str 
 
 
 def read_limits(words: str) -> tuple[int, ...]:
-    """Parse limits such as "6-40" or "12,20,40", and return them in tokens, ascending.
+    """Parse limits such as "6-40" or "12,20,40", and return them, in tokens, in ascending order.
 
     Raises:
         InputError: the text is neither a range nor a list of numbers.

@@ -14,7 +14,7 @@ With `scenario` (a path relative to the file's folder), each gate replays the sc
 failure of the same shape is then known, and so are its consequences in that scenario. Once the
 scenario no longer breaks the rule, the entry fails the gate. With `version`, every failure of the
 rule is known in a target that reports this version, and the entry does not fail a gate in which the
-rule holds. A rule that the scheduler breaks by design is not judged, and each report says so.
+rule holds. A rule that the scheduler breaks by design is not judged, and every report mentions it.
 """
 
 import datetime

@@ -125,7 +125,7 @@ def _watch(gate: GateContext, before: Progress, search: Search) -> None:
         raise StopSearch
     shrinking = search.failure is not None
     runs = before.runs + (search.runs_to_failure if shrinking else search.runs)
-    runs = min(runs, before.of)  # runs that Hypothesis discards are not counted
+    runs = min(runs, before.of)  # Hypothesis replaces the runs that it discards
     steps = before.steps + search.steps
     gate.report(replace(before, runs=runs, steps=steps, shrinking=shrinking))
 

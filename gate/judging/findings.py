@@ -155,7 +155,7 @@ def keep(
 def _first_difference(gate: GateContext, scenario: Scenario, first: Broken) -> str | None:
     """Return the fields that differ in the first step that is not the same on the model, or on the
     base if there is one. Only steps up to the failing step count."""
-    if gate.base is not None:  # the first step that differs from the base's says more
+    if gate.base is not None:  # with a base, the first difference from the base is more informative
         difference = gate.base.pair.difference
         return None if difference is None else difference.shape
     lockstep = [rule for rule in load(gate.options.system) if rule.id == LOCKSTEP]

@@ -157,8 +157,7 @@ def run_watched(
 
 
 def end_with_parent() -> None:
-    """Make this process, which `multiprocessing` started, end when its parent does, however that
-    ends."""
+    """End this process, which `multiprocessing` started, when its parent ends for any reason."""
     import multiprocessing
     import threading
     from multiprocessing.connection import wait

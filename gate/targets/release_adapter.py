@@ -18,8 +18,8 @@ BEYOND_START_UP = "SCHEDPROOF_BEYOND_START_UP"  # in the environment of the targ
 class StartUp(NamedTuple):
     """Whether a server of this release starts with a configuration; None if that is unknown.
 
-    `why` names the check that passed, or says why the server does not start or why nothing was
-    checked.
+    `why` names the check that passed, or gives the reason why the server does not start or why
+    nothing was checked.
     """
 
     starts: bool | None

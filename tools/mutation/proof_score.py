@@ -2,9 +2,9 @@
 
     make tool NAME=mutation.proof_score OPTIONS="--minutes 20 --jobs 2"
 
-The changes are those that the operators make in the files that a proof depends on, and the faults
-of `tests/mutants/spyre.toml`. They are tried one at a time, in an order drawn by `--seed`, in two
-phases.
+The changes are made by the operators in the files on which a proof depends; the faults of
+`tests/mutants/spyre.toml` are added. They are tried one at a time, in two phases, in a random order
+that is seeded with `--seed`.
 
 The first third of the time is spent on small loads: every pair of requests of a few lengths, with
 aborts, and random runs of up to six requests. Their volume is computed independently of the model.

@@ -41,7 +41,7 @@ FACTOR = 8  # number of hashes to remember for each block of the pool
 SPARE = 10_000
 
 
-REVISIONS = ("0.25", "0.30", "0.31", "0.33")  # of schedproof's model, which is no import here
+REVISIONS = ("0.25", "0.30", "0.31", "0.33")  # of the model, which is not imported here
 
 
 def revision_of(version: str) -> str:
