@@ -186,7 +186,7 @@ class Deviations:
         return next((self.entries[n] for n in known if self.entries[n].rule == rule), None)
 
     def judged(self, rules: Sequence[str], stakes: Mapping[str, int]) -> list[Deviation]:
-        """Return the state of every entry of these rules after the last run.
+        """After the last run, return the state of every entry for these rules.
 
         `stakes` counts how often each rule was exercised.
         """

@@ -1,6 +1,4 @@
-"""Parse the TARGET of the command line, once, into its kind, its limits and the options of a
-replay.
-"""
+"""Parse the command line's TARGET once, into its kind, its limits and its replay options."""
 
 import shlex
 from collections.abc import Sequence

@@ -107,7 +107,7 @@ def long_outputs(chance: random.Random, count: int) -> list[ShapedRequest]:
 
 
 def mixed(chance: random.Random, count: int) -> list[ShapedRequest]:
-    """Return requests of which one in ten is very long."""
+    """Return requests, one in ten of which is very long."""
     return [
         (arrival, evenly(chance, 16000, 28000), evenly(chance, 500, 2000))
         if number % 10 == 5

@@ -64,8 +64,8 @@ def config_of(requests: int) -> dict[str, Any]:
 
 
 def loads_of(requests: int, count: int) -> list[list[Request]]:
-    """Draw loads: prompts of a few blocks and outputs of some hundred tokens, which arrive within
-    some hundred steps."""
+    """Draw loads of requests that arrive within a few hundred steps, with prompts of a few blocks
+    and outputs of a few hundred tokens."""
     import numpy as np
 
     draw = np.random.default_rng(0)

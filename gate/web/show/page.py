@@ -102,8 +102,8 @@ def plain(run: RecordedRun) -> dict[str, Any]:
 
 
 def opens_at(run: RecordedRun) -> int:
-    """Return the step at which the page opens. It is the step where a rule broke, or else where a
-    request first loses its place, or else the first."""
+    """Return the step at which the page opens: the step in which a rule broke, or else the step in
+    which a request first loses its place, or else the first step."""
     last = max(len(run.steps) - 1, 0)
     if run.broken:
         return min(run.broken[0].step, last)
