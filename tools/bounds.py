@@ -18,9 +18,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-# What runs the tests, beside the dependencies; tests that need another extra are skipped.
+# Packages that run the tests, besides the dependencies. Tests that need another extra are skipped.
 RUNNERS = ("pytest", "pytest-randomly", "pytest-xdist", "pyyaml", "syrupy")
-# Old versions may be warned of by what they depend on.
+# Old versions may cause warnings, which must not fail the tests.
 QUICK = ("-n", "2", "-m", "not slow and not nightly", "-p", "no:cacheprovider", "-W", "default")
 
 

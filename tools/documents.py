@@ -1,4 +1,4 @@
-"""Which rules do the five documents state, what checks each one, and on which real code?
+"""Which rules do the five documents state, what checks each of them, and on which real code?
 
 Gates real releases, and writes the tables of `docs/reference/documents.md`. The default releases
 take eight minutes on two cores. Verdicts of earlier calls in the same folder are used as well. For
@@ -55,8 +55,8 @@ def rules_of(document: Document) -> list[Rule]:
 
 
 def table(document: Document, verdicts: Sequence[Verdict]) -> Iterator[str]:
-    """Yield a table with a row for each rule: where it stands in the document, its title, and what
-    checks it."""
+    """Yield a table with a row for each rule: its place in the document, its title, and what checks
+    it."""
     found = [("where", "in short", "rule", "checked by", "on real code")]
     page = f"rules/{document.system.replace('_', '-')}.md"
     for rule in rules_of(document):

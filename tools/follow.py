@@ -47,8 +47,8 @@ def files_naming(rule: str) -> dict[str, list[str]]:
 def places_naming(rule: str, path: Path) -> list[tuple[int, str]]:
     """Return each line of a file that has the rule's id, with the name of what encloses it.
 
-    In a Python file that is the function or class, or "" at top level. In a file of planted faults
-    it is what the fault does.
+    In a Python file, the name is that of the function or class, or "" at top level. In a file of
+    planted faults, it is the description of the fault.
     """
     named = re.compile(rf"\b{re.escape(rule)}\b")
     text = path.read_text(encoding="utf-8")

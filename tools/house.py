@@ -16,7 +16,8 @@ from pathlib import Path
 from statistics import median
 
 ROOT = Path(__file__).resolve().parents[1]
-# From the ground to the roof. `schedproof/__init__.py` and `__main__.py` stand above all of them.
+# The layers, from the lowest to the highest. `schedproof/__init__.py` and `__main__.py` are above
+# all of them.
 LAYERS = ("spec", "model", "properties", "solver", "gate")
 TOP = ("systems.py", "__init__.py", "__main__.py")
 ROOMS = {
@@ -52,7 +53,8 @@ def line_count(path: Path) -> int:
 
 
 def imported(path: Path) -> set[str]:
-    """Return the absolute names that a file imports; those of this package begin with it."""
+    """Return the absolute names that a file imports; names in this package begin with
+    `schedproof`."""
     package = ("schedproof", *path.relative_to(ROOT).parent.parts)
     names = set()
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
@@ -100,7 +102,7 @@ def rank(module: str) -> tuple[int, int]:
 
 
 def upward_imports(graph: Graph) -> list[tuple[str, str]]:
-    """Return the imports (module, imported) that lead to a higher room or layer."""
+    """Return the imports (module, imported) from a lower to a higher room or layer."""
     return [
         (module, target)
         for module, targets in graph.items()
@@ -169,7 +171,7 @@ def between_systems(graph: Graph) -> dict[str, set[str]]:
 
 
 def one_importer(graph: Graph) -> list[str]:
-    """Return the files that only one file imports, which is in the same folder."""
+    """Return the files that are imported by only one file, if that file is in the same folder."""
     importers: dict[str, set[str]] = defaultdict(set)
     for module, targets in graph.items():
         for target in targets:

@@ -4,7 +4,7 @@ Runs the `journey` blocks of the page word for word, in an empty folder:
 
     make tool NAME=journey OPTIONS=docs/tutorials/plugin.md
 
-With a second argument, commands that contain it are left out, and the tool says so.
+A second argument leaves out the commands that contain it; the tool reports them.
 """
 
 import os

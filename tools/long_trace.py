@@ -1,7 +1,7 @@
 """Does the memory of `schedproof check-trace` stay flat, however long the trace is?
 
 One process makes a trace of any length, and another one checks it. Prints how many steps per second
-the check takes, and its peak memory so far:
+are checked, and the peak memory so far:
 
     make tool NAME=long_trace OPTIONS="--steps 1000000 --system spyre --explain"
 """
@@ -22,9 +22,9 @@ from schedproof.model.systems import full_config
 from schedproof.model.target import ModelTarget
 
 REPORT_AT = (30_000, 100_000, 300_000, 1_000_000, 3_000_000, 10_000_000)  # steps
-EVERY = 24  # steps between two arrivals: what arrives is served as fast, a few at a time
-# With a prefix cache and a pool of blocks for it; of LLMServingSim all is remembered where it has
-# one.
+EVERY = 24  # steps between arrivals: just enough to serve each request, with a few running
+# With a prefix cache and a bounded pool of blocks. LLMServingSim has no prefix cache here, because
+# its history would then keep everything.
 CONFIGS: dict[str, dict[str, Any]] = {
     "spyre": {"prefix_caching": True, "num_blocks": 1024},
     "vllm": {"num_blocks": 4096},

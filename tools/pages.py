@@ -1,6 +1,7 @@
 """Write tables that tools make into the documentation.
 
-A table stands between two comments; the first names the tool, such as `tools/proofs.py: lemmas`.
+A table is enclosed in two comments; the first names the tool and the table, such as
+`tools/proofs.py: lemmas`.
 """
 
 import argparse

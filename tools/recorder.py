@@ -1,8 +1,8 @@
 """What does the recorder cost a vLLM scheduler, and can its record be judged?
 
 Sends the same requests to the release's own class and to the recorder around it, in turns. Prints
-the wall-clock milliseconds that a step takes (including the protocol), the bytes that it adds to
-the record, and the verdict of `check-trace`:
+the wall-clock milliseconds that a step takes (including the protocol), the bytes that each step
+adds to the record, and the verdict of `check-trace`:
 
     make tool NAME=recorder OPTIONS="--release vllm==0.33.0 --steps 100000 --keep run.jsonl"
 """
@@ -27,8 +27,8 @@ from schedproof.model.target import Target
 
 from .long_trace import requests
 
-CHUNK = 100  # steps of one class, then of the other
-EVERY = 2  # steps between two arrivals: about thirty requests run
+CHUNK = 100  # steps of one class, before the other class takes its turn
+EVERY = 2  # steps between two arrivals, so that about thirty requests run
 SYSTEM, REVISION = "vllm", "documented"
 CONFIG = {"num_blocks": 4096, "max_num_seqs": 32, "async_scheduling": True}
 

@@ -16,7 +16,7 @@ from schedproof.gate.targets.supported_releases import packages as known_package
 TARGETS = Path(__file__).resolve().parents[1] / "gate" / "targets"
 INDEX = "https://pypi.org/simple/{}/"
 JSON = "application/vnd.pypi.simple.v1+json"
-# Wheels for the Pythons and machines that schedproof is for.
+# Wheels for the versions of Python and the machines that schedproof supports.
 PYTHONS = re.compile(r"-(py3|py2\.py3|cp311|cp312|cp313|cp3\d+-abi3)[-.]")
 MACHINES = re.compile(r"-any\.whl$|manylinux.*_(x86_64|aarch64)\.whl$|macosx")
 
@@ -30,8 +30,8 @@ def files(name: str) -> dict[str, str]:
 
 
 def of_version(all_files: dict[str, str], version: str, *, sources: bool) -> list[str]:
-    """Return the digests of a version's wheels, and with `sources` that of its source archive as
-    well."""
+    """Return the digests of a version's wheels and, with `sources`, the digest of its source
+    archive."""
     wheels = [
         digest
         for file, digest in all_files.items()

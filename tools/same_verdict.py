@@ -1,4 +1,4 @@
-"""Does the same seed give the same verdict, byte for byte except for times?
+"""Does the same seed give the same verdict, byte for byte, except for times?
 
 Runs gates with one process and with two, and with two hash seeds, and repeats one of them. For each
 interpreter it uses the wheel with the locked versions, and for the first one the checkout as well.

@@ -1,10 +1,10 @@
 """Which few short runs of each system exercise every rule?
 
 Writes the seed corpus (`gate/corpus/builtin/*/seeds`), with which a gate begins. The candidates are
-runs of the search on the model of each revision. From them the tool greedily picks as few as it can
-that exercise each rule `TIMES` times, if any run exercises it at all. Planted faults play no part.
-Run it after adding a rule; it takes two minutes on one core. With another release of Hypothesis it
-may write other files, which are just as good:
+runs of the search on the model of each revision. From them the tool greedily picks a small set that
+exercises each rule `TIMES` times, if any run exercises it at all. Planted faults are not used. Run
+it after adding a rule; it takes two minutes on one core. With another release of Hypothesis it may
+write other files, which are just as good:
 
     make tool NAME=seeds
 """
@@ -29,7 +29,7 @@ from schedproof.properties.search.run import run_search
 from schedproof.properties.search.state import Hooks, Search, SearchOptions
 from schedproof.spec.catalogue import load
 
-# The scale that the models take, and the first that the releases take which refuse that one.
+# The scale for the models, and the first further scale for releases that refuse it.
 SCALES = {
     "spyre": ("small", "short"),
     "vllm": ("small",),
@@ -37,9 +37,9 @@ SCALES = {
     "llmservingsim": ("small",),
 }
 TIMES = 2
-LONGEST = {"small": 60, "short": 120, "tight": 120}  # steps
-RUNS = 100  # of a search
-SEARCHES = {"spyre": 4, "vllm": 16, "nano_vllm": 4, "llmservingsim": 4}  # of each revision
+LONGEST = {"small": 60, "short": 120, "tight": 120}  # steps of the longest run
+RUNS = 100  # runs of each search
+SEARCHES = {"spyre": 4, "vllm": 16, "nano_vllm": 4, "llmservingsim": 4}  # per revision
 
 
 class Candidate(NamedTuple):
@@ -50,9 +50,9 @@ class Candidate(NamedTuple):
 
 
 def sampled(system: str, scale: str) -> Iterator[Scenario]:
-    """Yield runs of the search, without keys that have their default values. So revisions that lack
-    those keys accept the scenario as well."""
-    models_only = (system, scale) == ("spyre", "small")  # elsewhere, every release has to start
+    """Yield runs of the search, leaving out keys that have their default values, so that revisions
+    without those keys accept the scenario as well."""
+    models_only = (system, scale) == ("spyre", "small")  # others must run on every release
     avoid = frozenset[str]() if models_only else frozenset(scales_of(system).kinds)
     for revision, seed in product(revisions_of(system), range(SEARCHES[system])):
         usual = full_config(system, revision, {})
@@ -79,7 +79,7 @@ def candidates(system: str, scale: str) -> Iterator[Candidate]:
 
 
 def pick_few(candidates: list[Candidate]) -> Iterator[Candidate]:
-    """Yield, again and again, the run that exercises most of the rules not exercised often enough
+    """Repeatedly yield the run that exercises the most rules of those not exercised often enough
     yet."""
     seen = Counter[str]()
     while candidates:

@@ -1,4 +1,5 @@
-"""From which to which published release does each fault of the track record exist?
+"""In which published releases, from the first to the last, does each fault of the track record
+exist?
 
 Makes the table of `docs/findings/track-record.md`, and `track-record/details.md` beside it, from
 the faults in `track-record/faults.toml` and the results of their scenarios on each release in
@@ -47,12 +48,12 @@ MARK = "tools/track_record.py: faults"
 CHECKS = {"vllm": "`get_kv_cache_configs`", "sendnn-inference": "`check_and_update_config`"}
 BROKEN, HOLDS = "broken", "holds"
 IDLE, UNKNOWN = "not exercised", "not replayed"
-CRASHES = "crashes"  # another fault ends the run
+CRASHES = "crashes"  # another fault ends the run first
 NO_START, NO_OPTION = REFUSED = "does not start", "has no such option"
-STEP_LIMIT = 90.0  # seconds: a release imports much in its first step
+STEP_LIMIT = 90.0  # seconds; a release imports many modules in its first step
 
-States = Mapping[str, str]  # by version: BROKEN, HOLDS, or why it was not judged
-Record = dict[str, dict[str, dict[str, str]]]  # by name, version and fault
+States = Mapping[str, str]  # for each version: BROKEN, HOLDS, or why it was not judged
+Record = dict[str, dict[str, dict[str, str]]]  # states by name, version and fault
 
 
 class Fault(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -266,7 +267,7 @@ def replay_on(target: str, missing: Sequence[Fault], known: dict[str, str]) -> N
     """Replay the scenarios of faults on a release, and add the results to `known`."""
     spec = parse_target(target)
     with opened(spec, step_limit=STEP_LIMIT) as open_target:
-        for fault in [*missing[:1], *missing]:  # the first start may take too long, on a slow disk
+        for fault in [*missing[:1], *missing]:  # twice: the first start may be too slow
             try:
                 known[fault.id] = state_of(open_target.target, spec, fault)
             except TargetFault as error:

@@ -40,7 +40,7 @@ def run_campaign(
             report(f"item {digest_of(item)} failed: {done.result.failed}")
         ledger.write(done)
         progress(number)
-    # There is no end in time: it takes seconds, and the findings are worth them.
+    # Shrinking has no time limit: it takes seconds, and the findings are worth it.
     questions = [question for question in ledger.questions().values() if question not in ledger]
     if questions:
         report(f"shrinking {len(questions)} finding{'s' * (len(questions) != 1)}")

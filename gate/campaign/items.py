@@ -15,8 +15,8 @@ import msgspec
 from ...model.scenario import Scenario
 
 EXAMPLES = {"small": 60, "short": 60, "tight": 30}  # runs of an item: one or two seconds
-# Later items have up to ten times as many runs, so that hours on many cores are not many small
-# messages.
+# Later items have up to ten times as many runs, so that a long campaign on many cores does not send
+# many small messages.
 ROUNDS_OF_ONE_LENGTH, LONGEST = 4, 10
 
 
@@ -54,8 +54,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Failure(msgspec.Struct, frozen=True, kw_only=True):
-    """A broken rule, and a run that breaks it and is not shrunk yet. `checking.shape` computes its
-    `shape`."""
+    """A broken rule, with a run that breaks it and has not been shrunk yet. `checking.shape`
+    computes `shape`."""
 
     rule: str
     shape: str
@@ -125,6 +125,6 @@ def canonical(value: Any) -> bytes:
 
 
 def digest_of(value: Any) -> str:
-    """Return sixteen hexadecimal digits that identify the value's content; those of an item are its
-    id."""
+    """Return sixteen hexadecimal digits that identify the value's content. An item's id is its
+    digest."""
     return hashlib.sha256(canonical(value)).hexdigest()[:16]

@@ -1,8 +1,8 @@
 """The ledger of a campaign: a file of JSON lines, from which the campaign resumes.
 
-The first line holds the settings, and each later line an item with its result. Lines are only ever
-appended. If a kill or a full disk leaves half a line at the end, that line is dropped and its item
-runs again.
+The first line contains the settings, and each later line an item with its result. Lines are only
+appended, never changed. If a kill or a full disk leaves half a line at the end, that line is
+dropped and its item runs again.
 """
 
 from collections import Counter
@@ -49,8 +49,8 @@ class Header(msgspec.Struct, frozen=True):
 
 
 class Done(msgspec.Struct, frozen=True):
-    """A finished item. CPU seconds and worker are not in `result`, which must not depend on
-    them."""
+    """A finished item. CPU seconds and worker are kept apart from `result`, which must not depend
+    on them."""
 
     item: Item
     result: Result
@@ -65,7 +65,8 @@ class Ledger:
     Attributes:
         length: size of the complete lines that were read, in bytes.
         items, incomplete, scenarios, steps, seconds: totals over the samples.
-        exercised: for each system and revision, the steps in which each rule's witness occurred.
+        exercised: for each system and revision, the number of steps in which each rule's witness
+            occurred.
         failed: for each item id, why it has no result.
         findings: for each id of a `Shrinking`, the smallest scenario; None if the failure did not
             recur.
@@ -143,16 +144,16 @@ class Ledger:
 
 @contextmanager
 def opened(path: Path, begin: Callable[[Settings | None], Settings]) -> Iterator[Ledger]:
-    """Open a ledger for writing. `begin` receives the settings of an existing ledger (None for a
-    new one) and returns those of the campaign.
+    """Open a ledger for writing. `begin` is called with the settings of an existing ledger (None
+    for a new one) and returns the settings of the campaign.
 
     Raises:
         LedgerError: the file is not a ledger, is damaged or in use, or cannot be created.
     """
     if path.exists():
-        _header(path)  # before a lock is put beside what is no ledger
+        _header(path)  # so that no lock file is created next to a file that is no ledger
     with _locked(path):
-        if path.exists():  # perhaps only since another process released the lock
+        if path.exists():  # another process may have written it before we got the lock
             begin(_header(path).settings)
         else:
             write(path, canonical(Header(FORMAT, begin(None))) + b"\n")
@@ -213,7 +214,7 @@ def _header(path: Path) -> Header:
 def _refusing(place: str) -> Iterator[None]:
     try:
         yield
-    except FileError as error:  # it names the place
+    except FileError as error:  # its message already names the place
         raise LedgerError(str(error)) from None
     except (CatalogueError, ValueError, TypeError) as error:
         raise LedgerError(f"{place}: {error}") from None
@@ -254,7 +255,8 @@ def _check_item(done: Done) -> None:
         revision = resolve_revision(scenario.system, scenario.revision)
         full_config(scenario.system, revision, scenario.config)
         check_requests(scenario.requests)
-        select(load(scenario.system), [failure.rule])  # it names a file
+        # The rule must exist, because its id becomes part of a file name.
+        select(load(scenario.system), [failure.rule])
 
 
 def _shape_of(failure: Failure) -> tuple[str, str, str]:

@@ -74,7 +74,7 @@ class CampaignOptions(NamedTuple):
             problem = f"{path} was started by another version of schedproof, Hypothesis or Z3"
             raise InputError("--ledger", f"{problem}; valid: another file")
         if self.target is None and begun.target != "model":
-            # A file must not decide what is run here.
+            # A target may run code, so the user must name it: the file alone must not decide that.
             problem = f"{path} was started with {begun.target}; valid: name that target again"
             raise InputError("--target", problem)
         pairs = None
@@ -92,9 +92,9 @@ class CampaignOptions(NamedTuple):
 
 
 def pairs_of(systems: Sequence[str], revisions: Sequence[str]) -> tuple[Pair, ...]:
-    """Return all pairs of one of these systems and one of its revisions.
+    """Return all pairs of a selected system and one of its selected revisions.
 
-    Without `systems`, every system counts; without `revisions`, every revision of each.
+    Without `systems`, all systems are selected; without `revisions`, all revisions.
 
     Raises:
         InputError: a name is unknown.

@@ -17,7 +17,7 @@ from .items import Failure, Shrinking
 from .ledger import Ledger
 from .running import rules_of
 
-SHOWN = 8  # rules of one line, items without a result
+SHOWN = 8  # how many rules a line names, and how many items without a result are listed
 
 
 def report(console: Console, ledger: Ledger, out: Path) -> int:

@@ -1,7 +1,7 @@
 """Run one item: a search by Hypothesis, or the shrinking of a failure.
 
-Both are bounded by counts, not by seconds. So an item gives the same result wherever and however
-often it runs, unless the target is not deterministic.
+Both are bounded by counts, not by seconds. So an item gives the same result on every machine and in
+every repetition, unless the target is not deterministic.
 """
 
 import atexit
@@ -32,16 +32,17 @@ from ..targets.factory import opened
 from ..targets.target_spec import parse_target
 from .items import Failure, Item, Result, Sample, Shrinking
 
-KNOWN = "known"  # no rule has this id
-ATTEMPTS = 400  # replays: counted, so that the same failure gets the same scenario everywhere
-SLOW_ATTEMPTS = 60  # of a target that is not the model: a hundred times as slow
-ONE_AT_A_TIME = threading.Lock()  # the engines are not made for the threads of a Dask worker
+KNOWN = "known"  # stands for a failure that is already known; no rule has this id
+ATTEMPTS = 400  # replays; a time limit would give other scenarios on other machines
+SLOW_ATTEMPTS = 60  # replays on any target but the model, since it is a hundred times slower
+ONE_AT_A_TIME = threading.Lock()  # the engines do not support the threads of a Dask worker
 
 
 def work(item: Item) -> tuple[Result, float]:
     """Run an item in this worker process; return its result and the CPU seconds."""
     with ONE_AT_A_TIME, warnings.catch_warnings():
-        # Threads of a Dask worker use `random` while Hypothesis draws, which blames strategies.
+        # Other threads of a Dask worker use `random` while Hypothesis draws, and Hypothesis would
+        # blame the strategies.
         warnings.filterwarnings("ignore", "Do not use the `random` module", category=Warning)
         set_hypothesis_home()
         began = _cpu_seconds()
@@ -87,8 +88,8 @@ def target_of(spec: str) -> Target:
 
 
 def _sample(item: Sample) -> Result:
-    # Search again and again while there is something new, as a gate does. A failure that is known
-    # ends its run, and is no finding.
+    # Like a gate, search again as long as there are new failures. A known failure ends its run but
+    # is not reported again.
     kind = item.kind
     target = target_of(item.target)
     rules = rules_of(kind.system, kind.revision, item.rules, item.target)
@@ -105,7 +106,8 @@ def _sample(item: Sample) -> Result:
         return broken
 
     def watch(_: Search) -> None:
-        # A target that hangs is searched no more: each such run takes the time limit of a step.
+        # Stop searching a target that hangs: each further run could take as long as a step's time
+        # limit.
         if hung:
             raise StopSearch
 
@@ -148,8 +150,8 @@ def failure_of(scenario: Scenario, broken: Broken) -> Failure:
 def _shrink(item: Shrinking) -> Result:
     """Replay a failure, shrink it, and replay it again; report no failure if it does not recur.
 
-    All of the item's rules judge the replay. If another rule breaks first, only the failure's own
-    rule does.
+    All of the item's rules judge the replay. If another rule breaks first, the replay is repeated
+    with the failure's own rule alone.
     """
     failure, target = item.failure, target_of(item.target)
     scenario = failure.scenario

@@ -19,10 +19,11 @@ from ..targets.target_spec import UnknownTargetError
 from .groups import SETTINGS, Grouped
 from .project import defaults
 
-# Typer brings its own copy of click and names only the leaves of its errors: this is the root.
+# Typer contains its own copy of click and exports only subclasses of click's error; this is the
+# base class.
 COMMAND_LINE_ERROR: type[Exception] = typer.BadParameter.__mro__[2]
 NO_PROJECT = "no project"
-TYPER_INTERRUPTED = 130  # what Typer makes of Ctrl-C in a command
+TYPER_INTERRUPTED = 130  # Typer's exit code if Ctrl-C ends a command
 
 app = typer.Typer(
     cls=Grouped,
@@ -84,7 +85,7 @@ def run(
     except (ConfigRefused, TargetNotStarted) as error:
         output.fail(str(error))
         code = USAGE
-    except TargetCrashed as error:  # at its first start: later ones are findings
+    except TargetCrashed as error:  # at the first start; later crashes are findings
         output.fail(str(error))
         output.print_details(error.details)
         code = USAGE

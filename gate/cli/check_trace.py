@@ -118,8 +118,8 @@ def count_matches(judge: TraceJudge, run: TraceRun) -> None:
 
 
 def check_options(system: str | None, revision: str | None) -> None:
-    """Raise InputError if the system is unknown, or has no such revision. Without a system, any
-    system's revision is valid."""
+    """Raise InputError if the system is unknown or has no such revision. Without a system, the
+    revision of any system is valid."""
     if system is not None:
         with option("--system"):
             check_system(system)

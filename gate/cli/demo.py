@@ -52,7 +52,7 @@ def command(
         console.print(f"$ schedproof {shlex.join(words)}\n", markup=False, soft_wrap=True)
         code = run(app, words, project=False)
         console.print(f"exit code {code}: {WORDS[code]}\n", markup=False)
-        if code == INCONCLUSIVE:  # Ctrl-C: no scene ends so by itself
+        if code == INCONCLUSIVE:  # after Ctrl-C only: no command of the demo is inconclusive
             raise typer.Exit(code)
     console.rule()
     output.say(console, "To judge a scheduler of your own, begin with `schedproof init`.")

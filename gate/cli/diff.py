@@ -110,7 +110,7 @@ def command(
 ) -> None:
     """Find where two schedulers decide differently: run the same scenarios on both, and compare
     each step."""
-    if since is not None:  # a baseline has its own
+    if since is not None:  # a baseline brings its own scenarios
         system = None if from_project(context, "system") else system
         revision = None if from_project(context, "revision") else revision
     options: dict[str, object] = {"--system": system, "--revision": revision, "--config": changes}
@@ -166,8 +166,8 @@ class Begun(NamedTuple):
 
 
 def _live(begun: Begun, specs: Sequence[TargetSpec], setting: Setting) -> int:
-    """Run the same scenarios on both targets. This is a gate of the first target, with the second
-    one beside it and without rules."""
+    """Run the same scenarios on both targets. Technically this is a gate of the first target,
+    without rules and with the second target as its base."""
     options = _options(begun, specs[0], specs[1], setting)
     findings: list[DiffFinding] = []
     reported = SideNames(
@@ -321,7 +321,6 @@ def _verdict(gate: GateContext, found: Sequence[DiffFinding], baseline: str | No
 
 
 def _left_out(gate: GateContext, found: Sequence[DiffFinding]) -> list[str]:
-    """Return a line for each thing that the comparison left out."""
     unable = {words for words in gate.results.compared.coverage.cannot_abort.values() if words}
     lines = [f"no aborts: {words}" for words in sorted(unable)]
     assert gate.options.base is not None

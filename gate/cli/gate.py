@@ -188,7 +188,7 @@ def command(
     if deviations is not None and not meant_for_another(context, "deviations", system):
         known = read_deviations(deviations, system, catalogue, date.today())
     beside = base_of(spec, against_base, base)
-    # The base is compared with instead of a model.
+    # With a base, the target is compared with the base, not with a model.
     model = NO_LOCKSTEP if beside is not None and compare_with is None else compare_with
     options = gate_options(
         spec,
@@ -244,8 +244,8 @@ def command(
 
 @contextmanager
 def coverage_counted(options: GateOptions, wanted: bool) -> Iterator[GateOptions]:
-    """Yield the options, with a folder for coverage data if the target is Python code. The model's
-    code needs no coverage, and that of a command cannot be measured."""
+    """Yield the options, with a folder for coverage data if the target is Python code. Coverage of
+    the model is of no use, and coverage of a command cannot be measured."""
     if not wanted or options.spec.kind in ("model", "command"):
         yield options
         return
@@ -255,8 +255,8 @@ def coverage_counted(options: GateOptions, wanted: bool) -> Iterator[GateOptions
 
 @contextmanager
 def say_which_system(spec: TargetSpec, named: bool) -> Iterator[None]:
-    """Add a hint to a refusal if the user named no system. A scheduler of the user's own may belong
-    to another system than the default one."""
+    """Add a hint to a refusal if the user named no system, since the user's scheduler may not
+    belong to the default one."""
     try:
         yield
     except (ConfigRefused, TargetCrashed) as error:

@@ -10,7 +10,7 @@ from typing import Any
 
 import typer.core
 
-WIDTH = 120  # columns, at most; else that of the terminal
+WIDTH = 120  # columns at most; a narrower terminal has its own width
 SETTINGS = {"max_content_width": WIDTH}
 # Commands in the order of the help, each with a summary of one line.
 GROUPS = {
@@ -71,7 +71,7 @@ RARE_OPTIONS = {
     "explore": ("--walks", "--deepest", "--order", "--aborts", "--full"),
 }
 
-# Placeholders for the values of options; the others are named by their type.
+# Placeholders for the values of options; all other options show the type of their value.
 VALUES = {
     "--rule": "RULE",
     "--exclude": "RULE",
@@ -103,8 +103,8 @@ def example(name: str) -> str | None:
 
 
 def without_all(words: list[str]) -> tuple[list[str], bool]:
-    """Return the words without `--all`, and whether it was there. It is removed only if the command
-    line has `--help`."""
+    """Return the words without `--all`, and whether `--all` was among them. It is removed only
+    together with `--help`."""
     wants_all = "--help" in words and "--all" in words
     return [word for word in words if not (wants_all and word == "--all")], wants_all
 

@@ -37,7 +37,7 @@ def write_files(folder: Path, system: str, revision: str) -> list[Written]:
         FileError: the folder's pyproject.toml cannot be read or has a `[tool.schedproof]`, or a
             file cannot be written.
     """
-    read_project(folder)  # what is there must be TOML
+    read_project(folder)  # raises if the existing file is not TOML
     written = []
     for name, text in texts(system, revision).items():
         path = folder / name
@@ -66,7 +66,7 @@ def texts(system: str, revision: str) -> dict[str, str]:
         loader=PackageLoader("schedproof.gate.cli"),
         undefined=StrictUndefined,
         keep_trailing_newline=True,
-        autoescape=False,  # no page: Python, TOML and YAML
+        autoescape=False,  # the output is Python, TOML and YAML, not HTML, so nothing is escaped
     )
 
     def rendered(*names: str, **values: object) -> str:

@@ -17,7 +17,7 @@ from ..targets.supported_releases import ReleaseError, packages
 from ..targets.target_spec import TargetSpec, UnknownTargetError, parse_target
 
 RULES_OF = ("target", "system", "revision")
-# By command, the keys that its options have. A word of the command line goes before each.
+# For each command, the keys that give defaults to its options; the command line takes precedence.
 KEYS = {
     "gate": (*RULES_OF, "profile", "corpus", "deviations", "exclude", "extra_rules"),
     "doctor": RULES_OF,
@@ -56,7 +56,7 @@ def defaults() -> dict[str, Any]:
 
 
 def with_its_target(context: typer.Context, option: typer.CallbackParam, value: Any) -> Any:
-    """Return the option's value, or None if it comes from the project file and does not fit the
+    """Return the option's value, or None if it comes from the project file, which is about another
     target.
 
     A release or checkout that the command line names has its own system, revision and rules.
@@ -80,8 +80,8 @@ def named_target(
 ) -> TargetSpec:
     """Return the target of a command line.
 
-    If the project file names another target, `beside_another` is set. Commands for a replay then
-    name this target.
+    If the project file names another target, set `beside_another`, so that the replay commands that
+    are printed name this one.
 
     Raises:
         UnknownTargetError, ReleaseError, InputError: as for `parse_target`; or the target has no
@@ -145,4 +145,4 @@ def _own_system(target: str) -> str | None:
     try:
         return parse_target(target).own_system
     except (InputError, ReleaseError, UnknownTargetError):
-        return None  # what is wrong with it is said when it is read
+        return None  # whoever reads the file reports what is wrong with it

@@ -100,7 +100,7 @@ def command(
     _check_expected_rules(scenario, read, catalogue)
     if trace is not None:
         check_trace_file(trace, Path(scenario))
-        # The model in a recorder is still the model: lockstep with itself says nothing.
+        # A model inside a recorder is still the model, and comparing it with itself proves nothing.
         rules = [
             judged_rule
             for judged_rule in rules
@@ -134,7 +134,7 @@ def command(
         if not quiet:
             console.print(f"steps {first:,} to {last:,}: idle until a request arrives, so skipped")
 
-    # A recorded run is whole, and so is a drawn one.
+    # Idle steps may be skipped on the console, but not in a trace or a drawing.
     skipped = skip if trace is None and perfetto is None else None
     notice = output.notice(console)
     with (

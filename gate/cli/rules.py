@@ -81,7 +81,7 @@ def command(
 ) -> None:
     """List the rules: text, source, and what checks them."""
     if rule and from_project(context, "system"):
-        system = None  # an id says which system it is of
+        system = None  # the id tells the system
     if system is not None:
         with option("--system"):
             check_system(system)

@@ -41,7 +41,7 @@ from .options import (
 from .project import from_project, left_out, named_target
 
 SUFFIX = ".html"
-# No scenario has such a key, and each line of a trace has one.
+# Every line of a trace has one of these keys, and no scenario does.
 OPERATION = re.compile(rb'\s*\{.*"(op|ok)"\s*:')
 LARGE = 3_000_000  # bytes
 

@@ -12,8 +12,8 @@ from ..console import INCONCLUSIVE, USAGE, interrupts, shortened
 
 
 def main() -> None:
-    """Run the command line. Ctrl-C during loading, a full disk behind stdout and an internal error
-    print one line each."""
+    """Run the command line. Print a single line on Ctrl-C during loading, if stdout cannot be
+    written to, and on an internal error."""
     _open_closed_streams()
     interrupts.install()
     try:
@@ -31,7 +31,7 @@ def _open_closed_streams() -> None:
         try:
             os.fstat(number)
         except OSError:
-            os.open(os.devnull, os.O_RDWR)  # takes the lowest number that is free
+            os.open(os.devnull, os.O_RDWR)  # `open` takes the lowest free descriptor
             setattr(sys, name, open(number, mode, errors="replace", closefd=False))  # noqa: SIM115
 
 
@@ -45,21 +45,22 @@ def _run() -> None:
             sys.stdout.flush()
     except KeyboardInterrupt:
         sys.exit(_said("interrupted", INCONCLUSIVE))
-    except BrokenPipeError:  # the reader has seen enough
+    except BrokenPipeError:  # whoever reads our output closed the pipe, for example `head`
         _silence()
         sys.exit(INCONCLUSIVE)
     except OSError as error:
         _silence()
         sys.exit(_said(f"{error.filename or 'stdout'}: {error.strerror}", USAGE))
-    except Exception as error:  # an error of ours: no rule is broken, and nothing was judged
+    except Exception as error:  # a bug in schedproof: no rule is broken, and nothing was judged
         sys.exit(_said(_internal(error), INCONCLUSIVE))
 
 
 def _end_with(code: Any) -> None:
     """Exit with this code.
 
-    If a KeyboardInterrupt came while Python executed code from text, as the `dataclass` decorator
-    does, Python would end itself by SIGINT instead. So this function does what Python does at exit.
+    `sys.exit` is not enough: after a KeyboardInterrupt in code that is executed from text, as by
+    the `dataclass` decorator, Python would end itself by SIGINT. So this function does what Python
+    does at exit.
     """
     for number in (*interrupts.SIGNALS, signal.SIGALRM):  # it is ending
         signal.signal(number, signal.SIG_IGN)
@@ -77,7 +78,7 @@ def _internal(error: Exception) -> str:
 
 
 def _said(message: str, code: int) -> int:
-    with suppress(OSError):  # the exit code still says it
+    with suppress(OSError):  # the exit code still reports the failure
         print(f"schedproof: {shortened(message)}", file=sys.stderr, flush=True)
     return code
 

@@ -78,7 +78,7 @@ def command(
     between("--port", port, 0, 65535)
     check_limits(step_limit, memory_limit)
     config = configured(system, resolved, scale, changes or ())
-    is_model = spec.is_model  # lockstep with itself says nothing
+    is_model = spec.is_model  # comparing the model with itself proves nothing
     rules = [rule for rule in load(system, resolved) if not (is_model and rule.id == LOCKSTEP)]
     options = replay_options(spec, None, step_limit, memory_limit)
     console = output.make_console()

@@ -2,7 +2,7 @@
 
 A baseline is a file of gzipped JSON Lines, `schedproof/baseline@1`: a header, a record for each
 scenario with every answer of the target, and a last line with the number of records. It is written
-whole or not at all, and never held in memory as a whole.
+whole or not at all, record by record.
 """
 
 import gzip
@@ -101,7 +101,7 @@ def writer(path: Path, header: Header) -> Iterator[Writer]:
             book.line(End(book.records))
         finally:
             with naming_file(path), raw, file:
-                pass  # both are closed, and what is buffered is written
+                pass  # closes both files, and writes what is buffered
 
 
 def read_baseline(path: Path) -> tuple[Header, Iterator[tuple[int, Record, Scenario]]]:
@@ -140,7 +140,7 @@ def _records(
                 raise FileError(f"{path}: line {number + 1}: nothing may follow the end")
             return
         record = _read(path, number, line, Record)
-        # A scenario says where in the file it is wrong, below the place where it stands.
+        # The error names the place inside the scenario; add the place of the scenario in the file.
         scenario = scenario_of(record.scenario, f"{path}: line {number}: $.scenario")
         if (scenario.system, scenario.revision) != (header.system, header.revision):
             problem = f"$.scenario is of {scenario.system} {scenario.revision}"

@@ -36,7 +36,7 @@ from ..targets.scales import scales_of
 from .baseline import Header, Record, writer
 from .keeping import Kept, write_difference
 
-FAILS = frozenset({NEVER_CRASHES, NEVER_HANGS})  # the run is over, and that is an answer, too
+FAILS = frozenset({NEVER_CRASHES, NEVER_HANGS})  # recorded as the last answer of a run
 
 
 class Recording(NamedTuple):
@@ -84,7 +84,8 @@ def record(console: Console, recording: Recording, seed: int, file: Path) -> int
         ):
             for scenario in scenarios:
                 recorder = Recorder(recording.target)
-                with contextlib.suppress(ConfigRefused, InputError):  # an answer, too
+                # A refusal is recorded as an answer, too.
+                with contextlib.suppress(ConfigRefused, InputError):
                     steps += replay(recorder, scenario, ()).steps
                 if recorder.answers:
                     baseline.record(engine, scale, scenario, recorder.answers)
@@ -106,7 +107,8 @@ def _probe(recording: Recording) -> tuple[Started, list[str], Mapping[str, Any],
     Returns:
         The target's name and version; the scales that it accepts; the values to fix in every
         configuration; and the kinds of configuration that it refuses. If it accepts no scale
-        unchanged, the features that it refuses are fixed as well, at values that it accepts.
+        unchanged, the features that it refuses are among the fixed values, switched so that it
+        accepts them.
     """
     request = ProbeRequest(
         recording.target, recording.system, recording.revision, (), recording.fixed
@@ -211,7 +213,7 @@ def _difference(
     if difference is None:
         return None
     noted = Noted(scenario, record.engine, record.scale, difference)
-    if difference.fields:  # once more, up to there, for the steps before it
+    if difference.fields:  # replay once more, up to the difference, to show the preceding steps
         pair.sides[0].target = Recorded(record.answers)
         replay(pair, scenario, (), last_step=difference.step)
     recent = tuple(both for both in pair.recent if both.number < difference.step)

@@ -23,13 +23,13 @@ from ..reports.terminal import Terminal, print_coverage
 from ..targets.target_spec import TargetSpec, replay_options
 from .keeping import keep_differences
 
-MOST = 12  # kinds of decision that are shrunk and written down
-SHOWN = 5  # of these are printed if the change breaks nothing
-BESIDE_FAULTS = 2  # of these are printed otherwise
-WHOLE = 2  # with more faults, their scenarios are not printed
+MOST = 12  # how many kinds of decision are shrunk and written to files
+SHOWN = 5  # how many of them are printed if the change breaks nothing
+BESIDE_FAULTS = 2  # how many of them are printed otherwise
+WHOLE = 2  # if there are more faults than this, their scenarios are not printed
 SEVERE = ("crash", "hang", "request", "blocks")  # kinds of fault that are printed in full
-FEW = 3  # runs in which only the base breaks a rule; with fewer, no repair is reported
-ATTEMPTS = 60  # to shrink a scenario that a change repairs
+FEW = 3  # runs in which only the base must break a rule before a repair is reported
+ATTEMPTS = 60  # the effort of shrinking a scenario that a change repairs
 
 
 def base_options(base: TargetSpec, system: str, revision: str) -> BaseOptions:
@@ -82,8 +82,8 @@ def _decisions(gate: GateContext) -> list[Change]:
 def _repaired_rules(gate: GateContext) -> list[Change]:
     """Return the rules that only the base breaks.
 
-    A rule counts only if several runs of the base break it: the changed scheduler may miss one or
-    two by chance. Rules that the change breaks in other runs do not count.
+    A rule counts only if several runs of the base break it, because the change may avoid one or two
+    failures by chance. Rules that the change breaks in other runs do not count.
     """
     assert gate.base is not None
     base, options = gate.base, gate.options
@@ -164,14 +164,14 @@ class ChangeReporter(Terminal):
 
 
 def causes_of(faults: Sequence[Fault]) -> dict[int, Fault]:
-    """Map the number of each fault that may follow from others to the first of those."""
+    """Map the number of each fault that may be a consequence to the number of its first cause."""
     by_number = {fault.number: fault for fault in faults}
     causes = {}
     for fault in faults:
         chain = [fault.number]
         while (before := by_number[chain[-1]].behind) is not None and before not in chain:
             chain.append(before)
-        # In a ring, in which each may follow from the next, the first is as good as any.
+        # If the faults form a cycle, any of them may be called the cause: take the first.
         first = chain[-1] if before is None else min(chain[chain.index(before) :])
         if first != fault.number:
             causes[fault.number] = by_number[first]

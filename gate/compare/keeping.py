@@ -27,11 +27,11 @@ SHRINK_STEPS = 20_000
 
 
 class Kept(NamedTuple):
-    """A difference, in the smallest scenario found; `path` is the scenario's file.
+    """A difference, with the smallest scenario found that shows it; `path` is the scenario's file.
 
     Attributes:
         recent: the preceding steps, on both targets.
-        earlier: a harmless difference that came before it in the same run.
+        earlier: a harmless difference that preceded this one in the same run.
         seen: the number of runs that showed it.
     """
 
@@ -45,7 +45,7 @@ class Kept(NamedTuple):
 
 
 def keep_differences(gate: GateContext, most: int, shrinks: bool = True) -> Iterator[Kept]:
-    """Yield the differences that a gate noted, the most serious first; at most `most` of them.
+    """Yield up to `most` of the differences that a gate noted, the most serious first.
 
     They are shrunk first, unless the gate was interrupted.
 

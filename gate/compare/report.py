@@ -133,8 +133,7 @@ def _side_by_side(found: Kept, names: Sequence[str]) -> Table:
 
 
 def sides_of(field: Differing) -> tuple[object, object]:
-    """Return both values without what they have in common, or unchanged if only the order
-    differs."""
+    """Return both values without their common part, or unchanged if they differ only in order."""
     first, second = only(field.first, field.second), only(field.second, field.first)
     return (first, second) if first or second else (field.first, field.second)
 

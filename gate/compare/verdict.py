@@ -15,7 +15,8 @@ class DiffFinding(msgspec.Struct, frozen=True):
     """A difference, in the smallest scenario found. Times are in seconds.
 
     Attributes:
-        kind, shape: its class, and its signature, which every scenario that shows it shares.
+        kind, shape: the kind of difference, and its signature, which is the same in every scenario
+            that shows it.
         scenario, scenario_b: the files; the second only if B belongs to another system.
         step: the first step that differs, from 0.
         fields: every field that differs, as A and as B show it.

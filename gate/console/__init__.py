@@ -2,12 +2,12 @@
 
 CONFORMS, BROKEN, USAGE, INCONCLUSIVE = 0, 1, 2, 3
 WORDS = ("nothing is wrong", "a rule is broken", "wrong input", "inconclusive")
-BEGINS, ENDS = 400, 400  # characters of a long message
+BEGINS, ENDS = 400, 400  # characters that are kept of a long message
 
 
 def shortened(line: str) -> str:
-    """Replace the middle of a long message by its length. A message says what is wrong before or
-    after the value that it is about, so both ends are kept."""
+    """Replace the middle of a long message by its length. Both ends are kept, because the problem
+    is stated either before or after a long value."""
     if len(line) <= BEGINS + ENDS:
         return line
     return f"{line[:BEGINS]} … ({len(line):,} characters) … {line[-ENDS:]}"

@@ -1,8 +1,8 @@
 """Ctrl-C and time limits, both of which end a run early and keep its results.
 
 Python raises KeyboardInterrupt wherever the program is, even in a destructor or a callback that
-swallows it. So the handler also records the interrupt, long work calls `check` between two runs,
-and a swallowed exception is raised again.
+swallows it. So the handler also records the interrupt, and long-running code calls `check` between
+two runs, which raises a swallowed interrupt again.
 """
 
 import signal
@@ -98,5 +98,5 @@ def why() -> str:
 
 def _time_is_over(*_: object) -> None:
     global _over
-    _over |= not _pressed  # else it was swallowed
+    _over |= not _pressed  # if pressed, this alarm only repeats a swallowed interrupt
     press()

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from ...model.errors import InputError
 
-LONGEST = 10**9  # seconds, which clocks of the system still take
+LONGEST = 10**9  # seconds; the system's timers accept no more
 
 
 @contextmanager
@@ -24,7 +24,7 @@ def option(name: str) -> Iterator[None]:
 
 def at_least(name: str, value: float, least: float) -> None:
     """Raise InputError unless the option's value is a number from `least` upwards."""
-    if not least <= value < math.inf:  # not a number is not at least anything
+    if not least <= value < math.inf:  # NaN fails this comparison as well
         raise InputError(name, f"{value}; valid: at least {least}")
     if isinstance(value, float) and value > LONGEST:
         raise InputError(name, f"{value:g}; valid: at most {LONGEST:,}")
@@ -84,8 +84,8 @@ def _check_reachable(name: str, path: Path) -> None:
     try:
         path.stat()
     except (FileNotFoundError, NotADirectoryError):
-        pass  # it is made, or its parent is refused
-    except OSError as error:  # a link to itself, a name that is too long
+        pass  # it will be created, or its parent is reported
+    except OSError as error:  # for example a link to itself, or a name that is too long
         raise InputError(name, f"{path} cannot be written to ({error.strerror})") from None
 
 

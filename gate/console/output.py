@@ -24,7 +24,8 @@ from . import shortened
 from .step_lines import one_line as one_line
 from .step_lines import step_line
 
-# Keys that are always shown; of the others, what is not at its default, in words where there are.
+# Keys that are always shown. Other keys are shown if they differ from their default, in words if
+# IN_WORDS has some.
 ALWAYS_SHOWN = (
     *("block_size", "chunk_size", "max_num_seqs", "max_num_batched_tokens"),
     *("max_model_len", "max_batch_tkv"),
@@ -39,7 +40,7 @@ IN_WORDS = {
     ("reserve_full_isl", False): "reserve_full_isl off",
 }
 SHOWN_REQUESTS = 12
-# A command, or a line of a file: what a reader copies stays whole.
+# Text that a reader may copy, a command or a line of a file, is not wrapped.
 COPIED = re.compile(
     r"schedproof (?:corpus|explore|gate|init|replay|search|show|step)\b|^ +\w+ = \""
 )
@@ -49,16 +50,16 @@ SHOWN_DETAILS = 15
 
 class _Console(Console):
     def print(self, *objects: Any, markup: bool | None = None, **options: Any) -> None:
-        """Print an object; on a terminal, wrap long text between words. Files and pipes get whole
-        lines. So does a command that somebody may copy."""
+        """Print an object; on a terminal, wrap long text between words. Output to files and pipes
+        is not wrapped, and neither are commands that somebody may copy."""
         match objects:
             case (str(text),) if self.is_terminal and not COPIED.search(text):
                 objects = (self._wrap(self.render_str(text, markup=markup)),)
         super().print(*objects, markup=markup, **options)
 
     def _wrap(self, text: Text) -> Text:
-        """Wrap the text. Continuation lines are indented to the text after a label, as in " rule:
-        In every", or by two columns."""
+        """Wrap the text. If it begins with a label, as in "  rule:  In every", continuation lines
+        align with the text after the label; otherwise they are indented by two columns."""
         if text.cell_len <= self.width or "\n" in text.plain:
             return text
         label = LABEL.match(text.plain)
@@ -86,8 +87,8 @@ def say(console: Console, line: str) -> None:
 
 @contextmanager
 def busy(console: Console, what: str) -> Iterator[Callable[[str], None]]:
-    """Show a spinner with the text `what` while the block runs, on a terminal only. The function
-    that is yielded appends words to that text."""
+    """On a terminal, show a spinner with the text `what` while the block runs. Yield a function
+    that appends words to that text."""
     if not console.is_terminal:
         yield lambda _: None
         return
@@ -142,7 +143,7 @@ def failure_lines(
     why: Sequence[str] | None = None,
 ) -> list[str]:
     """Return everything known about a failure as printable lines. `replay` is the complete replay
-    command. `why` is the cause, if the run was examined for it."""
+    command. `why` is the cause of the failure, if it was looked for."""
     lines = [
         f"rule:     {rule.statement}",
         f"source:   {rule.source}",
@@ -183,7 +184,7 @@ def scenario_config(scenario: Scenario) -> str:
 def config_line(system: str, revision: str, config: Mapping[str, Any]) -> str:
     """Return a configuration for a reader: its sizes, and every key that is not at its default."""
     usual = full_config(system, revision, {})
-    with suppress(InputError):  # a record may have keys of its own
+    with suppress(InputError):  # a recorded configuration may have unknown keys
         config = full_config(system, revision, config)
     parts = [f"{key} {config[key]}" for key in ALWAYS_SHOWN if key in config]
     for key, value in config.items():
@@ -193,11 +194,11 @@ def config_line(system: str, revision: str, config: Mapping[str, Any]) -> str:
 
 
 def _in_words(key: str, value: Any) -> list[str]:
-    """Describe a key that is not at its default. A mapping, the target's own keys, is described key
-    by key."""
+    """Describe a key that is not at its default. A mapping, which holds the target's own keys, is
+    described key by key."""
     if isinstance(value, Mapping):
         return [f"{inner} {given}" for inner, given in value.items()]
-    if isinstance(value, list | tuple):  # of mappings, whose values say enough
+    if isinstance(value, list | tuple):  # of mappings; their values are clear without the keys
         return [f"{key} {' + '.join(' '.join(map(str, item.values())) for item in value)}"]
     return [IN_WORDS.get((key, value), f"{key} {value}")]
 

@@ -7,7 +7,7 @@ from rich.text import Text
 
 from ...model.observation import Step
 
-# Beside the tkv, what is shown when it changes; events even where they are the same.
+# Fields besides the tkv that are shown when they change; events are shown even if they repeat.
 EVENTS = ("encoder_inputs", "encoder_dropped", "preempted", "finished")
 FIELDS = ("left_pad_blocks", "waiting", "parked", "prefilling", "paused", *EVENTS)
 
@@ -20,12 +20,12 @@ class News(NamedTuple):
         step: the step itself.
         tkv: the previous and the new tkv in tokens, if it changed; the previous one may be unknown
             (None).
-        jumps: the tkv changed in another way than by growing by one.
-        borders: requests that computed a single token in the step, the first of a block.
+        jumps: whether the tkv changed by anything but 1.
+        borders: requests that computed a single token in the step, which is the first of a block.
         volume: batch × tkv of a decode step in tokens; None if there is no limit on it.
         limit: max_batch_tkv.
         fields: the other fields that changed, with their values.
-        alike: the step decodes the same requests as the one before, and nothing else happens.
+        alike: whether the step only decodes the same requests as the previous step.
     """
 
     number: int
@@ -75,7 +75,8 @@ def changed_tkv(step: Step, last: Step | None) -> tuple[int | None, int] | None:
 
 
 def crossing(step: Step, last: Step | None, block_size: int | None) -> tuple[str, ...]:
-    """Return the requests that compute a single token in this step, the first of a block."""
+    """Return the requests that compute a single token in this step, which is the first of a
+    block."""
     if last is None or last.computed is None or block_size is None:
         return ()
     return tuple(
@@ -104,7 +105,7 @@ STYLES = {
     **{"jump": "yellow", "border": "cyan", "over": "bold red", "idle": "dim"},
     **{"preempted": "yellow", "paused": "yellow", "finished": "green"},
 }
-Part = tuple[str, str]  # words, and their style
+Part = tuple[str, str]  # a piece of text, and its style
 
 
 class StepLines:
@@ -117,7 +118,7 @@ class StepLines:
         self._config = config
         self._fold = fold
         self._last: Step | None = None
-        self._alike: list[News] = []  # the first and the last of them
+        self._alike: list[News] = []  # the first and the last step of the row
 
     def __call__(self, number: int, step: Step) -> None:
         news = step_news(number, step, self._last, self._config)

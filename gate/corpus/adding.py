@@ -27,7 +27,7 @@ from .replay import expecting, rules_for
 Expected = Literal["holds", "violates"]
 Say = Callable[[str], None]
 ATTEMPTS = 2_000  # replays
-SECONDS = 30.0  # for one scenario: at production scale a replay takes a good part of a second
+SECONDS = 30.0  # per scenario; at production scale a single replay takes most of a second
 
 
 @dataclass(frozen=True)
@@ -82,8 +82,8 @@ def add_file(adding: Adding, file: Path) -> None:
 
 
 def _judge_by_own_rule(adding: Adding, file: Path, scenario: Scenario) -> tuple[Adding, Outcome]:
-    """Replay a scenario, judged by the rule that its file names. If the file names no rule, if that
-    rule does not break, or with --rule, the rules of `adding` judge it."""
+    """Replay a scenario, judged by the rule that its file names. The rules of `adding` judge it
+    instead if the file names no rule, if that rule does not break, or with --rule."""
     rule = (scenario.origin or {}).get("rule")
     if not adding.rules and rule in {known.id for known in rules_for(scenario, ())}:
         alone = dataclasses.replace(adding, rules=[rule])
@@ -235,8 +235,8 @@ def _origin(adding: Adding, rule: str, own: str, outcome: Outcome) -> Origin:
 
 
 def _keep(adding: Adding, file: Path, scenario: Scenario, origin: Origin, how: str) -> None:
-    """Write the entry, and remove larger entries with the same failure. If the corpus has the same
-    failure in a scenario that is no larger, write nothing."""
+    """Write the entry, and remove larger entries with the same failure. Write nothing if an entry
+    that is no larger already has the same failure."""
     entries = corpus_folder.entries(adding.folder) if adding.folder.exists() else []
     path = adding.folder / file_name(scenario, origin.rule)
     new = Entry(path, scenario, origin)

@@ -59,8 +59,8 @@ def scenario_named(name: str) -> Scenario:
 
 
 def by_length(system: str) -> dict[str, Scenario]:
-    """Return the built-in scenarios, shortest first. So a short one shows a failure before the long
-    ones run."""
+    """Return the built-in scenarios, shortest first, so that a failure shows in a short run if it
+    can."""
     return dict(sorted(builtin_scenarios(system).items(), key=lambda item: longest(item[1])))
 
 

@@ -2,8 +2,8 @@
 
 Tests for a target's own repository do not depend on schedproof. The template of a system,
 `templates/<system>.jinja`, steps the scheduler itself, and in every step asserts those rules that
-it can state in the target's own vocabulary. For every other rule, the test holds a table of the
-reference model's steps, which the target must take as well.
+it can state in the target's own vocabulary. For every other rule, the test contains a table of the
+reference model's steps, and the target must take the same steps.
 """
 
 import json
@@ -135,7 +135,7 @@ def as_repository_tests(entries: Sequence[Entry]) -> str:
     environment = Environment(
         loader=FileSystemLoader(TEMPLATES),
         undefined=StrictUndefined,
-        autoescape=False,  # Python, not HTML: what a file says is quoted by `repr`
+        autoescape=False,  # the output is Python, not HTML; text from files is quoted by `repr`
         trim_blocks=True,
         lstrip_blocks=True,
         keep_trailing_newline=True,
@@ -188,8 +188,8 @@ class RepositoryTest:
     def table(self) -> Table:
         """Return the steps of the first model that breaks no rule in this scenario.
 
-        The model of the scenario's own revision comes first. If it breaks the rule, the table of
-        another model ends at the step in which it does.
+        The model of the scenario's own revision is tried first. If it breaks the rule, another
+        model's table is used, up to the step in which the first model breaks the rule.
 
         Raises:
             FileError: every model breaks a rule, or the table is too long.
@@ -227,7 +227,7 @@ def about(entry: Entry) -> str:
 
 
 def _pytest_test(entry: Entry) -> str:
-    # What a file says is printed as Python prints it: nothing in it can leave its quotes.
+    # Text from a file is printed as a Python literal, so that it cannot escape from its quotes.
     data: dict[str, Any] = json.loads(scenario_json(entry.scenario))
     printed = pprint.pformat(data, width=92, sort_dicts=False)
     indented = "\n".join(f"        {line}" for line in printed.splitlines())
@@ -268,7 +268,7 @@ def _request(request: Request) -> dict[str, Any]:
 def _replay_model(
     scenario: Scenario, rule: str, revision: str
 ) -> tuple[Outcome | None, list[Step]]:
-    # Judged by this rule alone where the revision has it.
+    # If the revision has this rule, no other rule judges the run.
     variant = replace(scenario, revision=revision, expect=None)
     catalogue = load(scenario.system, revision)
     rules = [known for known in catalogue if known.id == rule and applies(known, revision)]
@@ -278,7 +278,7 @@ def _replay_model(
             *(ModelTarget(), variant, rules or rules_for(variant)),
             lambda _, step: steps.append(step),
         )
-    except (InputError, ConfigRefused):  # an option that this revision does not have
+    except (InputError, ConfigRefused):  # the scenario uses an option that this revision lacks
         return None, []
     return outcome, steps
 

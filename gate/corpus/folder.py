@@ -1,4 +1,4 @@
-"""A corpus: a folder of scenario files, each with the rule that it is about.
+"""A corpus: a folder of scenario files, each of which names the rule that it is about.
 
 There is no index: `schedproof corpus list` reads the files themselves. A file is named by its rule
 and content, so a corpus never holds the same scenario twice. `origin` names the rule, and where the
@@ -39,7 +39,7 @@ class Origin(msgspec.Struct, frozen=True, omit_defaults=True):
     """The keys of `origin` that a corpus needs; other keys are for readers.
 
     Attributes:
-        rule: the rule that the entry is about; in a failure, the first rule that broke.
+        rule: the rule that the entry is about; for a failure, the first rule that broke.
         shape: the shape of the failure (`properties.shape`); empty for a witness, which breaks
             nothing.
         found_on: the target that broke the rule.

@@ -54,8 +54,8 @@ def judge(
     expectation.
 
     A scenario without an expectation expects every rule to hold. On a target other than `found_on`,
-    it is enough if the scenario's own rule holds. A rule that is expected to break may break after
-    others.
+    only the scenario's own rule has to hold. A rule that is expected to break may also break later
+    than other rules.
 
     Raises:
         TargetNotStarted: the target does not start.

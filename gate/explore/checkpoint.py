@@ -1,9 +1,9 @@
 """Save and load explorations, so that an interrupted one can resume.
 
-A file holds one pickled `Exploration` behind a digest that reveals damage. Unpickling allows only
-this package's own classes, and only the version that wrote a file reads it, because half an
-exploration of another model would mean nothing. A digest is not a signature: never use another
-user's file (`docs/explanation/security.md`).
+A file contains a digest, which reveals damage, and then one pickled `Exploration`. Unpickling
+allows only this package's own classes, and a file can be read only by the version that wrote it,
+because a partial exploration of another model would be meaningless. A digest is not a signature:
+never use another user's file (`docs/explanation/security.md`).
 """
 
 import hashlib
@@ -21,9 +21,9 @@ from ..files.scenario_file import FileError
 from ..files.writing import naming_file, write
 from ..processes.executors import code_version
 
-# Layers without input or output: no class in them can do harm.
+# Layers without input or output: unpickling their classes can do no harm.
 PURE = tuple(f"schedproof.{layer}." for layer in ("spec", "model", "properties", "solver"))
-# What a run holds of functions: predicates of rules, and those of a model's revision.
+# The functions that a run refers to: predicates of rules, and functions of a model's revision.
 FUNCTIONS = re.compile(r"schedproof\.(properties\.(rules|\w+\.predicates)\.|model\.\w+\.\w+$)")
 MAGIC = b"schedproof exploration 2\n"
 DIGEST = 32  # bytes
@@ -95,8 +95,8 @@ class _Reader(pickle.Unpickler):
             return super().find_class(module, name)
         if module.startswith(PURE) and "." not in name:
             member = super().find_class(module, name)
-            # Any other function could be called with anything: `getattr` by another name reaches
-            # `eval`.
+            # A pickle can call every function that it may load, with any arguments. An alias of
+            # `getattr` would be enough to reach `eval`.
             held = isinstance(member, type) or FUNCTIONS.match(module)
             if held and getattr(member, "__module__", "") == module:
                 return member

@@ -81,7 +81,7 @@ def changed(scope: Scope, requests: int | None, limits: str | None, aborts: str 
 
 
 def read_limits(words: str) -> tuple[int, ...]:
-    """Parse limits such as "6-40" or "12,20,40", and return them in tokens, ascending.
+    """Parse limits such as "6-40" or "12,20,40", and return them, in tokens, in ascending order.
 
     Raises:
         InputError: the text is neither a range nor a list of numbers.
@@ -129,7 +129,7 @@ def chosen_rules(
 
 
 REPORT_EVERY = 0.5  # seconds
-MEMORY_MB = 4096  # for one process, where nothing else is said
+MEMORY_MB = 4096  # for each process, unless the user sets another limit
 
 
 @dataclass(frozen=True)
@@ -208,7 +208,7 @@ def explore(
                 running[ours] = (process, options)
             try:
                 ready = wait(list(running), timeout=1.0)
-            except KeyboardInterrupt:  # where it is raised all the same
+            except KeyboardInterrupt:  # from SIGTERM or a time limit
                 if stop.is_set():
                     raise
                 stop.set()
@@ -238,9 +238,9 @@ def _work(
     budget: Budget,
     ends: float,
 ) -> None:
-    """Explore one part in a separate process. It is interrupted only between two reports, so that
-    no state is left half expanded."""
-    gc.set_threshold(100_000, 20, 50)  # what is explored stays: looking for garbage seldom pays
+    """Explore one part in a separate process. The exploration is interrupted only between two
+    reports, so that no state is left half expanded."""
+    gc.set_threshold(100_000, 20, 50)  # states are kept, so a collection seldom finds garbage
     began = reported = time.time()
     try:
         run = load(budget.checkpoint, options, rules) if budget.checkpoint else None
@@ -281,7 +281,7 @@ def memory_mb() -> int:
 
 def parts_of(options: ExploreOptions, jobs: int) -> list[ExploreOptions]:
     """Split an exploration into parts for `jobs` processes. Neighbouring limits stay together,
-    because they mostly behave alike."""
+    because most of their runs are the same."""
     limits = options.scope.limits
     if jobs < 2 or len(limits) < 8:
         return [options]
@@ -296,7 +296,7 @@ def confirm(
     counterexample: Counterexample, rules: Sequence[Rule], formula: str | None = None
 ) -> dict[int, tuple[Scenario, Outcome]]:
     """Replay the counterexample on the model at each of its limits; `formula` replaces the
-    revision's.
+    revision's own formula.
 
     Returns:
         The scenario and its outcome, for each limit at which the rule breaks.

@@ -86,7 +86,8 @@ class Reporter:
         Args:
             chosen: The rules were named with --rule, so each must be exercised.
             json_file: Where to write the coverage, if anywhere.
-            stop_requested: The parts that were left out do not count as missing.
+            stop_requested: The user asked to stop early, so parts that did not run do not count as
+                missing.
             verbose: Print a line for every rule, even if none was named.
         """
         for part in self._parts:

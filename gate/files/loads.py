@@ -1,7 +1,7 @@
 """Turn loads that servers recorded into scenarios.
 
-A load says when each request came and how long it was; no format has the text of a prompt. The
-formats are those of Mooncake, Azure and BurstGPT.
+A load records when each request arrived and how long it was; no format contains the prompts
+themselves. The formats are those of Mooncake, Azure and BurstGPT.
 
 Sources: kvcache-ai/Mooncake (`FAST25-release/traces`), Azure/AzurePublicDataset
 (`AzureLLMInferenceDataset2023.md`, `…2024.md`), HPMLL/BurstGPT (`README.md`).
@@ -24,7 +24,7 @@ from ...model.scenario import Request, Scenario, Segment
 from ...model.systems import full_config, make_model
 from .reading import FileError, check_regular, located, quoted, unique_keys
 
-LAST_ARRIVAL = 10**7  # of the scenario format, in steps
+LAST_ARRIVAL = 10**7  # the latest arrival that the scenario format allows, in steps
 MAX_LINE = 8 * 1024 * 1024  # bytes
 Tokens = Annotated[int, msgspec.Meta(ge=0, le=10**9)]
 
@@ -32,8 +32,8 @@ Tokens = Annotated[int, msgspec.Meta(ge=0, le=10**9)]
 class Row(NamedTuple):
     """A request of a load: its row (from 1), its time in ms, and its lengths in tokens.
 
-    Each of `hashes` identifies a piece of the prompt together with all pieces before it; empty if
-    unknown.
+    Each of `hashes` identifies a piece of the prompt together with all pieces before it; `hashes`
+    is empty if they are unknown.
     """
 
     number: int
@@ -49,7 +49,7 @@ class Load:
 
     Attributes:
         unused: fields of the file that a scenario cannot express.
-        goes_on: the file has more rows.
+        goes_on: the file has more rows than were read.
         unfit: rows that are left out, each with the reason.
     """
 
@@ -125,13 +125,14 @@ def scenario_of_load(
 
 
 def prompts_of(rows: Sequence[Row], piece: int) -> list[tuple[Segment, ...]]:
-    """Return the prompts of the rows. Two prompts share tokens as far as their hashes agree.
+    """Return the prompts of the rows. Two prompts begin with the same tokens as far as their hashes
+    agree.
 
     A new segment begins where prompts diverge or where one of them begins. A prompt without hashes
     equals no other.
     """
     before: dict[int, int | None] = {}
-    begins: set[int] = set()  # hashes with different ones before them
+    begins: set[int] = set()  # hashes that follow different hashes in different prompts
     after: dict[int, int] = {}
     for row in rows:
         for earlier, later in pairwise([None, *row.hashes]):
@@ -228,8 +229,8 @@ def _check_time(lines: _Lines, place: str, time: float) -> None:
 
 
 class _Columns(NamedTuple):
-    """The columns of a CSV file: the time with its unit, and the lengths. `known` are further
-    columns of every such file, which have no counterpart in a scenario."""
+    """The columns of a CSV file: the time with its unit, and the lengths. `known` lists the other
+    columns of such files, which have no counterpart in a scenario."""
 
     time: str
     prompt: str

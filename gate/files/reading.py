@@ -17,7 +17,7 @@ class FileError(ValueError):
 
 
 MAX_TOML = 1024 * 1024  # bytes of a configuration
-DEEPEST = 40  # brackets within brackets; deeper values break what prints or compares them later
+DEEPEST = 40  # nested brackets; code that prints or compares values fails on deeper ones
 TOO_DEEP = f"nested deeper than {DEEPEST} levels"
 STRING = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"')
 INNERMOST = re.compile(rb"\[\]|\{\}")
@@ -96,7 +96,7 @@ def is_deep(data: bytes) -> bool:
     if data.count(b"[") + data.count(b"{") <= DEEPEST:
         return False
     brackets = STRING.sub(b"", data).translate(None, NO_BRACKETS)
-    for _ in range(DEEPEST):  # each time the innermost ones go
+    for _ in range(DEEPEST):  # removes the innermost brackets in each round
         brackets = INNERMOST.sub(b"", brackets)
     return bool(brackets)
 
@@ -116,16 +116,17 @@ def located(path: str, error: msgspec.ValidationError, value: Any) -> str:
         inner = value.get(part) if isinstance(value, dict) else None
         if part.startswith("[") and part[1:-1].isdigit() and isinstance(value, list):
             inner = value[int(part[1:-1])]
-        if inner is None:  # msgspec does not say which
+        if inner is None:  # msgspec does not name the key
             break
         path, value = f"{path}{'' if part.startswith('[') else '.'}{part}", inner
     return f"{path}: {quoted(value)}: {problem}"
 
 
 def check_unique(line: bytes, value: dict[str, Any]) -> None:
-    """Raise ValueError if an object in `line` has a key twice. `value`, the decoded line, makes it
-    quick to accept a line that has none."""
-    # A key that is given twice leaves a colon too many; so does a colon in a text.
+    """Raise ValueError if an object in `line` has a key twice. Most lines pass a quick check that
+    counts the keys in `value`, the decoded line."""
+    # If a key occurs twice, the line has more colons than keys. A colon in a string has the same
+    # effect, so such lines are decoded again.
     count = len(value)
     for inner in value.values():
         if type(inner) is dict:

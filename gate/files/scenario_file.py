@@ -92,7 +92,7 @@ def write_scenario(scenario: Scenario, folder: Path, rule: str) -> Path:
     with naming_file(folder):
         folder.mkdir(parents=True, exist_ok=True)
         if path.is_symlink():
-            path.unlink()  # the folder may come from others: no link of theirs is written through
+            path.unlink()  # never write through a link, which may be somebody else's
     write(path, scenario_json(scenario).encode())
     return path
 

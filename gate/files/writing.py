@@ -31,7 +31,7 @@ def whole(path: Path) -> Iterator[Path]:
     """
     real = path.resolve()
     partial = real.with_name(f".{real.name}.{os.getpid()}.partial")
-    # An unnamed pipe (`>(gzip > FILE)`) is there, but not under its real name.
+    # An unnamed pipe (`>(gzip > FILE)`) exists, but its resolved path does not.
     here = (path.exists() and not path.is_file()) or not os.access(real.parent, os.W_OK)
     try:
         yield path if here else partial

@@ -1,8 +1,9 @@
-"""Compare a change with its base by driving both through the same scenarios.
+"""Compare a change with its base by running the same scenarios on both.
 
 If the base fails in the same way in the same scenario, the change is not to blame: the run
 continues, and so does the search for that rule. A failure counts only if the base does not share
-it: the base keeps the rule, breaks it later, or fails with other requests or another reason.
+it, which means that the base keeps the rule, breaks it later, or breaks it with other requests or
+for another reason.
 """
 
 import time
@@ -59,8 +60,8 @@ class Compared:
 
     Attributes:
         differences: the differences by shape; `seen` counts the runs that showed each.
-        repaired: for each rule, a run in which the base breaks it and the change does not; `kept`
-            counts these runs.
+        repaired: for each rule, the smallest run in which the base breaks it and the change does
+            not; `kept` counts such runs.
         shared: for each rule that both break in the same scenario, the number of such runs.
     """
 
@@ -93,17 +94,17 @@ def keep_smaller(kept: dict[str, Noted], key: str, noted: Noted) -> None:
 
 
 class Base:
-    """Drives the base of a change beside the change."""
+    """Runs the base of a change alongside the change."""
 
     def __init__(self, pair: DifferentialTarget, rules: Sequence[Rule]) -> None:
         self.pair = pair
         self.compared = Compared(coverage=pair.coverage)
         self._rules = rules
-        # A base that decides differently may wait or crash for the same reason in a later step.
+        # If the base decides differently, it may reach the same deadlock or crash in a later step.
         self._at_any_step = {*ENDS, *(rule.id for rule in rules if rule.kind == "progress")}
         self._run = 0
-        self._broken: set[str] = set()  # rules that the change breaks in the run `_run`
-        self._shared: dict[str, str] = {}  # failures of both in that run, each with its rule
+        self._broken: set[str] = set()  # rules that the change breaks in the current run, `_run`
+        self._shared: dict[str, str] = {}  # failures that both have in that run, each with its rule
         self._cut = False
         self._began = time.monotonic()
 
@@ -122,7 +123,8 @@ class Base:
         if not unknown or not self._rules:
             return []
         shared = unknown
-        # If the two do not differ yet, the base has done the same, unless both crash.
+        # As long as the two have not differed, the base has failed in the same way, unless both
+        # crash.
         if self.pair.differences or any(failure.rule in ENDS for failure in unknown):
             later = any(failure.rule in self._at_any_step for failure in unknown)
             failures = self.failures_of_base(scenario, None if later else unknown[0].step)
@@ -143,7 +145,7 @@ class Base:
         )
 
     def has(self, failure: Broken, scenario: Scenario) -> bool:
-        """Return whether the base has the failure by the end of the scenario.
+        """Return whether the base also has the failure if the scenario runs to its end.
 
         A search judges runs before they are complete, and the base may still fail later in them.
         """
@@ -172,8 +174,9 @@ class Base:
         return {failure.rule: failure for failure in reversed(self.failures_of_base(scenario))}
 
     def has_with_fewer(self, failure: Broken, scenario: Scenario) -> bool:
-        """Return whether the base fails in the same way once one request is left out of a small
-        scenario. If so, the change has only moved the failure by deciding differently."""
+        """Return whether the base fails in the same way after one request is removed from a small
+        scenario. If so, the change does not cause the failure, but only decides differently before
+        it."""
         meant = shape(failure, [request.id for request in scenario.requests])
         for left_out in scenario.requests:
             rest = [request for request in scenario.requests if request != left_out]
@@ -195,8 +198,8 @@ class Base:
         return rule in self.broken_by_base(scenario) and not change.broken
 
     def ended(self, scenario: Scenario, engine: str, scale: str, judge: bool = True) -> None:
-        """Record how the run that ended differs from the base's. With `judge`, also record the
-        rules that only the base breaks in it."""
+        """Record how the finished run differs from the base's. With `judge`, also record the rules
+        that only the base breaks in it."""
         for difference in self.pair.differences:
             self.compared.seen[difference.shape] += 1
             after = time.monotonic() - self._began

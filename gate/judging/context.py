@@ -34,7 +34,8 @@ from .events import Report
 from .profiles import PROFILES, Profile
 
 MAX_FAILURES = 10
-# Shrunk before anything else: a crash, a hang, requests and blocks that are lost or doubled.
+# Failures that are always shrunk: a crash, a hang, and requests or blocks that are lost or
+# duplicated.
 WORST = (NEVER_CRASHES, NEVER_HANGS, NONE_LOST, NO_BLOCK_LOST, OWN_TOKENS)
 
 
@@ -44,8 +45,8 @@ class GateOptions:
 
     Attributes:
         spec: the target, as the user names it.
-        rules: the rules to judge. `chosen` says that the user selected them; `named` are those that
-            the user named in full.
+        rules: the rules to judge. `chosen` says whether the user selected them; `named` holds the
+            rules that the user named in full.
         extra_rules: the file with the user's own rules, which `rules` includes.
         excluded: the rules that the user excluded, by id, with the reason.
         max_failures: broken rules to shrink per scale, known divergences not counted; a crash, a
@@ -55,12 +56,12 @@ class GateOptions:
         step_limit, memory_limit: limits of the target's process, in seconds and MiB.
         first_only: stop after the first part that finds something.
         jobs: processes that run scales and engines; the verdict does not depend on it.
-        folder, imports: the folder in which a factory runs, and further folders to import its
-            module from.
+        folder, imports: the folder in which a factory runs, and further folders from which its
+            module may be imported.
         compare_with: the revision whose model runs beside the target, or "none"; None if the user
             did not choose.
         fixed: keys of the configuration with the values that they have in every run.
-        base: the target to compare with; only rules that it keeps count.
+        base: the target to compare with; a rule that the base breaks as well does not count.
     """
 
     spec: TargetSpec
@@ -123,8 +124,8 @@ class GateResults:
 
     Attributes:
         exercised: for each rule, the number of steps in which its witness occurred.
-        exercised_cleanly: rules whose witness occurred in a run that no broken rule ended.
-        runs_cut_short: for each rule, the number of runs that it ended.
+        exercised_cleanly: rules whose witness occurred in a run that ended without a broken rule.
+        runs_cut_short: for each rule, the number of runs that ended because it broke.
         unconfirmed: rules that broke once but did not break again in the same scenario.
         deviation_status: the state of each known deviation, by its number in the file.
         refusals: the target's messages about configurations that it refused, with their counts.
@@ -223,13 +224,13 @@ class GateContext:
         return new
 
     def ended(self, scenario: Scenario, engine: str, scale: str, judge: bool = True) -> None:
-        """Record how the run that ended differs from the base's, if there is a base."""
+        """Record how the finished run differs from the base's, if there is a base."""
         if self.base is not None:
             self.base.ended(scenario, engine, scale, judge)
             self.results.hung |= self.base.hangs
 
     def rules_beyond(self, known: Collection[str]) -> list[Rule]:
-        """Return the rules not in `known`, which are those whose failure ends a run."""
+        """Return the rules that are not in `known`; a run ends when one of them breaks."""
         return [rule for rule in self.options.rules if rule.id not in known]
 
     def others_first(self, rule: str, shrunk: int) -> int:
@@ -250,9 +251,10 @@ class GateContext:
 
 
 def shrink_model_of(target: Target, system: str, version: str) -> Target | None:
-    """Return a model of the release that the target reports to be, whatever revision judges it.
+    """Return a model of the release that the target says it is, even if another revision judges it.
 
-    None if the target is a model or a pair of targets, or if no revision decides as that release.
+    None if the target is a model or a pair of targets, or if no revision decides as that release
+    does.
     """
     decides_as = SYSTEMS[system].decides_as
     if type(target) in (ModelTarget, DifferentialTarget) or version not in decides_as:
@@ -303,7 +305,7 @@ def opened_gate(
         if options.base is None:
             yield OpenedGate(*installed[0])
             return
-        for gate_target in installed:  # both load at once
+        for gate_target in installed:  # so that both load at the same time
             if isinstance(gate_target.target, PipeTarget):
                 gate_target.target.begin()
         sides = [

@@ -12,8 +12,8 @@ import msgspec
 
 from ..targets.coverage import Entered, Function, entered, places
 
-PAGE = "coverage.html"  # in the folder of counterexamples
-SHOWN_FILES, SHOWN_FUNCTIONS, SHOWN_CHANGED = 5, 5, 20  # in a line of a report
+PAGE = "coverage.html"  # written to the folder of counterexamples
+SHOWN_FILES, SHOWN_FUNCTIONS, SHOWN_CHANGED = 5, 5, 20  # how many of each a report lists
 
 
 class FunctionCoverage(msgspec.Struct, frozen=True):
@@ -50,8 +50,9 @@ class FileCoverage(msgspec.Struct, frozen=True):
 
 
 class Coverage(msgspec.Struct, frozen=True):
-    """The lines that ran in all runs of a gate together, by module; most lines first. `page` is a
-    file that lists them line by line. `base` names the code that they were compared with."""
+    """The lines that ran in any run of a gate, by module; modules with the most lines come first.
+    `page` is a file that shows them line by line. `base` names the code with which the modules were
+    compared."""
 
     lines: int
     entered: int
@@ -213,7 +214,7 @@ def changes_since(
             old = None if base_folder is None else base_folder / path.relative_to(folder)
             before = old.read_text(encoding="utf-8") if old is not None and old.is_file() else ""
             functions[str(path)] = changed_functions(before, new)
-        except (OSError, ValueError, SyntaxError):  # not to be compared
+        except (OSError, ValueError, SyntaxError):  # such a file cannot be compared
             continue
     return Changes(base, functions)
 
@@ -237,8 +238,8 @@ def _bodies(source: str) -> dict[str, list[str]]:
 
 
 def coverage_lines(coverage: Coverage) -> list[tuple[str, str]]:
-    """Return the lines of a report, each as a label and a text. Changed functions that were never
-    entered come first."""
+    """Return the lines of a report, each as a label and a text; functions that changed but were
+    never entered come first."""
     missed = never_entered(coverage)
     changed = [function.function.name for function in missed if function.function.changed]
     others = [function.function.name for function in missed if not function.function.changed]

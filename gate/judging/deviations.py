@@ -11,10 +11,10 @@
     reason = "our queue is ordered by deadline"
 
 With `scenario` (a path relative to the file's folder), each gate replays the scenario. Every
-failure of its shape is known, and so are the consequences that it has in that scenario. Once the
+failure of the same shape is then known, and so are its consequences in that scenario. Once the
 scenario no longer breaks the rule, the entry fails the gate. With `version`, every failure of the
 rule is known in a target that reports this version, and the entry does not fail a gate in which the
-rule holds. A rule that the scheduler breaks by design is not judged, and each report says so.
+rule holds. A rule that the scheduler breaks by design is not judged, and every report mentions it.
 """
 
 import datetime
@@ -37,7 +37,7 @@ from .rule_choice import excluded
 
 Words = Annotated[str, msgspec.Meta(min_length=1)]
 State = Literal["known", "not_met", "passes", "unused", "expired"]
-# Called with each step that breaks rules, in the order of a run; returns the new failures.
+# Called with the failures of each step of a run, in order; returns those that are new.
 New = Callable[[Sequence[Broken], Scenario], list[Broken]]
 
 
@@ -139,7 +139,7 @@ class Deviations:
             self.status[number] = "passes", "the scenario no longer breaks the rule"
 
     def replayed_all(self) -> None:
-        """Mark entries as redundant if the failure of another entry implies theirs."""
+        """Mark an entry as redundant if the failure of another entry includes its failure."""
         for number, rules in self.follows.items():
             cause = self.entries[number]
             for other, entry in enumerate(self.entries):
@@ -157,9 +157,9 @@ class Deviations:
     def in_run(self) -> New:
         """Return a filter for one run: it keeps the new failures and notes the known ones.
 
-        A known failure also explains failures that came with it in its entry's scenario: in the
-        same step, those that broke in the same step there; in later steps, those that broke in
-        later steps there.
+        A known failure also explains the failures that accompany it in its entry's scenario.
+        Failures that occur there in the same step are known in the same step here, and failures
+        that occur there later are known later here.
         """
         follows: set[str] = set()
 
@@ -186,7 +186,7 @@ class Deviations:
         return next((self.entries[n] for n in known if self.entries[n].rule == rule), None)
 
     def judged(self, rules: Sequence[str], stakes: Mapping[str, int]) -> list[Deviation]:
-        """Return the state of every entry of these rules after the last run.
+        """After the last run, return the state of every entry for these rules.
 
         `stakes` counts how often each rule was exercised.
         """
@@ -214,8 +214,8 @@ def _never_met(exercised: int) -> tuple[State, str]:
 
 
 def is_version(given: str, name: str, version: str) -> bool:
-    """Return whether an entry's version means the target with this name and version. A version such
-    as 0.33 also covers 0.33.0. It may begin with the target's name."""
+    """Return whether an entry's version covers the target with this name and version. The entry may
+    write 0.33 for 0.33.0, and may put the target's name before the version."""
     if given == version:
         return True
     *title, number = given.split()

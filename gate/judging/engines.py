@@ -29,8 +29,7 @@ def search_scale(
     shrunk: int = 0,
     avoid: frozenset[str] = frozenset(),
 ) -> None:
-    """Run Hypothesis at one scale, again and again while it finds rules that were not broken
-    before.
+    """Run Hypothesis at one scale, and repeat the search as long as it breaks further rules.
 
     Args:
         fixed: keys of the configuration that have a single value.
@@ -99,8 +98,8 @@ def search_scale(
 
 
 def not_deterministic(runs: int, examples: int) -> TargetFault:
-    """Describe a search that ended early. Hypothesis only gives up if the same choices led to a
-    different run."""
+    """Describe a search that ended early. Hypothesis gives up only if the same choices led to two
+    different runs."""
     why = f"the search ended after {runs} of {examples} runs: the target is not deterministic"
     return TargetBroken("step", why, "")
 
@@ -112,7 +111,7 @@ def _progress(gate: GateContext, scale: str, runs: int, steps: int) -> Progress:
 def _search_of(gate: GateContext, options: SearchOptions, before: Progress) -> Search:
 
     def ended(scenario: Scenario) -> None:
-        # What Hypothesis shrinks is a run that the gate has judged already.
+        # While Hypothesis shrinks, it varies a run that the gate has already judged.
         gate.ended(scenario, "hypothesis", options.scale, judge=search.failure is None)
 
     search = Search(options, Hooks(gate.in_run, partial(_watch, gate, before), ended))
@@ -126,7 +125,7 @@ def _watch(gate: GateContext, before: Progress, search: Search) -> None:
         raise StopSearch
     shrinking = search.failure is not None
     runs = before.runs + (search.runs_to_failure if shrinking else search.runs)
-    runs = min(runs, before.of)  # runs that Hypothesis discards come on top
+    runs = min(runs, before.of)  # Hypothesis replaces the runs that it discards
     steps = before.steps + search.steps
     gate.report(replace(before, runs=runs, steps=steps, shrinking=shrinking))
 

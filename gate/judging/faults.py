@@ -4,12 +4,12 @@ A run does not show its cause. So two findings count as one fault if a single ch
 both:
 
 - the same scenario, or the same step, breaks both rules;
-- the same rule breaks at several scales, and needs the same features or fewer, or the catalogue has
-  the same known divergence for both, or both begin with the same kind of difference;
-- a rule breaks after another one in the same run, and needs no further feature;
-- the runs enter the same lines of the user's own class, which similar runs do not;
-- the shrunk scenarios need the same features, and the first step that differs from the model's
-  differs in the same fields.
+- the same rule breaks at several scales, and one finding needs no feature that the other does not,
+  or the catalogue explains both by the same known divergence, or the same fields differ first;
+- a rule breaks after another one in the same run, and its finding needs no further feature;
+- the runs enter the same lines of the user's own class, which similar runs do not enter;
+- the shrunk scenarios need the same features, and the same fields differ in the first step that is
+  not as the model's.
 
 If a finding needs a feature that the one before it in the run does not need, it is a fault of its
 own, reported as a possible consequence.
@@ -26,7 +26,7 @@ from ...properties.rules.registry import AT_THE_DOOR, FOLLOW_NOTHING, LOCKSTEP, 
 from ...spec.catalogue import Rule
 from .verdict import Fault, Finding
 
-# What a user of the engine sees, the worst first.
+# What a user of the engine sees; the worst kinds come first.
 MEANS = {
     "crash": "the engine stops: the scheduler raises, and all of its requests are lost",
     "hang": "the engine stands still: the scheduler does not answer, and no request continues",
@@ -52,7 +52,7 @@ KINDS = {
     AT_THE_DOOR: "door",
 }
 BY_RULE_KIND = {"progress": "wait", "decision": "decision", "safety": "limit"}
-NAMES = tuple(f"r{number}" for number in range(20))  # of requests that a search makes up
+NAMES = tuple(f"r{number}" for number in range(20))  # names of requests that a search draws
 FEW = 3  # features that a finding counts as needing if it was not shrunk
 ACCEPTED_FOR = datetime.timedelta(days=90)
 
@@ -61,7 +61,7 @@ def faults_of(
     findings: Sequence[Finding], rules: Mapping[str, Rule], today: datetime.date, own_file: str = ""
 ) -> tuple[Fault, ...]:
     """Group findings into faults. Faults that are worst for users come first, and known divergences
-    last. `rules` are by id. The entry that accepts a fault ends 90 days after `today`.
+    last. `rules` maps ids to rules. An entry that accepts a fault expires 90 days after `today`.
     `own_file` is the file of the user's class, as findings name it."""
     groups: list[list[Finding]] = []
     for finding in findings:
@@ -83,7 +83,8 @@ def faults_of(
 def _one_cause(finding: Finding, other: Finding, own_file: str) -> bool:
     """Return whether one change is likely to repair both findings."""
     if finding.by_adapter != other.by_adapter:
-        # Rules of every system do not read the kind of a step, so the scheduler broke them.
+        # The adapter may have reported a wrong kind of step, but the rules of every system do not
+        # read the kind, so the scheduler broke them.
         rule = other.rule if finding.by_adapter else finding.rule
         follows = any(_comes_after(*pair) for pair in ((finding, other), (other, finding)))
         return follows and not rule.startswith(FOLLOW_NOTHING)
@@ -130,8 +131,8 @@ def _is_one_failure(finding: Finding, other: Finding) -> bool:
 
 
 def _needs_beyond(finding: Finding, other: Finding) -> set[str]:
-    """Return the features that a finding needs, without switches that `other` needs the other way
-    round. The rule breaks whether such a switch is on or off, so it does not matter."""
+    """Return the features that a finding needs, without switches that `other` needs in the opposite
+    position. The rule breaks whether such a switch is on or off, so the switch is not needed."""
     turned = {
         f"{name} {'off' if state == 'on' else 'on'}"
         for name, _, state in (feature.rpartition(" ") for feature in other.needs or ())
@@ -141,8 +142,8 @@ def _needs_beyond(finding: Finding, other: Finding) -> set[str]:
 
 
 def _broken_with(finding: Finding) -> frozenset[str]:
-    """Return the rules broken in the last step, without lockstep. Every failure differs from the
-    model, so lockstep says nothing about the cause."""
+    """Return the rules broken in the last step, without lockstep. A run that fails differs from the
+    model in any case, so lockstep says nothing about the cause."""
     return finding.rules - {LOCKSTEP}
 
 
@@ -176,8 +177,8 @@ def _same_needs(finding: Finding, other: Finding) -> bool:
 
 
 def _root_first(finding: Finding, order: Sequence[Finding]) -> tuple[bool, bool, int, int]:
-    """Return a sort key: findings that no other precedes come first, then shrunk ones, then those
-    that need the fewest features."""
+    """Return a sort key: findings without an earlier failure in their run come first, then shrunk
+    ones, then those that need the fewest features."""
     needs = FEW if finding.needs is None else len(finding.needs)
     return bool(finding.behind), bool(finding.others_first), needs, order.index(finding)
 
@@ -219,7 +220,7 @@ def _fault(
         if place != number
     }
     places = [place for place, broken_before in earlier.items() if broken_before]
-    # Prefer a fault that these features suffice for.
+    # Prefer a fault that occurs with the features of this one.
     places.sort(key=lambda at: not any(_needs_no_more(other, root) for other in earlier[at]))
     kind = _worst(group, rules)
     return Fault(

@@ -34,9 +34,9 @@ from .coverage import only_here
 from .deviations import New
 from .events import Found, Progress
 
-# Trials that a shrink model makes in the time of a single one on a real release.
+# A shrink model tries this many scenarios while a real release runs one.
 SHRINK_MODEL_ATTEMPTS = 20
-NEAREST = 12  # at most this many runs that break nothing are compared with a counterexample
+NEAREST = 12  # how many passing runs are compared with a counterexample, at most
 
 
 class Place(NamedTuple):
@@ -95,7 +95,8 @@ def keep(
     outcome, cause = confirmed
     first, *others = outcome.broken
     message, started = output.unicode_text(first.message), outcome.session.started
-    # As in a corpus, so that the folder of findings can be replayed, or copied into one.
+    # The form of a corpus entry, so that the folder of findings can be replayed or used as a
+    # corpus.
     about = Origin(
         rule=first.rule,
         shape=output.unicode_text(shape(first, [request.id for request in scenario.requests])),
@@ -110,12 +111,12 @@ def keep(
     named = replace(scenario, name=f"{first.rule} on {gate.options.spec.text}", origin=origin)
     try:
         path = write_scenario(named, gate.options.out, first.rule)
-    except FileError as error:  # a full disk must not hide what was found
+    except FileError as error:  # even if the disk is full, say which rule is broken
         broken = f"{first.rule} is broken in step {first.step}: {message}"
         raise FileError(f"{broken}; {error}") from None
     options = gate.options.replay_options
     several = gate.deviations.entries or place.known or gate.base is not None
-    if several:  # another failure would end the replay before it
+    if several:  # otherwise another failure could end the replay first
         options = gate.options.replay_options_of([first.rule])
     lines, passed = _only_here(gate, place, scenario, first, nearest)
     finding = verdict.Finding(
@@ -129,7 +130,7 @@ def keep(
         consequences=tuple(other.rule for other in others),
         found_after=found_after,
         shrunk_in=shrunk_in,
-        # A failure of the change alone is no known divergence of its release.
+        # A failure that the base does not share is no known divergence of the release.
         divergence=None
         if gate.base is not None
         else _divergence(gate, first.rule, started.name, started.version),
@@ -152,9 +153,9 @@ def keep(
 
 
 def _first_difference(gate: GateContext, scenario: Scenario, first: Broken) -> str | None:
-    """Return the fields that differ in the first step that is not as the model's, or as the base's.
-    Only steps up to the failing one count."""
-    if gate.base is not None:  # the first step that differs from the base's says more
+    """Return the fields that differ in the first step that is not the same on the model, or on the
+    base if there is one. Only steps up to the failing step count."""
+    if gate.base is not None:  # with a base, the first difference from the base is more informative
         difference = gate.base.pair.difference
         return None if difference is None else difference.shape
     lockstep = [rule for rule in load(gate.options.system) if rule.id == LOCKSTEP]
@@ -194,8 +195,8 @@ def _only_here(
     first: Broken,
     nearest: Sequence[Scenario],
 ) -> tuple[tuple[str, ...], int]:
-    """Return the lines that only this scenario runs up to its failing step, and not the nearest
-    passing ones; and the number of those."""
+    """Return the lines that run in this scenario up to its failing step, but not in the nearest
+    passing scenarios. Also return the number of those scenarios."""
     folder = gate.options.spec.coverage
     if folder is None or not nearest or first.by_adapter:
         return (), 0
@@ -203,7 +204,7 @@ def _only_here(
     count = 0
     with Interval(folder) as interval:
         for candidate in nearest:
-            try:  # the shrink model may have taken it, and the target does not
+            try:  # the target may refuse what the shrink model accepted
                 other = replay(
                     gate.target, candidate, rules, last_step=first.step, new=gate.in_run()
                 )
@@ -218,14 +219,14 @@ def _only_here(
 
 def _behind(gate: GateContext, place: Place, scenario: Scenario, first: Broken) -> tuple[str, ...]:
     """Return the known rules that break earlier in the same run, since they may be the cause.
-    Lockstep does not count: a difference from the model would have ended the run."""
+    Lockstep is left out, because a difference from the model would have ended the run."""
     if not place.known and not gate.deviations.covered:
         return ()
     others = [rule for rule in gate.options.rules if rule.id not in (LOCKSTEP, first.rule)]
     steps: list[list[Broken]] = []
     replay(gate.target, scenario, others, last_step=first.step, new=collect_into(steps))
     rules = dict.fromkeys(failure.rule for broken in steps for failure in broken)
-    return tuple(rule for rule in rules if rule != first.rule)  # a crash needs no rule to be judged
+    return tuple(rule for rule in rules if rule != first.rule)  # a crash counts even if unjudged
 
 
 def collect_into(steps: list[list[Broken]]) -> New:
@@ -243,9 +244,9 @@ def collect_into(steps: list[list[Broken]]) -> New:
 def _divergence(gate: GateContext, rule: str, name: str, version: str) -> str | None:
     """Return the catalogue's divergences of this release from this rule; None if there are none.
 
-    A scheduler that is not published has none, and neither has a release that is judged by its own
-    behaviour. A class that replaces a release's scheduler reports that release as its version, and
-    inherits its divergences.
+    An unpublished scheduler has none, and neither has a release that is judged by the revision of
+    its own behaviour. A class that replaces a release's scheduler reports the release's version,
+    and inherits its divergences.
     """
     system = gate.options.system
     published = (*SYSTEMS[system].schedulers, model_name(system))
@@ -286,7 +287,8 @@ def shrink_and_keep(
             on the target.
         found_after: seconds until the rule broke.
         shrunk_in: seconds that earlier shrinking took.
-        others_first: number of broken rules that were shrunk instead of this one.
+        others_first: if this finding is not to be shrunk, the number of broken rules that were
+            shrunk instead.
 
     Raises:
         TargetBroken: the same scenario does not break the rule again.
@@ -308,7 +310,7 @@ def shrink_and_keep(
             return None
         try:
             ended = replay(target, candidate, rules, last_step=first.step, new=gate.in_run())
-        except ConfigRefused:  # simpler, but the target refuses it
+        except ConfigRefused:  # a simpler scenario that the target refuses
             return None
         steps += ended.steps
         if ended.broken and ended.broken[0].rule == first.rule:
@@ -326,7 +328,7 @@ def shrink_and_keep(
             smallest = candidate
         return broke
 
-    if first.rule == NEVER_HANGS or others_first:  # a trial of a hang costs a step's time limit
+    if first.rule == NEVER_HANGS or others_first:  # each trial of a hang takes the limit
         attempts, smallest = 0, until(found, first.step)
     try:
         if gate.shrink_model is not None and attempts:

@@ -1,6 +1,6 @@
 """Replay complete scenarios.
 
-Before the search these are the seeds, the user's corpus and known failures; after it, workloads.
+Seeds, the user's corpus and known failures are replayed before the search, workloads after it.
 """
 
 import time
@@ -30,11 +30,11 @@ from .deviations import Deviations
 from .events import Notice, Progress
 from .findings import Place, collect_into, confirm, keep, shrink_and_keep
 
-# At most this many steps are run to shrink a scenario, so a long one is shrunk less far.
+# Shrinking a scenario may take this many steps, so a long one is shrunk less thoroughly.
 SHRINK_STEPS = 20_000
-OWN_CORPUS = "own corpus"  # an engine
-# Takes a scenario that breaks a rule, its outcome and the seconds until then; returns whether to
-# continue.
+OWN_CORPUS = "own corpus"  # the name under which these replays are reported
+# Called with a scenario that breaks a rule, its outcome and the seconds that it took; returns
+# whether to continue.
 Found = Callable[[Scenario, Outcome, float], bool]
 
 
@@ -68,8 +68,8 @@ def replay_seeds(gate: GateContext, scale: str, fixed: Mapping[str, Any]) -> fro
 def replay_workloads(
     gate: GateContext, shape: str, within: str, fixed: Mapping[str, Any], known: frozenset[str]
 ) -> None:
-    """Run one shape of workload, drawn from the seed. The configuration is that of the scale
-    `within`. `known` are rules that broke earlier."""
+    """Run one shape of workload, drawn from the seed, in the configuration of the scale `within`.
+    `known` holds the rules that broke earlier."""
     options = gate.options
     runs = workloads(
         *(options.system, options.revision, shape, scales_of(options.system).scales[within]),
@@ -77,8 +77,9 @@ def replay_workloads(
         seed=options.seed,
         number=options.profile.workloads,
     )
-    # In a long run, a failure behind another one is most likely its consequence. A target that
-    # stands still is followed up to the bound of ALL-R06 otherwise: some 100,000 steps.
+    # Stop at the first failure of a run, because later ones are most likely its consequences. The
+    # budget ends a run that makes no progress, which could otherwise go on to the bound of ALL-R06,
+    # some 100,000 steps.
     budget = options.profile.steps
     _replay_and_shrink(gate, shape, [*runs], verdict.WORKLOADS, known, budget, go_on=False)
 
@@ -95,8 +96,8 @@ def _replay_and_shrink(
 ) -> set[str]:
     """Replay scenarios and shrink failures of rules not in `broken`; return the rules that break.
 
-    The runs end after `budget` steps in all, if it is given. Unless `go_on`, stop at the first
-    failure.
+    If `budget` is given, the runs end after that many steps in all. Unless `go_on` is set, stop at
+    the first failure.
     """
     known, moved = {*broken}, set[str]()
     shrunk = 0
@@ -112,7 +113,7 @@ def _replay_and_shrink(
         finding = shrink_and_keep(
             gate, place, scenario, first, attempts, seconds, others_first=others_first
         )
-        if finding is None:  # the search may find another failure of the rule
+        if finding is None:  # the search may still find another failure of this rule
             moved.add(first.rule)
         known.update({first.rule} if finding is None else finding.rules)
         shrunk += finding is not None and finding.costs
@@ -123,8 +124,8 @@ def _replay_and_shrink(
 
 
 def _can_run(gate: GateContext, scenario: Scenario) -> set[str]:
-    """Return the requests that the model accepts. If it refuses the configuration, all of them
-    count, and the replay reports the refusal."""
+    """Return the requests that the model accepts. If the model refuses the configuration, return
+    all requests; the replay then reports the refusal."""
     try:
         model = make_model(scenario.system, gate.options.revision, scenario.config)
     except InputError:
@@ -191,8 +192,8 @@ def _replay(
     known: set[str],
     budget: int | None = None,
 ) -> None:
-    """Run each scenario to its end, while `on_failure` returns true. `on_failure` adds the broken
-    rule to `known`. Then the run is repeated, until it breaks no new rule.
+    """Run each scenario to its end. If a rule breaks, call `on_failure`, which adds the rule to
+    `known`; if that returns true, repeat the run, until it breaks no further rule.
 
     The runs end after `budget` steps in all, if it is given.
     """
@@ -225,17 +226,18 @@ def _replay_to_end(
     place: Place,
     last: int | None = None,
 ) -> bool:
-    """Replay one scenario up to step `last`, past each rule that it breaks; return whether to
-    continue with the next."""
+    """Replay one scenario up to step `last`. If a rule breaks and `on_failure` returns true, replay
+    it again past that failure. Return whether to continue with the next scenario."""
     runs = totals["runs"] + 1
     while True:
         began = time.monotonic()
         try:
-            # The revision has no rules for what its model refuses, even if the release accepts it.
+            # If the revision's model refuses a configuration, no rule covers it, even if the
+            # release accepts it.
             make_model(meant.system, gate.options.revision, meant.config)
             rules = gate.rules_beyond(known)
             outcome = replay(gate.target, meant, rules, last_step=last, new=gate.in_run())
-        except (ConfigRefused, InputError) as refusal:  # a release may lack an option, say
+        except (ConfigRefused, InputError) as refusal:  # for example, the release lacks an option
             totals["refused"] += 1
             gate.results.refusals[str(refusal)] += 1
             if place.engine == OWN_CORPUS:
@@ -245,7 +247,7 @@ def _replay_to_end(
                 )
             return True
         totals.update(outcome.counts)
-        totals["runs"] = runs  # counts once, however often it is run again past a rule
+        totals["runs"] = runs  # counts as one run, however often it is repeated
         gate.results.count(outcome)
         gate.ended(meant, place.engine, place.scale)
         is_new = bool(outcome.broken) and outcome.broken[0].rule not in known
@@ -265,7 +267,8 @@ def _accepted_part(scenario: Scenario, outcome: Outcome) -> Scenario:
 
 
 def replay_deviations(gate: GateContext) -> None:
-    """Replay the known failures, each to its end; report any other failure as a finding."""
+    """Replay the scenarios of known failures, each to its end; report any other failure as a
+    finding."""
     began = time.monotonic()
     settled = settle(gate.deviations, gate.target, gate.options.revision, gate.options.rules)
     for outcome in settled:

@@ -32,7 +32,7 @@ Finish = Callable[[GateContext], Mapping[str, Any]]
 
 
 def no_fields(_: GateContext) -> Mapping[str, Any]:
-    """Return no further fields for the verdict. This is the `finish` of a gate that has a single
+    """Add no further fields to the verdict. This is the `finish` of a gate that has a single
     target."""
     return {}
 
@@ -113,7 +113,7 @@ def _announce(gate: GateContext, capabilities: Capabilities) -> verdict.TargetIn
         gate.report(Notice(f"every configuration has {keys}"))
     for line in capabilities.left_out:
         gate.report(Notice(line))
-    if gate.base is not None:  # what the target refuses is reported by now
+    if gate.base is not None:  # refusals of the target have been reported above
         gate.base.pair.coverage.refused.clear()
     gate.version = started.version
     gate.shrink_model = shrink_model_of(gate.target, options.system, started.version)
@@ -160,7 +160,7 @@ def _workloads(gate: GateContext, capabilities: Capabilities) -> list[Stage]:
 
 def _changes(options: GateOptions) -> Changes | None:
     """Return the changes since the base if both are releases or checkouts, or if the target is a
-    class of the user."""
+    user's class."""
     spec, base = options.spec, options.base
     if base is None or spec.coverage is None:
         return None
@@ -243,7 +243,7 @@ def judge_rules(
     for finding in results.findings:
         first.setdefault(finding.rule, finding)
     chosen = {rule.id for rule in options.rules}
-    # A crash or a hang ends a run whether or not its rule was chosen.
+    # A crash or a hang is reported even if its rule was not chosen.
     judged = [
         _violation(rule, failure, results.exercised[rule], faults)
         for rule, failure in first.items()
@@ -309,8 +309,8 @@ def _enders(cut: Counter[str]) -> str:
 def _violation(
     rule: str, finding: verdict.Finding, exercised: int, faults: Sequence[verdict.Fault]
 ) -> verdict.RuleVerdict:
-    """Return the verdict on a rule that the finding breaks, first or in the same step as the first.
-    If the adapter is at fault, the verdict says nothing about the scheduler."""
+    """Return the verdict on a rule that the finding breaks, alone or together with others. If the
+    adapter is at fault, the verdict says nothing about the scheduler."""
     is_first = finding.rule == rule
     fault = next(
         (candidate for candidate in faults if finding.scenario in candidate.scenarios), None

@@ -14,8 +14,8 @@
         )
     ]
 
-The file is Python code and is executed. A rule must depend on its arguments alone, so that the same
-run gives the same answer.
+The file is Python code and is executed. A rule must depend on its arguments alone, so that it
+judges equal runs equally.
 """
 
 import re
@@ -44,8 +44,8 @@ class OwnRule:
         id: an id such as OUR-R01 that no rule of schedproof has.
         title, statement: the rule in a few words, and in a sentence.
         needs: fields of the step without which the rule cannot be judged.
-        broken: returns None, or a sentence that says how the step breaks the rule, with its
-            numbers. It reads the history from before the step.
+        broken: returns None, or a sentence that says how the step breaks the rule, with the
+            numbers. The history that it receives does not include the step yet.
         witness: a sentence that says when the rule is exercised.
         exercised: returns whether the step exercises the rule.
         source: where the rule comes from.
@@ -84,7 +84,7 @@ def _read(path: Path) -> list[Any]:
         raise FileError(f"{path}: {problem}; valid: a .py file with RULES")
     try:
         names = runpy.run_path(str(path))
-    except (Exception, SystemExit) as error:  # it is the user's code
+    except (Exception, SystemExit) as error:  # the user's code may raise anything
         line = error.lineno if isinstance(error, SyntaxError) else _line_in(path, error)
         where = f", line {line}" if line else ""
         raise FileError(f"{path}: {type(error).__name__}: {error}{where}") from None

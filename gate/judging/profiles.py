@@ -9,7 +9,7 @@ from ..targets.releases import cache_folder
 def set_hypothesis_home() -> None:
     """Set Hypothesis' storage folder before its first run, unless HYPOTHESIS_STORAGE_DIRECTORY
     names one."""
-    from hypothesis.configuration import set_hypothesis_home_dir  # takes a tenth of a second
+    from hypothesis.configuration import set_hypothesis_home_dir  # a slow import
 
     if "HYPOTHESIS_STORAGE_DIRECTORY" not in os.environ:
         set_hypothesis_home_dir(cache_folder() / "hypothesis")
@@ -24,8 +24,7 @@ class Profile(NamedTuple):
         shrink_attempts: replays that our own shrinking may take after that.
         corpus_steps: built-in scenarios longer than this many steps are skipped.
         workloads: runs of each shape of workload.
-        steps: the search of a scale stops after this many steps, not counting shrinking. If the
-            target needs a millisecond per step, the search takes as many milliseconds.
+        steps: the search of a scale stops after this many steps, not counting shrinking.
     """
 
     examples: int

@@ -33,8 +33,8 @@ def judged_by(
     compare_with: str | None = None,
     exclude: Sequence[str] = (),
 ) -> Sequence[Rule]:
-    """Return the rules to judge: those that --rule selects, or the whole catalogue, but not
-    excluded ones.
+    """Return the rules to judge: those that --rule selects, or else the whole catalogue, without
+    excluded rules.
 
     `A,B` counts as A and B; ALL-* selects every matching rule that can be checked here.
     `compare_with` is the revision whose model runs beside the target, or "none". By default it is
@@ -82,8 +82,8 @@ def lockstep_of(
 ) -> str | None:
     """Return the lockstep that judges a scenario if `compare_with` is None.
 
-    A scenario that expects another rule to break has none, because the first difference would end
-    the run before that. `report` then receives a line that says so.
+    There is none if the scenario expects another rule to break, because the first difference from
+    the model would end the run too early. `report` then receives a line that explains this.
     """
     expected = (scenario.expect and scenario.expect.violates) or (LOCKSTEP,)
     if compare_with or words or LOCKSTEP in expected or target.is_plain_model:

@@ -62,8 +62,8 @@ class Stage:
 def run_stages(gate: GateContext, stages: Sequence[Stage]) -> dict[Stage, frozenset[str]]:
     """Run the stages; return the rules that each of them breaks.
 
-    With several processes, a stage that ends early sets `gate.results.fault`, and later stages do
-    not count.
+    With several processes, a stage that ends early sets `gate.results.fault`, and the results of
+    later stages are dropped.
 
     Raises:
         KeyboardInterrupt: Ctrl-C.
@@ -185,8 +185,8 @@ def _add_in_order(
 
 
 def _with_own_coverage(options: GateOptions) -> GateOptions:
-    """Return the options with a coverage folder for this process alone, since others run at the
-    same time."""
+    """Return the options with a coverage folder for this process alone, since other processes run
+    at the same time."""
     if options.spec.coverage is None:
         return options
     folder = options.spec.coverage / f"{os.getpid()}"

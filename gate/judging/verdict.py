@@ -14,8 +14,8 @@ from .coverage import Coverage
 from .deviations import Deviation
 
 FORMAT = "schedproof/verdict@1"
-NUMBER = re.compile(r"(?<![\w.])\d+(\.\d+)?(?![\w.]*\d)")  # a value, not a version
-NOT_SHOWN = "the target does not show "  # then the fields that a rule needs
+NUMBER = re.compile(r"(?<![\w.])\d+(\.\d+)?(?![\w.]*\d)")  # a value, no part of a version
+NOT_SHOWN = "the target does not show "  # followed by the fields that a rule needs
 Status = Literal[
     "held",
     "violated",
@@ -36,7 +36,7 @@ class TargetInfo(msgspec.Struct, frozen=True):
     version: str
 
 
-WORKLOADS = "workloads"  # the engine whose scales are shapes
+WORKLOADS = "workloads"  # the scales of this engine are shapes of workloads
 
 
 class EngineRun(msgspec.Struct, frozen=True):
@@ -60,7 +60,7 @@ class EngineRun(msgspec.Struct, frozen=True):
 
 
 class Finding(msgspec.Struct, frozen=True):
-    """One counterexample. Times are in seconds: until the rule first broke, then to shrink.
+    """One counterexample. `found_after` and `shrunk_in` are in seconds.
 
     Attributes:
         behind: rules that the same run breaks earlier; this failure may be their consequence.
@@ -73,7 +73,7 @@ class Finding(msgspec.Struct, frozen=True):
         decided: file and line of the scheduler that raised or hung, if known.
         only_here: the lines, FILE:LINES, that its run executed and the nearest passing runs did
             not; `nearest` counts these passing runs.
-        by_adapter: only the adapter can be the cause, whatever the scheduler decided.
+        by_adapter: the adapter must be the cause, whatever the scheduler decided.
         start_up: for a release, whether its server starts with this configuration.
     """
 
@@ -113,15 +113,16 @@ class Fault(msgspec.Struct, frozen=True):
     """A fault: the findings that one change is likely to repair.
 
     Attributes:
-        number: counted from 1; the worst for users of the engine come first.
+        number: the number of the fault, from 1; faults that are worst for users of the engine come
+            first.
         kind: crash, hang, request, blocks, tokens, wait, limit, decision, door or adapter.
         means: what a user of the engine sees.
         rule: the rule that breaks first; scenario, step, message and replay belong to this finding.
         follows: rules that break as a consequence, or for the same reason.
-        scenarios: the scenario files of all its findings, that of `rule` first.
+        scenarios: the scenario files of all its findings; that of `rule` comes first.
         scales: the scales at which it was found.
         needs: the features without which it does not happen.
-        accept: an entry for a file of deviations, for a fault that has to stay.
+        accept: an entry that accepts the fault, to be copied into a file of deviations.
         behind: the number of a fault that broke earlier in the same run; this one may be its
             consequence.
         divergence: the known divergence of releases that explains it.
@@ -161,10 +162,10 @@ class Refusal(msgspec.Struct, frozen=True):
 class RuleVerdict(msgspec.Struct, frozen=True):
     """The verdict on one rule. `exercised` counts the steps in which its witness occurred.
 
-    The status "known" means that the rule broke only as the user's file of deviations says.
-    "excluded" means that the user excluded it, for the reason in `message`. `divergence` describes
-    releases, like this target, that are known to break the rule. `fault` is the number of the fault
-    that broke it.
+    The status "known" means that the user's file of deviations lists every failure of the rule.
+    "excluded" means that the user excluded the rule, for the reason in `message`. `divergence`
+    describes releases, like this target, that are known to break the rule. `fault` is the number of
+    the fault that broke it.
     """
 
     id: str
@@ -198,8 +199,8 @@ class Verdict(msgspec.Struct, frozen=True):
     """The result of a gate; `fault` says why it ended early, if it did.
 
     `faults` groups the findings by cause. `deviations` lists the entries of the user's file with
-    their states. `config` holds the keys that the user fixed in every run. `coverage` is that of
-    the target's own modules, if it can be measured. `reach` has the sizes and features of the runs.
+    their states. `config` holds the keys that the user fixed in every run. `coverage` covers the
+    target's own modules, if it can be measured. `reach` has the sizes and features of the runs.
 
     With a `base`, a rule is "known" if the base has the same failures in the same scenarios.
     `repaired` lists rules that only the base breaks, and `decisions` the kinds of decision that

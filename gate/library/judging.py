@@ -68,7 +68,8 @@ def open_target(
     memory_limit: int = MEMORY_LIMIT,
     offline: bool = False,
 ) -> Iterator[Target]:
-    """Open a target, so that it can be started. If it has a process, that ends with the block.
+    """Open a target, so that it can be started. If the target runs in a process, the process ends
+    with the block.
 
     Args:
         target: as on the command line ("model", "my_pkg.sched:make_target", "vllm==0.28.0"), or an
@@ -91,7 +92,7 @@ def open_target(
 
 
 class _ObjectTarget:
-    """Wraps a user's object so that its replies are the same as behind a pipe."""
+    """Wraps a user's object so that it replies exactly as it would behind a pipe."""
 
     def __init__(self, target: Target) -> None:
         self._target = target
@@ -125,7 +126,7 @@ def _plain(op: str, reply: Any) -> Reply:
 
 
 def spec_of(target: AnyTarget) -> TargetSpec:
-    """Return the specification of a target. That of an object names its class."""
+    """Return the specification of a target. For an object, it names the object's class."""
     if isinstance(target, TargetSpec):
         return target
     if isinstance(target, str):
@@ -171,7 +172,8 @@ def gate_options(
     by_design: Mapping[str, str] = MappingProxyType({}),
     extra_rules: Path | None = None,
 ) -> GateOptions:
-    """Check the options of a gate and return them; None stands for what the target implies.
+    """Check the options of a gate and return them; None stands for the default that the target
+    implies.
 
     `by_design` gives the reason for each rule that is not judged.
 
@@ -244,7 +246,7 @@ def judge(
         seed: the same seed gives the same verdict.
         out: folder for the scenarios of broken rules.
         corpus: scenarios to replay first.
-        jobs: processes; 1 for a target that is an object.
+        jobs: number of processes; must be 1 if the target is an object.
         compare_with: the revision whose model runs beside the target, or "none". With None it is
             `revision`, if rule ALL-R07 applies to it.
         exclude: ids or patterns of rules that the target breaks on purpose.

@@ -83,7 +83,7 @@ class CellVerdict(NamedTuple):
 
 
 class GateRun(NamedTuple):
-    """A finished gate: its return code, the files that it wrote, by relative path, and its time in
+    """A finished gate: its return code, the files that it wrote (by relative path), and its time in
     seconds."""
 
     returned: int
@@ -118,9 +118,9 @@ def run_cells(
 ) -> list[CellVerdict]:
     """Judge the cells that have no verdict in the folder, and return the verdicts of all, in order.
 
-    A cell with a user's class is always judged again. `jobs` gates run at a time, or those that the
-    Dask cluster at this address has room for. `report` receives each cell with the seconds that it
-    took, or 0 if its verdict is an earlier one.
+    A cell with a user's class is always judged again. `jobs` gates run at a time, or with a Dask
+    cluster at this address, as many as it has room for. `report` receives each cell with the
+    seconds that it took, or 0 if its verdict comes from an earlier run.
 
     Raises:
         InputError: Dask is not installed, or no scheduler answers.
@@ -128,10 +128,10 @@ def run_cells(
         FileError: the folder cannot be written to.
         KeyboardInterrupt: Ctrl-C; the verdicts so far are kept.
     """
-    for name in ("logs", "scenarios", "verdicts"):  # notice it before the work, not after it
+    for name in ("logs", "scenarios", "verdicts"):  # fail before the work, not after
         with naming_file(folder):
             (folder / name).mkdir(parents=True, exist_ok=True)
-    # The code of a class changes between two runs, and that of a release does not.
+    # A user's class may have changed since an earlier run; a release never changes.
     verdicts = {
         cell.title: None if cell.scheduler else earlier_verdict(cell, folder) for cell in cells
     }
@@ -151,8 +151,8 @@ def run_cells(
 
 
 def earlier_verdict(cell: Cell, folder: Path) -> Verdict | None:
-    """Return the verdict of an earlier run with the same profile and seed, if there is one and the
-    gate did not break off."""
+    """Return the verdict of an earlier run with the same profile and seed, if there is one and that
+    gate did not end early."""
     verdict = _read(cell, folder)
     return verdict if verdict is not None and verdict.fault is None else None
 

@@ -31,7 +31,7 @@ class Row(msgspec.Struct, frozen=True):
     Attributes:
         states: the status of the rule in each version.
         broken: ranges of consecutive releases that break it.
-        scenario: the smallest scenario that breaks it; `version` is a release that it breaks.
+        scenario: the smallest scenario that breaks it; `version` is the release on which it does.
     """
 
     name: str
@@ -88,7 +88,7 @@ def page_of(matrix: Matrix, command: str) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
         keep_trailing_newline=True,
-        autoescape=False,  # no page of HTML
+        autoescape=False,  # the output is Markdown, not HTML
     )
     environment.filters["cell"] = lambda text: text.replace("|", "\\|").replace("\n", " ")
     return environment.get_template("page.md.jinja").render(matrix=matrix, command=command)
@@ -96,7 +96,7 @@ def page_of(matrix: Matrix, command: str) -> str:
 
 def spans(states: Mapping[str, str]) -> tuple[Releases, ...]:
     """Return the ranges of consecutive releases that break the rule. A release that did not
-    exercise it does not end a range."""
+    exercise the rule does not end a range."""
     exercised = [(version, state) for version, state in states.items() if state != "not_exercised"]
     groups = groupby(exercised, key=lambda release: release[1] == BROKEN)
     broken = [[version for version, _ in group] for is_broken, group in groups if is_broken]

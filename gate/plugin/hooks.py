@@ -37,8 +37,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """If the user names a target, read the options, and collect tests from the configuration
-    file."""
+    """If the user names a target, read the options, and let pytest collect tests from the
+    configuration file."""
     config.addinivalue_line("markers", "schedproof: a rule or a scenario of schedproof")
     given = {name: _given(config, name) for name in OPTIONS}
     if not given["target"]:
@@ -65,7 +65,8 @@ def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> pytest.Col
 
 
 def pytest_terminal_summary(terminalreporter: "pytest.TerminalReporter") -> None:
-    """Print one line that says how much was judged, which passing tests alone do not show."""
+    """Print one line that says how much was judged, because passing tests alone do not show
+    that."""
     notices = dict.fromkeys(
         value
         for reports in terminalreporter.stats.values()

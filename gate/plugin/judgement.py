@@ -1,4 +1,4 @@
-"""Run one gate per session, whose verdict all tests share."""
+"""Run one gate per session; all tests share its verdict."""
 
 import datetime
 import os
@@ -105,7 +105,7 @@ def _add_project_options(root: Path, given: Mapping[str, str]) -> Mapping[str, s
     not taken from there, because tests run more often than a gate."""
     project = read_project(root).given
     if project.get("target", given["target"]) != given["target"]:
-        return given  # of another target
+        return given  # the project file is about another target
     project["exclude"] = ",".join(project.get("exclude", ()))
     keys = ("system", "revision", "corpus", "deviations", "exclude")
     return {**given, **{key: given[key] or project.get(key, "") for key in keys}}
@@ -120,7 +120,7 @@ class BrokenOff(TargetFault):
 
 
 class Answer(msgspec.Struct, frozen=True):
-    """The gate's verdict, and for each rule that broke first, the report."""
+    """The gate's verdict, and a report for each rule that broke first in some run."""
 
     verdict: Verdict
     reports: dict[str, str]
@@ -142,7 +142,7 @@ class Judgement:
         Raises:
             TargetFault, or one of BAD_INPUT: the target cannot be judged.
         """
-        if self._failure is not None:  # one test says it whole, and fails the run
+        if self._failure is not None:  # one test shows the complete error and fails the run
             pytest.skip(f"not judged: {shortened(one_line(str(self._failure)))}")
         try:
             self._answer = self._answer or self._shared(rules)
@@ -163,8 +163,8 @@ class Judgement:
         return tuple(str(root / path) for path in self._config.getini("pythonpath"))
 
     def known_failures(self, scenario: Scenario) -> Deviations:
-        """Return the known deviations, settled for this target. `scenario` is one that the target
-        accepts."""
+        """Return the known deviations, settled for this target. The target must accept
+        `scenario`."""
         setting, target = self.setting, self.open_target.target
         known = setting.deviations
         if known.entries:
@@ -219,13 +219,14 @@ class Judgement:
         if gate.results.fault is not None:
             raise BrokenOff(gate.results.fault)
         if verdict.exit_code == INCONCLUSIVE and not gate.results.reach.requests:
-            # Every test would be skipped, and pytest would pass.
+            # Otherwise every test would be skipped, and pytest would report success.
             raise BrokenOff(BreakOff("the target took no request, so nothing was judged", ""))
         return Answer(verdict, _reports(found, verdict, setting.rules))
 
 
 def _reports(found: Sequence[Found], verdict: Verdict, rules: Sequence[Rule]) -> dict[str, str]:
-    """Return for each rule the report of its first finding, with the fault that begins with it."""
+    """Return, for each rule, the report of its first finding, with the fault that this finding
+    represents."""
     by_id, reports = {rule.id: rule for rule in rules}, dict[str, str]()
     faults = {fault.scenario: fault for fault in verdict.faults}
     for event in sorted(found, key=lambda event: event.finding.scenario not in faults):

@@ -32,10 +32,10 @@ from .work_process import block_sigint
 PACKAGE = Path(__file__).resolve().parents[2]
 
 
-AHEAD = 2  # tasks per worker that are handed out, so that none waits for the next
-DEATHS = 5  # of a task's worker, after which the task is given up
-ALONE = 2  # deaths after which a task runs with no other beside it, so that none shares the blame
-PAUSE = 0.5  # seconds between two looks at the clock
+AHEAD = 2  # tasks handed out per worker, so that no worker waits for its next task
+DEATHS = 5  # a task is given up after its worker has died this many times
+ALONE = 2  # deaths after which a task runs alone, so that no other task is blamed for them
+PAUSE = 0.5  # seconds between two checks of the time limit
 CONNECT_SECONDS = 10.0
 ADDRESS = re.compile(r"(?:tcp|tls)://[^/\s]+:\d+")
 T = TypeVar("T")
@@ -58,8 +58,8 @@ def run_tasks(
 ) -> Iterator[tuple[T, TaskResult | None]]:
     """Yield each task with its result, in the order in which tasks finish.
 
-    A task whose worker dies runs again; after the second time, it runs alone. After `DEATHS` times
-    it is given up, and its result is None. No task starts after `ends`, a time of `time.monotonic`.
+    A task whose worker dies runs again; after two deaths, it runs alone. After `DEATHS` times it is
+    given up, and its result is None. No task starts after `ends`, a time of `time.monotonic`.
     `tasks` may be infinite, since it is read only as workers need it.
 
     Raises:
@@ -136,7 +136,7 @@ class Pool:
         self.width = AHEAD * workers
 
     def submit(self, number: int, task: Any) -> None:
-        with block_sigint():  # the first task starts the processes
+        with block_sigint():  # submitting the first task starts the processes
             try:
                 future = self._pool.submit(_run, self._work, task)
             except BrokenProcessPool:
@@ -190,7 +190,7 @@ class DaskCluster:
         except ImportError:
             problem = "Dask is not installed; pip install dask distributed"
             raise InputError("--cluster", problem) from None
-        for name in [*logging.root.manager.loggerDict]:  # our one line says it
+        for name in [*logging.root.manager.loggerDict]:  # our own error says the same in one line
             if name.partition(".")[0] == "distributed":
                 logging.getLogger(name).setLevel(logging.CRITICAL + 1)
         self._work = work
@@ -238,7 +238,7 @@ class DaskCluster:
         self._futures.discard(future)
         try:
             ran: TaskResult = future.result(timeout=CONNECT_SECONDS)
-        except (*self._lost, TimeoutError):  # a result that is not fetched dies with its worker
+        except (*self._lost, TimeoutError):  # the worker died before its result was fetched
             self._check()
             return None
         except Exception as error:

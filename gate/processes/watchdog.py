@@ -2,16 +2,17 @@
 
     python -I -S watchdog.py LIFELINE COMMAND...
 
-This file has both sides. `WatchedProcess` is used in schedproof's process. Run as a program, the
-file is the watchdog: two processes between ours and the command. LIFELINE is a socket to us, to
-which the watchdog writes the process id of the command, or a negative errno if the command cannot
-be started. When our end closes, perhaps because we were killed, or when the command ends, the
-watchdog kills all of the command's descendants and ends as the command did. On Linux it also adopts
-processes that leave the command, as daemons do.
+This file contains both sides. schedproof uses `WatchedProcess` in its own process. Run as a
+program, the file is the watchdog, which consists of two processes between ours and the command.
+LIFELINE is a socket to our process. The watchdog writes the command's process id to it, or a
+negative errno if the command cannot be started. The watchdog acts when the command ends or when our
+end of the socket closes, perhaps because we were killed: it kills all of the command's descendants
+and ends with the command's status. On Linux it also adopts processes that leave the command, as
+daemons do.
 
-There are two processes because engines signal their parent when they fail: the command is the child
-of the inner one, and the outer one works on without it. If the command stops or kills both, our
-side kills what it still finds of the command.
+There are two processes because some engines send a signal to their parent when they fail. The
+command is the child of the inner process, and the outer one continues if the inner one is killed.
+If the command stops or kills both, our side kills whatever is left of the command.
 
 Each target costs one start of the watchdog, so this file imports nothing that loads slowly.
 """
@@ -29,8 +30,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 
 STOPS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-SUBREAPER = 36  # prctl's: orphans of our descendants become our children
-PATIENCE = 1.0  # seconds for a watchdog to end, and for what we kill ourselves
+SUBREAPER = 36  # an option of prctl: orphaned descendants become our children
+PATIENCE = 1.0  # seconds for a watchdog to end, and then for killing its processes ourselves
 
 
 class WatchedProcess(subprocess.Popen[bytes]):
@@ -93,12 +94,12 @@ class WatchedProcess(subprocess.Popen[bytes]):
     def end(self) -> None:
         """Kill the command and everything that it has started, and wait until all of it has
         ended."""
-        with suppress(OSError):  # the watchdog has ended, and closed its end
-            self._lifeline.shutdown(socket.SHUT_RDWR)  # even if a fork of ours holds it as well
+        with suppress(OSError):  # raised if the watchdog has already ended
+            self._lifeline.shutdown(socket.SHUT_RDWR)  # even if a fork still holds it
         self._lifeline.close()
         with suppress(subprocess.TimeoutExpired):
             self.wait(PATIENCE)
-        if self.poll() is None:  # it was stopped
+        if self.poll() is None:  # the watchdog was stopped (SIGSTOP)
             ends = time.monotonic() + PATIENCE
             while (family := _descendants(self.pid)) and time.monotonic() < ends:
                 _kill(family)
@@ -107,7 +108,8 @@ class WatchedProcess(subprocess.Popen[bytes]):
         self.wait()
 
     def _kill_leader(self) -> None:
-        # It is still there if the watchdog was killed. A number might be another process's by now.
+        # If the watchdog was killed, the command is still running. Use the handle, since its
+        # process id may have been reused.
         handle, self._handle = self._handle, None
         if handle is not None:
             with suppress(OSError):
@@ -155,8 +157,7 @@ def run_watched(
 
 
 def end_with_parent() -> None:
-    """Make this process, which `multiprocessing` started, end when its parent does, however that
-    ends."""
+    """End this process, which `multiprocessing` started, when its parent ends for any reason."""
     import multiprocessing
     import threading
     from multiprocessing.connection import wait
@@ -175,7 +176,7 @@ def main() -> None:
     """Start the command, wait for it or for our parent to end, and leave nothing behind."""
     lifeline, command = socket.socket(fileno=int(sys.argv[1])), sys.argv[2:]
     lifeline.set_inheritable(False)
-    for number in STOPS:  # we end when the command does
+    for number in STOPS:  # only the end of the command ends the watchdog
         signal.signal(number, signal.SIG_IGN)
     _adopt_orphans()
     outer, inner = socket.socketpair()
@@ -212,7 +213,7 @@ def _watch(lifeline: int, child: int, leader: int) -> None:
 
 
 def _adopt_orphans() -> None:
-    with suppress(OSError, AttributeError):  # a system without
+    with suppress(OSError, AttributeError):  # the system lacks prctl
         ctypes.CDLL(None).prctl(SUBREAPER, 1, 0, 0, 0)
 
 
@@ -225,7 +226,8 @@ def _child_pipe() -> int:
 
 
 def _release_streams() -> None:
-    # Only the command may hold them: we have to see when it closes them.
+    # Only the command may hold the streams, so that schedproof notices when the command closes
+    # them.
     nowhere = os.open(os.devnull, os.O_RDWR)
     for stream in (0, 1, 2):
         os.dup2(nowhere, stream)
@@ -244,13 +246,13 @@ def _reap(child: int, leader: int) -> int | None:
 def _is_child(process: int) -> bool:
     try:
         os.waitid(os.P_PID, process, os.WEXITED | os.WNOHANG | os.WNOWAIT)
-    except (ChildProcessError, AttributeError):  # another's, or a system without
+    except (ChildProcessError, AttributeError):  # not our child, or the system lacks waitid
         return False
     return True
 
 
 def _kill_all(leader: int) -> None:
-    # Again and again: the children of what is killed become ours.
+    # Repeat, because children of killed processes become our children.
     with suppress(ProcessLookupError, PermissionError):
         os.killpg(leader, signal.SIGKILL)
     with suppress(ChildProcessError):
@@ -276,7 +278,7 @@ def _descendants(ancestor: int) -> list[int]:
             if state != b"Z":
                 parents[int(name)] = int(parent)
     family = [ancestor]
-    for member in family:  # it grows
+    for member in family:  # the list grows during the loop
         family += [child for child, parent in parents.items() if parent == member]
     return family[1:]
 
@@ -284,7 +286,7 @@ def _descendants(ancestor: int) -> list[int]:
 def _pidfd(process: int) -> int | None:
     try:
         return os.pidfd_open(process)
-    except (OSError, AttributeError):  # it has ended, or a system without
+    except (OSError, AttributeError):  # the process has ended, or the system lacks pidfds
         return None
 
 

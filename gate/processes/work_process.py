@@ -1,6 +1,6 @@
 """A process that works for its parent and reports through a pipe.
 
-It has its own targets, and ends them before it exits.
+The process opens its own targets, and ends them before it exits.
 """
 
 import multiprocessing
@@ -128,7 +128,7 @@ def leave(*_: object) -> None:
 def _run(work: Work, pipe: Connection, task: bytes) -> None:
     end_with_parent()
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    # A target that hangs does not notice that its pipe is closed: leaving ends it.
+    # A hanging target does not notice that its pipe is closed, so `leave` must end it.
     signal.signal(signal.SIGTERM, leave)
     interrupts.raise_again(SystemExit, leave)
     run_until_leaving(partial(work, pipe, task))
@@ -138,9 +138,10 @@ def run_until_leaving(work: Callable[[], None]) -> None:
     """Run the work in this process until it ends or the process is asked to exit."""
     try:
         work()
-    except Exception:  # Hypothesis, left between two of its own steps, raises an AssertionError
+    except Exception:  # an interrupted Hypothesis may raise AssertionError
         if not _leaving:
             raise
     finally:
-        # The target has ended. An exception raised while Python shuts down would be printed.
+        # The target has ended, so `leave` has nothing to do; during shutdown Python would print its
+        # exception.
         signal.signal(signal.SIGTERM, signal.SIG_DFL)

@@ -11,7 +11,7 @@ from ..judging.events import Concluded, Event, Found
 from ..judging.verdict import RuleVerdict, Verdict
 from .outcome import broken_off, explanation_lines, out_of_date, reason_of
 
-# What becomes of a test case; a rule that held has nothing in it.
+# The element inside a rule's test case, by verdict; there is none if the rule held.
 ELEMENTS = {
     "held": None,
     "violated": "failure",

@@ -13,7 +13,7 @@ from .outcome import broken_off, how_many, in_short, out_of_date, reason_of, res
 
 PUNCTUATION = re.compile(r"([!#$&()*+\-./:<>?@\[\\\]^_`{|}~])")
 MOST_FAULTS, MOST_DATED, MOST_RULES = 10, 4, 5
-LONGEST = 300  # characters of a line that others have written
+LONGEST = 300  # characters that are shown of a text from outside
 OPEN = {
     "known": "known",
     "excluded": "not judged, on purpose",
@@ -39,7 +39,7 @@ class Markdown:
 def markdown(verdict: Verdict) -> str:
     """Return the result as Markdown, with a line and a replay command for each fault.
 
-    Faults that the base has as well are left out; their rules are listed as known.
+    Faults that the base shares are left out; their rules are listed as known.
     """
     counts = [f"{plural(sum(entry.status == 'held' for entry in verdict.rules), 'rule')} held"]
     if judged_not := sum(entry.status.startswith(("not_", "planned")) for entry in verdict.rules):
@@ -82,7 +82,7 @@ def escaped(text: str) -> str:
 
 
 def _lines(fault: Fault) -> tuple[str, str]:
-    # The command is whole, or it would be another one.
+    # The command is never shortened, so that it can be copied.
     return _short(in_short(fault)), one_line(fault.replay)
 
 

@@ -59,8 +59,8 @@ class Ndjson:
 
 
 class ReportOptions(NamedTuple):
-    """The files to write, by the options of the same names. It also says whether to write for
-    GitHub, and whether a passing gate lists every rule."""
+    """The files to write, named like the options; whether to write for GitHub; and whether a
+    passing gate lists every rule."""
 
     json: Path | None
     junit: Path | None
@@ -138,8 +138,9 @@ def reporters(
     printer: type[Terminal] = Terminal,
     page: Report | None = None,
 ) -> Iterator[FanOutReporter]:
-    """Open the reporters of the requested files, then that of the console; `page` writes
-    `options.html`. Files come first, since nobody may be reading the console's output."""
+    """Open the reporters of the requested files, then the reporter of the console; `page` writes
+    `options.html`. Files come first, because printing may fail if nobody reads the console's
+    output."""
     with ExitStack() as open_reports:
         chosen: list[Report] = []
         if options.ndjson is not None:
@@ -154,9 +155,8 @@ def reporters(
             chosen.append(Markdown(options.markdown))
         if page is not None:
             chosen.append(page)
-        if (
-            options.github
-        ):  # before the console: what is printed there must not be taken for commands
+        # Before the console, so that GitHub does not interpret printed text as commands.
+        if options.github:
             workspace = Path(os.environ.get("GITHUB_WORKSPACE") or Path.cwd())
             github = GitHub(console, rules, _summary(), workspace)
             chosen.append(open_reports.enter_context(closing(github)))

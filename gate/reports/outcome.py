@@ -13,7 +13,7 @@ from ..judging.events import Found
 from ..judging.verdict import Fault, RuleVerdict, Verdict
 
 UNTIL_THEN = "the verdict covers only what ran until then"
-SHOWN_FILES, SHOWN_RANGES = 3, 6  # of the lines that only a counterexample enters
+SHOWN_FILES, SHOWN_RANGES = 3, 6  # how much is shown of the lines that run only in a counterexample
 WORDS = {0: "conforms", 1: "does not conform"}
 
 
@@ -56,8 +56,8 @@ def reason_of(entry: RuleVerdict) -> str:
 
 
 def explanation_lines(event: Found, rule: Rule, fault: Fault | None = None) -> list[str]:
-    """Return everything known about a finding, and about the fault that it begins, as printable
-    lines. An earlier failure of the same run may be the cause."""
+    """Return everything known about a finding, and about the fault that it represents, as printable
+    lines. This includes earlier failures of the same run, which may be the cause."""
     finding = event.finding
     broken = Broken(finding.rule, finding.step, finding.message)
     reported = (rule, event.scenario, broken, finding.scenario, event.replay, event.run)

@@ -99,7 +99,7 @@ class Sarif:
             result["partialFingerprints"] = {"schedproofShape/v1": _fingerprint(found)}
             result["properties"]["replay"] = found.replay
         if finding.divergence:
-            # Known, and not accepted: the gate fails all the same.
+            # The divergence is known but not accepted, so the gate still fails.
             known = {
                 "kind": "external",
                 "status": "underReview",

@@ -48,11 +48,11 @@ COUNTED = (
     "not_exercised",
     "not_observable",
     "inconclusive",
-)  # in the last line, if there are any
-# Where nothing is wrong, these are a line together.
+)  # statuses that the last line counts, if there are any
+# If the target conforms, rules with the same one of these statuses share a line.
 TOGETHER = ("held", "not_exercised", "not_observable")
-SPINNER = 2  # columns
-SETTLED = 1.0  # seconds until a rate says something
+SPINNER = 2  # columns of the spinner
+SETTLED = 1.0  # seconds until the rate is meaningful
 
 
 class Pace:
@@ -69,8 +69,8 @@ class Pace:
         self._runs = 0
 
     def words(self, event: Progress) -> str:
-        """Describe the engine, its runs, the time left, the pace and the steps; the most useful
-        come first."""
+        """Describe the engine, its runs, the time left, the pace and the steps, with the most
+        useful first."""
         self._count(event)
         parts = [f"{event.engine}: {event.runs}/{event.of}"]
         if not event.of:
@@ -102,7 +102,7 @@ class Terminal:
         self._verbose = verbose
         self._pace = Pace()
         self._found: dict[str, Found] = {}
-        # Its other spinners are not ASCII.
+        # rich's other spinners are not ASCII.
         self._status = console.status("", spinner="line") if console.is_terminal else None
 
     def __call__(self, event: Event) -> None:
@@ -154,7 +154,7 @@ class Terminal:
     def _print_faults(self, verdict: Verdict) -> None:
         for fault in verdict.faults:
             event = self._found.get(fault.scenario)
-            if event is None:  # its process was ended before it could say so
+            if event is None:  # the process ended before it reported the finding
                 continue
             self._console.print()
             say(self._console, f"FAULT {fault.number}: {fault.means}")
@@ -198,7 +198,8 @@ def print_verdict(
 
 
 def print_coverage(console: Console, coverage: Coverage | None) -> None:
-    """Print in two or three lines how much of the target's code ran, and which parts did not."""
+    """Print in two or three lines how much of the target's code ran, and which parts did not
+    run."""
     for word, what in coverage_lines(coverage) if coverage is not None else ():
         console.print(one_line(f"{word:<14} {what}"), markup=False)
 
@@ -214,8 +215,8 @@ def print_faults(console: Console, faults: Sequence[Fault]) -> None:
 
 
 def print_together(console: Console, entries: Sequence[RuleVerdict], rules: Sequence[Rule]) -> None:
-    """Print one line for the rules that held, with the least number of steps that exercised one of
-    them.
+    """Print one line for the rules that held, with the number of steps that exercised the least
+    exercised of them.
 
     Print one line each for rules that were never exercised, and for rules that the target does not
     show.

@@ -1,8 +1,8 @@
 """`schedproof check contracts`: check the contracts of the models' arithmetic with CrossHair.
 
 CrossHair runs a contract with symbolic arguments, path by path, and asks Z3 at every branch.
-"Confirmed" means that every path ran to its end, which is a proof for all arguments that the
-contract allows. Only models are run like this, never a target. A counterexample counts only after
+"Confirmed" means that every path ran to its end, which proves the contract for all arguments that
+it allows. Only models are checked in this way, never a target. A counterexample counts only after
 the contract has failed on it with plain numbers, in a process that CrossHair has not touched.
 """
 
@@ -26,7 +26,7 @@ from ..processes.work_process import Unanswered, bounded
 
 # Examples of each contract through Hypothesis's crosshair backend.
 PROFILES = {"ci": 0, "nightly": 50}
-START_UP = 20.0  # seconds until a new process has imported CrossHair, on a busy machine
+START_UP = 20.0  # seconds that a new process may take to import CrossHair on a busy machine
 
 
 class Claim(NamedTuple):
@@ -35,7 +35,7 @@ class Claim(NamedTuple):
     Attributes:
         holds: no counterexample was found, and every path was explored.
         why: what was found, or why there is no answer.
-        arguments: a counterexample.
+        arguments: the arguments of the counterexample, if there is one.
     """
 
     holds: bool
@@ -103,11 +103,11 @@ def by_crosshair(name: str, seconds: float) -> Iterator[Claim]:
     def true(__return__: bool) -> bool:
         return __return__
 
-    # CrossHair calls a precondition with the arguments that its signature names.
+    # CrossHair passes the arguments that the precondition's signature names.
     allowed.__signature__ = inspect.signature(contract.holds)  # type: ignore[attr-defined]
-    REGISTERED_CONTRACTS.pop(contract.holds, None)  # the same property, registered at other sizes
+    REGISTERED_CONTRACTS.pop(contract.holds, None)  # an earlier registration, for other sizes
     register_contract(contract.holds, pre=allowed, post=true, skip_body=False)
-    # No other kind of contract: docstrings of ours are not to be read as such.
+    # Check registered contracts only, so that CrossHair does not interpret docstrings as contracts.
     options = AnalysisOptionSet(analysis_kind=[], per_condition_timeout=seconds)
     messages = run_checkables(analyze_function(contract.holds, options))
     other = [message for message in messages if message.state is not MessageType.CONFIRMED]
@@ -141,7 +141,8 @@ def by_hypothesis(name: str, seconds: float) -> Iterator[Claim]:
     try:
         holds()
     except Exception as error:
-        # Of a failure, what was tried last is Hypothesis's own replay, with plain numbers.
+        # After a failure, Hypothesis replays it with plain numbers, so the last arguments are
+        # plain.
         yield Claim(False, f"Hypothesis: {type(error).__name__}: {error}", tried or None)
     else:
         yield Claim(bool(tried), "Hypothesis tried nothing")
@@ -176,8 +177,8 @@ def confirm_claim(contract: Contract, claim: Claim) -> Answer:
 
 
 def _allowed(contract: Contract, arguments: dict[str, Any]) -> bool:
-    """Return whether the arguments are plain numbers, or lists of them, that the precondition
-    allows."""
+    """Return whether the precondition allows the arguments, and all of them are plain numbers or
+    lists of plain numbers."""
     numbers = [
         number
         for value in arguments.values()
@@ -193,7 +194,8 @@ def _ask_all(
     for contract in chosen:
         began = time.monotonic()
         try:
-            # The limit of the engine is processor time, and it overruns: twice that is the end.
+            # The engine's limit is CPU time, which it may exceed; kill it after twice that
+            # wall-clock time.
             [claim] = bounded(2 * time_limit + START_UP, engine, contract.name, time_limit)
             answer = confirm_claim(contract, claim)
         except Unanswered as why:

@@ -36,7 +36,7 @@ def open_second_target(
         return
     with opened(parse_target(spec), report=output.notice(console)) as opening:
         target = opening.target
-        target.start(system, SYSTEMS[system].revisions[0], {})  # what is no target says so at once
+        target.start(system, SYSTEMS[system].revisions[0], {})  # fails now if it is no target
         yield spec, target
 
 
@@ -54,13 +54,13 @@ def show(
 ) -> int:
     """Replay a scenario on the model and, if it breaks the rule, show it step by step.
 
-    The scenario is shrunk first. With `most`, it is not shrunk, and shown up to the step with the
-    largest value of `most` instead of the first step that breaks the rule.
+    The scenario is shrunk first, and shown up to the first step that breaks the rule. With `most`,
+    it is not shrunk, and shown up to the step in which `most` is largest.
 
     Args:
         formula: replaces the admission formula of the model's revision.
         also: another target to replay on, with its name.
-        kept: describes the run on that target if it does not break the rule.
+        kept: describes what that target keeps to if the run does not break the rule on it.
 
     Returns:
         The exit code.

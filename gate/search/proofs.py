@@ -1,6 +1,7 @@
 """`schedproof search` for rules that lemmas decide (`solver.systems.proofs_of`).
 
-It discharges the lemmas first, and then shows counterexamples for the cases that they do not prove.
+It discharges the lemmas first, and then shows counterexamples in the cases that the lemmas leave
+open.
 """
 
 import importlib.util
@@ -108,8 +109,7 @@ def run_proofs(
 
 
 def answer(proof: RuleProof, lemmas: Sequence[Discharged]) -> Iterator[str]:
-    """Yield lines that say what follows from the lemmas, for which code, and under which
-    assumptions."""
+    """Yield lines that state what the lemmas prove, for which code, and under which assumptions."""
     if not lemmas or any(lemma.status != "proven" for lemma in lemmas):
         yield "no answer: it follows only if every lemma is proven"
         return
@@ -222,7 +222,7 @@ def _replay_run(say: Say, name: str, rule: str, scenario: Scenario, out: Path) -
         candidate for candidate in load(scenario.system, revision) if applies(candidate, revision)
     ]
     own = [candidate for candidate in rules if candidate.id == rule]
-    # What breaks first may be another rule: the one that is asked about comes before all others.
+    # Replay with the rule in question alone, because another rule may break before it.
     broken = run_replay(ModelTarget(), scenario, own).broken
     broken = broken or run_replay(ModelTarget(), scenario, rules).broken
     say(f"{'counterexample' if broken else 'a run that breaks nothing'}: {name}")

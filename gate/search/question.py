@@ -55,7 +55,7 @@ class OwnQuestions:
         read_formula: checks the name in `--param formula=NAME`, or raises InputError.
         answer: asks Z3, prints the answer and returns the exit code.
         vectorized_rules: rules that the vectorized model can judge.
-        answer_vectorized: does the same with the vectorized model.
+        answer_vectorized: does the same as `answer`, with the vectorized model.
     """
 
     rules: tuple[str, ...]
@@ -79,7 +79,7 @@ def all_questions() -> Mapping[str, OwnQuestions]:
 
 
 ENGINES = ("z3", "hypothesis", "explore", "vectorized", "all")
-ANY_RULE = ("hypothesis", "explore")  # they take any rule that has a predicate
+ANY_RULE = ("hypothesis", "explore")  # these engines accept any rule that has a predicate
 
 
 def run(console: Console, question: Question) -> int:
@@ -105,7 +105,7 @@ def run(console: Console, question: Question) -> int:
         codes.append(_sample(console, question, system, rule))
     if question.engine in ("explore", "all"):
         code = _explored(console, question, system, rule)
-        # What holds in a small scope is no proof: it does not count against the others.
+        # If the rule holds in a small scope, that is no proof, so it does not count as the answer.
         codes.append(code if question.engine == "explore" or code == BROKEN else INCONCLUSIVE)
     if CONFORMS in codes and BROKEN in codes:
         console.print(
@@ -207,8 +207,9 @@ def _explored(console: Console, question: Question, system: str, rule: Rule) -> 
     [checked] = chosen_rules(load(system), [rule.id], revision)
     formula = _formula(question, system)
     scopes = chosen_scopes(None, system, revision)
-    small = [replace(scope, requests=2) for scope in scopes]  # two requests show most faults
-    # Beside two other engines, one small scope: ask for what takes minutes by name.
+    small = [replace(scope, requests=2) for scope in scopes]  # two requests reveal most faults
+    # With `all`, explore one small scope; the other scopes take minutes, so they need `--engine
+    # explore`.
     chosen = small[:1] if question.engine == "all" else [*small, *scopes]
     parts = [ExploreOptions(revision, scope, first_only=True, formula=formula) for scope in chosen]
     budget = Budget(question.time_limit, MEMORY_MB)
@@ -260,13 +261,13 @@ def run_samples(
 
     def report_in_time(event: Event) -> None:
         if isinstance(event, Concluded):
-            return  # a verdict on one rule of the model tells nothing more
+            return  # the gate's own verdict would only repeat the answer
         if isinstance(event, Found):
-            findings.append(event)  # one of a later process may not count
+            findings.append(event)  # decided at the end, since not every finding counts
             return
         terminal(event)
         if isinstance(event, Progress) and time.monotonic() > ends:
-            raise KeyboardInterrupt  # as Ctrl-C: what was found until now is kept
+            raise KeyboardInterrupt  # as after Ctrl-C, the findings so far are kept
 
     options = GateOptions(
         spec=spec,

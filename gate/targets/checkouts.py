@@ -1,8 +1,8 @@
 """Run schedulers from a checkout, which is a folder that the user names.
 
-A checkout is not installed. But vLLM finds plugins by their entry points, and some plugins read
-their own version. So the path of the process contains a folder with the metadata that an installed
-package would have.
+A checkout is not installed, but vLLM finds plugins by their entry points, and some plugins read
+their own version. So a folder with the metadata of an installed package is put on the path of the
+process.
 """
 
 import os
@@ -25,7 +25,7 @@ from ..processes.watchdog import run_watched
 from .supported_releases import CHECKOUT, Package, Release, packages
 
 VERSION = "0+checkout"
-ANY_LATER = "9999"  # a version
+ANY_LATER = "9999"  # a version later than any real one
 
 
 def read_project(file: Path) -> dict[str, Any]:
@@ -75,14 +75,14 @@ class Checkout:
         system: the system of its scheduler.
         variable: the environment variable that gives its folder if the command line does not.
         needs: files that every supported checkout has; A|B means either of the two.
-        newer: a file, and words that it has only in newer code; older code may lack the file.
+        newer: a file, and words that only newer code has in it; older code may lack the file.
         revisions: the revisions to compare newer and older code with; None for code that no adapter
             can drive.
         supported: a description of the supported code.
-        package: the package whose next release it is and in whose environment it runs; None if it
-            needs no package.
-        by_version: whether newer code is compared like the release of its version, or with the
-            newest revision if the version is unknown.
+        package: the package of which it is the next release, and in whose environment it runs; None
+            if it needs no package.
+        by_version: compare newer code with the revision for its version, or with the newest
+            revision if its version is unknown.
     """
 
     name: str
@@ -174,13 +174,13 @@ def revision_of(checkout: Checkout, folder: str) -> str:
 def version_in(folder: Path, name: str) -> str | None:
     """Return the version of the code in a folder; None if it is unknown.
 
-    It comes from the repository's last tag, from the metadata beside an unpacked wheel, or from a
-    file that the build wrote.
+    The version comes from the repository's last tag, from the metadata next to an unpacked wheel,
+    or from a file that the build wrote.
     """
     versions = []
     if (folder / ".git").exists():
         words = ["git", "-C", str(folder), "describe", "--tags", "--abbrev=0", "--match", "v[0-9]*"]
-        with suppress(OSError):  # no git
+        with suppress(OSError):  # git is not installed
             described = run_watched(words, stderr=subprocess.DEVNULL).stdout
             versions.append(described.decode(errors="replace").strip().removeprefix("v"))
     versions += [entry.stem.partition("-")[2] for entry in folder.glob(f"{name}-*.dist-info")]

@@ -1,4 +1,4 @@
-"""The process behind a pipe: exchange lines within time limits, and end it with all that it
+"""The process behind a pipe: exchange lines with it within time limits, and end it with all that it
 started.
 """
 
@@ -17,13 +17,13 @@ from typing import IO, cast
 from ...model.faults import TargetBroken, TargetHung, TargetTooLarge, excerpt
 from ..processes.watchdog import WatchedProcess
 
-LONGEST_LINE = 16 * 1024 * 1024  # bytes; a longer reply is a flood
+LONGEST_LINE = 16 * 1024 * 1024  # bytes; a process that writes a longer line is out of control
 STDERR_KEPT = 8 * 1024  # bytes
 EXIT_PATIENCE = 0.5  # seconds for a process to end by itself, and again after SIGTERM
 DEATH_PATIENCE = 3.0  # seconds until a process that died is reaped, on a busy machine
-LOOK_AROUND = 0.25  # seconds between two looks at a silent process: is it there, and how large?
-LOOK_EVERY = 16  # answers, for a process that is never silent
-SERVING = "jsonl.py"  # in a stack, our own calls begin here
+LOOK_AROUND = 0.25  # seconds between checks whether a silent process lives, and how large it is
+LOOK_EVERY = 16  # if the process is never silent, its memory is checked after this many answers
+SERVING = "jsonl.py"  # the file at which our own calls begin in a stack
 PAGE = os.sysconf("SC_PAGE_SIZE")
 
 
@@ -77,7 +77,7 @@ class Child:
         self._stderr = stderr
         self._answers = 0
         self._sizes = _open(f"/proc/{self._process.leader}/statm")
-        # A target that does not read must not block us for longer than its time limit.
+        # If a target does not read its input, it must not block us for longer than its time limit.
         os.set_blocking(self._in, False)
         self._writable, self._readable = select.poll(), select.poll()
         self._writable.register(self._in, select.POLLOUT)
@@ -139,15 +139,16 @@ class Child:
         while (remaining := self._deadline - time.monotonic()) > 0:
             if ready.poll(math.ceil(min(remaining, LOOK_AROUND) * 1000)):
                 return
-            # A grandchild that holds the pipe open would hide that the process has ended.
+            # A grandchild may hold the pipe open after the process has ended.
             if self._process.poll() is not None and not ready.poll(0):
                 raise EOFError
             self._check_memory()
         raise TargetHung(self._op, self._limit, self._stacks())
 
     def _stacks(self) -> str:
-        """Return the stack of a Python target that schedproof serves (`jsonl.serve`). The signal
-        ends any other process, which would be killed a moment later anyway."""
+        """Return the stack of a Python target that schedproof serves (`jsonl.serve`). For that it
+        gets a signal. The signal ends any other kind of process, but that would be killed a moment
+        later anyway."""
         before = self._stderr.text()
         with contextlib.suppress(ProcessLookupError):
             os.kill(self._process.leader, signal.SIGUSR1)
@@ -165,7 +166,7 @@ class Child:
             return
         try:
             sizes = os.pread(self._sizes, 100, 0)
-        except OSError:  # no such process any more
+        except OSError:  # the process has ended
             return
         used = int(sizes.split()[1]) * PAGE >> 20
         if used > self._memory_limit:
@@ -181,7 +182,7 @@ class Child:
 
     def end(self, *, nicely: bool) -> None:
         """End the target and every process that it has started, so that none is left running."""
-        if self._ended or os.getpid() != self._owner:  # a fork of ours does not own the target
+        if self._ended or os.getpid() != self._owner:  # in a fork, the target belongs to the parent
             return
         self._stdin.close()
         if nicely and self.returncode_soon() is None:
@@ -196,7 +197,7 @@ class Child:
 
 
 def _open(path: str) -> int | None:
-    """Open a file that is read again and again; None if the system does not have it."""
+    """Open a file to be read repeatedly; None if the system does not have it."""
     try:
         return os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except OSError:

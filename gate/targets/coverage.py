@@ -23,7 +23,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, NamedTuple
 
-VARIABLE = "SCHEDPROOF_COVERAGE"  # in the environment of the target's process: the folder
+VARIABLE = "SCHEDPROOF_COVERAGE"  # gives the folder to the target's process
 PROBES = "__schedproof_probes__"  # a global of a counted module
 DECLARED = ("abstractmethod", "overload")
 INSTALLED = ("site-packages", "dist-packages")
@@ -47,8 +47,8 @@ class Entered(NamedTuple):
 
 
 def blocks(tree: ast.AST) -> Iterator[tuple[Function, list[ast.stmt]]]:
-    """Yield every block of statements in a function, in source order. Functions without code, such
-    as overloads or those whose body is `...`, are left out."""
+    """Yield every block of statements in a function, in source order. Functions without code are
+    left out, such as overloads or functions whose body is `...`."""
     yield from _blocks(tree, "", None)
 
 
@@ -64,7 +64,7 @@ def _blocks(
         prefix = f"{function.name}.<locals>."
     for field in ("body", "handlers", "cases", "orelse", "finalbody"):
         block = getattr(node, field, None)
-        if not isinstance(block, list):  # a lambda has a body, too
+        if not isinstance(block, list):  # the body of a lambda is an expression, not a list
             continue
         if function is not None and field not in ("handlers", "cases"):
             yield function, block
@@ -144,7 +144,7 @@ def _map_probes(folder: Path, loader: SourceFileLoader, probes: int) -> Any:
     if not file.exists():
         made = folder / f"{file.name}.{os.getpid()}"
         made.write_bytes(bytes(probes) + name)
-        with contextlib.suppress(FileExistsError):  # another process was faster
+        with contextlib.suppress(FileExistsError):  # another process has already made it
             os.link(made, file)
         made.unlink()
     with file.open("r+b") as opened:
@@ -156,7 +156,7 @@ def entered(folder: Path) -> list[Entered]:
     sub-folders hold their files."""
     modules = []
     for file in _files(folder):
-        probes, separator, words = file.read_bytes().partition(b"/")  # a probe is 0 or 1
+        probes, separator, words = file.read_bytes().partition(b"/")  # where the path begins
         if separator:
             path, _, module = words.decode(errors="surrogateescape").partition("\0")
             modules.append(Entered(f"/{path}", module, probes))
@@ -172,8 +172,8 @@ def unite(*parts: Iterable[Entered]) -> list[Entered]:
 
 
 class Interval:
-    """Tells which probes a target's processes pass between two calls of `take`. At the end, the
-    folder holds all passed probes again, as if there had been no interval."""
+    """Tells which probes a target's processes pass between two calls of `take`. At the end, all
+    passed probes are written back to the folder, as if there had been no interval."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -213,8 +213,8 @@ def _write(file: Path, probes: bytes) -> None:
 
 
 def _either(some: bytes, others: bytes) -> bytes:
-    """Return the probes that were passed in either; if the file changed in between, the later
-    version's."""
+    """Return the probes that were passed in either part. If the module changed in between, return
+    those of the later version."""
     if len(some) != len(others):
         return others
     return bytes(map(operator.or_, some, others))
@@ -273,13 +273,13 @@ def count_packages(*packages: str) -> None:
 
 
 def count_beside(module: str) -> None:
-    """Count the lines of a module that is not imported yet. The modules of its package, those
-    beside it and those in the working directory are counted as well."""
+    """Count the lines of a module that is not imported yet. Modules in its package, in its folder
+    and in the working directory are counted as well."""
     top = module.partition(".")[0]
     try:
         spec = importlib.util.find_spec(top)
     except (ImportError, ValueError):
-        return  # it cannot be imported either
+        return  # the import itself will report that
     places = [*(spec.submodule_search_locations or ()), spec.origin] if spec else []
     beside = [str(Path(place).absolute().parent) for place in places if place]
     FINDER.folders.update([os.getcwd(), *beside])

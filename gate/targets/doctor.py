@@ -28,7 +28,7 @@ SIGNATURES = "schedproof.gate.targets.signatures"
 PATIENCE = 120.0  # seconds that the imports of an adapter may take
 MAX_STEPS = 200
 FEW_BLOCKS = 4
-# By rule, how an adapter that breaks it in plain requests is mended.
+# For rules that only a faulty adapter breaks in plain requests: how to repair the adapter.
 MENDS = {
     "ALL-R03": "the queues show the state after the step: each unfinished one is in one of them",
     "ALL-R04": "`finished` has each request in the step of its last token, with length or eos; an "
@@ -173,8 +173,8 @@ def _controls(target: Target, scenario: Scenario) -> Remarks:
 
 
 def repeats(target: Target, scenario: Scenario) -> Remarks:
-    """Check that the same requests give the same steps again: after a run, in the middle of one,
-    and after a stop."""
+    """Check that the same requests give the same steps again, whether `start` comes after a run, in
+    the middle of one, or after a stop."""
     first = _steps(target, scenario)
     for what, before in BEFORE.items():
         before(target, scenario)
@@ -202,7 +202,7 @@ def keeps_the_common_rules(
     outcome = replay(query.target, scenario, common)
     for failure in outcome.broken:
         is_wrong = failure.rule in MENDS or what == "accounting"
-        # A scheduler may break other rules where it is pressed: that is the gate's to judge.
+        # Under pressure a scheduler may break other rules; judging that is left to the gate.
         says: Says = "wrong" if is_wrong else "note"
         mend = f" ({MENDS[failure.rule]})" if failure.rule in MENDS else ""
         mend = mend or "" if is_wrong else "; if the scheduler does that, the gate will report it"
@@ -244,7 +244,7 @@ def with_few_blocks(query: ProbeRequest, scenario: Scenario, capabilities: Capab
         capabilities.fixed[scale].get("num_blocks", ...) is None
         or "num_blocks" not in scenario.config
     ):
-        return  # it takes no pool
+        return  # the target accepts no bounded pool
     block = scenario.config["block_size"]
     requests = tuple(
         Request(id=name, arrival=0, prompt=((name, block),), max_tokens=2 * block + 1)

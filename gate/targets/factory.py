@@ -20,7 +20,7 @@ from .scheduler_class import OWN_CLASS
 from .target_spec import MEMORY_LIMIT, STEP_LIMIT, TargetSpec, UnknownTargetError
 
 COMPLAINT = "schedproof: "
-LOADERS = {__file__, ast.__file__, coverage.__file__}  # frames that are not the user's
+LOADERS = {__file__, ast.__file__, coverage.__file__}  # files of frames that are not the user's
 
 
 class Opened(NamedTuple):
@@ -67,7 +67,8 @@ def opened(
         with pipe:
             yield Opened(pipe, lambda: pipe.stderr_tail)
     except TargetNotStarted as error:
-        # The error of `schedproof serve` names the factory; ours names the process around it.
+        # If `schedproof serve` complains about the factory, show its message instead of one about
+        # its process.
         lines = error.stderr_tail.strip().splitlines()[-1:]
         if lines and lines[0].startswith(f"{COMPLAINT}TARGET "):
             raise UnknownTargetError(lines[0].removeprefix(COMPLAINT)) from None
@@ -105,7 +106,7 @@ def make_target(spec: TargetSpec) -> Any:
             raise UnknownTargetError(
                 f"TARGET {spec.text!r}: {factory_name}() raised {_describe(error)}"
             ) from None
-    required = [name for name in OPERATIONS if name != "control"]  # sent only if declared
+    required = [name for name in OPERATIONS if name != "control"]  # `control` is optional
     missing = [name for name in required if not callable(getattr(target, name, None))]
     if missing:
         raise UnknownTargetError(
@@ -153,8 +154,8 @@ def _command(
         more = {BEYOND_START_UP: "1"} if spec.beyond_start_up else {}
         more |= {OWN_CLASS: "1"} if spec.is_base else {}
         return prepared.command, prepared.env | more
-    # The user's factory is called in a separate process: it may hang, exit or print.
+    # Call the user's factory in a separate process, because it may hang, exit or print.
     paths = [*imports, os.environ.get("PYTHONPATH", "")]
     env = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, paths))}
-    # -P: a clone of schedproof, or a random.py, in the working directory is not imported for ours.
+    # With -P, Python does not import a schedproof folder or a random.py from the working directory.
     return [sys.executable, "-P", "-m", "schedproof", "serve", spec.text], env

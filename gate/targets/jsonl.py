@@ -19,7 +19,7 @@ Reply = dict[str, Any]
 
 class Target(Protocol):
     """A scheduler under test; each operation returns the protocol's reply. A method `control` is
-    optional: only the kinds that the reply to `start` declares are sent."""
+    optional, because only control events that the reply to `start` declares are sent."""
 
     def start(self, system: str, revision: str, config: dict[str, Any]) -> Reply:
         """Discard everything and start with this configuration."""
@@ -41,7 +41,7 @@ class ProtocolError(Exception):
     """Raised if a request cannot be understood; targets may raise it as well."""
 
 
-# What each operation takes: the type of every key, and the keys that may be left out.
+# The arguments of each operation: the type of every key, and the keys that may be left out.
 OPERATIONS: dict[str, dict[str, type]] = {
     "start": {"system": str, "revision": str, "config": dict},
     "add": {"request": dict},
@@ -100,13 +100,13 @@ def _call(target: Target, operation: str, arguments: dict[str, Any]) -> Reply:
         return method(*[arguments[name] for name in names])
     except TypeError as error:
         if error.__traceback__ is None or error.__traceback__.tb_next is not None:
-            raise  # from inside the method
+            raise  # the method itself raised it
         raise ProtocolError(f"its {operation} cannot be called ({error}); {valid}") from None
 
 
 def crashed(error: BaseException) -> Reply:
-    """Return the reply to an operation that raised. An exception without words, such as that of an
-    assertion, is told by the line that raised it."""
+    """Return the reply to an operation that raised. An exception without a message, such as that of
+    a bare assertion, is described by the line that raised it."""
     frames = traceback.extract_tb(error.__traceback__)
     words = str(error) or (frames[-1].line if frames else "")
     return {
@@ -180,7 +180,7 @@ def _encode(reply: Reply) -> bytes:
 
 
 def _close(replies: BinaryIO) -> None:
-    # the reader of what is still buffered may be gone
+    # Closing flushes the buffer, and the reader may be gone.
     with contextlib.suppress(BrokenPipeError):
         replies.close()
 

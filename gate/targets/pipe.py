@@ -1,8 +1,8 @@
 """A target behind a pipe: a process that answers JSON Lines within time limits.
 
-Each line sent gets one line back. After any fault, later replies could not be matched to requests.
-So the process and everything that it has started are ended before the fault is raised, and the next
-`start` spawns a new process.
+Each line that is sent is answered by one line. After a fault, replies could no longer be matched to
+requests. So the process and everything that it has started are killed before the fault is raised,
+and the next `start` spawns a new process.
 """
 
 import weakref
@@ -17,7 +17,7 @@ from ..files.reading import check_unique
 from .child import DEATH_PATIENCE, Child, Tail
 from .target_spec import MEMORY_LIMIT
 
-RESTART_LIMIT = 30.0  # seconds; the least that a `start` gets in a process that is up
+RESTART_LIMIT = 30.0  # seconds; the lowest limit of a `start` in a process that has started before
 
 Reply = dict[str, Any]
 
@@ -28,16 +28,16 @@ _decode = msgspec.json.Decoder().decode
 class PipeTarget:
     """A scheduler under test in its own process, which the first `start` spawns.
 
-    Every operation returns the reply as it came; its "ok" may be false. Every operation may raise
+    Every operation returns the reply as it is, even if its "ok" is false. Every operation may raise
     `TargetHung`, `TargetDied`, `TargetTooLarge`, `TargetBroken` or `TargetNotStarted`. Two threads
     must not use it at once.
 
     The process runs in `folder`, by default the current one.
 
     `start_limit` (seconds) applies until the first successful `start` in a new process, which
-    includes the imports. Later ones get `step_limit` or 30 s, whichever is greater, and every other
-    operation gets `step_limit`. `memory_limit` (MiB resident) applies to the process itself, if the
-    system reports it (Linux).
+    includes the imports. Later calls of `start` get `step_limit` or 30 s, whichever is greater.
+    Every other operation gets `step_limit`. `memory_limit` (MiB resident) applies to the process
+    itself, if the system reports it (Linux).
     """
 
     def __init__(
@@ -62,7 +62,7 @@ class PipeTarget:
         self._stderr = Tail()
         self._has_answered = False
         self._has_started = False
-        self._is_fresh = False  # what it wrote before its first start belongs to that start
+        self._is_fresh = False  # output before the first `start` counts as output of that start
 
     @property
     def stderr_tail(self) -> str:

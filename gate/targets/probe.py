@@ -17,12 +17,12 @@ from ...spec.systems import part
 from .scales import POOL, Config, scales_of
 
 SCALES = ("small", "short", "tight")
-OWN = "own"  # the key of a configuration that has what a target declares
+OWN = "own"  # the configuration key under which a target's own keys are
 
 
 class ProbeRequest(NamedTuple):
-    """A target, and how to judge it: by the rules of one revision of a system. The keys of the
-    configuration in `fixed` have these values in every start."""
+    """A target, and how to judge it: by the rules of one revision of a system. `fixed` holds
+    configuration keys with the values that they have in every start."""
 
     target: Target
     system: str
@@ -39,7 +39,7 @@ class Capabilities:
         started: the target's reply to the first `start`.
         shows: every field that it shows in some configuration.
         scales: the scales that it accepts.
-        fixed: for each scale, the keys of which it accepts only one value, with that value.
+        fixed: for each scale, the keys that it accepts with one value only, and these values.
         refused_kinds: kinds of configuration (`GateScales.kinds`) that it refuses.
         left_out: lines for the user that describe what it refused.
     """
@@ -68,7 +68,7 @@ def probe(request: ProbeRequest) -> Capabilities:
     refusals: dict[str, ConfigRefused] = {}
     for scale in SCALES:
         if capabilities is not None and scale == "short" and "small" in capabilities.scales:
-            continue  # a few small blocks show all that larger ones could
+            continue  # the scale `short` shows nothing that `small` does not
         try:
             plainest = _plainest(request, scale)
         except ConfigRefused as refused:
@@ -132,7 +132,7 @@ def as_usual(request: ProbeRequest) -> Usual:
     started: Started | None = None
     for scale in SCALES:
         if scale == "short" and "small" in scales:
-            continue  # as `probe` does
+            continue  # for the same reason as in `probe`
         try:
             values = {**scales_of(request.system).scales[scale], **request.fixed}
             started = _start(request, values)
@@ -144,8 +144,8 @@ def as_usual(request: ProbeRequest) -> Usual:
 
 
 class _Plainest(NamedTuple):
-    """The configuration of a scale with the fewest features that a target accepts. `instead` is a
-    feature without which it refuses, and `why` its message."""
+    """The configuration of a scale with as few features as the target accepts. `instead` is a
+    feature that the target requires, and `why` is its message without that feature."""
 
     base: Config
     started: Started
@@ -154,8 +154,8 @@ class _Plainest(NamedTuple):
 
 
 def _plainest(request: ProbeRequest, scale: str) -> _Plainest:
-    """Start with as few features as the target accepts. The target may require a bounded pool, and
-    one feature, such as one that it cannot switch off."""
+    """Start the target with as few features as it accepts. It may require a bounded pool, and one
+    feature that it cannot switch off."""
     scales = scales_of(request.system)
     plain = {**scales.scales[scale], **scales.plain, **request.fixed}
     try:
@@ -175,7 +175,7 @@ def _plainest(request: ProbeRequest, scale: str) -> _Plainest:
 
 
 def _features(request: ProbeRequest, plainest: _Plainest, capabilities: Capabilities) -> Config:
-    # A feature that is listed again beside another one is refused if both are.
+    # A feature may be listed again in combination with another; it is refused if both entries are.
     base = plainest.base
     refused, instead = dict[str, str](), dict[str, Any]()
     taken: set[str] = set()
@@ -195,16 +195,16 @@ def _features(request: ProbeRequest, plainest: _Plainest, capabilities: Capabili
         try:
             usual = full_config(request.system, request.revision, base)
             full_config(request.system, request.revision, {**base, **feature})
-        except InputError:  # not a feature of this revision
+        except InputError:  # this revision lacks the feature
             continue
-        sizes = feature.keys() - firsts - usual.keys()  # they mean nothing without the feature
+        sizes = feature.keys() - firsts - usual.keys()  # keys that need the feature
         try:
             capabilities.shows |= _start(request, {**base, **feature}).shows
         except ConfigRefused as refusal:
             line = f"{key} {value} left out, because the target refuses it: {refusal}"
             refused.setdefault(key, line)
             instead |= {size: neutral.get(size) for size in sizes}
-            instead[key] = usual.get(key, neutral.get(key))  # an absent key means nothing
+            instead[key] = usual.get(key, neutral.get(key))  # `usual` may lack the key
         else:
             taken.add(key)
             refused.pop(key, None)
@@ -228,7 +228,7 @@ def refused_kinds(request: ProbeRequest, base: Config, fixed: Config) -> dict[st
             continue
         try:
             _start(request, {**base, **values})
-        except InputError:  # not of this revision
+        except InputError:  # this revision lacks such a key
             continue
         except ConfigRefused as refusal:
             refused[kind] = str(refusal)

@@ -18,8 +18,8 @@ BEYOND_START_UP = "SCHEDPROOF_BEYOND_START_UP"  # in the environment of the targ
 class StartUp(NamedTuple):
     """Whether a server of this release starts with a configuration; None if that is unknown.
 
-    `why` names the check that passed, or says why the server does not start or why nothing was
-    checked.
+    `why` names the check that passed, or gives the reason why the server does not start or why
+    nothing was checked.
     """
 
     starts: bool | None
@@ -45,9 +45,9 @@ def checked_start(by: str, check: Callable[[], None]) -> StartUp:
 class Hosted(NamedTuple):
     """An engine that answers the operations of the protocol, with its reply to `start`.
 
-    `defaults`: for each configuration key, the release's value if none is given, as far as known.
-    `start_up`: whether a server starts with this configuration; None for schedulers without a
-    server. `controls`: the control events that the engine accepts.
+    `defaults`: for each configuration key, the release's default value, if it is known. `start_up`:
+    whether a server starts with this configuration; None for schedulers without a server.
+    `controls`: the control events that the engine accepts.
     """
 
     engine: Any
@@ -64,8 +64,8 @@ class HostedTarget:
 
     def __init__(self) -> None:
         self._engine: Any = None
-        self._inside: list[str] = []  # aborts that wait for the inside of the next step
-        self._aborted: list[str] = []  # aborts that the next step reports
+        self._inside: list[str] = []  # aborts to perform inside the next step
+        self._aborted: list[str] = []  # aborts to report with the next step
 
     def open(self, system: str, config: dict[str, Any]) -> Hosted:
         """Return a fresh engine; raise RefusedError if it does not support the configuration."""
@@ -124,7 +124,7 @@ class HostedTarget:
     def abort_inside(self, engine: Any) -> list[str]:
         """Perform the aborts that came inside the step.
 
-        Like the engine core, this considers aborts that arrive while the model runs.
+        The engine core, too, handles aborts that arrive while the model runs.
 
         Returns:
             All requests whose aborts this step reports.
@@ -151,7 +151,7 @@ class HostedTarget:
 
 
 def outputs(completion: Any, aborted: list[str]) -> dict[str, dict[str, Any]]:
-    """Return the step's fields about tokens that the scheduler accepted and requests that it
+    """Return the fields of a step for tokens that the scheduler accepted and for requests that
     finished."""
     emitted: dict[str, int] = {}
     finished = dict.fromkeys(aborted, "aborted")

@@ -78,8 +78,8 @@ LINUX = ("manylinux1", "manylinux2014", "manylinux_2_28", "manylinux_2_31", "man
 
 UNFINISHED = ".partial"
 PACKAGES = Path(__file__).with_name("packages.txt")
-# PACKAGES is a complete lock file, so that nothing is left to resolve. Modules are compiled when
-# they are first imported, since most of them never are.
+# PACKAGES is a complete lock file, so pip has nothing to resolve. Modules are compiled on first
+# import, since most of them are never imported.
 INSTALL = ("--no-deps", "--no-compile")
 NO_NETWORK = ("NewConnectionError", "NameResolutionError", "ConnectTimeout", "ProxyError")
 
@@ -180,20 +180,20 @@ def checkout_at(folder: Path, revision: str, name: str) -> Path:
                 raise InputError("--base", f"{revision!r:.60}: {complaint(ended.stdout.decode())}")
             with tarfile.open(archive) as files:
                 files.extractall(Path(scratch) / "files", filter="data")
-            with contextlib.suppress(OSError):  # another run was faster
+            with contextlib.suppress(OSError):  # another run has already made it
                 (Path(scratch) / "files").rename(place)
     return place
 
 
 def _variables(release: Release, cache: Path, path: list[Path]) -> dict[str, str]:
-    # Settings of the user's own would make a run depend on where it is made.
+    # Drop the user's own settings, so that a run is the same in every environment.
     prefixes = [prefix for package in packages().values() for prefix in package.settings]
     foreign = ("PYTHON", *prefixes)
     env = {k: v for k, v in os.environ.items() if not k.startswith(foreign)}
     env |= {
         "OMP_NUM_THREADS": "1",
         "PYTHONPATH": os.pathsep.join(map(str, path)),
-        "PYTHONHASHSEED": "0",  # the order of a set must not differ from run to run
+        "PYTHONHASHSEED": "0",  # so that the order of sets is the same in every run
     }
     for package, version in release.layers:
         env |= package.environment
@@ -208,7 +208,7 @@ class _Part:
     title: str
     size: str
     build: Callable[["_Workshop", Path], None]
-    damage: Callable[[Path], str]  # of the folder: a name that is missing or other; else empty
+    damage: Callable[[Path], str]  # returns a missing or changed file of the folder, or ""
 
     def is_there(self) -> bool:
         return self.folder.is_dir() and not self.damage(self.folder)
@@ -233,7 +233,7 @@ def _packages() -> list[str]:
 
 
 def _gone(environment: Path) -> str:
-    # The interpreter of an environment dangles when the Python that made it has gone.
+    # An environment links to the Python that made it; the link dangles once that is uninstalled.
     name = "bin/python"
     return "" if (environment / name).exists() else name
 
@@ -249,21 +249,21 @@ def _tree(cache: Path, layer: Layer) -> _Part:
 
 
 def _install(parts: list[_Part], python: Path, cache: Path, report: Report) -> None:
-    # What others could write there would be run: for this user alone, whatever the umask is.
+    # Code in the cache is executed, so only this user may write to it, whatever the umask is.
     cache.mkdir(mode=0o700, parents=True, exist_ok=True)
     with _lock(cache / "lock", report) as lock:
         workshop = _Workshop(cache / "downloads", python, lock, report)
-        for unfinished in cache.glob(f"*{UNFINISHED}"):  # of interrupted runs
+        for unfinished in cache.glob(f"*{UNFINISHED}"):  # left by interrupted runs
             _remove(unfinished)
         for part in parts:
-            if not part.is_there():  # another run may have made it while we waited
+            if not part.is_there():  # another run may have made it while we waited for the lock
                 _make(part, workshop)
 
 
 def _make(part: _Part, workshop: "_Workshop") -> None:
     if part.folder.exists():
         workshop.report(f"{part.why_missing()}: installing all of it again")
-    for leftover in (workshop.scratch, part.folder):  # of an interrupted run
+    for leftover in (workshop.scratch, part.folder):  # left by an interrupted run
         _remove(leftover)
     unfinished = part.folder.with_name(part.folder.name + UNFINISHED)
     workshop.report(f"{part.title}: {part.size}")
@@ -315,7 +315,7 @@ class _Workshop:
         kept = self.downloads / f"{package}-{version}"
         if not any(kept.glob("*.whl")):
             arriving = self.scratch / "arriving"
-            # Not into pip's cache: that would keep what is thrown away here.
+            # Not into pip's cache, which would keep wheels that are deleted here once unpacked.
             options = ["--no-deps", "--no-cache-dir", "--only-binary=:all:", f"--dest={arriving}"]
             options += [f"--platform={linux}_x86_64" for linux in LINUX]
             self.pip(self.python, "download", *options, f"{package}=={version}")

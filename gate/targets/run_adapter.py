@@ -2,9 +2,9 @@
 
     python gate/targets/run_adapter.py SYSTEM
 
-The adapter is `SYSTEM/target.py` beside this file. Adapters share files and import each other
-relatively. So this folder becomes a package whose name collides with nothing. It is removed from
-the path, because its folder `vllm` would hide the real vLLM.
+The adapter is `SYSTEM/target.py` beside this file. Adapters share files through relative imports,
+so this folder is loaded as a package with a unique name. The folder is removed from the path,
+because its subfolder `vllm` would hide the real vLLM.
 """
 
 import importlib

@@ -12,7 +12,7 @@ from ..console.option_checks import check_unicode
 
 Config = Mapping[str, Any]
 
-# A pool that is large enough for releases that reserve nothing, in blocks.
+# A pool, in blocks, that is large enough for releases that reserve no blocks.
 POOL: Config = {"num_blocks": 64}
 
 
@@ -63,7 +63,7 @@ def read_changes(
 
     A value is JSON, or a word.
 
-    A key in `fixed` must not get another value.
+    A key in `fixed` must not be given another value.
 
     Raises:
         InputError: an unknown key, or values that fit no scale.

@@ -1,6 +1,6 @@
 """Run a user's scheduler class in place of the release's own.
 
-It is named FILE.py:CLASS or DIR:PACKAGE.MODULE.CLASS. The package is searched in DIR, after the
+It is named FILE.py:CLASS or DIR:PACKAGE.MODULE.CLASS. Python searches DIR for the package after the
 release's own packages.
 
 Standard library only: this file runs inside the environment of a release under test.
@@ -19,8 +19,8 @@ from typing import Any
 
 from . import coverage
 
-# In the environment of the target's process: the class, and that the one of the release from which
-# it is derived is driven instead of it.
+# Environment variables of the target's process: the user's class, and whether to run the release's
+# class that it derives from instead.
 VARIABLE = "SCHEDPROOF_SCHEDULER"
 OWN_CLASS = "SCHEDPROOF_OWN_CLASS"
 
@@ -28,8 +28,8 @@ OWN_CLASS = "SCHEDPROOF_OWN_CLASS"
 def load_early(load: Callable[[], object]) -> None:
     """Load the release and the user's class before the first request.
 
-    Otherwise an error in the class would be taken for an answer to `start`. Output of its module
-    goes to stderr.
+    Otherwise an error in the class would look like an answer to `start`. Output of its module goes
+    to stderr.
 
     Raises:
         SystemExit: there is no such class, or it is not a scheduler of this release.
@@ -40,8 +40,8 @@ def load_early(load: Callable[[], object]) -> None:
 
 
 def is_chosen() -> bool:
-    """Return whether the user named a class. Then that class, or the one that it is derived from,
-    runs unchanged."""
+    """Return whether the user named a class. If so, that class, or the release's class that it
+    derives from, runs unchanged."""
     return VARIABLE in os.environ
 
 
@@ -76,7 +76,7 @@ def own_class(cls: type, own: type) -> type:
 
 
 def _from_package(folder: str, name: str) -> ModuleType:
-    sys.path.append(folder)  # last, so that no file beside the package hides one of the release
+    sys.path.append(folder)  # last, so that no file beside it hides a module of the release
     package = name.rpartition(".")[0]
     coverage.count_packages(package if "." in package else name)
     return importlib.import_module(name)
@@ -84,7 +84,7 @@ def _from_package(folder: str, name: str) -> ModuleType:
 
 def _from_file(file: str) -> ModuleType:
     spec = importlib.util.spec_from_file_location(Path(file).stem, file)
-    assert spec is not None, file  # it ends with .py
+    assert spec is not None, file  # always true, since the name ends with .py
     assert spec.loader is not None, file
     module = importlib.util.module_from_spec(coverage.counted(spec))
     sys.modules[spec.name] = module

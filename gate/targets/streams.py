@@ -1,7 +1,8 @@
 """Compute the tokens of a scenario. Only their equality matters, so they are not stored.
 
-A token has 31 bits, more than a model's vocabulary needs. Otherwise two of a thousand streams would
-begin with the same token by chance, and a prefix cache would be accused of hits that are right.
+A token has 31 bits, more than a model's vocabulary needs. With fewer bits, two of a thousand
+streams could begin with the same token by chance, and correct hits of a prefix cache would be
+reported as wrong.
 
 Source: scenario format, `requests[].prompt` and `requests[].output_len`.
 """
@@ -23,8 +24,9 @@ def stream_tokens(stream: str, count: int, start: int = 0) -> list[int]:
 
 @dataclass(frozen=True)
 class Output:
-    """The output of a request. In the n-th verification of drafts, `accepted[n]` of them are right.
-    At the end of `accepted`, it starts over. `stream` names its tokens; by default, the id does."""
+    """The output of a request. In the n-th verification of drafts, `accepted[n]` of them are right;
+    after its end, `accepted` starts over. `stream` names the tokens; the default is the request's
+    id."""
 
     id: str
     length: int
@@ -33,7 +35,7 @@ class Output:
     stream: str = ""
 
     def token(self, index: int) -> int:
-        """Return the generated token at place `index`, from 0."""
+        """Return the generated token at position `index`, counted from 0."""
         if self.ends_with_eos and index == self.length - 1:
             return EOS
         return stream_tokens(f"out:{self.stream or self.id}", 1, index)[0]

@@ -1,6 +1,4 @@
-"""Published releases of schedulers: which versions are supported, and on which packages
-they run.
-"""
+"""Published releases of schedulers: supported versions, and the packages on which they run."""
 
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -12,7 +10,7 @@ from packaging.version import InvalidVersion, Version
 
 from ...spec.systems import SYSTEMS, part
 
-CHECKOUT = "checkout"  # the version of what is not released
+CHECKOUT = "checkout"  # stands for the version of code that is not released
 
 
 class ReleaseError(Exception):
@@ -33,7 +31,7 @@ class Package:
         revision_of: returns the model's revision to compare a version with.
         size: a description of its download size.
         runs_on: the package whose plugin it is.
-        since: versions from this one on are accepted as well, although nobody has examined them.
+        since: later versions than this one are accepted as well, although nobody has examined them.
         environment: environment variables of its process, in addition to those of `runs_on`.
         settings: prefixes of environment variables that the process must not see, because they are
             the user's own settings.

@@ -1,6 +1,4 @@
-"""Parse the TARGET of the command line, once, into its kind, its limits and the options of a
-replay.
-"""
+"""Parse the command line's TARGET once, into its kind, its limits and its replay options."""
 
 import shlex
 from collections.abc import Sequence
@@ -50,7 +48,8 @@ class TargetSpec:
             DIR:PACKAGE.MODULE.CLASS, with absolute FILE and DIR.
         is_base: drive the release's class from which `scheduler` is derived, not `scheduler`
             itself.
-        beyond_start_up: accept configurations in which the release does not start.
+        beyond_start_up: whether to accept configurations in which the release's server does not
+            start.
         coverage: a folder in which the target's processes record the lines that they run.
         beside_another: whether the project file names another target, so that a replay command must
             name this one.
@@ -78,7 +77,7 @@ class TargetSpec:
 
     @property
     def is_model(self) -> bool:
-        """Return whether this is a reference model, which lockstep would compare with itself."""
+        """Return whether this is a reference model; lockstep would compare it with itself."""
         return self.kind == "model"
 
     @property

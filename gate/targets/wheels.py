@@ -14,12 +14,12 @@ from pathlib import Path, PurePosixPath
 
 from .supported_releases import ReleaseError
 
-# NAME==VERSION and the SHA-256 of each wheel that the package index has of it.
+# Each line has NAME==VERSION, and the SHA-256 of each of its wheels on the package index.
 PUBLISHED = Path(__file__).with_name("wheels.txt")
-# Compiled and foreign parts of a vLLM wheel; a scheduler imports none of them.
+# Files of a vLLM wheel that are not Python; a scheduler needs none of them.
 NOT_PYTHON = (".so", ".h", ".hpp", ".cuh", ".cu", ".png", ".jpg", ".svg", ".a")
-MODULES = (".py", ".pyc", ".so")  # what Python would import
-RECORD = "*.dist-info/RECORD"  # of a wheel: the name, digest and length of each of its files
+MODULES = (".py", ".pyc", ".so")  # files that Python would import
+RECORD = "*.dist-info/RECORD"  # lists the name, digest and length of each file of a wheel
 
 
 def check_published(wheel: Path, name: str) -> bool:
@@ -68,7 +68,7 @@ def unpack(wheel: Path, folder: Path) -> None:
                 if _is_wanted(path):
                     archive.extract(member, folder)
     except (zipfile.BadZipFile, zlib.error, EOFError) as error:
-        wheel.unlink()  # or else the next run would find it again
+        wheel.unlink()  # otherwise the next run would use it again
         raise ReleaseError(f"cannot unpack {wheel.name}: {error}; run again") from error
 
 
@@ -79,8 +79,8 @@ def _is_wanted(path: PurePosixPath) -> bool:
 
 
 def difference(folder: Path) -> str:
-    """Return a file of an unpacked wheel that has changed, or a module that the wheel does not
-    have; "" if there is neither. Modules that Python has compiled are ignored."""
+    """Return the name of a file of an unpacked wheel that has changed, or of a module that is not
+    in the wheel; "" if there is neither. Modules that Python has compiled are ignored."""
     listed = {row[0]: row[1] for row in _rows(folder) if _is_wanted(PurePosixPath(row[0]))}
     if not listed:
         return "RECORD"

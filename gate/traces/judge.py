@@ -67,7 +67,7 @@ class TraceJudge:
 
     Attributes:
         judged: the results, by system and revision.
-        cut: the place where the record ends too early, if it does.
+        cut: where and why the record ends too early, if it does.
         runs: the number of runs that have started.
     """
 
@@ -189,7 +189,7 @@ class TraceJudge:
             run.explainer.accept(request, open_ended=event.open_ended)
 
     def _reject(self, run: TraceRun, event: Rejected) -> None:
-        """Judge the refusal of a request, unless its id was the reason."""
+        """Judge the refusal of a request, unless it was refused because of its id."""
         assert self._of is not None
         self._of.rejected += event.operation == "add"
         history = run.monitor.history

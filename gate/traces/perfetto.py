@@ -176,8 +176,8 @@ def phases(name: str, run: Recorded) -> Iterator[Phase]:
 
 
 def _states(name: str, run: Recorded) -> Iterator[tuple[int, str]]:
-    """Yield each step from a request's arrival to its end, with the request's state. A state is one
-    of prefill, decode, paused, preempted, waiting, and not scheduled."""
+    """Yield each step from a request's arrival to its end, with the request's state: prefill,
+    decode, paused, preempted, waiting, or not scheduled."""
     decodes = started = preempted = False
     for number in range(run.arrivals[name], len(run.steps)):
         step = run.steps[number]
@@ -189,7 +189,7 @@ def _states(name: str, run: Recorded) -> Iterator[tuple[int, str]]:
             decoded = step.kind == "decode" or (step.kind == "mixed" and decodes)
             decodes = decodes or step.kind == "decode" or name in (step.emitted or {})
             yield number, "decode" if decoded else "prefill"
-        elif ended:  # an abort before the step
+        elif ended:  # the request was aborted before this step
             return
         elif name in (step.paused or ()):
             yield number, "paused"

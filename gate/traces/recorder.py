@@ -35,8 +35,8 @@ def check_trace_file(trace: Path, scenario: Path) -> None:
 
 @contextmanager
 def recorded(target: Target, trace: Path | None) -> Iterator[Target]:
-    """Yield a target that passes everything on to `target` and writes it to `trace`; with None,
-    yield `target` itself.
+    """Yield a target that passes everything on to `target` and writes it to `trace`. If `trace` is
+    None, yield `target` itself.
 
     Raises:
         FileError: the file cannot be written to.
@@ -105,5 +105,5 @@ class Recorder:
         try:
             self._file.write(json.dumps(line).encode() + b"\n")
             self._file.flush()
-        except OSError as error:  # no crash of the scheduler's
+        except OSError as error:  # not to be reported as a crash of the scheduler
             raise TargetFault(f"the trace cannot be written ({error.strerror or error})") from None

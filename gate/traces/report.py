@@ -19,8 +19,8 @@ from .run_events import Event
 from .trace_file import Source
 from .verdict import Part, TraceVerdict
 
-SHOWN_WIDTH = 400  # characters of one difference
-PROGRESS_EVERY = 2_000  # events
+SHOWN_WIDTH = 400  # characters that are shown of a difference
+PROGRESS_EVERY = 2_000  # events between two updates of the progress
 
 
 class TraceReporter:
@@ -42,8 +42,8 @@ class TraceReporter:
         print_broken(self._console, run)
 
     def over(self, run: TraceRun) -> None:
-        """Print what is left to say about a run that has ended. There is something for a run that
-        was printed in full, and for a run that breaks no rule but differs from its model."""
+        """Print the rest about a run that has ended: more about a run that was printed in full, and
+        a remark on a run that breaks no rule but differs from its model."""
         explainer = run.explainer
         if run.number in self._shown:
             self._shown.discard(run.number)
@@ -115,7 +115,8 @@ def print_broken(console: Console, run: TraceRun) -> None:
 
 
 def print_explanation(console: Console, run: TraceRun, explainer: Explainer) -> None:
-    """Print how far each model matches the run, and what the best one would have done."""
+    """Print how far each model matches the run, and the steps that the best one would have taken
+    next."""
     best = explainer.best
     output.say(console, f"  the models on run {run.number} ({run.steps:,} steps):")
     for match in explainer.matches:

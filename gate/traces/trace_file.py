@@ -6,7 +6,7 @@ killed, the last line may be truncated, or the last request may have no reply; e
 counts.
 
 A reply to "step" has the blocks of every request, or `block_changes`: how they differ from the
-blocks of the step before.
+blocks of the previous step.
 """
 
 import gzip
@@ -75,8 +75,8 @@ def opened_trace(file: str) -> Iterator[Source]:
 
 
 class _Unpacked(io.RawIOBase):
-    """The content of a compressed file up to where it is truncated. GzipFile itself would drop the
-    last 64 KiB before that place."""
+    """The content of a compressed file, up to the place where it is truncated. GzipFile itself
+    would lose the last 64 KiB before that place."""
 
     def __init__(self, raw: BinaryIO) -> None:
         self._file = gzip.GzipFile(fileobj=raw)
@@ -96,11 +96,12 @@ def _raw(file: str) -> io.FileIO:
 
 MAX_LINE = 8 * 1024 * 1024
 MAX_BLANK = 10_000  # lines in a row; a compressed file may have billions
-STEP = b'{"op": "step"}\n'  # as the recorder writes it, which most lines are
+STEP = b'{"op": "step"}\n'  # the most frequent line, as the recorder writes it
 CHANGES = "block_changes"
-WITH_CHANGES = NULLABLE | {"blocks"}  # what a step that has them may lack
+WITH_CHANGES = NULLABLE | {"blocks"}  # fields that a step with block changes may lack
 Tables = dict[str, tuple[Count, ...]]
-# By request: how many blocks it still has of those before, and what comes behind; null: none.
+# For each request: how many of its former blocks it keeps, and the blocks after them; null if it
+# has no blocks any more.
 BlockChanges = dict[str, tuple[Count, tuple[Count, ...]] | None]
 REQUEST_KEYS = {
     "start": {"op", "system", "revision", "config"},
@@ -133,7 +134,7 @@ ADDED_KEYS = (
     *OF_FEATURES,
 )
 DECODE = msgspec.json.Decoder().decode
-UNFINISHED = "Input data was truncated"  # in the words of msgspec
+UNFINISHED = "Input data was truncated"  # the message of msgspec
 
 
 class _UnfinishedError(ValueError):
@@ -163,7 +164,7 @@ class _Reading:
         self._revision = revision
         self._number = 0
         self._promised: frozenset[str] | None = None
-        self._tables: Tables = {}  # of the step before
+        self._tables: Tables = {}  # the blocks of the previous step
         self._began = 0
 
     def next(self) -> Event | None:
@@ -195,7 +196,7 @@ class _Reading:
         for _ in range(MAX_BLANK):
             try:
                 line = self._lines.readline(MAX_LINE + 1)
-            except EOFError:  # of a compressed file
+            except EOFError:  # raised by a truncated compressed file
                 return Cut(self._number + 1, "the compressed file is truncated there")
             except (zlib.error, gzip.BadGzipFile) as error:
                 self._number += 1

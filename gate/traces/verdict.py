@@ -21,8 +21,9 @@ class First(NamedTuple):
     """Where a rule first broke: the run and the line in the file, from 1, and the step in the run,
     from 0.
 
-    `consequence_of` is the rule that broke before it in the same step. `by_adapter` means that only
-    the adapter that recorded the trace can have caused this failure, or the one before it.
+    `consequence_of` is the rule that broke before this one in the same step. `by_adapter` means
+    that this failure, or the one before it, can only have been caused by the adapter that recorded
+    the trace.
     """
 
     run: int
@@ -38,8 +39,8 @@ class JudgedRevision:
     """The results of all runs of one system and revision.
 
     Attributes:
-        started: the target's description of itself in the first run. `others` says whether a later
-            one differs.
+        started: the target's description of itself in the first run; `others` says whether it
+            differs in a later run.
         observed: rules that were checked in some run.
         unjudged: number of steps that come after the first broken rule of their run.
         rejected: number of refused requests.
@@ -68,8 +69,9 @@ class JudgedRevision:
         self.others |= started[:2] != self.started[:2]
 
     def note(self, rule: str, place: First) -> None:
-        """Record that a rule broke, and keep the most telling place. A failure of the scheduler
-        tells more than one of the adapter, and a first failure more than a consequence."""
+        """Record that a rule broke, and keep the most informative place. Failures of the scheduler
+        are more informative than those of the adapter, and first failures more than
+        consequences."""
         known = self.first.get(rule)
         if known is None or _says_little(known) > _says_little(place):
             self.first[rule] = place

@@ -24,8 +24,8 @@ class Line(NamedTuple):
 
 
 def coverage_page(target: TargetInfo, coverage: Coverage) -> str:
-    """Return the page as HTML. If a function did not run completely, its source is read from its
-    file, or left out if the file is gone."""
+    """Return the page as HTML. The source of functions that did not run completely is read from
+    their files; it is left out if a file no longer exists."""
     sources = {file.path: _source(file) for file in coverage.files}
     values = {
         "target": f"{target.name} {target.version}",

@@ -16,7 +16,7 @@ from ..reports.terminal import in_one_line
 from .base.drawing import WIDE, Picture, picture
 from .base.page import render_template
 
-DRAWN = 20  # faults that have a picture; the others are a line
+DRAWN = 20  # how many faults get a picture; each of the others gets a line
 WORDS = {
     "violated": "broken",
     "known": "known, and accepted",

@@ -1,4 +1,4 @@
-"""How good can an admission rule be, and how much do the formulas of releases give away?
+"""How good can an admission rule be, and how much do the formulas of releases waste?
 
 Writes five tables for `docs/explanation/exact-admission.md`, in ten minutes on one core. The table
 `releases` runs real releases:
@@ -66,16 +66,16 @@ def slack() -> Iterator[str]:
 
 
 def _short(formula: str, requests: int) -> Setting:
-    """Return a setting with short requests. Z3 answers sooner for them, and they show a slack of
-    two blocks as well."""
+    """Return a setting with short requests. Z3 answers sooner for short requests, and they are long
+    enough to show a slack of two blocks."""
     return Setting(formula, requests, max_model_len=1024)
 
 
 def replayed(setting: Setting) -> int | None:
-    """Return the slack that just keeps the run which Z3 finds within the limit.
+    """Return the least slack that keeps the run found by Z3 within the limit.
 
-    None if Z3 finds no run, or if the replay does not show it: with this slack the run must keep
-    the limit, and with one token less it must break it.
+    None if Z3 finds no run, or if a replay does not confirm the slack: with it, the run must keep
+    the limit; with one token less, the run must break the limit.
     """
     found = needed(setting)
     if found is None:
@@ -103,14 +103,13 @@ def waste() -> Iterator[str]:
             for so_far in bounded(WASTE_SECONDS, worst, setting, "waste"):
                 known = so_far
         except Unanswered:
-            pass  # what is known by then is what the row says
+            pass  # the row shows what is known when the time is over
         found.append((titles[name], *_unused(setting, known)))
     yield from rows(*found)
 
 
 def _unused(setting: Setting, known: Known | None) -> tuple[str, str]:
-    """Return the two cells that describe the worst refusal: the one that was found, and the proven
-    bound."""
+    """Return two cells for the worst refusal: the worst one found, and the proven bound."""
     if known is None or (not known.arrivals and not known.exact):
         return "none found", f"{setting.limit if known is None else known.at_most:,}"
     if not known.arrivals:
@@ -146,7 +145,7 @@ class Ratios(NamedTuple):
 
     @classmethod
     def of(cls, pairs: Sequence[tuple[int, int]]) -> "Ratios":
-        """Build it from pairs (cost of the check, cost of the best schedule)."""
+        """Build the ratios from pairs (cost of the check, cost of the best schedule)."""
         ratios = [cost / best for cost, best in pairs]
         return cls(sum(ratios) / len(ratios), max(ratios))
 
@@ -180,7 +179,7 @@ def in_hindsight() -> Iterator[str]:
 
 
 def releases() -> Iterator[str]:
-    """Yield the table of real releases, with their own scheduler class and with that of
+    """Yield the table of real releases, with their own scheduler class and with the class in
     `examples/`."""
     found = [("release", "load", "steps", "with the exact check", "saved", "largest batch x tkv")]
     runs: list[tuple[str, str, dict[str, Any]]] = [

@@ -1,8 +1,8 @@
 """What does each volumetric check cost and gain on the same loads?
 
 Runs the model of revision `sound` at production scale with each published formula and each check of
-`model.spyre.peak`, on the loads of `loads.py`; then the checks alone, on random batches. A step
-counts as one, however long it takes. Three minutes of one core:
+`model.spyre.peak`, on the loads of `loads.py`; then the checks alone, on random batches. Every step
+counts as one, whatever its duration. Takes three minutes on one core:
 
     make tool NAME=admission.formulas
     make tool NAME=admission.formulas OPTIONS="--quick --json FILE"
@@ -42,15 +42,15 @@ class Measured(NamedTuple):
     Attributes:
         steps: number of steps until every request has finished.
         chunk_mean, chunk_p95: steps from the arrival of a request to its first chunk; 0 if the
-            first chunk is in the step before which it arrives.
+            request arrives just before the step with its first chunk.
         token_mean, token_p95: steps from the arrival of a request to the one that emits its first
             token.
         batch: mean number of requests in a decode step.
         refusals: steps in which only the check refused a last chunk.
-        needless: those in which the exact check would have accepted the chunk.
+        needless: refusals of chunks that the exact check would have accepted.
         unsafe: last chunks that were accepted although they can lead to a volume beyond the limit.
         largest: largest batch x tkv of any decode step, in tokens.
-        beyond: tokens by which that exceeds the limit, or 0.
+        beyond: tokens by which `largest` exceeds the limit, or 0.
     """
 
     steps: int
@@ -158,8 +158,8 @@ class Alone(NamedTuple):
 
     Attributes:
         batches: number of batches.
-        permissive: those that it accepts although the limit is one token below the volume.
-        needless: those that it refuses although the limit is exactly the volume.
+        permissive: batches that it accepts although the limit is one token below their volume.
+        needless: batches that it refuses although the limit equals their volume.
     """
 
     batches: int
@@ -168,8 +168,8 @@ class Alone(NamedTuple):
 
 
 def alone(name: str, batches: int, seed: int) -> Alone:
-    """Try the named check on random batches and count its wrong answers. Only volumes above
-    max_model_len are tried, because every limit has room for one request of that length."""
+    """Try the named check on random batches and count its wrong answers. Only batches with a volume
+    above max_model_len are tried, because every limit has room for one request of that length."""
     revision, chance, block = checked_by(name), random.Random(seed), PRODUCTION.block_size
     permissive = needless = tried = 0
     while tried < batches:
@@ -188,7 +188,7 @@ def title(load: Load) -> str:
 
 def summary(loads: Sequence[Load], results: dict[str, dict[str, Measured]]) -> str:
     """Return the table of the steps that every check takes on every load. The column of the base
-    has numbers, and the others ratios to it."""
+    has numbers; the other columns have ratios to the base."""
     rows = [["load", f"{BASE}, steps", *(name for name in NAMES if name != BASE)]]
     for load in loads:
         found = results[title(load)]
@@ -211,7 +211,7 @@ def details(found: dict[str, Measured]) -> str:
 
 
 def cells(measured: Measured, base: Measured) -> list[str]:
-    """Return the cells of a row: ratios to the base where they mean something, and otherwise
+    """Return the cells of a row: ratios to the base where a ratio makes sense, and otherwise
     numbers. The row of the base has numbers only."""
     shown = []
     for field, value in measured._asdict().items():
@@ -282,7 +282,7 @@ def main() -> None:
         "--json", type=Path, metavar="FILE", help="also write the numbers to this file"
     )
     given = parser.parse_args()
-    # Nothing here is cyclic.
+    # No data here is cyclic, so reference counting frees everything.
     gc.disable()
     loads = all_loads(given.seed, given.quick)
     results = {}

@@ -1,10 +1,11 @@
-"""The best that any order of admission could do in hindsight, for sizes where every order can be
-tried.
+"""The best result of any order of admission, in hindsight, for sizes small enough to try every
+order.
 
 All requests are there before step 0. In each prefill step one request joins, with its whole prompt
 in one chunk; while a request decodes, each prefill step is followed by a decode step. A schedule
-says before which decode step each request joins, in any order; nothing is paused. The search covers
-every schedule that keeps batch x tkv within the limit, and visits equal states once.
+gives, for each request, the decode step before which it joins, in any order; no request is paused.
+The search covers every schedule that keeps batch x tkv within the limit, and visits equal states
+once.
 """
 
 import random
@@ -18,7 +19,7 @@ from schedproof.model.spyre.documented import max_tkv
 from schedproof.model.spyre.model import SpyreModel, admitting_by
 from schedproof.model.spyre.sound import SOUND
 
-# Prompts of one chunk; a batch of two of the longest fits.
+# Prompts have one chunk each, and two of the longest requests fit into a batch.
 SMALL = SpyreConfig(block_size=2, chunk_size=4, max_num_seqs=8, max_model_len=12, max_batch_tkv=24)
 Counted = Literal["steps", "waits"]
 Lengths = tuple[int, int]  # prompt and max_tokens
@@ -64,8 +65,8 @@ def admitted(requests: list[Lengths], check: str) -> Cost:
 
 
 def best(requests: list[Lengths], counted: Counted, *, in_order: bool) -> int:
-    """Return the least cost of any schedule within the limit; with `in_order`, only of those that
-    admit the requests as given."""
+    """Return the least cost of any schedule within the limit; with `in_order`, of any that admits
+    the requests in the given order."""
     never = 10**9
 
     @cache
@@ -79,7 +80,7 @@ def best(requests: list[Lengths], counted: Counted, *, in_order: bool) -> int:
         if decoding:
             lengths = [tokens + 1 for tokens, _ in decoding]
             if len(lengths) * max_tkv(lengths, SMALL.block_size) > SMALL.max_batch_tkv:
-                return never  # whatever joins, this step comes
+                return never  # this step comes, whether or not another request joins
             remaining = tuple((tokens + 1, ends - 1) for tokens, ends in decoding if ends > 1)
             cheapest = here + cost(waiting, remaining, True)
         if may_prefill or not decoding:

@@ -107,7 +107,7 @@ def long_outputs(chance: random.Random, count: int) -> list[ShapedRequest]:
 
 
 def mixed(chance: random.Random, count: int) -> list[ShapedRequest]:
-    """Return requests of which one in ten is very long."""
+    """Return requests, one in ten of which is very long."""
     return [
         (arrival, evenly(chance, 16000, 28000), evenly(chance, 500, 2000))
         if number % 10 == 5
@@ -120,10 +120,10 @@ def shares(batches: Iterable[int], life: int = 300) -> list[ShapedRequest]:
     """Return, for each n of `batches`, n requests that end in the same step with 1/n of the limit
     each.
 
-    For n = 5, 7, 11 and 31 that share is no whole number of blocks, so only a check that does not
-    round sees that n requests fit. Prefill and decode steps alternate, so by the time a prompt
-    joins, the batch has grown by one token for each of the prompt's chunks. Each prompt is longer
-    by that much, so that all requests have the same length.
+    For n = 5, 7, 11 and 31 that share is not a whole number of blocks, so only a check that does
+    not round accepts n requests. Prefill and decode steps alternate, so by the time a request
+    joins, the batch has grown by one token for each chunk of its prompt. Each prompt is longer by
+    that number of tokens, so that all requests have the same length.
     """
     requests = []
     for batch in batches:
@@ -157,20 +157,20 @@ AIMED: dict[str, list[ShapedRequest]] = {
 
 
 def aimed(names: Iterable[str]) -> list[ShapedRequest]:
-    """Return the counterexamples to these formulas, one after the other, each in an empty
-    system."""
+    """Return the counterexamples to these formulas as one load; each begins when the previous one
+    has ended."""
     requests, start = [], 0
     for name in names:
         requests += [(start + arrival, prompt, output) for arrival, prompt, output in AIMED[name]]
-        # Each alone would take less.
+        # An upper bound on the duration of one counterexample.
         start += sum(2 * chunk_count(prompt, CHUNK) for _, prompt, _ in AIMED[name])
         start += 2 * max(output for *_, output in AIMED[name])
     return requests
 
 
 def all_loads(seed: int, quick: bool) -> list[Load]:
-    """Return every load, and every load but the counterexamples with early EOS as well. With
-    `quick`, drawn loads have a sixth of their requests, and loads that take long are left out."""
+    """Return all loads. All but the counterexamples are also returned with early EOS. With `quick`,
+    drawn loads have a sixth of their requests, and loads that take long are left out."""
 
     def drawn(
         name: str,
@@ -202,7 +202,7 @@ def all_loads(seed: int, quick: bool) -> list[Load]:
 
 def random_batch(chance: random.Random) -> tuple[list[Decoding], Newcomer]:
     """Draw a decode batch of 1 to 31 requests and a newcomer, of any lengths that the model allows.
-    In every other batch all lengths and ends are nearly equal, so that rounding decides."""
+    In half of the batches all lengths and ends are nearly equal, so that rounding decides."""
     longest = PRODUCTION.max_model_len
     near = evenly(chance, 300, longest - 1100) if chance.random() < 0.5 else None
     lengths, remaining = [], []

@@ -1,9 +1,9 @@
 """Compare the explorer with Spin on the same model, rule and scope.
 
-The model for Spin is `spyre.pml`, written as one would write it by hand. LATE adds a reduction that
-was made by hand: no request arrives behind a waiting one. Each tool has a process of its own.
-Seconds are for the whole answer, including Spin's translation and compilation. A run that does not
-end in time has no verdict. Needs spin and gcc.
+The model for Spin is `spyre.pml`, written as one would write it by hand. LATE adds a reduction by
+hand: no request arrives while another one waits. Each tool has a process of its own. Seconds are
+for the whole answer, including Spin's translation and compilation. A run that does not end in time
+has no verdict. Needs spin and gcc.
 """
 
 import time
@@ -22,7 +22,7 @@ from .figure import FigurePlan, Row
 
 LENGTHS = SCOPES[0]
 SPIN_MB = 6_000
-START_UP = 30.0  # seconds that a process may take beyond its search
+START_UP = 30.0  # seconds that a process may take in addition to its search
 
 
 class Question(NamedTuple):
@@ -50,7 +50,7 @@ class Answer(NamedTuple):
 
 
 ALL_LIMITS = range(6, 41)
-# The last one takes minutes: only `tools.explorers` asks it.
+# The last question takes minutes, so only `tools.explorers` asks it.
 QUESTIONS = (
     Question("SPY-R07", "2.1.2", 2, ALL_LIMITS),
     Question("SPY-R07", "2.1.2", 3, range(26, 27)),

@@ -37,7 +37,7 @@ class Figure(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         seconds: the wall-clock time that the whole figure took.
         missing: why the figure or a part of it is missing.
-        excused: it is missing because an optional dependency is not installed.
+        excused: the figure is missing because an optional dependency is not installed.
     """
 
     name: str
@@ -70,10 +70,10 @@ class FigurePlan(NamedTuple):
 def in_turns(
     works: Sequence[Callable[[], float]], rounds: int, clock: Callable[[], float] | None = None
 ) -> list[float]:
-    """Let the works take turns, and return the median rate of each.
+    """Run the functions `works` in turns, and return the median rate of each.
 
-    So a slow phase of the machine affects all of them. A work returns how much it did; its rate is
-    that amount per second of `clock` (default: CPU time of this process).
+    Turns make a slow phase of the machine affect all functions. A function returns the amount of
+    its work; its rate is that amount per second of `clock` (default: CPU time of this process).
     """
     clock = clock or time.process_time
     rates: list[list[float]] = [[] for _ in works]

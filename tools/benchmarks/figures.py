@@ -1,4 +1,4 @@
-"""Measure each figure. If one fails, it is reported as missing, and the others go on."""
+"""Measure each figure. If one fails, report it as missing and continue with the others."""
 
 import time
 from collections.abc import Callable
@@ -54,7 +54,7 @@ def measure(plan: FigurePlan, quick: bool, tell: Callable[[Row], None]) -> Figur
             missing = "; ".join(row.note for row in rows) or "nothing was measured"
     except NotMeasured as why:
         missing, excused = str(why), why.excused
-    except Exception as error:  # the other figures are no worse for it
+    except Exception as error:  # one failure must not stop the other figures
         missing = f"{type(error).__name__}: {error}".splitlines()[0]
     return Figure(
         name=plan.name,

@@ -2,11 +2,11 @@
 chance.
 
 All of them check the same rules on the same models with the same planted faults. A bug counts as
-found when the rule that names it breaks, because releases have faults of their own that break other
-rules. The figures compare CPU time from the first run to that step, without shrinking. The gate's
-engines are those of profile `ci`: the seed corpus and the published scenarios, then Hypothesis at
-each scale. Some of those scenarios were written for such a bug, so Hypothesis is also measured by
-itself.
+found when the rule that names it breaks. Other rules do not count, because releases have further
+faults that break them. The figures compare CPU time from the first run to that step, without
+shrinking. The gate's engines are those of profile `ci`: the seed corpus and the published
+scenarios, then Hypothesis at each scale. Some of those scenarios were written for such a bug, so
+Hypothesis is also measured by itself.
 """
 
 import time
@@ -36,10 +36,10 @@ from schedproof.tests.mutants.planting import planted
 from . import plain
 from .figure import FigurePlan, Row
 
-SCALES = ("small", "tight")  # of a gate on a model
+SCALES = ("small", "tight")  # the scales of a gate on a model
 SEEDS, PUBLISHED_ONE = "seed corpus", "published scenario"
 QUICK_BUGS = ("SPY-008", "VLL-041", "NAN-003", "LSS-012")
-SECONDS, QUICK_SECONDS = 20.0, 0.3  # of CPU for plain Hypothesis and for chance, a bug each
+SECONDS, QUICK_SECONDS = 20.0, 0.3  # CPU time per bug, for plain Hypothesis and for chance
 OURS, SEARCHED = "schedproof", "schedproof, its search alone"
 CHANCE = "uniform random, our sizes"
 PLAIN, PUBLISHED = "plain Hypothesis, our sizes", "plain Hypothesis, published sizes"
@@ -72,8 +72,8 @@ def checked(system: str) -> list[Rule]:
 
 
 def naming(fault: Fault) -> Callable[[list[Broken], Scenario], list[Broken]]:
-    """Return a filter that keeps only failures of the rule that names the bug, so that a run goes
-    on when others break."""
+    """Return a filter that keeps only failures of the rule that names the bug, so that a run
+    continues when other rules break."""
     return lambda broken, _: [failure for failure in broken if failure.rule == fault.rule]
 
 
@@ -104,7 +104,7 @@ def by_gate(sought: Sought, profile: Profile = PROFILES["ci"]) -> Trial:
         try:
             meant = replace(scenario, revision=sought.revision, expect=None)
             outcome = replay(sought.target, meant, sought.rules, new=sought.new)
-        except (ConfigRefused, InputError):  # an option that this revision does not have
+        except (ConfigRefused, InputError):  # the scenario uses an option that this revision lacks
             continue
         runs, steps = runs + 1, steps + outcome.steps
         if outcome.broken:
@@ -138,7 +138,7 @@ def by_search(sought: Sought, profile: Profile = PROFILES["ci"]) -> Trial:
 def by_plain(sought: Sought, engine: Callable[..., None], seconds: float) -> Trial:
     """Run plain Hypothesis, or chance, for this many CPU seconds."""
     search = plain.Plain(sought.target, sought.system, sought.revision, sought.rules, sought.new)
-    plain.values_of_keys(sought.system, sought.revision)  # the range of chance is no search
+    plain.values_of_keys(sought.system, sought.revision)  # cached, and not timed
     began = time.process_time()
     engine(
         search,
@@ -152,7 +152,7 @@ def by_plain(sought: Sought, engine: Callable[..., None], seconds: float) -> Tri
 def trials(fault: Fault, seconds: float) -> dict[str, Trial]:
     """Search for one bug with all engines in turn."""
     with planted(fault) as target:
-        anew = import_module(__name__)  # these functions, on the models that have the fault
+        anew = import_module(__name__)  # this module, imported on the faulty models
         sought = anew.sought_of(fault, target)
         found = {
             OURS: anew.by_gate(sought),

@@ -9,7 +9,7 @@ from schedproof.model.systems import Model, full_config, make_model
 from .figure import FigurePlan, Row, in_turns
 
 REQUESTS = 8
-PROMPT, TOKENS = 64, 4_000  # a request; no run that is measured gets to its end
+PROMPT, TOKENS = 64, 4_000  # tokens per request, so many that no measured run ends
 
 
 class MeasuredModel(NamedTuple):

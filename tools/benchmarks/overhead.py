@@ -6,9 +6,9 @@ is repeated; the recorded operations are sent to the target under the monitor, w
 and they are sent to the bare target. The bare target is driven one operation at a time and, if it
 supports that, with consecutive steps in one request, as the gate drives it.
 
-The figure is the CPU time of this process and of the target's. Wall-clock time is reported beside
-it: if the target works ahead on a core of its own, judging costs less of it. On a busy machine
-wall-clock time mostly shows what other processes do.
+The figure is the CPU time of this process and of the target's. Wall-clock time is reported as well:
+judging costs less wall-clock time if the target works ahead on a core of its own. On a busy
+machine, wall-clock time mostly shows what other processes do.
 """
 
 import os
@@ -39,17 +39,18 @@ from schedproof.spec.catalogue import load
 from .figure import FigurePlan, NotMeasured, Row
 
 RELEASE, OTHER = "sendnn-inference==2.1.2", "vllm==0.19.1"
-WITHOUT = {"watermark": 0, "reserve_full_isl": False}  # options that this release does not have
+WITHOUT = {"watermark": 0, "reserve_full_isl": False}  # for options that this release lacks
 CHECKOUT = "nano-vllm"
-STEP_LIMIT = 60.0  # seconds, on a machine that others use
-TURNS = 3  # of which the quickest counts
-# Linux makes the clock of a process from its number and this; the ticks in /proc are too coarse.
+STEP_LIMIT = 60.0  # seconds; generous, because the machine may be busy
+TURNS = 3  # measurements, of which the quickest counts
+# Linux derives the id of a process's CPU clock from the process id and this number. The ticks in
+# /proc are too coarse.
 CPU_CLOCK = 2
 Operation = tuple[str, tuple[Any, ...]]
 
 
 class MeasuredTarget(NamedTuple):
-    """A target, the scale and size of its search, and the configuration keys of which it allows
+    """A target, the scale and size of its search, and the configuration keys for which it allows
     only one value."""
 
     spec: str
@@ -160,7 +161,7 @@ def measure(subject: MeasuredTarget) -> list[MeasuredRound]:
     system, revision = spec.default_system, spec.default_revision() or "sound"
     with opened(spec, step_limit=STEP_LIMIT, offline=True) as open_target:
         target = open_target.target
-        target.start(system, revision, full_config(system, revision, {}))  # imports are no step
+        target.start(system, revision, full_config(system, revision, {}))  # not timed
         return [round_of(target, system, revision, subject, seed) for seed in range(subject.rounds)]
 
 
@@ -197,7 +198,7 @@ def record_search(
     options = SearchOptions(
         recording, system, revision, load(system), subject.scale, fixed=subject.fixed
     )
-    # A finding does not end the round.
+    # Ignore findings, so that they do not end the round.
     search = Search(options, Hooks(new=lambda: lambda broken, scenario: []))
     run_search(search, subject.runs, seed, 0)
     return recording.operations
@@ -220,7 +221,7 @@ def judge(
     session: Session | None = None
     for op, args in operations:
         if op == "start":
-            with suppress(ConfigRefused):  # no operation follows
+            with suppress(ConfigRefused):  # there are no more operations
                 session = Session(target, system, revision, args[2], rules)
         elif op == "add":
             assert session is not None

@@ -1,5 +1,5 @@
-"""The baseline that schedproof is compared with: the same predicates on requests that are not
-aimed at anything.
+"""The baseline for schedproof's search: the same predicates, on requests that are drawn without any
+aim.
 
 A run is a list of requests, drawn evenly as integers, and a configuration. The configuration is
 either the published one, or its keys are drawn separately and evenly from the (small) values that
@@ -30,15 +30,15 @@ from schedproof.properties.search.state import StopSearch
 from schedproof.spec.catalogue import Rule
 
 SCALE = "small"
-LATEST = 40  # steps until a request arrives, or its client gives up
-CONFIGS = 200  # of ours, from which the values of each key are taken
+LATEST = 40  # latest step at which a request arrives, and most steps until its client gives up
+CONFIGS = 200  # our own configurations, from which the values of each key are taken
 DRAWN = settings(
     phases=[Phase.generate],
     database=None,
     deadline=None,
     suppress_health_check=list(HealthCheck),
 )
-Numbers = Sequence[int]  # of one request, in the order of `ranges`
+Numbers = Sequence[int]  # the numbers that make up one request, in the order of `ranges`
 
 
 class Plain:

@@ -17,7 +17,7 @@ COMMANDS: dict[str, Sequence[str]] = {
     "diff": ("diff", "model", "model", "--system", "vllm"),
     "explore": ("explore", "--system", "llmservingsim"),
 }
-ENDS = {"search": 3}  # all others with 0; a sample that breaks nothing is no proof
+ENDS = {"search": 3}  # inconclusive: samples that break nothing prove nothing
 QUICK = {"gate": ("gate", "model", "--system", "nano_vllm", "--profile", "quick")}
 
 

@@ -23,11 +23,12 @@ from schedproof.spec.catalogue import load, select
 MODEL = Path(__file__).with_name("spyre.pml")
 MISSING = [name for name in ("spin", "gcc") if shutil.which(name) is None]
 
-# Seconds and megabytes of 3.7 million states (five requests with LATE), one of two cores: 5.6 and
-# 234 with these; 8.4 and 263 without NOREDUCE (with one process there is nothing to reduce); 6.3
-# and 234 with -O3 -march=native, which takes twice as long to compile; 10.0 and 432 with COLLAPSE
-# (all variables are global, so every state is a component of its own); 15.1 and 1 with MA=40, but
-# time runs out before 6 GB do. Hashes and bits in the place of states would prove nothing.
+# Seconds and megabytes for 3.7 million states (five requests with LATE) on one of two cores: 5.6
+# and 234 with these options; 8.4 and 263 without NOREDUCE (the model has one process, so there is
+# nothing to reduce); 6.3 and 234 with -O3 -march=native, which takes twice as long to compile; 10.0
+# and 432 with COLLAPSE (all variables are global, so every state is a component of its own); 15.1
+# and 1 with MA=40, which saves memory, but time is the tighter limit. Storing hashes or bits in
+# place of states would prove nothing.
 PAN = ("-O2", "-DSAFETY", "-DNOREDUCE", "-w")
 
 FORMULAS = {
@@ -369,7 +370,7 @@ def difference(run: SpinRun, macros: Macros) -> str | None:
     for number, (theirs, step) in enumerate(zip(run.steps, watched, strict=False)):
         if theirs != seen_in(step):
             return f"step {number}: Spin {theirs}, Python {seen_in(step)}"
-    # Python ends with the last request, Spin may wait on.
+    # Python ends with the last request; Spin may add idle steps.
     if any(seen.kind != "idle" for seen in run.steps[len(watched) :]):
         return f"Spin took {len(run.steps)} steps, Python {len(watched)}"
     return None

@@ -1,21 +1,21 @@
 /*
- * Spyre's scheduler as somebody who uses Spin would write it: the revisions `documented` and
- * `2.1.2` of model/spyre, without prefix caching, with an unbounded pool, interleaving on.
+ * Spyre's scheduler as an experienced user of Spin would write it: the revisions `documented` and
+ * `2.1.2` of model/spyre, without prefix caching, with an unbounded pool and with interleaving.
  *
  * -D macros, all needed unless a default is named:
  *   BLOCK CHUNK SLOTS MAX_MODEL_LEN   block_size, chunk_size, max_num_seqs, max_model_len
  *   LIMIT, or LIMIT_FROM LIMIT_TO     max_batch_tkv; a range is searched in one run
- *   REQUESTS MAX_PROMPT MAX_TOKENS    how many may arrive, and how long they are at most
+ *   REQUESTS MAX_PROMPT MAX_TOKENS    how many requests may arrive, and their greatest lengths
  *   FORMULA_DOCUMENT_REALIGNED, FORMULA_2_1_2 or FORMULA_COMMON_BASE   the projection
- *   STALE_TKV     admission goes by the tkv that the last step reported (default: by the batch)
- *   ABORTS        before any step any requests may be given up (default: never)
+ *   STALE_TKV     admission uses the tkv that the last step reported (default: the batch's)
+ *   ABORTS        any requests may be aborted before any step (default: never)
  *   NO_EOS        every request emits all its tokens (default: it may end early)
- *   LATE          nobody arrives behind somebody who waits (default: they do)
- *   FOREVER       the same, and without an end: REQUESTS is not looked at
+ *   LATE          no request arrives while another one waits (default: it may)
+ *   FOREVER       as LATE, and arrivals never end: REQUESTS is ignored
  *   CHECK_R07 CHECK_R09 CHECK_R30 CHECK_R32 CHECK_R35 CHECK_R36   the rule that is asserted
  *
  * Revision 2.1.2 is FORMULA_2_1_2 and STALE_TKV, `documented` is FORMULA_DOCUMENT_REALIGNED alone.
- * Lines that begin with "@" are for a program to read: what happened in a run.
+ * Lines that begin with "@" tell a program what happened in a run.
  */
 
 #ifdef LIMIT
@@ -27,7 +27,7 @@
 #error "tokens are counted in bytes"
 #endif
 
-/* `select` takes no element of an array. */
+/* `select` does not accept an element of an array. */
 #ifndef CHOOSE
 #define CHOOSE(what, least, most) what = least; do :: d_step { what < most -> what++ } :: break od
 #endif
@@ -57,9 +57,9 @@
 #define EARLY_EOS true
 #endif
 
-/* Only whoever waits first is ever looked at. So nothing is lost if nobody arrives behind somebody
- * who waits: they may as well arrive when it is their turn. The line is short then, and there are
- * finitely many states even if requests never cease to arrive. */
+/* The scheduler looks only at the first waiting request. So no behaviour is lost if no request
+ * arrives while another one waits: it may as well arrive when it is its turn. Then the line is short,
+ * and there are finitely many states even if arrivals never end. */
 #define NOBODY_WAITS (decoding == live || line[live - 1].computed > 0)
 #ifdef FOREVER
 #define PLACES (SLOTS + 1)
@@ -75,9 +75,9 @@
 #endif
 #endif
 
-/* Everyone who is unfinished, in order of arrival. Who came first starts first, and one prefills at
- * a time: those who decode stand in front, then the one who prefills, or else is next to, then all
- * others. Only what the future depends on is kept, and what is unused is 0: fewer states. */
+/* The unfinished requests, in order of arrival. They start in this order, and one prefills at a time:
+ * decoding requests come first, then the one that prefills or is next to do so, then all others.
+ * To reduce states, only data that affects the future is kept, and unused data is 0. */
 typedef Request {
   byte prompt;   /* 0 once all of it is computed */
   byte computed; /* tokens */
@@ -93,11 +93,11 @@ byte arrived;
 bool after_prefill; /* the last step was a prefill, and somebody decodes */
 short limit;
 #ifdef STALE_TKV
-byte tkv;        /* what the scheduler goes by; an idle step forgets it */
-byte runner_tkv; /* what the model runner goes by; it does not */
+byte tkv;        /* the tkv that the scheduler uses; an idle step resets it */
+byte runner_tkv; /* the tkv that the model runner uses; an idle step keeps it */
 #endif
-/* Between two steps these are 0. They are no scratch: a choice is made while they count. */
-byte emitting; /* so many at the end of the batch have a token that is not emitted yet */
+/* 0 between two steps, but part of the state, because choices are made while they count. */
+byte emitting; /* this many requests at the end of the batch have yet to emit a token */
 #ifdef ABORTS
 byte victim;
 #endif
@@ -106,13 +106,13 @@ byte victim;
 #define SOMEBODY_PREFILLS (decoding < live && NEXT.computed > 0)
 #define SOMEBODY_RUNS (decoding > 0 || SOMEBODY_PREFILLS)
 
-/* Scratch of one d_step, not part of a state; `id` only tells requests apart for a reader. */
+/* Scratch variables of a d_step, not part of a state; `id` only identifies requests in the output. */
 hidden int id[PLACES];
 hidden int k, at, other, width, max_tkv, before, pad, base, newcomer, rows, swap;
 hidden int reaches[PLACES];
 hidden byte fits;
 
-/* The line behind whoever leaves moves up. */
+/* Remove a request from the line; those behind it move up. */
 inline leave(who) {
   at = who;
   if
@@ -131,8 +131,8 @@ inline leave(who) {
   line[live].left = 0
 }
 
-/* Nothing depends on the order of those who decode. They are sorted, so that the same batch is one
- * state; a decode step keeps the order, only who has just joined may have to move. */
+/* No decision depends on the order of decoding requests. They are sorted, so that equal batches are
+ * one state. A decode step keeps the order, so only a request that has just joined may have to move. */
 inline sort_in() {
   k = decoding - 1;
   do
@@ -146,7 +146,7 @@ inline sort_in() {
   od
 }
 
-/* What no decision looks at any more is forgotten: fewer states. */
+/* Reset data that no later decision uses, to reduce states. */
 inline tidy() {
   after_prefill = after_prefill && decoding > 0;
 #ifdef STALE_TKV
@@ -157,7 +157,7 @@ inline tidy() {
 #endif
 }
 
-/* Of the batch as it is: blocks of the longest, and the largest tkv, 0 if nobody decodes. */
+/* Measure the batch: blocks of its longest request, and the largest tkv (0 if no request decodes). */
 inline measure() {
   width = 0;
   max_tkv = 0;
@@ -169,9 +169,9 @@ inline measure() {
   }
 }
 
-/* The last-chunk constraints: a seat, the model's length, and the volume.
- * Without sorting: a row of the volume ends where a member's projection or the newcomer's ends,
- * whichever is first, and all whose projections go so far are in it. */
+/* The last-chunk constraints: a free slot, the model's length, and the volume.
+ * No sorting is needed: the volume is computed at the end of each member's projection, or of the
+ * newcomer's if that is earlier, and counts all requests whose projections reach that far. */
 inline judge_last_chunk() {
 #ifdef STALE_TKV
   base = MAX(tkv, NEXT.prompt);
@@ -194,7 +194,7 @@ inline judge_last_chunk() {
   }
 }
 
-/* May the chunk of whoever is next run? With nobody in its way it need not ask. */
+/* May the next request's chunk run? If no other request runs, it always may. */
 inline judge() {
   fits = decoding < live;
   if
@@ -221,7 +221,7 @@ inline prefill() {
 #endif
   at = decoding;
 #ifdef STALE_TKV
-  /* The old tkv stays until the last chunk; who meets nobody starts a new count. */
+  /* The old tkv stays until the last chunk; a request that joins no batch starts a new one. */
   tkv = (NEXT.computed == 0 && decoding == 0 -> NEXT.prompt : runner_tkv);
 #endif
   before = NEXT.computed;
@@ -309,7 +309,7 @@ active proctype spyre() {
     printf("@ limit %d\n", limit)
   }
   do
-  /* Somebody arrives. */
+  /* A request arrives. */
   :: atomic {
        MAY_ARRIVE ->
        CHOOSE(line[live].prompt, 1, MAX_PROMPT);
@@ -323,13 +323,13 @@ active proctype spyre() {
             printf("@ arrive %d prompt %d max_tokens %d\n",
                    id[live], line[live].prompt, line[live].left);
             live++
-         :: else -> /* it can never run: refused at the door */
+         :: else -> /* it can never run, so it is refused */
             line[live].prompt = 0;
             line[live].left = 0
          fi
        }
      }
-  /* A step of the scheduler: one chunk, else a token for everyone who decodes, else nothing. */
+  /* A step: one chunk, or else a token for every decoding request, or else nothing. */
   :: atomic {
        d_step {
          live > 0 || MORE ->
@@ -342,7 +342,7 @@ active proctype spyre() {
        }
        do
        :: d_step { emitting > 0 && line[decoding - emitting].left > 0 -> emitting-- }
-       /* It was the last token: of all, or by an early EOS. */
+       /* The token was the request's last one, by max_tokens or by an early EOS. */
        :: d_step {
             emitting > 0 && (EARLY_EOS || line[decoding - emitting].left == 0) ->
             at = decoding - emitting;
@@ -354,7 +354,7 @@ active proctype spyre() {
        od
      }
 #ifdef ABORTS
-  /* Somebody is given up, wherever it is; between two steps as many as like. */
+  /* A request is aborted in any state; any number of them between two steps. */
   :: atomic {
        live > 0 ->
        CHOOSE(victim, 0, live - 1);

@@ -60,8 +60,8 @@ def number(value: float | None, at_least: bool = False) -> str:
 
 
 def as_json(machine: Machine, quick: bool, figures: Sequence[Figure]) -> bytes:
-    """Return the file of --json. Units are given beside values, and a figure's seconds are by the
-    clock."""
+    """Return the content of the --json file. Each value has its unit; a figure's `seconds` are
+    wall-clock time."""
     return output.as_json(
         {"format": FORMAT, "quick": quick, "machine": machine, "figures": list(figures)}
     )

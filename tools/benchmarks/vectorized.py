@@ -1,7 +1,7 @@
 """Compare lanes with the reference model: steps of all lanes per second, on the same loads.
 
 The model is Spyre 2.1.2 without a prefix cache. Every load runs to its end, so that prefills, joins
-and departures count as well. Lanes do not produce observations, as the model does.
+and departures count as well. The model produces observations; lanes do not.
 """
 
 import time
@@ -16,7 +16,7 @@ from .figure import FigurePlan, NotMeasured, Row, in_turns
 
 EXTRA = "fast"
 REVISION = "2.1.2"
-MODEL_RUNS = 2  # of the loads; lanes run all of them
+MODEL_RUNS = 2  # loads for the model; lanes run all loads
 
 
 def rows(quick: bool) -> Iterator[Row]:
@@ -38,7 +38,7 @@ def rates(requests: int, lanes: int, rounds: int) -> Iterator[Row]:
 
     config, loads = config_of(requests), loads_of(requests, min(lanes, 256))
     rules = read_rules(REVISION, config)
-    # Distinct loads take long to make: each is run in several lanes.
+    # It takes long to draw distinct loads, so each one runs in several lanes.
     table = requests_table(rules, loads * (lanes // len(loads)))
 
     named: dict[str, Any] = {
@@ -64,8 +64,8 @@ def config_of(requests: int) -> dict[str, Any]:
 
 
 def loads_of(requests: int, count: int) -> list[list[Request]]:
-    """Draw loads: prompts of a few blocks and outputs of some hundred tokens, which arrive within
-    some hundred steps."""
+    """Draw loads of requests that arrive within a few hundred steps, with prompts of a few blocks
+    and outputs of a few hundred tokens."""
     import numpy as np
 
     draw = np.random.default_rng(0)

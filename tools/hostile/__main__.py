@@ -1,4 +1,4 @@
-"""Does anything that reaches schedproof from outside break it?
+"""Does any input from outside break schedproof?
 
 Runs every attack of this folder at full size, which takes two hours on two cores, and writes its
 table in `docs/reference/attacks.md`:

@@ -101,7 +101,8 @@ def strike(number: int, victims: Sequence[int]) -> None:
 MARKUP = (
     "\x1b[2J\x1b]0;owned\x07\r::error::owned%0A::set-output name=a::b\n<script>alert(1)</script>"
 )
-# By name, what it does in place of the answer. What it returns, if anything, is said.
+# For each misdeed, what the target does instead of answering. If the function returns bytes, they
+# are sent as the answer.
 MISDEEDS: dict[str, Callable[[Reply], bytes | None]] = {
     "hangs": lambda reply: hang(),
     "hangs and ignores signals": lambda reply: (deaf(), hang())[0],

@@ -30,7 +30,7 @@ SECONDS = 30
 MEGABYTES = 6144
 USAGE = 2
 QUICK = ("--profile", "quick", "--rule", "ALL-R01", "--time-limit", "1", "--out", "out")
-# By kind of file, the commands that read one; {} is the file.
+# For each kind of file, the commands that read it; {} stands for the file.
 COMMANDS = {
     "two.json": (
         ("replay", "{}", "--quiet", "--time-limit", "5"),
@@ -97,13 +97,13 @@ def run_in_fork(work: Callable[[], int], folder: Path) -> Ended:
     began = time.monotonic()
     child = os.fork()
     if child == 0:
-        code = 70  # of an error that nothing caught
+        code = 70  # the exit code if an error is not caught
         try:
             _alone(folder)
             code = work()
         except SystemExit as left:
             code = int(left.code or 0)
-        except KeyboardInterrupt:  # of the time limit, when the work was already done
+        except KeyboardInterrupt:  # from the time limit, after the work was done
             code = 3
         except Exception:
             traceback.print_exc()

@@ -25,9 +25,9 @@ from schedproof.spec.catalogue import CatalogueError
 from .loaders import LOADERS, good, name_of_checkpoint
 from .report import finish, parser
 
-SECONDS = 5  # for one input
+SECONDS = 5  # for loading one input
 MEGABYTES = 4096
-LETTERS = 2_000  # of a refusal
+LETTERS = 2_000  # the longest refusal
 BATCH = 500
 
 
@@ -62,7 +62,7 @@ def outcome(kind: str, path: Path) -> str:
         with bounded(SECONDS):
             LOADERS[kind].read(path)
     except (FileError, InputError, CatalogueError) as error:
-        words = one_line(str(error))  # as it is printed
+        words = one_line(str(error))  # in the form in which it is printed
         if "\n" in words or not words.isprintable():
             return f"not one printable line: {words!r:.200}"
         if len(words) > LETTERS:

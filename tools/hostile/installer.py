@@ -1,6 +1,6 @@
 """Install a release in a process: `installer RELEASE`.
 
-Stand-ins replace venv, pip and the package index. Their commands are processes that take some time
+Stand-ins replace venv, pip and the package index. Each of their commands is a slow process
 (`installer -- COMMAND`).
 """
 
@@ -20,7 +20,7 @@ from schedproof.tests.gate.targets.wheel_files import make_wheel
 
 FILES = {f"{{module}}/{name}.py": f"# {name}\n" * 50 for name in ("__init__", "a", "b/c", "b/d")}
 FAILURES = ("no such host", "could not install packages")
-SLOW = 0.02  # seconds between two things that a command does
+SLOW = 0.02  # seconds between two actions of a command
 
 
 def members(package: str, version: str) -> dict[str, str]:
@@ -59,7 +59,7 @@ def answer(command: Sequence[str]) -> int:
     for kind, act in (("venv", _venv), ("download", _download), ("install", _install)):
         if kind in command:
             act(command, lambda: _step(fails))
-    print("None")  # the version of CUDA
+    print("None")  # the version of CUDA: there is none
     return 0
 
 

@@ -32,9 +32,9 @@ SECONDS = 60
 TURNS = 4
 RELEASES = ("vllm==0.19.1", "vllm==0.33.0", "sendnn-inference==2.1.2", "sendnn-inference==2.1.0")
 SIGNALS = (signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
-LEFT_ALONE = 0.3  # of the installations
+LEFT_ALONE = 0.3  # the share of installations that are not disturbed
 UMASKS = ("000", "002", "022", "077")
-# What an installation may be refused for: what the stand-in says as it fails, and what is spoiled.
+# Reasons for which an installation may be refused: failures of a stand-in, and damage to the cache.
 REASONS = (
     *FAILURES,
     "no output",
@@ -62,7 +62,7 @@ def attack(seed: int) -> AttackReport:
         cache = Path(place) / "cache"
         for turn in range(TURNS):
             name = chance.choice([*SPOILERS])
-            with suppress(OSError):  # the cache may be spoiled in a way that hinders this one
+            with suppress(OSError):  # earlier damage may prevent this one
                 SPOILERS[name](cache, chance)
             report.spoilers.append(name)
             mark = f"install-{os.getpid()}-{seed}-{turn}"
@@ -149,10 +149,10 @@ def unlike(tree: Path) -> list[str]:
 
 
 def _left_alone(cache: Path, seed: int, chance: random.Random) -> Sequence[str]:
-    """Return what is wrong with an installation that nothing disturbs. It may still fail, if its
-    stand-in does."""
+    """Return what is wrong with an undisturbed installation. It is repeated a few times, because a
+    stand-in may still fail."""
     release, mark = chance.choice(RELEASES), f"alone-{os.getpid()}-{seed}"
-    for name in ("lock", "downloads"):  # the errors have named what stands in their place
+    for name in ("lock", "downloads"):  # remove what blocks them, as the errors told the user
         path = cache / name
         if path.is_dir() == (name == "lock") and path.exists():
             path.rmdir() if path.is_dir() else path.unlink()
@@ -167,7 +167,7 @@ def _left_alone(cache: Path, seed: int, chance: random.Random) -> Sequence[str]:
     assert meant is not None
     trees = {f"{layer.package.name}-{layer.version}" for layer in meant.layers}
     names = {path.name for path in cache.iterdir()}
-    if " MB in " in ended.out:  # else it had nothing to install
+    if " MB in " in ended.out:  # otherwise there was nothing to install
         found += [f"left behind: {name}" for name in names if name.endswith(".partial")]
     found += [f"{name} is not there" for name in trees - names]
     if cache.stat().st_mode & 0o022:
@@ -175,7 +175,7 @@ def _left_alone(cache: Path, seed: int, chance: random.Random) -> Sequence[str]:
     return found
 
 
-# What may have become of a cache
+# Ways in which a cache may be damaged.
 
 
 def _trees(cache: Path) -> list[Path]:

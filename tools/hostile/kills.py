@@ -23,7 +23,7 @@ from schedproof.gate.files.scenario_file import FileError, read_scenario
 from .processes import Ended, begin, end, faults, survivors
 from .report import finish, parser
 
-SECONDS = 600  # for an undisturbed run
+SECONDS = 600  # time limit of an undisturbed run
 FAULTY = [sys.executable, str(Path(__file__).with_name("bad_target.py"))]
 FINDS = f"cmd:{' '.join(FAULTY)} 'members that it never got' step 20"
 LOST = f"cmd:{' '.join(FAULTY)} hangs step 20"
@@ -66,7 +66,7 @@ WORKS = {
         (0, 1, 3),
         6,
     ),
-    # The first kills are amid the installation, where the release is not there yet.
+    # If the release is not installed yet, the first kills come during its installation.
     "matrix": Work(("matrix", "vllm==0.19.1", "--out", "out"), (0, 3), 20),
 }
 SCENARIO = {
@@ -147,7 +147,7 @@ def _read_json(file: Path) -> None:
 
 
 def _read_lines(file: Path) -> None:
-    for line in file.read_bytes().split(b"\n")[:-1]:  # the last one may be cut
+    for line in file.read_bytes().split(b"\n")[:-1]:  # the last line may be truncated
         json.loads(line)
 
 

@@ -1,7 +1,7 @@
 """Is a request id ever more than text in a page, a report or an export?
 
-Ids are markup, scripts, commands or control characters. The output must have the same structure as
-with plain ids, and no script in an id may run, in Chromium either:
+The ids contain markup, scripts, commands or control characters. The output must have the same
+structure as with plain ids, and Chromium must not run a script in an id:
 
     make tool NAME=hostile.pages OPTIONS="--seeds 100 --browser 0"
 """

@@ -13,11 +13,11 @@ from typing import NamedTuple
 from schedproof.gate.console.step_lines import one_line
 
 MARK = "SCHEDPROOF_HOSTILE"
-PATIENCE = 5.0  # seconds for what was started to be gone
+PATIENCE = 5.0  # seconds within which all started processes must be gone
 CODES = (0, 1, 2, 3)
-PYTHONS = ("Traceback (most recent", "Exception ignored")  # a target's words are indented
+PYTHONS = ("Traceback (most recent", "Exception ignored")  # a target's lines are indented
 INTERNAL = "internal error"
-NOT_OURS = ("::error::owned", "::set-output", "<script>")  # of a target's words, at a line's begin
+NOT_OURS = ("::error::owned", "::set-output", "<script>")  # from a target, at the start of a line
 
 
 class Ended(NamedTuple):

@@ -24,7 +24,7 @@ from .mutations import corrupt
 from .processes import begin, survivors
 from .report import finish, parser
 
-PATIENCE = 5.0  # seconds for an answer
+PATIENCE = 5.0  # seconds to wait for an answer
 MOVES = ("/arrive", "/step", "/abort", "/end", "/undo", "/restart")
 READS = ("/", "/state", "/scenario")
 NOT_THERE = (
@@ -37,7 +37,7 @@ ORIGINS = ("http://evil.example", "null", "http://127.0.0.1:1", "file://")
 
 
 def request(port: int, secret: str, seed: int) -> tuple[bytes, str]:
-    """Return a request, and the best answer that it may get: "moves" if it comes from the page
+    """Return a request, and the most that it may achieve: "moves" if it comes from the page
     itself."""
     dice = random.Random(seed)
     method = dice.choice((*("POST",) * 6, *("GET",) * 3, "PUT", "HEAD", "TRACE", "\x00"))
@@ -101,7 +101,7 @@ def main() -> int:
         process = begin(("step", "--system", "vllm"), folder, mark)
         try:
             port, secret = _address(folder)
-            idle = [socket.create_connection(("127.0.0.1", port)) for _ in range(50)]  # and silent
+            idle = [socket.create_connection(("127.0.0.1", port)) for _ in range(50)]  # silent
             slowest = 0.0
             for seed in range(options.seed * 10**6, options.seed * 10**6 + options.requests):
                 whole, whose = request(port, secret, seed)

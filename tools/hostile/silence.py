@@ -19,9 +19,9 @@ from .kills import LOST
 from .loaders import TWO
 from .report import finish, parser
 
-MOST = 2.0  # seconds
+MOST = 2.0  # seconds without output that are allowed
 LIMIT = 60.0
-LONG = 20_000  # steps of the run that is recorded
+LONG = 20_000  # steps of the recorded run
 COMMANDS = (
     "gate model --system vllm --time-limit 20",
     "gate model --system vllm --time-limit 20 --jobs 2",
@@ -70,7 +70,7 @@ def longest_silence(command: str, folder: Path) -> tuple[float, float, int]:
         if ready:
             try:
                 data = os.read(ours, 1 << 16)
-            except OSError:  # the terminal is closed
+            except OSError:  # raised when the command closes the terminal
                 break
             if not data:
                 break

@@ -86,7 +86,8 @@ WORKS = {
         ),
         "l.ndjson",
     ),
-    # It ends in the middle; the release is in the cache of this machine, or is installed at first.
+    # The time limit ends this command in the middle. The release is installed first if it is not in
+    # the cache.
     "matrix": Work(("matrix", "vllm==0.33.0", "--time-limit", "8", "--out", "m")),
     "diff --save": Work(
         ("diff", "model", "--system", "vllm", "--profile", "quick", "--save", "base.gz"),
@@ -109,7 +110,7 @@ class AttackReport(NamedTuple):
 
 
 def attack(task: tuple[str, str, int]) -> AttackReport:
-    """Run a command in an environment, twice at the same time if that says so."""
+    """Run a command in an environment, as many times at once as the environment says."""
     where, name, seed = task
     place, work = PLACES[where], WORKS[name]
     mark = f"place-{os.getpid()}-{abs(hash(task))}"

@@ -1,5 +1,4 @@
-"""Does a gate of a target that misbehaves end in time, with clean text and without leaving a
-process?
+"""Does the gate of a misbehaving target end in time, with clean output and no process left behind?
 
 The target behaves until the Nth time of an operation. A signal may interrupt the gate:
 

@@ -1,1 +1,1 @@
-"""Measure with mutated models what the tests and the rules notice."""
+"""Measure, by mutating the models, which changes the tests and the rules notice."""

@@ -9,9 +9,9 @@ and need nothing but this checkout must kill them. A surviving mutant must be li
 ..."), at most 3 % may survive.
 
 A mutant exists only in the memory of the forked process that tests it, first with the test file of
-its own name, then with all others. A test that needs far more CPU time or memory than without a
-mutant has noticed the mutant as well. A change that breaks the module's import is
-not counted, because it needs no test.
+its own name, then with all others. A test that needs far more CPU time or memory with the mutant
+than without it has noticed it as well. A change that breaks the module's import is not counted,
+because it needs no test.
 """
 
 import argparse
@@ -39,12 +39,12 @@ ROOT = Path(__file__).resolve().parents[2]
 LISTED = Path(__file__).with_name("survivors.toml")
 TOLERATED = 0.03
 MEMORY = 4 << 30
-# Left out: searches, and what is skipped without the published tables.
+# Leave out searches, and tests that are skipped without the published tables.
 QUICK = (
     *("-m", "not hypothesis", "--ignore-glob=*/test_golden_*", "--ignore-glob=*/test_figures.py"),
     *("-x", "-q", "--assert=plain", "-p", "no:randomly", "-p", "no:cacheprovider"),
 )
-# Exit codes of a child beside those of pytest.
+# Exit codes of a child process, in addition to those of pytest.
 BROKEN = 70
 NO_MODULE = 71
 
@@ -76,7 +76,7 @@ class Quickest:
         items.sort(key=lambda item: self.took.get(item.nodeid, 0))
 
     def pytest_runtest_logstart(self, nodeid: str) -> None:
-        # Processor time, so that a busy machine changes no result.
+        # CPU time, so that a busy machine does not change the result.
         signal.setitimer(signal.ITIMER_PROF, 2 + 5 * self.took.get(nodeid, 60))
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
@@ -110,7 +110,7 @@ def run_tests(took: dict[str, float], mutant: Mutant) -> int:
 
 def start(times: Path, took: dict[str, float], mutant: Mutant | None) -> int:
     """Start a process that runs the tests and return its id. Without a mutant, the process runs all
-    tests and writes their times. With one, it stops at the first failure."""
+    tests and writes their times. With a mutant, it stops at the first failure."""
     pid = os.fork()
     if pid:
         return pid
@@ -168,7 +168,7 @@ def main() -> int:
     parser.add_argument("files", nargs="*", help="files or folders of model; default: all of it")
     parser.add_argument("--jobs", type=int, default=1)
     given = parser.parse_args()
-    # A line may stand in a definition twice: each of its mutants is listed.
+    # A line may occur twice in a definition; then the mutants of both are listed.
     reasons = [
         (
             Change(survivor["file"], survivor["place"], survivor["before"], survivor["after"]),

@@ -10,8 +10,8 @@ from cosmic_ray.plugins import get_operator, operator_names
 
 from schedproof.tests.mutants.faults import MODEL
 
-# Left out: operators that mean nothing between lengths, `|` of annotations, identity of values,
-# and the one for `except`, which cannot do dotted names.
+# Operators that are left out: those that make no sense for lengths, `|` in annotations, identity of
+# values, and the one for `except`, which does not support dotted names.
 LEFT_OUT = re.compile(
     r"BinaryOperator_.*(Pow|Shift|Bit|_Div)|ComparisonOperator_(Eq|NotEq|Lt|LtE|Gt|GtE)_Is"
     r"|Variable|ExceptionReplacer"
@@ -19,7 +19,7 @@ LEFT_OUT = re.compile(
 
 
 class Change(NamedTuple):
-    """A change of the code, in the form in which a list of survivors names it.
+    """A change of the code, in the form in which the list of survivors identifies it.
 
     It has the path of the file in `model`, the enclosing definition or what the change does, and
     the line before and after the change.
@@ -33,7 +33,7 @@ class Change(NamedTuple):
 
 class Mutant(NamedTuple):
     """A changed model; `texts` has the changed files by their path in `model`. If no rule is known
-    to find the change, `is_open` says why no rule has to, or `hole` why none does."""
+    to find the change, `is_open` says why none needs to, or `hole` says why none does."""
 
     change: Change
     line: int
@@ -73,8 +73,8 @@ def _place_of(node: Any) -> str:
 
 
 def _compiles(text: str) -> bool:
-    """Return whether the text compiles. It may not: the operators change a `*` between parameters
-    as if it were a product."""
+    """Return whether the text compiles. It may not, because the operators treat a `*` between
+    parameters as a product."""
     try:
         compile(text, "", "exec")
     except SyntaxError:

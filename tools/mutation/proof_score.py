@@ -2,11 +2,11 @@
 
     make tool NAME=mutation.proof_score OPTIONS="--minutes 20 --jobs 2"
 
-The changes are those that the operators make in the files that a proof depends on, and the faults
-of `tests/mutants/spyre.toml`. They are tried one at a time, in an order drawn by `--seed`, in two
-phases.
+The changes are made by the operators in the files on which a proof depends; the faults of
+`tests/mutants/spyre.toml` are added. They are tried one at a time, in two phases, in a random order
+that is seeded with `--seed`.
 
-The first third of the time goes to small loads: every pair of requests of a few lengths, with
+The first third of the time is spent on small loads: every pair of requests of a few lengths, with
 aborts, and random runs of up to six requests. Their volume is computed independently of the model.
 A change *overruns* if a decode step exceeds the limit, is *the same* if no step of these runs
 differs, and *differs* otherwise. A run ends at the first step over the limit.
@@ -40,12 +40,12 @@ from schedproof.tests.mutants.faults import faults_of
 from schedproof.tests.mutants.planting import imported_anew
 
 ROOT = Path(__file__).resolve().parents[2]
-SECONDS = 240  # of processor time for the runs of one change, and for its proof
+SECONDS = 240  # CPU time for the runs of one change, and for its proof
 BLOCK = 2
 
 
 class Question(NamedTuple):
-    """A configuration that keeps the limit, with the formula or check by which it admits."""
+    """A revision that keeps the limit, with the formula or check by which it admits requests."""
 
     revision: str
     formula: str
@@ -62,7 +62,7 @@ SOUND = both(Question("sound", "common_base"))
 EXACT = both(Question("sound", "exact"))
 RELEASE = both(Question("2.1.2", "2.1.2"))
 PAUSES = both(Question("2.5.2", "2.1.2", pausing=True))
-# Files in the way of a proof, with the questions that their code decides.
+# The files on which a proof depends, with the questions that their code decides.
 FILES = {
     "volumetric": (*SOUND, *RELEASE),
     "peak": EXACT,
@@ -86,7 +86,7 @@ class Change(NamedTuple):
 
 def changes() -> Iterator[Change]:
     """Yield every change with each question that it may affect."""
-    # Here, since the tests of this file run without the extra that it needs.
+    # Imported here, because the tests of this file run without the extra that it needs.
     from schedproof.tools.mutation.operators import mutants_of
 
     for file, questions in FILES.items():
@@ -101,7 +101,7 @@ def changes() -> Iterator[Change]:
                 yield Change(f"planted: {fault.label}", question, fault.sources())
 
 
-# Run in a child, where the change is planted.
+# The following functions run in a child process, in which the change is planted.
 
 
 def model_of(question: Question, **lengths: Any) -> Any:
@@ -122,12 +122,12 @@ def volume(lengths: list[int]) -> int:
     return len(lengths) * max((widest + -tokens // BLOCK) * BLOCK + tokens for tokens in lengths)
 
 
-Seen = tuple[int, list[int], Any]  # the limit, lengths in a decode step, what the step shows
-Lengths = tuple[int, int, int]  # tokens of a prompt, max_tokens, tokens until it ends
+Seen = tuple[int, list[int], Any]  # the limit, the lengths in a decode step, the step's observation
+Lengths = tuple[int, int, int]  # tokens of the prompt, max_tokens, tokens until the request ends
 KINDS: list[Lengths] = [(1, 5, 5), (3, 3, 3), (2, 7, 4), (5, 4, 4), (1, 2, 1), (3, 6, 6)]
 SHOWN = ("kind", "scheduled", "emitted", "tkv", "waiting", "running", "finished", "computed")
 RANDOM_RUNS = 1000
-STEPS = 30  # of a random run
+STEPS = 30  # the length of a random run
 
 
 def small_runs(question: Question) -> Iterator[Seen]:
@@ -234,7 +234,7 @@ def what_it_does(question: Question, intact: str) -> str:
             if lengths and volume(lengths) > limit:
                 return "overruns"
             digest.update(json.dumps(step).encode())
-    except Exception as error:  # of the change
+    except Exception as error:  # caused by the change
         return f"crashes ({type(error).__name__})"
     if not intact:
         return digest.hexdigest()
@@ -261,7 +261,7 @@ def failing(question: Question) -> str:
     return ""
 
 
-Entry = dict[str, str]  # what is known of a change: what it "does", and the lemma that "fails"
+Entry = dict[str, str]  # the results for a change: what it "does", and the lemma that "fails"
 Job = Callable[[Change], Entry]
 
 
@@ -274,7 +274,7 @@ def prove(change: Change) -> Entry:
     """Return the name of the lemma that fails; this is called in a child process."""
     try:
         return {"fails": failing(change.question)}
-    except Exception as error:  # of the change: the code that a lemma runs does not run
+    except Exception as error:  # caused by the change: a lemma's code raises
         return {"fails": f"{type(error).__name__} in a lemma"}
 
 
@@ -289,7 +289,7 @@ def start(change: Change, job: Job, out: Path) -> int:
             entry = job(change)
         out.write_text(json.dumps(entry), encoding="utf-8")
     except BaseException:
-        # A change that breaks an import is visible nowhere.
+        # A change that breaks an import is never run, so no lemma has to fail.
         out.write_text(json.dumps({"does": "crashes (import)", "fails": ""}), encoding="utf-8")
     finally:
         os._exit(0)
@@ -336,7 +336,7 @@ def in_children(
             yield change, json.loads(out.read_text(encoding="utf-8")) if out.exists() else late
 
 
-ORDER = ("overruns", "the same", "differs")  # in which changes are proven
+ORDER = ("overruns", "the same", "differs")  # the order in which changes are proven
 
 
 def kind(entry: Entry) -> str:
@@ -344,7 +344,7 @@ def kind(entry: Entry) -> str:
 
 
 def to_prove(changes: list[Change], known: dict[str, Entry]) -> list[Change]:
-    """Return the changes that have been simulated but not proven yet; those that overrun come
+    """Return the changes that have been simulated but not proven yet; changes that overrun come
     first."""
     remaining = [
         change

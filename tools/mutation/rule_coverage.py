@@ -3,8 +3,8 @@ rule find?
 
     make tool NAME=mutation.rule_coverage OPTIONS="vllm --sample 100"
 
-draws 100 changes of each list (0: all) by `--seed`. The operators of cosmic-ray change the
-decisions of a system's model; other changes are written by hand, in `tests/mutants`. A change
+draws 100 changes from each list (0: all), seeded with `--seed`. The operators of cosmic-ray change
+the decisions of a system's model; other changes are written by hand, in `tests/mutants`. A change
 counts if lockstep tells the changed model from the original: in one of the scenarios of this run a
 step differs by more than the names of blocks. Then the documented rules judge without lockstep,
 first the same scenarios, then a search as large as in profile ci. A change that no rule finds
@@ -56,21 +56,21 @@ JUDGED = (
     Judging("spyre", "sound", SPYRE),
     Judging("vllm", "documented", ("kv_cache", "queue", "scheduler", "speculation")),
     Judging("nano_vllm", "documented", NANO_VLLM),
-    # The deck bounds the sequences that run, the release those of one step.
+    # The deck bounds the number of running sequences; the release bounds those in one step.
     Judging("nano_vllm", "0.2.0", (*NANO_VLLM, "release_0_2_0"), frozenset({"NAN-R40"})),
     Judging("llmservingsim", "documented", (*LLMSERVINGSIM, "documented")),
     Judging("llmservingsim", "head", (*LLMSERVINGSIM, "head")),
 )
-# Runs of each scale for lockstep, beside the seed corpus of the first.
+# Runs of each scale for lockstep, in addition to the seed corpus of the first scale.
 SCALES = {"small": 150, "tight": 15}
-SEARCHED = 400  # runs of each scale, as many as profile ci has
-SECONDS = 150  # of processor time for one change
-LATE = "late"  # the answer for one that hangs, or takes too much memory
+SEARCHED = 400  # runs of each scale, as in profile ci
+SECONDS = 150  # CPU time for one change
+LATE = "late"  # the answer for a change that hangs or takes too much memory
 
 
 class MutantVerdict(NamedTuple):
-    """The result of a change. In all scenarios its steps are the `same`; or a rule has `found` it;
-    or it hangs, which counts as found (`late`); or it `survives`."""
+    """The result of a change: its steps are the `same` in all scenarios, a rule has `found` it, it
+    hangs, which counts as found (`late`), or it `survives`."""
 
     became: str
     rule: str = ""
@@ -92,7 +92,7 @@ def observe(system: str, revision: str, scenarios: list[Any]) -> Iterator[list[A
         steps: list[Any] = []
         try:
             replay(Records(), scenario, ())
-        except Exception as error:  # of the change, or a step that is none
+        except Exception as error:  # raised by the change, or by an invalid step
             steps.append(type(error).__name__)
         yield steps
 
@@ -189,7 +189,8 @@ def judged(judging: Judging, known: dict[str, Any]) -> MutantVerdict | None:
     return MutantVerdict("survives")
 
 
-# A question about the model as it is loaded; the answer is JSON, None if no step shows a change.
+# A question about the model that is loaded in this process; the answer is JSON, or None if no step
+# shows a change.
 Question = Callable[[Judging, dict[str, Any]], Any]
 
 
@@ -199,7 +200,7 @@ def start(
     """Start a process that answers the question for a change, and return its id.
 
     Without a change, the process prepares the scenarios. A change that breaks the import of
-    the module is visible in no run.
+    the module shows in no run.
     """
     pid = os.fork()
     if pid:
@@ -222,7 +223,7 @@ def start(
             known = json.loads(data.read_text(encoding="utf-8"))
             out.write_text(json.dumps(question(judging, known)), encoding="utf-8")
             os._exit(0)
-    except MemoryError:  # not below the target, where it is a finding
+    except MemoryError:  # raised outside the target; inside it would be a finding
         out.write_text(json.dumps(LATE), encoding="utf-8")
         os._exit(0)
     except BaseException:
@@ -339,8 +340,8 @@ def main() -> int:
 
 
 def share_found(became: Counter[str]) -> float:
-    """Return the share of found changes among those that are visible and that the document does not
-    leave open."""
+    """Return the share of changes that a rule found, among visible changes that the document does
+    not leave open."""
     found = became["found"] + became["late"]
     return found / max(found + became["survives"], 1)
 

@@ -4,11 +4,11 @@
 
 draws 40 changes from each list (0: all), seeded with `--seed`. The changes are those of rule
 coverage: decisions of a model, changed by operators or by hand, that are visible in a run and that
-the document does not leave open. Each is judged without lockstep, in a process of its own: by what
-a gate does in the profiles quick and ci, and by plain Hypothesis with the same rules, which draws
-lists of requests evenly, in configurations as small as those of the gate. Times are CPU time until
-a rule breaks, without shrinking. If nothing is found, the time is a lower bound. `--json FILE`
-writes each change with its times.
+the document does not leave open. Each is judged without lockstep, in a process of its own: by the
+runs of a gate in the profiles quick and ci, and by plain Hypothesis with the same rules. Plain
+Hypothesis draws lists of requests evenly, in configurations as small as those of the gate. Times
+are CPU time until a rule breaks, without shrinking. If nothing is found, the time is a lower bound.
+`--json FILE` writes each change with its times.
 """
 
 import argparse
@@ -33,7 +33,7 @@ from schedproof.tools.mutation.rule_coverage import (
 from schedproof.tools.mutation.times import Took, rows
 
 QUICK, CI, PLAIN = "gate, quick", "gate, ci", "plain Hypothesis"
-PLAIN_SECONDS = 10.0  # of processor time for one change
+PLAIN_SECONDS = 10.0  # CPU time for one change
 
 
 def time_engines(judging: Judging, known: dict[str, Any]) -> dict[str, Took] | None:

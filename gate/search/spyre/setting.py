@@ -17,7 +17,7 @@ LENGTHS = {
     "max_batch_tkv": "limit",
     "max_model_len": "max_model_len",
 }
-# Releases that decide as 2.1.2, but by a formula of their own.
+# Releases that decide as 2.1.2 does, except for their own admission formula.
 RELEASED_FORMULAS = ("2.0.1", "2.1.0")
 SWITCHES = ("early_eos", "interleave", "pausing")
 
@@ -25,7 +25,7 @@ SWITCHES = ("early_eos", "interleave", "pausing")
 def read_setting(revision: str | None, changes: list[str]) -> Setting:
     """Return the question that `--revision` and `--param KEY=VALUE` describe.
 
-    Its `requests` is 0 if no number of requests is set.
+    Its field `requests` is 0 if the user sets no number of requests.
 
     Raises:
         InputError: an unknown revision or key, or an impossible value.
@@ -94,6 +94,6 @@ def read_formula(name: str) -> str:
 
 
 def kept_instead(rule: str) -> str:
-    """Describe what a target keeps in a run that breaks the rule on the model only. Empty for every
-    rule except the limit."""
+    """Describe what the target keeps to if a run breaks the rule on the model only. The text is
+    empty for every rule except the limit."""
     return "the limit in this run, because it admits by another formula" * (rule == LIMIT)

@@ -1,7 +1,7 @@
 """`schedproof search --engine vectorized`: thousands of random loads at once.
 
 It can find a counterexample, but never prove a rule. A load that breaks the rule is replayed on the
-model, and reported as by the other engines.
+model and reported in the same way as by the other engines.
 """
 
 import time
@@ -25,8 +25,8 @@ from .setting import LENGTHS, kept_instead, read_setting
 
 JUDGED = ("SPY-R07", "SPY-R35")
 REQUESTS = 8
-# Each net has twice the lanes of the one before, until it takes a second or so: the longer
-# requests can take, the fewer.
+# Each net has twice as many lanes as the one before, until a net takes about a second. If requests
+# may take many steps, that limit comes with fewer lanes.
 MIN_LANES, MAX_LANES = 256, 1024
 STEPS_OF_A_NET = 1 << 25
 

@@ -46,7 +46,7 @@ from . import vectorized
 from .setting import LENGTHS, MAX_REQUESTS, kept_instead, read_formula, read_setting
 
 FOUND, PROVEN = BROKEN, CONFORMS
-# What the lemmas about one request speak of.
+# Terms that occur in the lemmas about one request.
 TERMS = (
     "  tkv:  the position of the batch's next token; a newcomer with a longer prompt moves it on",
     "  base: the larger of the tkv that admission uses and the newcomer's prompt",
@@ -63,7 +63,7 @@ class VolumeSearch:
     """A question about a rule, and where to report its answer.
 
     `block` is the size of a block in tokens, or None for any size, which only a proof can cover.
-    `also` is another target to replay a counterexample on, with its name.
+    `also` is a further target on which to replay a counterexample, with its name.
     """
 
     console: Console
@@ -97,7 +97,7 @@ def answer(console: Console, question: Question) -> int:
             raise InputError("--param", f"{problem}block_size; else a release accepts no request")
         setting = replace(setting, release_door=True)
     with counterexample.open_second_target(console, question.target, "spyre") as also:
-        settles = setting.pauses and question.rule == LIMIT  # its lemmas are all about one block
+        settles = setting.pauses and question.rule == LIMIT  # their lemmas fix the block size
         block = None if any_block and not settles else setting.block
         search = VolumeSearch(
             *(console, question.rule, setting, block, question.out, question.time_limit, also),
@@ -134,7 +134,7 @@ def _check(question: Question, setting: Setting) -> None:
         valid = f"{LIMIT}, and a revision that does not pause"
         raise InputError("--maximize", f"{question.maximize!r} of {question.rule}; valid: {valid}")
     if question.maximize == "waste" and setting.stale and not setting.interleave:
-        # Of requests that join one right after the other each is asked about by another tkv.
+        # If requests join directly one after the other, each is admitted by a different tkv.
         valid = "interleave=true, or a revision that remembers no tkv"
         raise InputError("--param", f"interleave=false with --maximize waste; valid: {valid}")
 
@@ -144,7 +144,7 @@ def run_search(search: VolumeSearch) -> int:
     setting = search.setting
     search.say(f"search {search.rule}, {_describe(setting)}")
     if setting.pauses and search.rule == LIMIT:
-        return run_proof(search)  # which requests join has no part in it
+        return run_proof(search)  # the proof does not depend on which requests join
     if not setting.requests and _proven_first(search):
         return PROVEN
     return _fewest(search)
@@ -154,7 +154,7 @@ def run_own(search: VolumeSearch) -> int:
     """Decide whether a user's formula is sound. If not, show a run that exceeds the limit, and by
     how much.
 
-    The smallest run is searched with lengths of a few tokens, so that it is easy to read.
+    The search for the smallest run uses lengths of a few tokens, so that the run is easy to read.
 
     Returns:
         The exit code.
@@ -167,7 +167,7 @@ def run_own(search: VolumeSearch) -> int:
     else:
         codes = _smallest(search), _fewest(search)
         code = FOUND if FOUND in codes else codes[1]
-    if setting.block == 64:  # the size that the question of slack is about
+    if setting.block == 64:  # the lemmas about slack are for this block size
         _say_slack(search)
     command = f"schedproof search {search.rule} --param formula={setting.formula}"
     for objective, of in (("overshoot", "the worst run"), ("waste", "the worst refusal")):
@@ -176,7 +176,7 @@ def run_own(search: VolumeSearch) -> int:
 
 
 def _smallest(search: VolumeSearch) -> int:
-    """Search with blocks of 2 tokens for a run of a few steps, short enough to check on paper."""
+    """With blocks of 2 tokens, search for a run of a few steps, short enough to check on paper."""
     search.say("with blocks of 2 tokens and max_model_len 6:")
     try:
         for small, arrivals in bounded(search.time_limit, _small, search.setting):
@@ -197,7 +197,7 @@ def _small(setting: Setting) -> Iterator[tuple[Setting, list[Any]]]:
 
 
 def _say_slack(search: VolumeSearch) -> None:
-    """Print the least slack that makes the formula sound, found by the lemmas."""
+    """Print the least slack with which the lemmas prove the formula sound."""
     formula, most = search.setting.formula, 4 * search.setting.block
     try:
         [tokens] = bounded(search.time_limit, _slack, formula, most)
@@ -256,7 +256,7 @@ def _proven_first(search: VolumeSearch) -> bool:
         group = ""
         for title, discharged in bounded(search.time_limit, _discharge, *_scope(search)):
             if title != group and any(lemma.status != "proven" for lemma in lemmas):
-                break  # what the formula says is enough; the code takes longer
+                break  # the lemmas about the formula suffice; those about the code take longer
             group = title
             lemmas.append(discharged)
     except Unanswered as why:
@@ -431,7 +431,7 @@ def _replay_run(
 ) -> int:
     """Replay the solver's run on the model and show it.
 
-    It is shrunk, and shown up to its first step beyond the limit. With `most`, it is not shrunk,
+    The run is shrunk, and shown up to its first step over the limit. With `most`, it is not shrunk,
     and shown up to its worst step.
 
     Returns:

@@ -1,6 +1,6 @@
 """LLMServingSim 1.0.0 and 1.1.0: one queue of requests, with a radix tree as prefix cache.
 
-This is the generation that the page on continuous batching describes. The fields of a step are read
+The page on continuous batching describes this generation of the code. The fields of a step are read
 from the scheduler's requests and batches. The pool is the memory that the model's weight leaves
 free, and its blocks have no numbers. Requests that the scheduler evicts are moved to the host,
 which has room for all of them. They keep their computed tokens, so none is preempted.
@@ -17,12 +17,12 @@ from ..streams import Output
 
 FIELDS = ["emitted", "waiting", "running", "prefilling", "preempted", "finished"]
 FIELDS += ["computed", "prompt_throughput", "decode_throughput"]
-# Beyond these a parameter has the same name in both releases.
+# All other parameters have the same name in both releases.
 OLD_NAMES = {"max_num_seqs": "max_batch", "num_npus": "npu_num", "pp_size": "npu_group"}
 GIB = 1024**3
-PLENTY = 10**9  # blocks, of a pool that stands for an unbounded one, and of the host's memory
+PLENTY = 10**9  # blocks of a pool that stands for an unbounded one, and of the host's memory
 NPU = 0  # the only accelerator, which starts each batch and ends it
-NEVER = -1  # a time that has not come
+NEVER = -1  # for times that are not known yet
 
 
 def build(scheduler: Any, gib: float, config: Mapping[str, Any], model: str, host: float) -> Any:
@@ -34,7 +34,7 @@ def build(scheduler: Any, gib: float, config: Mapping[str, Any], model: str, hos
         **{"fp": 16, "req_num": 1, "enable_prefix_sharing": False},
         **{"prefix_pool": None, "prefix_storage": None},
         **{key: config[key] for key in OPTIONS},
-        # As its command line does: 0 stands for any number.
+        # As on the simulator's command line, 0 means no limit.
         "max_num_seqs": config["max_num_seqs"] or float("inf"),
     }
     known = inspect.signature(scheduler).parameters
@@ -51,7 +51,7 @@ OPTIONS = (
 class RadixEngine:
     """A fresh scheduler of the checkout for one configuration.
 
-    `weight` is the size of the model, `token` that of the cache of one token, in bytes.
+    `weight` is the size of the model, and `token` the size of one token's cache, in bytes.
     """
 
     def __init__(
@@ -68,7 +68,7 @@ class RadixEngine:
         self.config, self.model, self.token = config, model, token
         self.block = token * config["block_size"]
         pool = (config["num_blocks"] or PLENTY) * self.block
-        # A byte more: the share of a GiB is rounded.
+        # One byte more, because the number of GiB is rounded.
         gib, host = (weight + pool + 1) / GIB, PLENTY * self.block / GIB
         self.scheduler = build(scheduler, gib, config, model, host)
         if self.scheduler.max_num_batched_tokens != config["max_num_batched_tokens"]:
@@ -107,10 +107,10 @@ class RadixEngine:
         self.time += 1
         requests = [] if batch is None else list(batch.requests)
         tokens = [] if batch is None else list(batch.q_list)
-        prefills = {request.is_init for request in requests}  # no token of it has come
+        prefills = {request.is_init for request in requests}  # such a request has no token yet
         prompts, generated, finished = (0, 0, [])
         if batch is not None:
-            # A batch is reported by its number plus 1.
+            # The simulator reports a batch as done by its number plus 1.
             prompts, generated, finished = self.scheduler.add_done(
                 batch.batch_id + 1, NPU, self.time
             )
@@ -119,7 +119,7 @@ class RadixEngine:
             "scheduled": {
                 self.name(request): count for request, count in zip(requests, tokens, strict=True)
             },
-            # The time of its last token is all that a request keeps of them.
+            # A request records only the time of its last token.
             "emitted": {
                 self.name(request): 1 for request in requests if request.recent_end == self.time
             },
@@ -166,8 +166,8 @@ def has_started(request: Any) -> bool:
 
 
 def computed(request: Any) -> int:
-    """Return the tokens that count as computed. Release 1.0.0 counts the known tokens. Once the
-    prompt is done, all of them but the last are computed."""
+    """Return the tokens that count as computed. Release 1.0.0 keeps the number of known tokens.
+    Once the prompt is done, all known tokens but the last are computed."""
     if hasattr(request, "num_computed_tokens"):
         return int(request.num_computed_tokens)
     return 0 if request.is_init else int(request.input) - 1

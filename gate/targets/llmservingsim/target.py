@@ -1,8 +1,9 @@
 """Target for LLMServingSim's own scheduler and memory model, without the simulator.
 
 Everything that decides, allocates, caches and counts is the checkout's unmodified code. Even the
-size of the pool follows from the memory of the accelerator. This module drives the generation of
-the code that has a block pool. `radix` drives the earlier one, which the page describes.
+size of the pool follows from the memory of the accelerator. This module drives the newer generation
+of the code, which has a block pool. `radix` drives the earlier generation, which the page on
+continuous batching describes.
 
 Needs the few packages that the checkout imports (numpy, pyyaml, rich):
 
@@ -44,14 +45,14 @@ KEYS = {
 }
 FIELDS = ["emitted", "waiting", "running", "prefilling", "preempted", "finished"]
 FIELDS += ["computed", "blocks", "prompt_throughput", "decode_throughput"]
-MODEL = "meta-llama/Llama-3.1-8B"  # of the checkout's configs/model
+MODEL = "meta-llama/Llama-3.1-8B"  # a model in the checkout's configs/model
 GIB = 1024**3
-BITS = 16  # of a number in memory
+BITS = 16  # bits of a number in memory
 NPU = 0  # the only accelerator, which starts each batch and ends it
-PROBE = (17, 16)  # GiB that hold the model's weight and a little more; tokens of a block
-PLENTY = 20_000  # blocks of a pool that stands for an unbounded one: 20 ms
-PACKAGES = ("serving.core", "inference_serving")  # the newer one first
-# Only the trace generator reads tables, and fits curves to them.
+PROBE = (17, 16)  # GiB that are enough for the model, and a block size: to measure its memory
+PLENTY = 20_000  # blocks of a pool that stands for an unbounded one; building it takes 20 ms
+PACKAGES = ("serving.core", "inference_serving")  # the newer name comes first
+# Only the trace generator needs these, to read tables and fit curves to them.
 NOT_NEEDED = ("pandas", "sklearn", "joblib")
 
 
@@ -113,7 +114,7 @@ def build(scheduler: Any, gib: float, config: Mapping[str, Any], stages: int = 1
         **{"pp_size": stages, "npu_mem": gib, "cpu_mem": 0, "start_npu": NPU, "pd_type": None},
         **{"fp": BITS, "req_num": 1, "enable_prefix_sharing": False},
         **{"prefix_pool": None, "prefix_storage": None},
-        # As its command line does: 0 stands for any number.
+        # As on the simulator's command line, 0 means no limit.
         max_num_seqs=config["max_num_seqs"] or float("inf"),
         max_num_batched_tokens=config["max_num_batched_tokens"],
         block_size=config["block_size"],
@@ -144,7 +145,7 @@ class Engine:
         self.config = config
         self.blocks_in_all = config["num_blocks"] or PLENTY
         block = checkout.token * config["block_size"]
-        # A byte more: the share of a GiB is rounded.
+        # One byte more, because the number of GiB is rounded.
         gib = (checkout.weight + self.blocks_in_all * block + 1) / GIB
         try:
             self.scheduler = build(checkout.scheduler, gib, config)
@@ -161,7 +162,7 @@ class Engine:
         self.outputs: dict[int, Output] = {}
         self.steps = 0
         self._known: set[str] = set()
-        self._requested_blocks = 0  # by all requests so far, finished ones included
+        self._requested_blocks = 0  # requested by all requests so far, finished ones included
 
     def add(self, request: CheckedRequest) -> None:
         """Queue a request. The scheduler itself refuses none.
@@ -206,7 +207,7 @@ class Engine:
 
     def complete(self, batch: Any) -> tuple[int, int, list[Any]]:
         """Complete a batch; return both throughputs in tokens, and the finished requests."""
-        # A batch is reported by its number plus 1.
+        # The simulator reports a batch as done by its number plus 1.
         done: tuple[int, int, list[Any]] = self.scheduler.add_done(
             batch.batch_id + 1, NPU, self.steps
         )
@@ -229,7 +230,7 @@ class Engine:
         requests = [] if batch is None else batch.requests
         tokens = {} if batch is None else batch.scheduled_tokens
         reached = {request.id: request.num_tokens_reached for request in requests}
-        # The tokens of the batch count as computed since it was built.
+        # The scheduler counts a batch's tokens as computed as soon as it has built the batch.
         start = {
             request.id: request.num_computed_tokens - tokens[request.id] for request in requests
         }
@@ -312,7 +313,8 @@ def seen_after(engine: Engine) -> dict[str, Any]:
         "blocks": dict(engine.blocks()),
     }
     if engine.config["enable_prefix_caching"]:
-        # A request that waits was looked up as well, and may find something else next time.
+        # Waiting requests are left out: they were looked up as well, but may find other tokens next
+        # time.
         seen["prefix_hit"] = {engine.name(request): request.npu_cache_hit for request in running}
     if engine.config["num_blocks"] is not None:
         seen["free_blocks"] = int(engine.pool.get_num_free_blocks())

@@ -59,7 +59,8 @@ class Runner:
         prepare = self._runner.prepare_prefill if is_prefill else self._runner.prepare_decode
         _, positions = prepare(sequences)
         slots = self._context().slot_mapping
-        # Decoding, all rows of the batch have as many tokens: its kernel knows no other batch.
+        # In a decode step all rows have equally many tokens, because the kernel supports no other
+        # batch.
         row = len(positions) // len(sequences)
         rows = range(0, row * len(sequences) + 1, max(row, 1))
         ends = self._context().cu_seqlens_q if is_prefill else rows

@@ -59,8 +59,8 @@ class NanoTarget(HostedTarget):
         return {"ok": False, "error": "unsupported", "message": "nano-vLLM has no abort"}
 
     def advance(self, engine: "Engine") -> dict[str, Any]:
-        """Let the scheduler take one decision, make up the tokens that the model would give, and
-        return them to it."""
+        """Let the scheduler take one decision, and give it made-up tokens in place of the
+        model's."""
         return engine.step()
 
 
@@ -84,16 +84,17 @@ class Engine:
         )
         self._block_size = config["block_size"]
         self._runner = Runner(self._block_size)
-        # A prompt may be computed in part.
+        # whether a prompt may be computed in chunks
         self._chunked = "is_prefill" in inspect.signature(self.scheduler.postprocess).parameters
         self._outputs: dict[int, Output] = {}
-        # By sequence, tokens found in the cache, and those up to the last that was computed.
+        # For each sequence: tokens found in the cache, and tokens computed so far.
         self._hits: dict[int, int] = {}
         self._computed: dict[int, int] = {}
 
     @property
     def version(self) -> str:
-        """Return the version of the checkout; the deck's generation also called itself 0.2.0."""
+        """Return the version of the checkout. The code that the deck describes also calls itself
+        0.2.0."""
         named = version()
         return named if hasattr(self.scheduler.block_manager, "hash_blocks") else f"before {named}"
 
@@ -194,8 +195,8 @@ def import_engine(checkout: str) -> dict[str, ModuleType]:
 
 
 def stand_in_for_hashing() -> None:
-    """Replace xxhash and NumPy if they are missing. They only make block hashes, for which any
-    other hash of the tokens will do."""
+    """Replace xxhash and NumPy if they are missing. They are only used for block hashes, and any
+    other hash of the tokens serves as well."""
     if _is_missing("xxhash"):
         xxhash = ModuleType("xxhash")
         xxhash.xxh64 = _Hash  # type: ignore[attr-defined]

@@ -20,7 +20,7 @@ PACKAGES = {
     "vllm_spyre": ("vllm-spyre", "VLLM_SPYRE_"),
 }
 INTERLEAVE = "CP_INTERLEAVE_STEPS"
-PADDING_BLOCK = 1  # block 0 of the pool belongs to no request
+PADDING_BLOCK = 1  # block 0 of the pool is padding and belongs to no request
 
 
 @dataclass(frozen=True)
@@ -51,14 +51,14 @@ def load_release() -> Release:
             "or vllm-spyre on PYTHONPATH"
         )
     name, prefix = PACKAGES[package]
-    os.environ.pop(prefix + INTERLEAVE, None)  # its default is read, too
+    os.environ.pop(prefix + INTERLEAVE, None)  # unset, so that the release's own default is read
     _prepare_environment(prefix)
-    # vLLM resolves its platform, and with it imports the plugin, on first use: it must come
-    # first, because releases such as 2.4.0 import vLLM and the plugin in a circle otherwise.
+    # On first use, vLLM chooses its platform and so imports the plugin. Import vLLM before the
+    # plugin, because otherwise releases such as 2.4.0 fail with a circular import.
     importlib.import_module("vllm.engine.arg_utils")
-    importlib.import_module("torch").set_num_threads(1)  # tiny tensors: threads only cost
+    importlib.import_module("torch").set_num_threads(1)  # tensors are tiny: threads only cost time
     platform = importlib.import_module(f"{package}.platform").SpyrePlatform
-    platform.log_server_boot = lambda _config: None  # the logo, once per start
+    platform.log_server_boot = lambda _config: None  # suppress the logo, which each start prints
     _make_starts_cheap()
     envs = importlib.import_module(f"{package}.envs")
     interleaves = envs.environment_variables.get(prefix + INTERLEAVE)
@@ -76,7 +76,7 @@ def load_release() -> Release:
         ).ChunkedPrefillModelRunner,
         defaults={"interleave": bool(interleaves())} if interleaves else {},
     )
-    # What the imports made stays: collections need not go through it again and again.
+    # Objects that the imports created stay alive, so exclude them from garbage collection.
     gc.collect()
     gc.freeze()
     return release
@@ -92,7 +92,7 @@ def _make_starts_cheap() -> None:
 def _prepare_environment(prefix: str) -> None:
     prepare_environment(plugins="sendnn_inference,spyre")
     os.environ[prefix + "DYNAMO_BACKEND"] = "eager"
-    # vllm-spyre 1.x chooses its scheduler by these; later releases have only this one.
+    # vllm-spyre 1.x chooses its scheduler by these variables; later releases ignore them.
     os.environ["VLLM_SPYRE_USE_CB"] = "1"
     os.environ["VLLM_SPYRE_USE_CHUNKED_PREFILL"] = "1"
 
@@ -107,7 +107,7 @@ def _apply_options(release: Release, config: dict[str, Any]) -> None:
         if release.has_option(option):
             os.environ[release.prefix + option] = str(int(value))
     os.environ["VLLM_DT_MAX_BATCH_TKV_LIMIT"] = str(config["max_batch_tkv"])
-    # The platform writes this one itself, and 1.x takes a value that it finds for an override.
+    # The platform sets this variable itself, and 1.x would treat an existing value as an override.
     os.environ.pop("VLLM_DT_CHUNK_LEN", None)
     release.envs.clear_env_cache()
     if hasattr(release.platform, "_max_batch_tkv_limit"):
@@ -134,8 +134,8 @@ def _engine_config(
 
 
 def check_start(release: Release, config: dict[str, Any]) -> StartUp:
-    """Run the checks that a server runs at its start: those of the platform, the worker's warm-up
-    and vLLM.
+    """Run the checks that a server runs at its start: those of the platform, of vLLM, and of the
+    worker's warm-up.
 
     Raises:
         RefusedError: a check refuses the configuration.
@@ -144,7 +144,7 @@ def check_start(release: Release, config: dict[str, Any]) -> StartUp:
 
     def check() -> None:
         if config["num_blocks"] is None:
-            return  # the release chooses its own pool
+            return  # the release chooses the size of the pool
         blocks = config["num_blocks"] + PADDING_BLOCK
         vllm_config = configure(release, config, blocks)
         refusal = start_up.refusal(vllm_config, [start_up.attention(config["block_size"])])
@@ -153,7 +153,7 @@ def check_start(release: Release, config: dict[str, Any]) -> StartUp:
         total = getattr(release.platform, "get_total_spyre_blocks", None)
         if total is not None:
             try:
-                total(vllm_config)  # as `complete_warmup` of the model runner does
+                total(vllm_config)  # the model runner's `complete_warmup` does this, too
             except ValueError as error:
                 why = f"{release.name} {release.version} does not start (warm-up: {error})"
                 raise _too_few(config, why) from error
@@ -180,7 +180,7 @@ def configure(release: Release, config: dict[str, Any], num_blocks: int | None =
             config["prefix_caching"],
             num_blocks,
         )
-        # Makes this configuration the platform's current one, also when it comes from the cache.
+        # The platform remembers the last configuration, so set it even if `vllm_config` was cached.
         release.platform.check_and_update_config(vllm_config)
     except (ValueError, AssertionError) as error:
         message = f"{release.name} {release.version} refuses the configuration: {error}"

@@ -16,8 +16,8 @@ from ..streams import EOS, Output
 from ..vllm.offline import block_hasher
 from .release import PADDING_BLOCK, Release, check_start, configure
 
-BLOCK_SIZE = 64  # fixed by the hardware, in every release
-VOCABULARY_SIZE = 32_000  # as the runner is told; no token is looked up in it
+BLOCK_SIZE = 64  # tokens; fixed by the hardware in every release
+VOCABULARY_SIZE = 32_000  # the vocabulary size that the runner is told; no token is looked up
 
 # --- the model ------------------------------------------------------------------------------
 
@@ -46,7 +46,7 @@ class WeightlessModel:
         self._torch = importlib.import_module("torch")
         self._forward_context = importlib.import_module("vllm.forward_context")
         self._sampler_output = importlib.import_module("vllm.v1.outputs").SamplerOutput
-        # What runners read and write on a model, under the names of all releases.
+        # Attributes of a model that the runners of any release read or write.
         self.model = self.fms_model = self
         self.config = SimpleNamespace(src_vocab_size=VOCABULARY_SIZE)
         self.vocab_size = VOCABULARY_SIZE
@@ -64,7 +64,7 @@ class WeightlessModel:
         batch = self._runner.prefill_batch if is_prompt else self._runner.input_batch
         self._rows = batch.sorted_requests_ids
         metadata = self._forward_context.get_forward_context().attn_metadata
-        # One slot a token: the first of each block position tells the block.
+        # There is a slot for each token; the first slot at each block position gives the block.
         blocks = (metadata.slot_mapping[:, ::BLOCK_SIZE] // BLOCK_SIZE).tolist()
         # Padding has position 0, so the first and the greatest position bound the real tokens.
         chunk = positions[0].tolist()
@@ -95,7 +95,7 @@ class WatchedLimit(int):
     holds.
 
     The runner asserts this comparison before it calls the model. Python calls `__ge__` of the right
-    operand first, because its class is derived from that of the left one.
+    operand first, because its class is a subclass of the left operand's class.
     """
 
     exceeded = False
@@ -116,7 +116,7 @@ class SpyreEngine:
         self.release = release
         self.config = config
         self.outputs: dict[str, Output] = {}
-        self.broken_assertion: str | None = None  # of the runner, in the last step
+        self.broken_assertion: str | None = None  # the runner's assertion that the last step broke
         self.start_up = check_start(release, config)
         self._vllm_config = configure(release, config)
         self._usable_blocks = config["num_blocks"] or plenty_of_blocks(config)
@@ -161,8 +161,8 @@ class SpyreEngine:
             interface.KVCacheGroupSpec(layer_names=[layer], kv_cache_spec=spec)
             for layer, spec in self.runner.get_kv_cache_spec().items()
         ]
-        # The pool of the scheduler, not `num_gpu_blocks_override`: the platform rounds that
-        # to a multiple of the batch size and refuses small pools.
+        # Set the size of the scheduler's pool. The platform rounds `num_gpu_blocks_override` to a
+        # multiple of the batch size, and refuses small values.
         self._vllm_config.cache_config.num_gpu_blocks = num_blocks
         return self.release.scheduler_class(
             vllm_config=self._vllm_config,
@@ -210,7 +210,7 @@ class SpyreEngine:
             output = self.runner.execute_model(decision)
         if limit.exceeded:
             self.broken_assertion = self._describe(decision, limit)
-        if output is None:  # releases from 2.5 sample in a second call
+        if output is None:  # since 2.5, releases sample in a second call
             output = self.runner.sample_tokens(self.scheduler.get_grammar_bitmask(decision))
         return output
 
@@ -218,7 +218,7 @@ class SpyreEngine:
     def _watched_limit(self) -> Iterator[WatchedLimit]:
         watched = WatchedLimit(self.config["max_batch_tkv"])
         platform = self.release.platform
-        if not hasattr(platform, "_max_batch_tkv_limit"):  # 1.x asserts nothing of the kind
+        if not hasattr(platform, "_max_batch_tkv_limit"):  # 1.x has no such assertion
             yield watched
             return
         real = platform._max_batch_tkv_limit

@@ -83,8 +83,8 @@ def check_config(config: dict[str, Any]) -> None:
 
 
 def check_options(release: Release, config: dict[str, Any]) -> None:
-    """Refuse options that this release lacks. `pausing` is never refused: `start` sends every key,
-    and a release without pausing ignores this one."""
+    """Refuse options that this release lacks. `pausing` is never refused, because `start` sends
+    every key, and a release without pausing ignores this key."""
     if config["long_output_priority"] and not release.has_option("LONG_OUT_PRIO"):
         lacks = f"false ({release.name} {release.version} has no such option)"
         raise protocol_checks.refuse("long_output_priority", True, lacks)
@@ -131,8 +131,8 @@ def observed_fields(engine: SpyreEngine) -> list[str]:
     return fields
 
 
-# On 1.x the runner allocates blocks: it frees them one step late, and the scheduler's counter of
-# computed tokens knows nothing of prefix hits. Neither field would mean what the protocol says.
+# On 1.x the runner allocates blocks and frees them one step late, and the scheduler's count of
+# computed tokens ignores prefix hits. So neither field would mean what the protocol says.
 
 
 def shows_free_blocks(engine: SpyreEngine) -> bool:
@@ -184,7 +184,7 @@ def step_kind(engine: SpyreEngine, decision: Any) -> str:
     if not decision.total_num_scheduled_tokens:
         return "idle"
     forward = engine.model.forward
-    # 1.x skips the model for a chunk that is cached as a whole
+    # 1.x does not run the model for a chunk that is completely cached
     return "prefill" if forward is None or forward.is_prefill else "decode"
 
 
@@ -192,7 +192,7 @@ def scheduled_tokens(engine: SpyreEngine, decision: Any, kind: str) -> dict[str,
     """Return the number of real tokens that each request computes, in scheduling order.
 
     Up to 2.3, the scheduler's own count for a prefill includes the left padding of the first chunk.
-    So this counts the chunk that the runner prepared, less its cached tokens.
+    So this function counts the tokens of the chunk that the runner prepared, without cached ones.
     """
     scheduled: dict[str, int] = dict(decision.num_scheduled_tokens)
     if kind != "prefill":

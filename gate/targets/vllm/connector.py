@@ -19,16 +19,16 @@ class FromNowhere(Base):  # type: ignore[misc]
     def __init__(self, vllm_config: Any, role: Any, kv_cache_config: Any = None) -> None:
         try:
             super().__init__(vllm_config, role, kv_cache_config)
-        except TypeError:  # of earlier releases
+        except TypeError:  # earlier releases take two arguments
             super().__init__(vllm_config, role)
         self.loads = Loads()
-        self._found = 0  # tokens of the prefix cache, of the last request that was looked up
+        self._found = 0  # tokens that the last request found in the prefix cache
         self._block_size = vllm_config.cache_config.block_size
 
     def get_num_new_matched_tokens(
         self, request: Any, num_computed_tokens: int
     ) -> tuple[int | None, bool]:
-        """Return how many tokens can be loaded, and whether other requests run meanwhile. The
+        """Return how many tokens can be loaded, and whether other requests run during the load. The
         number is None if it is not known yet."""
         if self.loads.defers(request.request_id):
             return None, False
@@ -47,8 +47,8 @@ class FromNowhere(Base):  # type: ignore[misc]
         return Metadata()
 
     def request_finished(self, request: Any, block_ids: list[int]) -> tuple[bool, None]:
-        """Return whether the blocks of a finished request have yet to be sent, and so are not
-        free."""
+        """Return whether the blocks of a finished request are still to be sent, and so cannot be
+        freed yet."""
         return self.loads.ended(request.request_id, request.status.name), None
 
     def start_load_kv(self, forward_context: Any, **kwargs: Any) -> None:

@@ -2,7 +2,8 @@
 
 A drafter proposes tokens, and a model accepts as many of them as the scenario says.
 
-Source: chunked-prefill chapter, code of the running clamp and of allocate_slots; release 0.28.0.
+Source: the chapter on chunked prefill, in its code of the running clamp and of allocate_slots;
+release 0.28.0.
 """
 
 import importlib
@@ -12,13 +13,13 @@ from typing import Any
 from ..streams import FIRST_TOKEN, Output
 from .offline import MODEL
 
-KEYS = ("num_speculative_tokens", "num_lookahead_tokens")  # absent without speculation
-NO_DRAFT = -1  # what some releases fill up with, where a request has no drafts
+KEYS = ("num_speculative_tokens", "num_lookahead_tokens")  # absent if nothing is speculated
+NO_DRAFT = -1  # padding of some releases in place of missing drafts
 
 
 def drafter(config: Mapping[str, Any]) -> tuple[str, int] | None:
     """Return vLLM's method and the number of tokens that it proposes; None without drafts. EAGLE
-    has keys and values of its own; n-gram has none."""
+    has its own KV cache; n-gram has none."""
     drafts = config.get("num_speculative_tokens", 0)
     if not drafts:
         return None
@@ -34,7 +35,7 @@ def speculative_config(method: str, drafts: int) -> dict[str, Any]:
 
 def count_drafts(scheduled: Sequence[int], ahead: bool) -> int:
     """Return how many of the scheduled drafts have tokens that the worker knows. If the scheduler
-    decides `ahead`, it knows none of the tokens, and the worker knows them all."""
+    decides `ahead`, it does not know the drafts itself, and the worker knows all of them."""
     return len(scheduled) if ahead else sum(token != NO_DRAFT for token in scheduled)
 
 
@@ -47,7 +48,8 @@ class Drafts:
         self._verified: dict[str, int] = {}
 
     def count_right(self, output: Output, drafts: int) -> int:
-        """Return how many of these drafts of a request are right, and count the verification."""
+        """Return how many of these drafts of a request are right, and count one more
+        verification."""
         if not drafts or not output.accepted:
             return 0
         time = self._verified.get(output.id, 0)
@@ -55,7 +57,7 @@ class Drafts:
         return min(drafts, output.accepted[time % len(output.accepted)])
 
     def take_back(self, name: str) -> None:
-        """Count a verification less, since its result is dropped."""
+        """Count one verification less, because its result is dropped."""
         if name in self._verified:
             self._verified[name] -= 1
 
@@ -64,8 +66,8 @@ class Drafts:
         self._verified.pop(name, None)
 
     def propose(self, scheduler: Any, output: Any) -> None:
-        """Give the scheduler drafts for every request that has just got a token. A scheduler that
-        decides ahead never sees them."""
+        """Give the scheduler drafts for every request that has just received a token. A scheduler
+        that decides ahead never sees them."""
         if not self.count:
             return
         names = [

@@ -51,7 +51,7 @@ def check_derived(release: Any, config: Mapping[str, Any], vllm_config: Any) -> 
 
 
 def longest_input(config: Mapping[str, Any]) -> int:
-    """Return the length in tokens of the largest input that can be computed and kept."""
+    """Return the length, in tokens, of the longest input that fits the budget and the cache."""
     return int(min(config.get(BUDGET, 0), config.get(ROOM, 0)))
 
 
@@ -88,7 +88,7 @@ def features(config: Mapping[str, Any], request: CheckedRequest) -> list[Any]:
 
 
 def encoder_fields(decision: Any, numbers: Mapping[str, tuple[int, ...]]) -> dict[str, Any]:
-    """Return the encoder's fields of a decision. `numbers` has the numbers of each request's
+    """Return the encoder's fields of a decision. For each request, `numbers` has the numbers of the
     segments that come from the encoder."""
     return {
         "encoder_inputs": {

@@ -20,11 +20,11 @@ from .observation import SchedulerView
 from .offline import block_hasher
 from .release import NULL_BLOCK, Release, cached_config, configure
 
-AHEAD = "AsyncScheduler"  # vLLM's class that decides a step before the one before it is computed
-SPARE_REQUESTS = 64  # for whose cached contents an unbounded pool has room
-LARGE_BATCH = 16  # requests; searches send hundreds of requests to a scheduler that takes so many
-ROOMY = 20_000  # blocks, for the contents of them all
-MAX_BLOCKS = 1_000_000  # of a pool that stands for an unbounded one: a second, and 150 MB
+AHEAD = "AsyncScheduler"  # vLLM's class that decides a step ahead of the computed one
+SPARE_REQUESTS = 64  # requests; an unbounded pool has room for the cached contents of this many
+LARGE_BATCH = 16  # requests in a batch; from this size on, searches send hundreds of requests
+ROOMY = 20_000  # blocks, enough for the contents of hundreds of requests
+MAX_BLOCKS = 1_000_000  # the largest pool for an unbounded one, which takes a second and 150 MB
 
 
 class VllmEngine(SchedulerView):
@@ -50,8 +50,8 @@ class VllmEngine(SchedulerView):
         self.grammars = grammars.Grammars()
         self._outputs: dict[str, Output] = {}
         self._arrivals = 0
-        self._adapters: dict[str, int] = {}  # their numbers
-        self._requested_blocks = 0  # by all requests so far, finished ones included
+        self._adapters: dict[str, int] = {}  # vLLM's number of each adapter
+        self._requested_blocks = 0  # requested by all requests so far, finished ones included
 
     def add(self, request: CheckedRequest) -> None:
         """Queue a request through vLLM's front door; raises RefusedError."""
@@ -74,7 +74,7 @@ class VllmEngine(SchedulerView):
             self.grammars.compile(own, request.grammar_steps, request.grammar_fails)
         self.scheduler.add_request(own)
         self._outputs[name] = request.output
-        self.flights.drop({name})  # of another request that had the id before
+        self.flights.drop({name})  # results for an earlier request with the same id
         self.drafts.forget(name)
         if self._loads is not None:
             self._offer(self._loads, request)
@@ -138,7 +138,7 @@ class VllmEngine(SchedulerView):
         return flight._replace(output=output)
 
     def loads_step(self, output: Any) -> None:
-        """Advance all loads by a step, and add the worker's report on them to the output."""
+        """Advance all loads by one step, and add the worker's report on them to the output."""
         if self._loads is not None:
             connector_output = importlib.import_module("vllm.v1.outputs").KVConnectorOutput
             report = self._loads.step()
@@ -160,7 +160,8 @@ class VllmEngine(SchedulerView):
             )
 
     def _sample(self, name: str, first: int, drafts: int) -> list[int]:
-        """Return the correct drafts and the next token, from token `first` of the output on."""
+        """Return the correct drafts and the token after them, beginning at token `first` of the
+        output."""
         output = self._outputs[name]
         last = first + self.drafts.count_right(output, drafts)
         return [output.token(number) for number in range(first, last + 1)]
@@ -170,9 +171,9 @@ def class_for(release: Release, config: Mapping[str, Any]) -> Any:
     """Return the scheduler class that vLLM chooses for the configuration.
 
     Raises:
-        RefusedError: the user's class cannot decide ahead, but the configuration says so; or it
-            always decides ahead, but the configuration of the pipeline does not say so, and vLLM's
-            workers would wait for tokens that never come.
+        RefusedError: the configuration requires deciding ahead, which the user's class cannot do;
+            or the class always decides ahead, but the configuration of a pipeline does not say
+            that, so vLLM's workers would wait for tokens that never come.
     """
     if not config.get("async_scheduling"):
         decides_ahead = any(base.__name__ == AHEAD for base in release.scheduler_class.__mro__)
@@ -196,8 +197,8 @@ def blocks_for(tokens: int, block_size: int) -> int:
 def plenty_of_blocks(config: Mapping[str, Any]) -> int:
     """Return the size of a pool that stands for an unbounded one.
 
-    It holds a full batch of the longest requests and the cached contents of some more, or of
-    hundreds if the batch is large, apart from the watermark, which is a share of this pool.
+    Besides the watermark, which is a share of the pool, it has room for a full batch of the longest
+    requests and for the cached contents of some more, or of hundreds if the batch is large.
 
     Raises:
         RefusedError: the pool would be too large.
@@ -230,7 +231,7 @@ def _scheduler(
         for number, spec in enumerate(specs)
     ]
     vllm_config.cache_config.num_gpu_blocks = num_blocks
-    # Some releases keep every block of a window, and have no such field.
+    # Some releases keep every block of a window and lack this field.
     retention = {groups.RETENTION: retained} if retained is not None else {}
     return chosen(
         vllm_config=vllm_config,
@@ -245,9 +246,9 @@ def _scheduler(
 
 # --- the front door -------------------------------------------------------------------------
 
-# Two parts of vLLM look at lengths before its scheduler sees a request: the server's check of
-# prompt and max_tokens together, and the engine's input processor. Neither needs a tokenizer if
-# the prompt comes in tokens.
+# Two parts of vLLM check lengths before the scheduler sees a request: the server checks prompt and
+# max_tokens together, and then the engine's input processor. Neither needs a tokenizer if the
+# prompt is given as tokens.
 
 
 def core_request(release: Release, longest: int, request: CheckedRequest, arrival: float) -> Any:
@@ -273,7 +274,8 @@ def core_request(release: Release, longest: int, request: CheckedRequest, arriva
             prompt,
             params,
             supported_tasks=("generate",),
-            # Not the time of day: the order of arrival among equals must not depend on the clock.
+            # Not the time of day, because the clock must not decide which of two requests came
+            # first.
             arrival_time=arrival,
             priority=request.priority,
         )

@@ -10,7 +10,7 @@ from . import start_up
 
 KEY, RETENTION = KEYS = ("kv_groups", "prefix_cache_retention_interval")
 FULL, WINDOW, CHUNKS = KINDS = ("full", "sliding_window", "chunked_local")
-# Keys that the model of several groups does not have, with what they are without.
+# Keys that cannot be used with several groups, with their values when unused.
 NOT_WITH = {
     "async_scheduling": False,
     "pipeline_parallel_size": 1,

@@ -1,7 +1,7 @@
 """Decisions in flight around vLLM's scheduler.
 
-They are in the queue of the engine core. A worker samples a token as soon as all tokens before it
-are computed.
+The decisions wait in a queue, as in the engine core. A worker samples a token as soon as all tokens
+before it are computed.
 
 Source: EngineCore.step_with_batch_queue of release 0.19.1, which checks whether the worker is done
 with the oldest decision; later releases (0.28.0) wait until the queue is full.
@@ -18,7 +18,7 @@ KEYS = (
     "async_scheduling",
     "pipeline_parallel_size",
     "early_completions",
-)  # absent where steps complete at once
+)  # these keys are absent if every step completes immediately
 
 
 def check(config: Mapping[str, Any]) -> None:
@@ -38,8 +38,8 @@ def depth(config: Mapping[str, Any]) -> int:
 class Flight(NamedTuple):
     """A decision that is being computed.
 
-    For each request that gets a token, `first` has the place of the first one in its output, and
-    `drafts` the number of proposed drafts that are computed before it.
+    For each request that gets a token, `first` has the position of the first one in its output, and
+    `drafts` the number of proposed drafts that are computed before that token.
     """
 
     decision: Any
@@ -51,19 +51,20 @@ class Flight(NamedTuple):
 class Flights:
     """The decisions in flight, the oldest first, and the tokens that the worker has sampled.
 
-    At most `most` decisions are in flight. In `early` steps in a row, the oldest one completes
-    although there is room for more, as if the worker were fast; then one more stays in flight.
+    At most `most` decisions are in flight. If the worker is fast, the oldest one completes although
+    there is room for more. This happens in `early` steps in a row; after them, one more decision
+    stays in flight.
     """
 
     def __init__(self, most: int, early: int = 0) -> None:
         self.most = most
         self._early, self._in_a_row = early, 0
         self._queue: deque[Flight] = deque()
-        self._known: dict[str, int] = {}  # tokens of each request, to the worker
+        self._known: dict[str, int] = {}  # tokens that the worker knows of each request
 
     def known(self, name: str, request: Any, joins: bool) -> int:
-        """Return how many tokens of a request the worker knows. A request that joins or resumes is
-        sent with all of its tokens."""
+        """Return how many tokens of a request the worker knows. When a request joins or resumes,
+        the worker is sent all of its tokens."""
         if joins or self.most == 1:
             self._known[name] = request.num_tokens
         return self._known[name]
@@ -84,8 +85,8 @@ class Flights:
         return coming
 
     def drop(self, names: set[str]) -> list[str]:
-        """Expect no more tokens for these requests from the decisions in flight. Return the request
-        of each dropped result that verifies drafts."""
+        """Expect no more tokens for these requests from the decisions in flight. For each dropped
+        result that verifies drafts, return its request."""
         verified = []
         for flight in self._queue:
             for name in names & flight.first.keys():
@@ -96,11 +97,11 @@ class Flights:
     def take(self, flight: Flight) -> bool:
         """Put a decision in flight; return whether the oldest one must complete now.
 
-        It must if no more decisions can be in flight, or if this one is empty, since an empty
-        decision waits for the others.
+        The oldest decision must complete if no more can be in flight, or if this one is empty,
+        since an empty decision waits for the others.
         """
         while self._queue and not self._queue[0].decision.num_scheduled_tokens:
-            self._queue.popleft()  # a server did not wait for it
+            self._queue.popleft()  # a server would not have waited for an empty decision
         empty = not flight.decision.num_scheduled_tokens
         if not empty or not self._queue:
             self._queue.append(flight)

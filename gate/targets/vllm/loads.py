@@ -1,7 +1,7 @@
 """A connector without a store: it offers, loads and sends whatever a scenario says.
 
-It keeps the contract of vLLM's own connectors: it offers whole blocks or all known tokens, offers
-loaded tokens only once, and defers an answer a bounded number of times.
+It obeys the contract of vLLM's own connectors: it offers whole blocks or all known tokens, does not
+offer loaded tokens again, and defers an answer only a bounded number of times.
 """
 
 from typing import Any, NamedTuple
@@ -10,8 +10,8 @@ NOT_SENT = ("FINISHED_ABORTED", "FINISHED_ERROR")
 
 
 class Offer(NamedTuple):
-    """An offer: how many tokens to load, how many steps that takes, and from which token on it
-    fails."""
+    """An offer: how many tokens to load, how many steps the load takes, and the token from which on
+    it fails."""
 
     tokens: int = 0
     steps: int = 0
@@ -19,8 +19,8 @@ class Offer(NamedTuple):
 
 
 class Report(NamedTuple):
-    """The worker's report in a step: for each request the tokens loaded correctly, and the requests
-    whose blocks were sent."""
+    """The worker's report in a step: the number of tokens loaded correctly for each request, and
+    the requests whose blocks were sent."""
 
     landed: dict[str, int]
     sent: set[str]
@@ -35,7 +35,7 @@ class Loads:
         self.send_steps: dict[str, int] = {}
         self.loading: dict[str, int] = {}  # steps left
         self.sending: dict[str, int] = {}
-        self._right: dict[str, int] = {}  # tokens of a load that are right
+        self._right: dict[str, int] = {}  # number of tokens that a load delivers correctly
 
     def defers(self, name: str) -> bool:
         remaining = self.deferrals.get(name, 0)
@@ -50,7 +50,8 @@ class Loads:
         return max(int(loadable) - computed, 0)
 
     def begin(self, name: str, covered: int, loaded: int) -> None:
-        """Park a request until `loaded` tokens are loaded; with them, it has `covered` tokens."""
+        """Park a request until `loaded` tokens are loaded, after which it has `covered` computed
+        tokens."""
         offer = self.offers.pop(name)
         self.loading[name] = offer.steps
         self._right[name] = covered
@@ -58,7 +59,7 @@ class Loads:
             self._right[name] = min(covered, max(covered - loaded, offer.fails_at))
 
     def ended(self, name: str, status: str) -> bool:
-        """Note that a request has ended; return whether its blocks are sent."""
+        """Note that a request has ended; return whether its blocks are now being sent."""
         self.offers.pop(name, None)
         steps = self.send_steps.pop(name, None)
         if steps is None or status in NOT_SENT:

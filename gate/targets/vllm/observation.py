@@ -17,9 +17,9 @@ class SchedulerView:
         self.config = config
         self.flights = Flights(depth(config), config.get("early_completions", 0))
         self.drafts = Drafts(config)
-        self.hits: dict[str, int] = {}  # tokens that a request found cached when last admitted
-        self.encoded: dict[str, tuple[int, ...]] = {}  # segments of a prompt for an encoder
-        # By request, when last looked at: vLLM's blocks, and their numbers.
+        self.hits: dict[str, int] = {}  # cached tokens that a request found at its last admission
+        self.encoded: dict[str, tuple[int, ...]] = {}  # a prompt's segments for the encoder
+        # For each request, as of the last call of `blocks`: vLLM's blocks, and their numbers.
         self._tables: dict[str, list[Any]] = {}
         self._held: dict[str, list[int]] = {}
 
@@ -29,7 +29,7 @@ class SchedulerView:
         return requests
 
     def flight(self, decision: Any) -> Flight:
-        """Return the decision as a flight, with the place of each request's next token."""
+        """Return the decision as a flight, with the position of each request's next token."""
         drafts = decision.scheduled_spec_decode_tokens
         resumed = decision.scheduled_cached_reqs.resumed_req_ids
         joining = {*(new.req_id for new in decision.scheduled_new_reqs), *resumed}
@@ -37,7 +37,7 @@ class SchedulerView:
         for name in decision.num_scheduled_tokens:
             request = self.requests[name]
             known = self.flights.known(name, request, name in joining)
-            # The scheduler has already counted the tokens of this step as computed.
+            # The scheduler already counts the tokens of this step as computed.
             if request.num_computed_tokens >= known:
                 first[name] = known - request.num_prompt_tokens
         ahead = bool(self.config.get("async_scheduling"))
@@ -52,15 +52,15 @@ class SchedulerView:
         """Return the physical blocks of every request that holds any.
 
         A request that has ended keeps the blocks that vLLM has not freed yet, because a decision in
-        flight may still write to them. A list that has not changed since the last call is the same
-        object.
+        flight may still write to them. If a request's blocks have not changed since the last call,
+        the list is the same object.
         """
         tables: dict[str, list[Any]] = {}
         held: dict[str, list[int]] = {}
         for name, blocks in self._managers[0].req_to_blocks.items():
             if not blocks:
                 continue
-            if self._tables.get(name) == blocks:  # the same objects, and so the same numbers
+            if self._tables.get(name) == blocks:  # equal objects have equal numbers
                 tables[name], held[name] = self._tables[name], self._held[name]
             else:
                 tables[name], held[name] = [*blocks], [block.block_id for block in blocks]
@@ -100,8 +100,8 @@ class SchedulerView:
 
 FIELDS = ["emitted", "waiting", "running", "prefilling", "preempted", "finished"]
 FIELDS += ["computed", "blocks"]
-# Waiting requests that a release keeps apart; they come first. Without remote caches, adapters
-# or structured output there are none: seen is what would be there.
+# Queues of waiting requests, the first to be served first. Releases keep requests that wait for a
+# remote cache, an adapter or a grammar in queues of their own.
 QUEUES = ("skipped_waiting", "kv_holding_waiting", "waiting")
 
 
@@ -139,7 +139,7 @@ def look_before(engine: SchedulerView) -> dict[str, int]:
 
 def look_at(engine: SchedulerView, before: dict[str, int], decision: Any) -> Decided:
     """Return the visible parts of a decision that has not completed yet, and record the prefix hits
-    of admitted requests. `before` is what `look_before` returned before the decision."""
+    of admitted requests. `before` is the result of `look_before`, called before the decision."""
     requests, scheduled = engine.requests, dict[str, int](decision.num_scheduled_tokens)
     # The scheduler counts the tokens of this step as computed as soon as it has decided.
     start = {
@@ -147,7 +147,7 @@ def look_at(engine: SchedulerView, before: dict[str, int], decision: Any) -> Dec
     }
     decodes = {decodes_at(engine, requests[name], computed) for name, computed in start.items()}
     preempted = [name for name, count in before.items() if requests[name].num_preemptions > count]
-    # A request that joins has computed nothing yet: what it starts with was found in the cache.
+    # A joining request has computed nothing yet, so the tokens that it starts with were cached.
     engine.hits |= {name: start[name] for name in scheduled if name not in before}
     seen = encoder.encoder_fields(decision, engine.encoded)
     return Decided(kind_of(decodes), scheduled, preempted, seen)
@@ -162,7 +162,8 @@ def decodes_at(engine: SchedulerView, request: Any, computed: int) -> bool:
 
 
 def kind_of(decodes: set[bool]) -> str:
-    """Return the kind of a step, given whether each request that computes decodes."""
+    """Return the kind of a step. `decodes` contains True if a request decodes, and False if one is
+    prefilled."""
     if not decodes:
         return "idle"
     if len(decodes) == 2:
@@ -177,10 +178,11 @@ def observe(
     aborted: list[str],
     first: dict[str, int],
 ) -> dict[str, Any]:
-    """Return the step observation; `first` has the place of each request's first token."""
+    """Return the step observation; `first` has the position of each request's first token in its
+    output."""
     scheduler, running = engine.scheduler, engine.scheduler.running
     waiting = [request for queue in QUEUES for request in getattr(scheduler, queue, ())]
-    if engine.config["policy"] == "priority":  # of two queues the more important head comes first
+    if engine.config["policy"] == "priority":  # vLLM takes the more important head of the queues
         waiting.sort()
     seen: dict[str, Any] = {
         "kind": decided.kind,
@@ -197,7 +199,7 @@ def observe(
             {
                 name: request.num_computed_tokens
                 for name, request in engine.requests.items()
-                if not request.is_finished()  # though a load writes its blocks still
+                if not request.is_finished()  # even if a load still writes to its blocks
             }
         ),
         "blocks": engine.blocks(),
@@ -208,7 +210,7 @@ def observe(
     if engine.config["num_blocks"] is not None:
         seen["free_blocks"] = engine.free_blocks()
     if engine.flights.most > 1:
-        # A release may emit a token that was computed for another request of the same id.
+        # A release may emit a token that was computed for an earlier request with the same id.
         seen["emitted_at"] = {name: first.get(name, 0) for name in seen["emitted"]}
     if engine.config.get(encoder.BUDGET):
         seen |= decided.encoder
@@ -217,7 +219,7 @@ def observe(
     if engine.config.get("kv_connector"):
         seen["parked"] = [name for name in seen["waiting"] if name in seen["blocks"]]
     for name in seen["finished"]:
-        if name not in engine.requests:  # its id may be that of a new request already
+        if name not in engine.requests:  # unless a new request already has the same id
             engine.forget(name)
     return seen
 

@@ -31,11 +31,12 @@ def prepare_environment(plugins: str) -> None:
     os.environ["VLLM_NO_USAGE_STATS"] = "1"
     os.environ["VLLM_LOGGING_LEVEL"] = "ERROR"
     os.environ["VLLM_PLUGINS"] = plugins
-    # One folder per user, kept: vLLM's very first run is ten seconds slower without it.
+    # One folder per user, which is kept: vLLM takes ten seconds longer if the folder is new.
     cache = Path(tempfile.gettempdir(), f"schedproof-vllm-{os.getuid()}")
     os.environ.setdefault("VLLM_CACHE_ROOT", str(cache))
-    # Kernels are missing here and not needed: vLLM would report that in every finding.
-    importlib.import_module("vllm.logger")  # it resets the levels of its loggers
+    # Kernels are missing here and not needed. Otherwise vLLM's message about that would be part of
+    # every finding.
+    importlib.import_module("vllm.logger")  # this import resets the levels of vLLM's loggers
     logging.getLogger("vllm.model_executor").setLevel(logging.CRITICAL)
 
 

@@ -4,9 +4,9 @@ r"""A scheduler class that records its decisions in a trace, inside a vLLM serve
       --scheduler-cls schedproof.gate.targets.vllm.recorder.Recorder
 
 It needs nothing but vLLM: without schedproof installed, put its folder `gate` on PYTHONPATH and
-name `targets.vllm.recorder.Recorder`. `recording(MyScheduler)` records another class. An error here
-never reaches the server: the record ends, with a line on stderr. `schedproof check-trace run.jsonl`
-judges the trace.
+name `targets.vllm.recorder.Recorder`. `recording(MyScheduler)` records another class. An error in
+this module never reaches the server; instead the record ends, with a line on stderr. `schedproof
+check-trace run.jsonl` judges the trace.
 """
 
 import functools
@@ -21,12 +21,12 @@ from typing import IO, Any
 from .observation import Decided, SchedulerView, look_at, look_before, observe, observed_fields
 
 TRACE = "SCHEDPROOF_TRACE"
-LIMIT = "SCHEDPROOF_TRACE_MIB"  # where the record ends
+LIMIT = "SCHEDPROOF_TRACE_MIB"  # the size at which the record ends
 USUAL_LIMIT = 1024
 NULL_BLOCK = 1  # one block of vLLM's pool is never given to a request
 MANAGER = "FullAttentionManager"
-# Features that no scenario can express, and that make a request wait or share blocks: an attribute
-# of the request, and its description for the user.
+# Features that make a request wait or share blocks, and that no scenario can express. For each, an
+# attribute of the request, and a description for the user.
 NOT_IN_SCENARIOS = {
     "structured_output_request": "waits for a grammar",
     "lora_request": "needs an adapter",
@@ -37,11 +37,11 @@ NOT_IN_SCENARIOS = {
 Segments = list[list[Any]]  # [name, tokens], as in a scenario's prompt
 STEP = '{"op": "step"}\n'
 
-FACTOR = 8  # hashes to remember for each block of the pool
+FACTOR = 8  # number of hashes to remember for each block of the pool
 SPARE = 10_000
 
 
-REVISIONS = ("0.25", "0.30", "0.31", "0.33")  # of schedproof's model: this file needs vLLM only
+REVISIONS = ("0.25", "0.30", "0.31", "0.33")  # of the model, which is not imported here
 
 
 def revision_of(version: str) -> str:
@@ -64,11 +64,11 @@ class Record:
         self._view = SchedulerView(scheduler, config)
         self._contents = Contents(config["block_size"], config["num_blocks"])
         self._before: dict[str, int] = {}
-        self._decided: Decided | None = None  # of the step that is not written yet
-        self._seen: dict[str, Any] | None = None  # what it shows if no decision completes in it
+        self._decided: Decided | None = None  # the decision of the step that is not written yet
+        self._seen: dict[str, Any] | None = None  # its observation, if nothing completes
         self._late: list[str] = []  # aborted inside that step, or after it
-        self._aborted: list[str] = []  # what the next step reports
-        self._blocks: dict[str, list[int]] = {}  # of the step that was written last
+        self._aborted: list[str] = []  # aborts that the next step reports
+        self._blocks: dict[str, list[int]] = {}  # the blocks of the step that was written last
         version = importlib.import_module("vllm").__version__
         revision = revision_of(version)
         started = {"op": "start", "system": "vllm", "revision": revision, "config": config}
@@ -85,7 +85,8 @@ class Record:
         self._write({"op": "add", "request": entry}, {"ok": True})
 
     def aborted(self, names: list[str]) -> None:
-        """Record aborts. If a step that is not written yet completes, they came inside it."""
+        """Record aborts. If a decided step is not written yet and still completes, the aborts came
+        inside it."""
         if self._decided is not None:
             self._late += names
         else:
@@ -100,7 +101,7 @@ class Record:
         self._decided = look_at(self._view, self._before, decision)
         for name in self._decided.scheduled.keys() - self._before.keys():
             self._contents.check_hit(self._view.requests[name], self._view.hits[name])
-        self._view.blocks()  # of requests that this step ends, too
+        self._view.blocks()  # note blocks now, before the step ends requests
         flight = self._view.flight(decision)
         for name in flight.first:
             self._view.flights.sampled(name, 1)
@@ -253,8 +254,8 @@ def _open(scheduler: Any) -> Record:
 
 @functools.cache
 def _file(path: str) -> IO[str]:
-    """Open a file for this scheduler's record, written line by line. If the file exists, perhaps
-    because another process writes it, open another one beside it."""
+    """Open a file for this scheduler's record, to be written line by line. If the file exists,
+    perhaps because another process writes to it, open a file with a similar name."""
     try:
         return open(path, "x", encoding="utf-8", buffering=1)
     except FileExistsError:
@@ -335,8 +336,8 @@ def config_of(scheduler: Any) -> dict[str, Any]:
 
 
 class SameTokens(Exception):  # noqa: N818 (not an error of the server's)
-    """Raised if a prompt begins with tokens that two requests generated independently. The hashes
-    do not show which of them it continues."""
+    """Raised if a prompt begins with tokens that two requests generated independently, because the
+    hashes do not show which of the two requests it continues."""
 
 
 class Contents:
@@ -345,12 +346,12 @@ class Contents:
     def __init__(self, block_size: int, num_blocks: int) -> None:
         self._block_size = block_size
         self._most = FACTOR * num_blocks + SPARE
-        self._owner: dict[Any, str] = {}  # by hash: the request that had it first
+        self._owner: dict[Any, str] = {}  # for each hash, the first request that had it
         self._segments: dict[str, Segments] = {}
         self._owned: dict[str, int] = {}
-        self._seen: dict[str, int] = {}  # by request: the number of its hashes that were read
+        self._seen: dict[str, int] = {}  # for each request, how many of its hashes were read
         self._live: set[str] = set()
-        self._twice: set[Any] = set()  # hashes of generated tokens that another request had
+        self._twice: set[Any] = set()  # hashes of tokens that two requests generated independently
 
     def prompt_of(self, request: Any) -> Segments:
         """Return the segments of a new request's prompt; parts that earlier requests had get their
@@ -400,8 +401,8 @@ class Contents:
                 self._register(name, hashes)
 
     def ended(self, names: list[str]) -> None:
-        """Record that requests have left. As long as their content is remembered, a prompt may
-        still continue it."""
+        """Record that requests have left. Later prompts may still begin with their content, as long
+        as it is remembered."""
         for name in names:
             self._live.discard(name)
             self._forget(name)
@@ -410,12 +411,12 @@ class Contents:
         for number in range(self._seen[name], len(hashes)):
             owner = self._owner.pop(hashes[number], None)
             self._owned[name] += owner is None
-            self._owner[hashes[number]] = owner or name  # the latest last
+            self._owner[hashes[number]] = owner or name  # the most recently used hash comes last
         self._seen[name] = len(hashes)
         while len(self._owner) > self._most:
             oldest = next(iter(self._owner))
             owner = self._owner.pop(oldest)
-            if owner in self._live:  # it may hold the block, however long ago that was filled
+            if owner in self._live:  # a running request may still hold the block, however old it is
                 self._owner[oldest] = owner
                 continue
             self._twice.discard(oldest)

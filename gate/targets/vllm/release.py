@@ -23,9 +23,9 @@ from .offline import engine_config, prepare_environment, version_of
 # Keys of the scenario format that have another name in vLLM.
 VLLM_NAMES = {"policy": "scheduling_policy", "reserve_full_isl": "scheduler_reserve_full_isl"}
 NULL_BLOCK = 1  # one block of vLLM's pool is never given to a request
-# vLLM counts the null block as part of the pool.
-# Two keys describe the drafter, which is one option of vLLM, and two the connector. vLLM derives
-# the limits of an encoder, and the groups of the KV cache, from the model.
+# Keys that are not passed to vLLM as options. vLLM counts the null block as part of the pool. The
+# drafter and the connector have two keys each, but are one option of vLLM each. vLLM derives the
+# limits of an encoder, and the groups of the KV cache, from the model.
 NOT_OPTIONS = frozenset(
     {
         *("num_blocks", "early_completions", "kv_connector", "kv_load_failure_policy"),
@@ -38,7 +38,7 @@ OPTIONS = (
     *("policy", "watermark", "reserve_full_isl", "enable_chunked_prefill"),
     "long_prefill_token_threshold",
 )
-# Errors that an adapter gets if a release has moved something.
+# Errors that an adapter gets if a release has moved or renamed a part.
 PARTS_MISSING = (AttributeError, TypeError, ImportError, LookupError)
 # The behaviour of a release that does not have the option.
 WITHOUT_OPTION = {"watermark": 0, "reserve_full_isl": False, groups.RETENTION: None}
@@ -62,14 +62,14 @@ def load_release() -> Release:
     if importlib.util.find_spec("vllm") is None:
         raise RefusedError("no vLLM on the path: put an unpacked vllm on PYTHONPATH")
     prepare_environment(plugins="")
-    # vLLM resolves its platform on first use, from what the machine has. This platform is chosen
-    # before that, so that the same code decides everywhere.
+    # On first use, vLLM chooses a platform by the machine's hardware. Choose one before that, so
+    # that the same code decides everywhere.
     platforms: Any = importlib.import_module("vllm.platforms")
     platforms._current_platform = _plain_cpu()
     arguments = importlib.import_module("vllm.engine.arg_utils").EngineArgs
     own = importlib.import_module("vllm.v1.core.sched.scheduler").Scheduler
     importlib.import_module("torch").set_num_threads(1)
-    # The objects that the imports made stay, so the garbage collector need not look at them again.
+    # Objects that the imports created stay alive, so exclude them from garbage collection.
     gc.collect()
     gc.freeze()
     return Release(
@@ -80,8 +80,8 @@ def load_release() -> Release:
 
 
 def _plain_cpu() -> Any:
-    """Return a CPU platform that leaves a configuration unchanged. vLLM's own CPU platform sizes
-    its cache by the memory of the machine and needs kernels."""
+    """Return a CPU platform that leaves a configuration unchanged. vLLM's own CPU platform needs
+    kernels, and chooses the size of the cache by the machine's memory."""
     interface = importlib.import_module("vllm.platforms.interface")
     body = {
         "_enum": interface.PlatformEnum.OOT,
@@ -89,14 +89,14 @@ def _plain_cpu() -> Any:
         "device_type": "cpu",
         "check_and_update_config": classmethod(lambda cls, vllm_config: None),
         "is_pin_memory_available": classmethod(lambda cls: False),
-        # As on a GPU: layers with a window have a group of their own.
+        # as on a GPU, layers with a window form their own group
         "support_hybrid_kv_cache": classmethod(lambda cls: True),
     }
     return type("PlainCpu", (interface.Platform,), body)()
 
 
-# Tokens: FlashAttention takes multiples of it (get_supported_kernel_block_sizes), as other kernels
-# do; which one a server runs depends on its device.
+# In tokens. FlashAttention and other kernels accept only multiples of it as block size
+# (get_supported_kernel_block_sizes). Which kernel a server runs depends on its device.
 KERNEL_BLOCK = 16
 
 
@@ -173,7 +173,7 @@ def cached_config(
             kv_role="kv_both",
             kv_load_failure_policy=policy,
         )
-    # Unless the configuration asks for more, decisions are taken one after the other.
+    # Unless the configuration says otherwise, a decision completes before the next one is taken.
     return engine_config(**{"async_scheduling": False, **options})
 
 

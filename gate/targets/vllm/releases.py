@@ -9,11 +9,11 @@ from ..scales import POOL, Configuration, GateScales
 from ..supported_releases import Package
 
 ASYNC, CONNECTOR = {"async_scheduling": True}, {"kv_connector": True}
-# vLLM derives budget and cache size of an encoder from the budget of a step.
+# vLLM derives an encoder's budget and cache size from the token budget of a step.
 ENCODER = dict.fromkeys(
     ("max_num_encoder_input_tokens", "encoder_cache_size", "max_num_batched_tokens"), 32
 )
-# A window of one block and a token, beside full attention.
+# Full attention, and a window that is one token longer than a block.
 GROUPS = {"kv_groups": [{"kind": "full"}, {"kind": "sliding_window", "window": 17}]}
 
 SCALES = GateScales(
@@ -36,7 +36,7 @@ SCALES = GateScales(
         {"async_scheduling": True},
         {"pipeline_parallel_size": 2},
         {"early_completions": 1, "pipeline_parallel_size": 2},
-        # For classes that always decide ahead, and accept a pipeline only like this.
+        # For classes that always decide ahead: they accept a pipeline only in this combination.
         {"pipeline_parallel_size": 2, "async_scheduling": True},
         {"early_completions": 1, "async_scheduling": True},
         {"kv_connector": True},
@@ -100,7 +100,8 @@ VLLM = Package(
         "VLLM_PLUGINS": "",
     },
     settings=("VLLM_",),
-    # All versions use the same file names there, and each drops the files of the others.
+    # Each version needs its own folder: file names are the same in all versions, and each version
+    # deletes the others' files.
     cache_variable="VLLM_CACHE_ROOT",
 )
 RELEASES = (VLLM,)

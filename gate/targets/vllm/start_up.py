@@ -1,4 +1,4 @@
-"""Run a vLLM release's start-up checks, which are its own planning of the KV cache.
+"""Run the start-up check of a vLLM release: its own planning of the KV cache.
 
 The engine core itself is not started, because it would load a model. Its unmodified method that
 plans the cache runs with an executor whose workers have plenty of memory and nothing to load.
@@ -28,7 +28,7 @@ class _Executor:
         return [PLENTY] * len(self._specs)
 
     def get_supported_kv_cache_layouts(self) -> list[list[str]]:
-        return [["LBNHC"]] * len(self._specs)  # from 0.33: that of every attention backend
+        return [["LBNHC"]] * len(self._specs)  # since 0.33; every attention backend has this layout
 
     def __getattr__(self, name: str) -> Any:
         return lambda *_args, **_options: None

@@ -85,7 +85,7 @@ class VllmTarget(HostedTarget):
         before = look_before(engine)
         decision = engine.scheduler.schedule()
         decided = look_at(engine, before, decision)
-        engine.blocks()  # of requests that this step ends, too
+        engine.blocks()  # note blocks now, before the step ends requests
         done = engine.flights.set_off(engine.execute(decision))
         aborted = self.abort_inside(engine)
         if done is None:

@@ -29,8 +29,8 @@ STATES = {
     "named": "held",
 }
 STEP = re.compile(r"step (\d+): (.*)", re.DOTALL)
-ROOM = 8.0  # percent above and below a curve
-WIDE = 4.5  # percent of a bar in which its number fits
+ROOM = 8.0  # percent of the height left free above and below a curve
+WIDE = 4.5  # percent; in a narrower piece of a bar, its number is left out
 
 
 class Piece(NamedTuple):
@@ -53,8 +53,8 @@ class Chart(NamedTuple):
     """A curve near its limit: points in percent, the limit's height, where it is crossed, the
     lowest value.
 
-    What admission projected and what is still to come are lines from the admission's step to the
-    last.
+    Two further lines lead from the step of admission to the last step: what admission projected,
+    and what is still to come.
     """
 
     curve: Curve
@@ -128,7 +128,7 @@ def _chart(curve: Curve) -> Chart:
     beyond = max(value - base, 1)
     low = max(base - beyond * 2 // 5, 0) if base > 2 * beyond else 0
     near = [*takewhile(lambda point: point[1] >= low, reversed(curve.points))][::-1]
-    near = [*curve.points[-len(near) - 1 :]]  # a jump comes from below the axis
+    near = [*curve.points[-len(near) - 1 :]]  # one more, for a jump from below the axis
     first = min([step for step, _ in near] + [begin])
 
     def spot(step: int, height_of: int) -> Spot:

@@ -43,7 +43,7 @@ function drawn(name, attributes, text) {
   return made;
 }
 
-/* The path to the first broken rule lies in the middle, one state beside the other. */
+/* The path to the first broken rule is drawn through the middle, with its states side by side. */
 const firstBroken = rules.find((candidate) => candidate.verdict === "broken");
 
 function straighten() {
@@ -58,7 +58,7 @@ function straighten() {
 
 straighten();
 
-/* Where the states lie: a block of columns for each number of moves from the start. */
+/* The places of the states: a block of columns for each number of moves from the start. */
 function places() {
   const sizes = [];
   for (const state of states) sizes[state.depth] = Math.max(sizes[state.depth] || 0, state.row + 1);
@@ -92,7 +92,7 @@ function middle(move) {
   return { x: (a.x + b.x) / 2, y: (a.y + b.y) / 2 };
 }
 
-/* The graph itself, drawn once; what is highlighted lies in layers above it. */
+/* The graph itself is drawn once; highlights are in layers above it. */
 const layers = { way: drawn("g", {}), ring: drawn("g", {}) };
 
 function draw() {
@@ -159,7 +159,7 @@ function bringIntoView() {
   }
 }
 
-/* The moves by which a state was first reached: its fields are those of this path. */
+/* The moves by which a state was first reached; its fields are as after this path. */
 function pathTo(state) {
   const path = [];
   for (let move = states[state].first; move !== null; move = states[moves[move].from].first) {
@@ -341,7 +341,7 @@ function begin() {
   showPath();
 }
 
-/* The start at the left, and as much of the path as fits, from its first move on. */
+/* Show the start at the left, and as much of the path as fits. */
 function showPath() {
   const ends = way.map((number) => laid.at[moves[number].to ?? moves[number].from]);
   const view = element("view"), right = Math.max(0, ...ends.map((place) => place.x)) + 2 * EDGE;

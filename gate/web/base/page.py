@@ -12,8 +12,8 @@ from markupsafe import Markup
 
 from ...console import output
 
-# Nothing is loaded from anywhere, and only our own style and script are obeyed; a page that is
-# served may fetch from its own server.
+# A page loads nothing, and only our own styles and scripts apply. A page that a server sends may
+# fetch from that server.
 POLICY = (
     "default-src 'none'; style-src {style}; script-src {script}; "
     "img-src data:; connect-src {connect}; base-uri 'none'; form-action 'none'"
@@ -46,7 +46,7 @@ def render_template(
     style, script = _parts(name, scripts, styles)
     policy = POLICY.format(style=_source(style), script=_source(script), connect=connect)
     own = {"policy": policy, "style": style, "script": script}
-    made = {part: Markup(text) for part, text in own.items()}  # the policy has no double quote
+    made = {part: Markup(text) for part, text in own.items()}  # the policy fits into quotes
     return _templates().get_template(f"{name}.html").render({**made, **values})
 
 

@@ -16,7 +16,7 @@ const SHORT = {
 };
 const DRAWN = ["left", "cached", "prompt", "generated", "now", "rest"];
 const ROW = 24, BAR = 18, AXIS = 34;
-// Where a block would be narrower than this, only the last blocks of the batch are drawn.
+// If a block would be narrower than this, only the last blocks of the batch are drawn.
 const NARROWEST = 3, LAST_BLOCKS = 16; // pixels, blocks
 
 function patterns() {
@@ -65,7 +65,7 @@ function drawGrid(step) {
   button.textContent = cut ? `the axis begins at ${shown(cut)}: show the whole batch` : "show the last blocks of the batch";
 }
 
-// A block of the whole batch is wide enough in so many pixels.
+// Whether blocks are wide enough if the whole batch is drawn in this many pixels.
 const hasRoom = (pixels) => pixels / Math.max(run.widest / run.block, 1) >= NARROWEST;
 
 // The position at which the axis begins: 0, or some blocks before the end of the longest row.

@@ -14,7 +14,7 @@ const WEAVES = {
   dots: "M2 2h1v1h-1z", rising: "M0 6L6 0", falling: "M0 0L6 6", level: "M0 3H6", crossed: "M0 0L6 6M6 0L0 6",
 };
 
-// Between two numbers of an axis of so many pixels: 1, 2 or 5 times a power of ten.
+// The distance between two numbers on an axis of this many pixels: 1, 2 or 5 times a power of ten.
 function distance(span, pixels, each) {
   const least = span / Math.max(pixels / each, 1);
   const ten = 10 ** Math.floor(Math.log10(Math.max(least, 1)));
@@ -23,7 +23,7 @@ function distance(span, pixels, each) {
 
 // `series`: lines {points, held, dash, wide, mark}, marks {points, mark} and bars {bars, weave},
 // each with a name and a tint. A point is [step, value, words]; null is a gap. A bar is [first step,
-// steps, row, words]. `rows`: names of rows, in the place of a scale from `low` to `high`.
+// steps, row, words]. `rows`: names of rows, which replace the scale from `low` to `high`.
 function drawChart(box, { series, rows, low = 0, high, unit = "", height, caption }) {
   const width = Math.max(box.clientWidth, 240);
   const left = rows ? Math.min(LABELS, width / 4) : LEFT;
@@ -120,7 +120,7 @@ function bar(inside, at, entry, id, words) {
   if (entry.weave) inside.append(element("svg:rect", { ...at, fill: `url(#${weave(inside, entry.weave, id)})`, "pointer-events": "none" }));
 }
 
-// The pattern of a kind of bars, which is defined once in a picture.
+// The fill pattern for a kind of bar; each picture defines it once.
 function weave(inside, kind, id) {
   const name = `${kind}-${id}`;
   if (!inside.querySelector(`#${name}`)) {

@@ -1,4 +1,4 @@
-// The run, which Python has judged: every number was noted step by step, none is worked out.
+// The run as Python has judged it. Every number was recorded step by step; the page computes none.
 
 const run = await unpacked(document.getElementById("data").textContent);
 const last = Math.max(run.steps - 1, 0);
@@ -22,8 +22,8 @@ async function unpacked(text) {
   return JSON.parse(await new Response(stream).text());
 }
 
-// The number of a line in a step, null where it has none. Of a line seven numbers are a piece:
-// first step, value, slope, steps; and the same again: stride, rise, times.
+// The number of a line in a step, or null if it has none. Seven numbers of a line form a piece:
+// first step, value, slope, steps; and for its repetitions: stride, rise, times.
 const SEVEN = 7;
 
 function at(line, step) {
@@ -41,8 +41,8 @@ function at(line, step) {
   return 0 <= later && later < steps ? value + time * rise + later * slope : null;
 }
 
-// [first step, value, slope, steps] one after the other; what is repeated more than `most` times
-// is one piece, from its first step to its last.
+// Yields the pieces of a line as [first step, value, slope, steps]. A pattern that repeats more than
+// `most` times is drawn as one piece, from its first step to its last.
 function* pieces(line, most = Infinity) {
   for (let place = 0; line && place < line.length; place += SEVEN) {
     const [first, value, slope, steps, stride, rise, times] = line.slice(place, place + SEVEN);
@@ -58,7 +58,7 @@ function* pieces(line, most = Infinity) {
   }
 }
 
-// The entry of [step, ...] rows that holds in a step.
+// The latest entry of [step, ...] rows that applies in a step.
 function since(rows, step) {
   let found = null;
   for (const row of rows || []) {

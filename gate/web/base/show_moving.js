@@ -1,4 +1,4 @@
-// Going from step to step.
+// Moving from step to step.
 
 function draw() {
   const step = chosen.step;
@@ -40,7 +40,7 @@ function pressed(event) {
   go(KEYS[key]());
 }
 
-// A reader who puts the focus on a table that is wider than the window wants to see the rest of it.
+// If the focus is on a table that is wider than the window, arrow keys scroll the table.
 const scrolls = (target, key) => key.startsWith("Arrow") && target instanceof Element
   && target.classList.contains("wide") && target.scrollWidth > target.clientWidth;
 

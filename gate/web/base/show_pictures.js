@@ -6,8 +6,8 @@ const NEAR = 20; // times the tokens beyond the limit
 const TURN = 137; // degrees: hues that follow each other are far apart
 const hue = (request) => `hsl(${request * TURN % 360}deg 65% var(--tone))`;
 
-// One step in between is a prefill between two decode steps: the line goes on. `says` has the words
-// of a step and a value.
+// A gap of one step is a prefill between two decode steps, so the line continues across it. `says`
+// returns the words for a step and a value.
 function points(line, says) {
   const found = [];
   let before = -Infinity;
@@ -99,7 +99,7 @@ function volumes() {
   return { series, ...scale, height: 330, unit: "tokens" };
 }
 
-// A limit that is exceeded by a few tokens: they are what there is to see.
+// If the limit is exceeded by a few tokens, show the range around it, so that they are visible.
 function nearTheLimit() {
   let most = 0;
   for (const [, value, slope, steps] of pieces(run.run.volume)) most = Math.max(most, value, value + slope * (steps - 1));
@@ -119,7 +119,7 @@ function pool() {
   return { series, ...scaled(series.map((entry) => entry.points)), height: 280, unit: `blocks${size}` };
 }
 
-// From 0, or from the lowest value, to a little above the highest.
+// The scale: from 0, or from a little below the lowest value, to a little above the highest.
 function scaled(lines, cut = false) {
   let least = Infinity, most = 0;
   for (const line of lines) for (const point of line) {
@@ -132,7 +132,7 @@ function scaled(lines, cut = false) {
 const PICTURES = { timeline, tkv: tkvs, volume: volumes, pool };
 const cursors = new Map();
 
-// A frame each: the slider answers meanwhile.
+// Draw each picture in a frame of its own, so that the slider responds in between.
 async function drawPictures() {
   for (const [id, make] of Object.entries(PICTURES)) {
     await new Promise((drawn) => setTimeout(drawn));

@@ -1,4 +1,4 @@
-// The rules, and how each stands in a step.
+// The rules, and the state of each rule in a step.
 
 function drawRules(step) {
   const body = byId("rules").tBodies[0];
@@ -26,7 +26,7 @@ function drawRules(step) {
 
 const broken = new Set(run.broken.map(([id]) => id));
 
-// Rules that this run says nothing of are named, and no more.
+// Rules that were never exercised in this run are only named.
 function foldNever() {
   const never = run.rules.filter((rule) => !rule.stakes.length && !broken.has(rule.id));
   const fold = byId("never");

@@ -1,4 +1,4 @@
-// What a step says, and the requests in it.
+// The fields of a step, and the requests in it.
 
 const MOST_HAPPENINGS = 12;
 

@@ -50,8 +50,8 @@ function spans(numbers) {
   return found.map(([from, to]) => (from === to ? `${from}` : `${from}–${to}`)).join(", ");
 }
 
-// [first step, state, steps] of a request; interleaved prefill steps of others do not part a phase
-// where `merged`.
+// The phases of a request as [first step, state, steps]. With `merged`, prefill steps of other
+// requests do not interrupt a phase.
 function runsOf(request, merged = true) {
   const found = [];
   const held = run.states.indexOf("held");

@@ -10,7 +10,7 @@ function make(name, text, attributes = {}) {
   return made;
 }
 
-/* A move: the server does it and tells how the run stands then. One at a time. */
+/* Let the server perform a move, and show the run that it returns. One move at a time. */
 let asking = false;
 
 async function move(path, words = {}) {
@@ -98,7 +98,7 @@ function measure([name, value, limit, unit]) {
   return box;
 }
 
-/* What each step took of a limit, as a line of steps below the limit's own line. */
+/* How much of a limit each step used, as a line over the steps, below the line of the limit. */
 const SVG = "http://www.w3.org/2000/svg";
 const [WIDE, HIGH] = [600, 90];
 

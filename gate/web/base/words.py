@@ -11,8 +11,8 @@ def queues(book: RunHistory) -> dict[str, list[str]]:
     """Return the requests that are now waiting, running, prefilling, paused or parked, in queue
     order.
 
-    These are the queues of the last step, without requests that have left since, and with new
-    arrivals at the end.
+    They are as in the last step, except that requests that have left since are missing, and new
+    arrivals are at the end.
     """
     last = book.last
     shown = {

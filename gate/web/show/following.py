@@ -16,13 +16,14 @@ from ....spec.systems import SYSTEMS
 from ..base.words import QUEUES
 from .segments import Changes, Line
 
-# Where a request is in a step; a page has the words for it.
+# The states of a request in a step; the page translates them into words.
 STATES = (
     *("waiting", "prefill", "decode", "held", "paused", "preempted"),
     *("loading", "in_flight", "sending"),
 )
 KINDS = ("prefill", "decode", "mixed", "idle")
-# The words of a page; `{0}` is the request, `{1}` and `{2}` are the numbers, `{3}` is the word.
+# The sentences of a page; `{0}` is a request, `{1}` and `{2}` are numbers, `{3}` is a word or a
+# message.
 WORDS = {
     "broken": "{3}",
     "arrived": "{0} arrives: prompt {1}, max_tokens {2}",
@@ -38,7 +39,7 @@ WORDS = {
     "border": "{0} begins its block {2} (token {1})",
     "finished": "{0} finishes ({3})",
 }
-# Those that N and P go to.
+# Events at which the keys N and P stop.
 STOPS = (
     "broken",
     "preempted",
@@ -100,7 +101,7 @@ class Follower:
         self._decoded_at: dict[str, int] = {}
         self._pool_seen: Any = None
         self._pool_counts: dict[str, int] = {}
-        self._left: dict[str, int] = {}  # left padding in blocks, as the target showed it last
+        self._left: dict[str, int] = {}  # left padding of each request in blocks, as last shown
 
     def follow(self, step: Step, history: RunHistory, exercised: Counter[str]) -> None:
         number = len(self.steps)
@@ -144,8 +145,8 @@ class Follower:
                 changes.note(number, queue)
 
     def _pool(self, step: Step) -> dict[str, int]:
-        """Count the blocks that are held, each block once. The counts are cached, because few steps
-        change any of what may be thousands of blocks."""
+        """Count the held blocks, each block once. The counts are cached: there may be thousands of
+        blocks, and few steps change any of them."""
         if step.blocks is None:
             return {}
         seen = (step.blocks, step.prefix_hit)
@@ -263,8 +264,8 @@ class Follower:
     def _decode_events(
         self, number: int, name: str, lines: Mapping[str, Line], tokens: int
     ) -> list[Happening]:
-        """Return what happens when a request decodes: its tkv jumps, or it begins a block. A jump
-        is any change of the tkv by other than 1 since the request last decoded."""
+        """Return what happens when a request decodes: its tkv jumps, or it begins a block. The tkv
+        jumps if it has changed by anything but 1 since the request last decoded."""
         changes = []
         tkv = lines["tkv"].at(number)
         before = self._decoded_at.pop(name, None)

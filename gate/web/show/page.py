@@ -29,8 +29,8 @@ SCRIPTS = [
     for part in ("data", "batch", "step", "story", "rules", "chart", "pictures", "moving")
 ]
 LOSSES = ("preempted", "paused")
-JOINED = re.compile(r"step (\d+): (.*) joins; ", re.DOTALL)  # how an explanation begins
-MAX_LINES = 8  # of an explanation; a longer one is folded
+JOINED = re.compile(r"step (\d+): (.*) joins; ", re.DOTALL)  # the beginning of an explanation
+MAX_LINES = 8  # lines of an explanation; a longer one is folded
 
 
 def page(run: RecordedRun) -> str:
@@ -48,7 +48,7 @@ def plain(run: RecordedRun) -> dict[str, Any]:
     """Return the run as the data of a page.
 
     Numbers by step have the form of `segments.Line.flat`, and a request is its place in `ids`.
-    Names and texts from outside lose characters that would reverse or end a line.
+    Characters that would end a line or reverse its direction are removed from names and texts.
     """
     followed = run.followed
     ids_sent = [request.id for request in run.scenario.requests]
@@ -102,8 +102,8 @@ def plain(run: RecordedRun) -> dict[str, Any]:
 
 
 def opens_at(run: RecordedRun) -> int:
-    """Return the step at which the page opens. It is the step where a rule broke, or else where a
-    request first loses its place, or else the first."""
+    """Return the step at which the page opens: the step in which a rule broke, or else the step in
+    which a request first loses its place, or else the first step."""
     last = max(len(run.steps) - 1, 0)
     if run.broken:
         return min(run.broken[0].step, last)
@@ -116,8 +116,8 @@ def _cause(run: RecordedRun, ids: Mapping[str, int]) -> list[int] | None:
 
 
 def _never(run: RecordedRun, ids: Mapping[str, int]) -> list[int] | None:
-    """Return the request whose prefix hit covers tokens that nobody computed, and the first and
-    last of them."""
+    """Return the request whose prefix hit covers tokens that no request computed, and the first and
+    last of these tokens."""
     bar = next(iter(run.cause.bars), None) if run.cause is not None else None
     if bar is None or bar.request not in ids or bar.parts[0].kind not in ("cached", "never"):
         return None
@@ -128,7 +128,7 @@ def _never(run: RecordedRun, ids: Mapping[str, int]) -> list[int] | None:
 
 
 def cause(run: RecordedRun) -> tuple[int, str] | None:
-    """Return the step and the request that the explanation of the failure begins with."""
+    """Return the step and the request with which the explanation of the failure begins."""
     why = run.cause.why if run.cause is not None else ()
     joined = JOINED.match(why[0]) if why else None
     return None if joined is None else (int(joined[1]), joined[2])
@@ -202,7 +202,7 @@ def static_values(run: RecordedRun) -> dict[str, Any]:
     scenario = run.scenario
     rules = {rule.id: rule for rule in load(scenario.system, scenario.revision or "")}
     fields = side_by_side(run)
-    gone = bool(run.broken) and run.broken[0].step >= len(run.steps)  # it raised, or never answered
+    gone = bool(run.broken) and run.broken[0].step >= len(run.steps)  # crashed or hung
     return {
         "run": run,
         "config": output.config_line(scenario.system, scenario.revision or "", scenario.config),

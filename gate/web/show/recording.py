@@ -30,12 +30,12 @@ class RecordedRun:
         started: the target's description of itself.
         checked: the rules that are judged, in catalogue order.
         followed: the steps, and how the state changes from step to step.
-        broken: the rules that the last step breaks, in order. The `step` of a crash is one beyond
-            the last step.
+        broken: the rules that the last step breaks, in order. For a crash, `step` is the step after
+            the last one that completed.
         cause: the cause of the first failure, as far as the run shows it.
         expected: the last step as the model would have taken it, if one runs beside the target.
-        projected: the volumes that admission computed, if the target's formula is known, for
-            requests that joined and those that the limit refused.
+        projected: if the target's formula is known, the volumes that admission computed for
+            requests that joined and for requests that the limit kept out.
         refused: requests that were refused on arrival, with the target's message.
         details: the end of a traceback, or of what a crashed target wrote to stderr.
         ended: a description of how the run ended.

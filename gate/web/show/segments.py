@@ -1,7 +1,8 @@
-"""Store a value that changes over the steps of a run as straight segments and changes.
+"""Store a value for each step of a run compactly: numbers as linear segments, other values by their
+changes.
 
-In most steps a number stays the same or grows by one, and where prefill and decode alternate, this
-pattern repeats. So thousands of steps become a few pieces. The page expands them again, and no
+In most steps a number stays the same or grows by one; where prefill and decode alternate, a pattern
+repeats. So a few segments can represent thousands of steps. The page expands them again, and no
 number is lost or rounded.
 """
 
@@ -51,7 +52,7 @@ class Line:
 
     def __init__(self) -> None:
         self._closed: list[Segment] = []
-        self._last: list[int] = []  # the piece that goes on: first, value, slope, steps
+        self._last: list[int] = []  # the last piece, which may grow: first, value, slope, steps
         self._next = -1  # the step after the last one
         self._due = 0  # the next value if the last piece continues
 

@@ -89,7 +89,7 @@ def recorded_trace(
 
     def watched(events: Iterator[Event]) -> Iterator[Event]:
         for event in events:
-            if broken:  # what comes after it is not shown
+            if broken:  # later events are not shown
                 return
             if isinstance(event, Begun):
                 per_run.append(_Sent(event))
@@ -129,8 +129,8 @@ def recorded_trace(
 def _run(
     name: str, run: TraceRun, sent: _Sent, followed: tuple[Follower, Evidence] | None
 ) -> RecordedRun:
-    """Return a run of the trace as a page shows it; `followed` is None if its first step broke a
-    rule."""
+    """Return a run of the trace in the form for a page; `followed` is None if its first step broke
+    a rule."""
     begun = run.begun
     ids = [rule.id for rule in run.checked]
     where = f"run {run.number} of the trace, from line {begun.line}"

@@ -86,14 +86,14 @@ def draw(
     return code
 
 
-MAX_TRIED = 300  # runs for one rule
+MAX_TRIED = 300  # how many runs are tried for a rule
 
 
 class Shown(NamedTuple):
     """The shortest run for a rule, confirmed by a replay on the model; `path` has its edges.
 
-    `broken` says that it breaks the rule; otherwise a step only exercises it. `message` has the
-    numbers.
+    If `broken` is set, the run breaks the rule; otherwise a step only exercises it. `message` has
+    the numbers.
     """
 
     path: tuple[int, ...]
@@ -174,7 +174,7 @@ def _state(graph: Graph, number: int, vertex: Vertex, row: int) -> dict[str, Any
 
 
 def _lengths(node: Node, request: str) -> str:
-    """Describe the lengths of a request, which are ranges while they have not been read."""
+    """Describe the lengths of a request. A length is a range until the scheduler has read it."""
     candidates: Any = node.known[request]
     items = [candidates.menu.items[number] for number in possible(candidates)]
 
@@ -284,9 +284,8 @@ def _broken_run(graph: Graph, rule: Rule) -> Shown | None:
         outcome = replay(ModelTarget(), scenario, [rule], last_step=steps_of(labels) - 1)
         if outcome.broken:
             return Shown(tuple(path), scenario, True, outcome.broken[0].message)
-    for (
-        counterexample
-    ) in graph.result.counterexamples:  # a circle without progress: no single move breaks the rule
+    # In a cycle without progress, no single move breaks the rule.
+    for counterexample in graph.result.counterexamples:
         if counterexample.rule == rule.id:
             outcome = replay(ModelTarget(), counterexample.scenario, [rule])
             if outcome.broken:
@@ -307,8 +306,8 @@ def _staked_run(graph: Graph, rule: Rule) -> Shown | None:
 
 
 def _decided(graph: Graph, edge: int) -> Iterator[tuple[Label, ...]]:
-    """Yield the path, then the path with each length of a request whose length was not read. The
-    witness of the rule may need one of them."""
+    """Yield the path, then the path with each possible length of a request whose length was not
+    read, because the rule's witness may depend on that length."""
     labels = graph.labels(graph.path_through(edge))
     yield labels
     target = graph.edges[edge].target

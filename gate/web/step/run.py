@@ -1,7 +1,7 @@
 """Run a scheduler by hand: the user chooses what the clients do next, and each step is judged.
 
 The clients' actions form a growing scenario. The steps are those of a `Session`, so a rule breaks
-here as it does in `gate` and `replay`. To undo a move, the shorter scenario runs again.
+here as it does in `gate` and `replay`. To undo a move, the scenario without that move runs again.
 """
 
 from collections import Counter
@@ -27,13 +27,13 @@ from ....spec.catalogue import Rule
 
 MAX_REQUESTS = 64
 MAX_STEPS = 5_000
-MAX_TOKENS = 131_072  # of a prompt, and of an output
+MAX_TOKENS = 131_072  # the longest prompt, and the longest output
 EXAMPLE = ((0, 6, 6), (1, 11, 5), (2, 3, 8))  # arrival, tokens of the prompt, max_tokens
 EXAMPLE_STEPS = 6
-SHARED = "shared"  # the stream that prompts with a shared prefix begin with
+SHARED = "shared"  # the token stream with which prompts with a shared prefix begin
 
 
-class NotNow(ValueError):  # noqa: N818 (an answer to who steps, not a fault)
+class NotNow(ValueError):  # noqa: N818 (an answer to the user, not an error)
     """Raised for a move that the run does not allow now; `str()` has the reason and the allowed
     moves in one line."""
 
@@ -77,7 +77,7 @@ class ByHand:
         taken: the steps, in order.
         session: the session that follows and judges the run.
         padding: the left padding of each request, in blocks, as the target last showed it.
-        fault: why the target cannot continue, if no rule says so.
+        fault: why the target cannot continue, unless that breaks a rule.
         notice: a remark about the last move.
     """
 
@@ -172,7 +172,7 @@ class ByHand:
             raise NotNow(f"the scenario: {error}") from None
         before, self.setup = self.setup, setup._replace(config=config)
         self.restart()
-        if self.fault is not None:  # the target does not take its configuration
+        if self.fault is not None:  # the target refuses the scenario's configuration
             why, self.setup = self.fault, before
             self.restart()
             raise NotNow(f"the target refuses its configuration: {why}")
@@ -206,8 +206,8 @@ class ByHand:
         self._do(self._changed(name, abort_at=self.clients.steps, abort_inside=inside))
 
     def end(self, name: str) -> None:
-        """Make the next token of a request EOS. A target receives the output length with the
-        request, so the whole run is repeated with the new length."""
+        """Make the next token of a request EOS. A target is told the output length when the request
+        arrives, so the whole run is repeated with the new length."""
         self._must_go_on()
         request = self._must_be_here(name)
         account = self.session.monitor.history.live.get(name)

@@ -21,10 +21,10 @@ from .run import MAX_TOKENS, ByHand, NotNow
 from .view import view
 
 HOST = "127.0.0.1"
-MAX_BODY = 256 * 1024  # bytes; a scenario may have some
-PATIENCE = 10.0  # seconds for a request to come in
+MAX_BODY = 256 * 1024  # bytes; enough for a scenario
+PATIENCE = 10.0  # seconds within which a request must arrive completely
 FILE = "by-hand.json"
-NOTHING = "default-src 'none'"  # what an answer that is no page may do
+NOTHING = "default-src 'none'"  # the policy of answers that are no page
 
 Amount = Annotated[int, msgspec.Meta(ge=0, le=MAX_TOKENS)]
 Tokens = Annotated[int, msgspec.Meta(ge=1, le=MAX_TOKENS)]
@@ -98,7 +98,7 @@ class Server(ThreadingHTTPServer):
     """Serves one run, which only one request at a time can change. Other users of this machine can
     connect, so all paths begin with a secret, which is part of the printed address."""
 
-    request_queue_size = 64  # connections that a browser opens at once
+    request_queue_size = 64  # a browser may open many connections at once
     daemon_threads = True
     block_on_close = False
 
@@ -125,8 +125,8 @@ class Server(ThreadingHTTPServer):
         return f"http://{HOST}:{self.server_port}/{self.secret}/"
 
     def names(self) -> frozenset[str]:
-        """Return the host names by which clients on this machine reach the server. Any other name
-        comes from a page of another site."""
+        """Return the host names by which clients on this machine reach the server. If a request has
+        another host name, it comes from a page of another site."""
         return frozenset(f"{name}:{self.server_port}" for name in (HOST, "localhost"))
 
     def handle_error(self, request: Any, client_address: Any) -> None:
@@ -203,10 +203,9 @@ class Handler(BaseHTTPRequestHandler):
     def _path(self) -> str | None:
         """Return the path after the secret, or refuse a request that is not from the server's page.
 
-        A page of another site can send requests here through a form, which shows in the Origin
-        header, or under its own host name that resolves to this machine, which shows in the Host
-        header.
-        Another user does not know the secret.
+        A page of another site can send requests here in two ways: by a form, which the Origin
+        header reveals, or under a host name of its own that resolves to this machine, which the
+        Host header reveals. Another user does not know the secret.
         """
         names = self.server.names()
         hosts, origins = (self.headers.get_all(name, []) for name in ("Host", "Origin"))
