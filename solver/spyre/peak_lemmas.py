@@ -5,9 +5,9 @@ active up to that step.
 
 1. `batch_is_constant_until_next_end`: the requests that are active in a step are those active at
    the next end, so the batch is constant in between.
-2. The rounded check: by `shorter_request_stays_within_blocks` and `tkv_ends_within_widest_blocks`,
-   no tkv up to an end exceeds the blocks of the longest request that is active at that end. So the
-   batch x these blocks is a bound for every step.
+2. The rounded check: up to an end, no tkv exceeds the blocks of the longest request that is active
+   at that end (`shorter_request_stays_within_blocks`, `tkv_ends_within_widest_blocks`). So batch x
+   these blocks is a bound for every step.
 3. The exact check: take a step k and the next end e. If no request fills a block in steps k to e -
    1, none takes another block (`no_full_block_no_new_block`): the widths stay, the tkv grows, and
    it is largest at e. Otherwise let f be the last step in which a request fills a block. Its tkv is
@@ -22,9 +22,9 @@ active up to that step.
    next to a turn (`nearest_offsets_are_found`) and uses these (`check_uses_nearest_offsets`).
 6. After the newcomer has left, and by induction over admissions: as for a formula (`argument.md`,
    step 6).
-7. Both volumes are reached: the one at e by the active requests, the one at f by these and perhaps
-   more, and the tkv of all is no less (`leaving_raises_no_tkv`). `check_value_is_reached` proves
-   this of the code. So every newcomer that the exact check refuses could exceed the limit.
+7. Both volumes are reached: at e by the active requests, at f by these and perhaps others, with no
+   lower tkv (`leaving_raises_no_tkv`, `check_value_is_reached`). So every newcomer that the exact
+   check refuses could exceed the limit.
 """
 
 from collections.abc import Callable
