@@ -34,7 +34,7 @@ def advance_running(config: LlmServingSimConfig, plan: Plan) -> Plan:
     while place < len(plan.running) and plan.budget > 0:
         sequence = plan.running[place]
         tokens = clamp(config, sequence.num_uncomputed_tokens, plan.budget)
-        # All its known tokens are computed, or are in a batch in flight.
+        # If not, all its known tokens are in a batch in flight.
         if tokens > 0:
             grown = kv_cache.grow(config, plan.pool, sequence, tokens)
             while grown is None:

@@ -8,12 +8,11 @@ active up to that step.
 2. The rounded check: up to an end, no tkv exceeds the blocks of the longest request that is active
    at that end (`shorter_request_stays_within_blocks`, `tkv_ends_within_widest_blocks`). So batch x
    these blocks is a bound for every step.
-3. The exact check: take a step k and the next end e. If no request fills a block in steps k to e -
-   1, none takes another block (`no_full_block_no_new_block`): the widths stay, the tkv grows, and
-   it is largest at e. Otherwise let f be the last step in which a request fills a block. Its tkv is
-   the end of the widest request's blocks (`full_request_ends_with_widest`), which is no less than
-   the tkv at k (`shorter_request_stays_within_blocks`). So the larger of the volumes at e and f is
-   a bound for k.
+3. The exact check: take a step k and the next end e. If no request fills a block in steps k to e-1,
+   none takes another block (`no_full_block_no_new_block`): the widths stay, the tkv grows, and it
+   is largest at e. Otherwise let f be the last step in which a request fills a block. Its tkv is
+   the end of the widest request's blocks (`full_request_ends_with_widest`), no less than the tkv at
+   k (`shorter_request_stays_within_blocks`). So the volumes at e and f bound that at k.
 4. `offset_counts_steps_since_fill`: f lies as many steps before e as the active request with the
    smallest offset at e has tokens beyond whole blocks.
 5. `lone_newcomer_must_fit`, `check_counts_longest_filled_blocks`, `no_tkv_exceeds_check` and
@@ -437,8 +436,7 @@ class _ToTheEnd(NamedTuple):
 
     @classmethod
     def make(cls, block: int) -> "_ToTheEnd":
-        """Assume `nearest_offsets_are_found` for the offsets of these requests and of the
-        longest."""
+        """Assume `nearest_offsets_are_found` for the offsets of these requests and the longest."""
         numbers = Numbers()
         longest, ends = length(numbers, "longest"), length(numbers, "ends")
         offset, below, above = (
