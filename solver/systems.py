@@ -14,7 +14,7 @@ from .exploration.scope import Scope
 if TYPE_CHECKING:
     from .smt.obligation import RuleProof
 
-# the longest list argument: a batch of four has more paths than a minute is enough for
+# the longest list argument: checking a batch of four takes more than a minute
 MAX_MEMBERS = 3
 
 

@@ -38,7 +38,7 @@ WORKLOADS: Mapping[str, Mapping[str, Sequence[Any]]] = {
         "long_prefill_token_threshold": (0, 24),
     },
 }
-# With a cap of 1, no request would ever wait for another; 0 means no cap.
+# A cap of 1 is rare, since then no two requests share a batch; 0 means no cap.
 MAX_IN_A_BATCH = (4, 3, 0, 5, 2, 6, 0, 4, 3, 1)
 SEATS_WITHOUT_A_CAP = 6
 LONGEST_IN_BLOCKS = 8  # the most blocks in a request, so that a larger pool has room for several

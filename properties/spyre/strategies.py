@@ -100,7 +100,7 @@ def configs(
     # rows have max_model_len, it is this length that limits such a batch.
     batch = draw(st.integers(min(2, max_num_seqs), min(4, max_num_seqs)))
     row = draw(st.integers(ceil(blocks / batch), blocks) | st.just(blocks))
-    # Just below that value, a row that is a single token too long exceeds the limit.
+    # Or a limit just below that value, which `batch` such rows already exceed.
     below = scale == "tight" and draw(st.booleans())
     beside = draw(st.integers(-batch, -1) if below else st.integers(0, batch * block // 16))
     limit = max(batch * row * block + beside, block * blocks)

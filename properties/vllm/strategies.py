@@ -78,7 +78,7 @@ def kv_groups(draw: st.DrawFn, config: Config) -> dict[str, Any]:
     if config["num_blocks"] is None:
         return drawn
     blocks = blocks_for(length, block)
-    # A server counts one more block for each window, even if no request fills a window.
+    # A server counts one more block for each window, even if no request is long enough to need it.
     longest = groups.blocks_of_all({**config, **drawn}, blocks) + len(further)
     pool = longest + draw(st.sampled_from((0, 1, blocks, 0, 2 * blocks)))
     return {**drawn, "num_blocks": pool, "watermark": draw(watermarks(pool))}

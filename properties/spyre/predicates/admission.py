@@ -43,7 +43,7 @@ def joins_beyond_length(history: RunHistory, step: Step) -> str | None:
 
 
 def hit_joins_beyond_length(history: RunHistory, step: Step) -> str | None:
-    """The same holds for a prompt that needs only its last chunk thanks to a prefix hit
+    """max_model_len also limits a prompt that needs only its last chunk thanks to a prefix hit
     (SPY-R59)."""
     if not shortened(history, step):
         return None
