@@ -7,15 +7,15 @@ from typing import Any
 
 from .spec.systems import System, register
 
-# What a preempted request has computed is lost, and what a paused one computes does not come.
+# A preempted request loses its computed tokens, and a paused one computes nothing.
 PREEMPTS, PAUSES = ("preempted",), ("paused",)
 SPYRE = ("sound", "documented", "2.1.2", "2.5.2")
 VLLM = ("documented", "0.25", "0.30", "0.31", "0.33")
 
 
 PROPERTIES = "schedproof.properties"
-# Drafts, which block a load fills, a failed load, what is sent, and what blocks hold of requests
-# that have ended are no part of a state. No operator is part of a small scope.
+# These are not part of a state: drafts, the block that a load fills, failed loads, blocks being
+# sent, and the content of blocks of requests that have ended. A small scope has no operator.
 NOT_IN_STATES_OF_VLLM = frozenset(
     {"V1CP-R30", "V1CP-R35", "V1CP-R36", "V1-R23", "V1-R25", "V1-R26", "V1-R28"}
     | {"V1-R35", "V1-R36", "V1-R37", "V1-R38", "V1-R39", "V1-R40"}
@@ -37,14 +37,14 @@ def _system(
     followed_by: Mapping[str, tuple[str, ...]] = MappingProxyType({}),
     **parts: Any,
 ) -> System:
-    """Return a system whose parts are in the usual places of built-in systems.
+    """Return a system whose parts are in the usual places for built-in systems.
 
     Args:
-        proven: some of its rules have proofs.
-        contracts: its arithmetic has contracts.
-        questions: it answers some questions of `search` itself.
-        explored: it has small scopes.
-        has_releases: a package index has its releases.
+        proven: whether some of its rules have proofs.
+        contracts: whether its arithmetic has contracts.
+        questions: whether it answers some questions of `search` itself.
+        explored: whether it has small scopes.
+        has_releases: whether its releases are on a package index.
     """
     targets = f"schedproof.gate.targets.{name}"
     return System(
@@ -79,7 +79,7 @@ def register_builtin() -> None:
             questions=True,
             has_releases=True,
             schedulers=("sendnn-inference", "vllm-spyre"),
-            # Releases were compared step by step with the model of another.
+            # These releases were compared step by step with the model of another release.
             decides_as={name: name for name in SPYRE}
             | {"2.1.1": "2.1.2", "2.4.0": "2.5.2", "2.6.3": "2.5.2"},
             followed_by={"2.5.2": PAUSES},

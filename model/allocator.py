@@ -1,8 +1,8 @@
 """Take, publish and give back the blocks of a request.
 
-The four systems share this mechanism. Each decides for itself when blocks are taken and published,
-whether the index keeps every block with the same content or only the newest, and which freed block
-is handed out first. Counts are in blocks, lengths in tokens.
+The four systems share this mechanism. Each system decides for itself when blocks are taken and
+published, whether the index keeps every block with the same content or only the newest, and which
+freed block is handed out first. Counts are in blocks, lengths in tokens.
 """
 
 from collections.abc import Container
@@ -15,8 +15,8 @@ One = TypeVar("One", bound=Sequence)
 
 
 def start(pool: Pool, sequence: One, hit: tuple[int, ...], block_size: int) -> tuple[One, Pool]:
-    """Return the request with the cached blocks of its `hit`, which are now in use, and the
-    pool."""
+    """Return the request and the pool after the cached blocks of the request's `hit` are put to
+    use."""
     tokens = len(hit) * block_size
     admitted = sequence._replace(computed=tokens, prefix_hit=tokens, blocks=hit, published=len(hit))
     return admitted, touch(pool, hit)
@@ -64,7 +64,8 @@ def publish_full(
 def freed(
     sequence: Sequence, held: Container[int], block_size: int
 ) -> list[tuple[int, Content | None]]:
-    """Return the blocks that the request gives back, each with the content that lets others hit it.
+    """Return the blocks that the request gives back, each with the content by which others can hit
+    it.
 
     The last block comes first; blocks `held` by others stay (ALL-R09).
     """

@@ -7,7 +7,7 @@ import msgspec
 
 from .errors import InputError
 
-# No run reaches this: a larger number is a mistake, and a run that needed it would never end.
+# No run needs a number this large: it is a mistake, and a run that needed it would never end.
 MOST = 10**9
 Count = Annotated[int, msgspec.Meta(ge=0, le=MOST)]
 Positive = Annotated[int, msgspec.Meta(ge=1, le=MOST)]

@@ -1,7 +1,7 @@
 """Faults of a target itself, as opposed to rules that its scheduler breaks.
 
 A fault is never a verdict: the gate reports it as a hang (rule "never hangs"), a crash, or a broken
-target. Each prints as one line that says what happened, and during which operation.
+target. As a string, a fault is one line that says what happened and during which operation.
 """
 
 import signal
@@ -64,7 +64,7 @@ class TargetTooLarge(TargetFault):
 class TargetDied(TargetFault):
     """The process ended before it answered `op`.
 
-    `returncode` is as in `subprocess`: the exit code, or the negative number of the signal.
+    `returncode` is as in `subprocess`: the exit code, or the negated number of the signal.
     """
 
     def __init__(self, op: str, returncode: int, stderr_tail: str) -> None:
@@ -130,8 +130,8 @@ def ending(returncode: int) -> str:
 
 
 def last_words(stderr_tail: str) -> str:
-    """Return the last line on stderr that is not blank, ready to be appended to a message; ""
-    without one."""
+    """Return the last line on stderr that is not blank, ready to be appended to a message; "" if
+    there is none."""
     lines = [line.strip() for line in stderr_tail.splitlines() if line.strip()]
     return f"; its last words: {lines[-1][:200]}" if lines else ""
 

@@ -55,13 +55,13 @@ def changed(queue: tuple[Member, ...], by: Mapping[str, Member]) -> tuple[Member
 
 
 def completing(state: Any, completes: bool) -> Any:
-    """Return the state with the information whether a decision completes in the next step."""
+    """Return the state with a note of whether a decision completes in the next step."""
     return state._replace(completes_next=completes)
 
 
 def ending(state: Any, request_id: str) -> Any:
-    """Return the state in which the request's next token is its last one; unchanged for an unknown
-    request."""
+    """Return the state in which the request's next token will be its last; the same state if the
+    request is unknown."""
     queues = {name: getattr(state, name) for name in QUEUES if hasattr(state, name)}
     return state._replace(
         **{

@@ -17,16 +17,17 @@ Ids = tuple[str, ...]
 class Step(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One step after its completion; `None` marks a field that the target does not show.
 
-    `emitted_at`: the place of a request's first emitted token in its output, from 0. `parked`: the
-    waiting requests that hold blocks for a load, whether it is under way or done. `encoder_inputs`:
-    the segments of each prompt that an encoder computes in this step, by number from 0.
-    `encoder_dropped`: the names of segments whose outputs are no longer kept. `group_blocks`: if
-    the KV cache has several groups, a block table for each group after the first, whose table is in
-    `blocks`; 0 stands for a block that was given back. `completes`: whether a decision completes in
-    this step. Only recordings of a server with several decisions in flight need it; if schedproof
-    drives the scheduler, it knows from the protocol. Token counts and throughputs are in tokens;
-    `left_pad_blocks`, `free_blocks` and `reserved_blocks` are in blocks. Lists are in queue order,
-    after finished requests have left.
+    `emitted_at`: for each request, the position in its output, from 0, of the first token emitted
+    in this step. `parked`: the waiting requests that hold blocks for a load, whether it is under
+    way or done. `encoder_inputs`: the segments of each prompt that an encoder computes in this
+    step, by number from 0. `encoder_dropped`: the names of segments whose outputs are no longer
+    kept. `group_blocks`: if the KV cache has several groups, a block table for each of them except
+    the first (the table of the first is in `blocks`); 0 stands for a block that was given back.
+    `completes`: whether a decision completes in this step. Only recordings of a server with several
+    decisions in flight need this field; if schedproof drives the scheduler, the protocol determines
+    when decisions complete. Token counts and throughputs are in tokens; `left_pad_blocks`,
+    `free_blocks` and `reserved_blocks` are in blocks. Lists are in queue order, after finished
+    requests have left.
     """
 
     kind: Kind
@@ -57,7 +58,7 @@ class Step(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 def renamed(step: Mapping[str, Any], names: Mapping[str, str]) -> dict[str, Any]:
-    """Return a step as a target shows it, with other names for some requests."""
+    """Return a step in which some requests have other names, as a target shows it."""
     return {
         field: value if field == "encoder_dropped" else _renamed(value, names)
         for field, value in step.items()

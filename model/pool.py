@@ -1,7 +1,8 @@
-"""KV-cache blocks: which are free, in which order, and the content of the full ones.
+"""KV-cache blocks: which are free, the order in which they are handed out, and the content of full
+ones.
 
-Block numbers are names; 0 is the padding block. A free block may still hold its old content, and
-can be found by it until it is handed out again.
+Block numbers serve as names; 0 is the padding block. A free block keeps its old content, and can be
+found by that content until it is handed out again.
 """
 
 from collections.abc import Iterable, Mapping
@@ -17,12 +18,13 @@ class Pool(NamedTuple):
     """The free blocks in the order in which they are handed out: `head`, then those never used,
     then `tail`.
 
-    Those never used are numbered from `fresh` to `size`, or without end if `size` is None. `tail`
-    has the content of each of its blocks, None if it cannot be found. `cached` maps a content to
-    the blocks that hold it, free or in use, the one filled first in front.
+    Blocks never used have the numbers from `fresh` to `size`, or all from `fresh` on if `size` is
+    None. `tail` has each of its blocks with its content, or None if the block cannot be found.
+    `cached` maps a content to the blocks that hold it, free or in use, in the order in which they
+    were filled.
 
-    Every block is in the pool or held by a request, so none is lost (ALL-R09): `take` and
-    `give_back` are the only ways out and in.
+    Every block is in the pool or held by a request, so none is lost (ALL-R09): blocks leave the
+    pool only by `take` and return only by `give_back`.
     """
 
     size: int | None = None
@@ -40,7 +42,8 @@ def free_blocks(pool: Pool) -> int | None:
 
 
 def blocks_for(tokens: int, block_size: int) -> int:
-    """Return the number of blocks that hold this many tokens; both may be arrays or symbols."""
+    """Return the number of blocks needed for this many tokens; both arguments may be arrays or
+    symbols."""
     return (tokens - 1) // block_size + 1
 
 
@@ -51,7 +54,7 @@ def fits(pool: Pool, blocks: int) -> bool:
 
 
 def unheld(pool: Pool, hit: tuple[int, ...]) -> int:
-    """Return the number of these cached blocks that no request holds."""
+    """Return how many of these cached blocks no request holds."""
     if not hit:
         return 0
     free = {block for block, _ in pool.tail}
@@ -89,7 +92,7 @@ def give_back(
 ) -> Pool:
     """Return the pool in which `blocks` are free; the first of them is handed out first.
 
-    `nameless_first`: blocks whose content cannot be found are handed out before all others.
+    `nameless_first`: blocks that cannot be found by their content are handed out before all others.
     """
     given = tuple(blocks)
     if not nameless_first:
@@ -116,7 +119,8 @@ def forget(pool: Pool, content: Content, block: int) -> Pool:
 def _without(
     cached: Mapping[Content, tuple[int, ...]], blocks: Iterable[tuple[int, Content | None]]
 ) -> Mapping[Content, tuple[int, ...]]:
-    """Return the cached contents without these blocks, copying the mapping once for all of them."""
+    """Return the mapping `cached` without these blocks. The mapping is copied once, not once per
+    block."""
     named = [(block, content) for block, content in blocks if content is not None]
     if not named:
         return cached
@@ -131,8 +135,9 @@ def _without(
 def prefix(content: Content, tokens: int) -> Content:
     """Return the first `tokens` tokens of `content`.
 
-    The content of a block is named by the whole prefix that ends with it, as in a chain of hashes.
-    Equal prefixes have equal names, so a request finds only blocks with its own tokens (ALL-R11).
+    The content of a block is named by the whole prefix that ends with the block, as in a chain of
+    hashes. Equal prefixes have equal names, so a request finds only blocks with its own tokens
+    (ALL-R11).
     """
     cut = []
     for stream, length in content:

@@ -18,8 +18,8 @@ DECLARED = "controls"
 class StartUp(msgspec.Struct, frozen=True):
     """Whether a server of the target starts with this configuration; None if unknown.
 
-    `why` names the check that it passed, or gives the reason why it does not start or was not
-    checked.
+    `why` names the check that the configuration passed, or says why the server does not start or
+    why this was not checked.
     """
 
     starts: bool | None
@@ -34,7 +34,7 @@ class StartUp(msgspec.Struct, frozen=True):
 class Started(NamedTuple):
     """A target's description of itself.
 
-    It has the target's name and version, the step fields that it shows, its defaults by
+    It has the target's name and version, the step fields that the target shows, its defaults by
     configuration key, the possible values of a generic scheduler's own keys (`choices`), whether
     its server starts with this configuration, and the control events that it accepts.
     """
@@ -112,7 +112,8 @@ def _choices(declared: Any) -> dict[str, tuple[Any, ...]]:
 
 
 def read_ok(op: str, reply: Any) -> str | None:
-    """Return None if the reply is `ok`, or the error if it is a refusal, which is not a fault.
+    """Return None if the reply is `ok`, or the error if the target refuses the operation, which is
+    not a fault.
 
     Raises:
         TargetCrashed: the reply says that the scheduler raised.
@@ -143,7 +144,7 @@ def read_control(reply: Any) -> bool:
 
     Raises:
         TargetCrashed: the scheduler raised.
-        AdapterFault: the reply does not say whether it was.
+        AdapterFault: the reply does not say whether the event was carried out.
     """
     read_ok("control", reply)
     done = reply.get("done")

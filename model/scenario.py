@@ -1,4 +1,4 @@
-"""Scenarios: sequences of requests, which all parts of schedproof exchange.
+"""Scenarios: sequences of requests, the form in which all parts of schedproof exchange test cases.
 
 The fields are those of the scenario format `schedproof/scenario@1`; `gate` reads and writes the
 files.
@@ -14,12 +14,12 @@ from .errors import InputError
 
 FORMAT: Literal["schedproof/scenario@1"] = "schedproof/scenario@1"
 
-# No run reaches this: a file with a larger number is a mistake, not a scenario.
+# No run needs a number this large: a file that has one is a mistake, not a scenario.
 StepNumber = Annotated[int, msgspec.Meta(ge=0, le=10**7)]
 Name = Annotated[str, msgspec.Meta(min_length=1)]
 MOST_ACCEPTED = 1000
 Segment = tuple[Name, Positive]
-# The fields of a request that a connector reads, with their defaults.
+# The fields of a request that are meant for a connector, with their defaults.
 TO_CONNECTOR = {
     "external_tokens": 0,
     "load_steps": 0,
@@ -43,15 +43,17 @@ class Request(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
 
     `accepted`: for speculative decoding, the number of correct drafts in each step that verifies
     some, repeated as needed; empty means none. `external_tokens`: the number of prompt tokens that
-    a connector can load, which takes `load_steps` steps after the one that parks the request; the
-    load fails from token `load_fails_at` on. `load_deferrals`: how often the connector has no
-    answer yet. `send_steps`: after its last token, the request's blocks are sent, which takes this
-    many steps after the next one; None means that nothing is sent. `encoder_inputs`: the segments
-    of the prompt, by number from 0, that an encoder computes before the model does. `cache_salt`
-    and `lora`: requests with different salts or adapters never share blocks, even for equal tokens.
-    `grammar_steps`: in this many steps from its arrival on, the grammar of its structured output is
-    still being compiled; with `grammar_fails`, it then turns out to be invalid. `sent_as`: the id
-    that the target sees, which an earlier request had; the own id if that one is still active.
+    a connector can load. `load_steps`: how many steps the load takes, after the step that parks the
+    request; `load_fails_at`: the token from which on the load fails. `load_deferrals`: how often
+    the connector says that it does not know yet. `send_steps`: once the request has its last token,
+    its blocks are sent, which starts in the next step and takes this many steps more; None means
+    that nothing is sent. `encoder_inputs`: the segments of the prompt, by number from 0, that an
+    encoder computes before the model does. `cache_salt` and `lora`: requests with different salts
+    or adapters never share blocks, even for equal tokens. `grammar_steps`: for how many steps after
+    the request's arrival the grammar of its structured output is being compiled; with
+    `grammar_fails`, the grammar then turns out to be invalid. `sent_as`: the id under which the
+    target sees the request, used before by an earlier request; if that one is still active, the
+    target sees the request's own id.
     """
 
     id: Name
@@ -123,8 +125,8 @@ class Event(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Expectation(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """The expected outcome of a replay: every rule holds, these rules break first, or these steps
-    occur."""
+    """The expected outcome of a replay: that every rule holds, that these rules break first, or
+    that these steps occur."""
 
     holds: bool | None = None
     violates: tuple[Name, ...] | None = None

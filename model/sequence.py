@@ -10,10 +10,10 @@ from .scenario import Request
 class Sequence(Record, frozen=True):
     """A request inside a scheduler; lengths are in tokens.
 
-    `content` has the segments of its prompt. Its first `computed` tokens have keys and values in
-    the cache, as the scheduler counts them; the first `prefix_hit` of these were found there on
-    admission. `generated` of its `output_len` tokens have been emitted (ALL-R04). `blocks` are the
-    numbers of its blocks; the first `published` of them can be found by their content.
+    `content` has the segments of its prompt. By the scheduler's count, the keys and values of its
+    first `computed` tokens are in the cache; the first `prefix_hit` of these tokens were found
+    there on admission. `generated` of its `output_len` tokens have been emitted (ALL-R04). `blocks`
+    are the numbers of its blocks; the first `published` of them can be found by their content.
     """
 
     id: str
@@ -29,7 +29,7 @@ class Sequence(Record, frozen=True):
 
     @classmethod
     def of(cls, request: Request, **more: Any) -> Self:
-        """Return a request that has just arrived; `more` holds fields of one system."""
+        """Return a request that has just arrived; `more` holds fields that only one system has."""
         return cls(
             request.id,
             request.prompt_len,
@@ -46,7 +46,7 @@ class Sequence(Record, frozen=True):
 
     @property
     def num_uncomputed_tokens(self) -> int:
-        """Return the number of known tokens that are not computed yet; for a decode it is 1."""
+        """Return the number of known tokens that are not computed yet; 1 for a decoding request."""
         return self.prompt + self.generated - self.computed
 
     @property

@@ -30,8 +30,8 @@ class ReferenceModel(Generic[State]):
     state: ClassVar[Any]
 
     def options(self) -> dict[str, bool]:
-        """Return the optional fields of the step observation, and whether this configuration shows
-        them."""
+        """Return the optional fields of the step observation, each with whether this configuration
+        shows it."""
         return {}
 
     @property
@@ -91,9 +91,10 @@ class Model(Protocol):
 class Reference(NamedTuple):
     """A system's reference models: functions that read a configuration and build a model.
 
-    Both take a revision, and raise InputError for an impossible configuration. `with_formula`
-    returns a model that uses the named formula, or None for an unknown name; it is None for systems
-    without named formulas. `formulas` has the names, and the form of user-defined ones.
+    Both functions take a revision, and raise InputError for an impossible configuration.
+    `with_formula` returns a model that uses the named formula, or None for an unknown name; it is
+    None for systems without named formulas. `formulas` has the names of the formulas, and the form
+    of a user-defined one.
     """
 
     read_config: Callable[[Mapping[str, Any], str], msgspec.Struct]
@@ -160,7 +161,8 @@ def make_model(system: str, revision: str, config: Mapping[str, Any]) -> Model:
     """Return the reference model of a system's revision.
 
     Raises:
-        InputError: an unknown system, revision or key, an impossible value, or no such model.
+        InputError: an unknown system, revision or key, an impossible value, or a revision without a
+            model.
     """
     resolve_revision(system, revision)
     return reference(system).make_model(revision, config)
@@ -196,7 +198,8 @@ def check_features(scenario: Scenario, revision: str, config: Mapping[str, Any])
     """Check that a configuration has what a scenario's requests and events need.
 
     Raises:
-        InputError: it lacks an encoder, partitions, grammars, or the control events that they need.
+        InputError: the configuration lacks an encoder, partitions, grammars, or control events that
+            the scenario needs.
     """
     _check_encoder(scenario, config)
     _check_partitions(scenario, config)

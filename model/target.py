@@ -34,7 +34,8 @@ class Target(Protocol):
         """Abort a request before the next step, or inside it."""
 
     def control(self, kind: str) -> Reply:
-        """Reset or pause the scheduler. Called only with the kinds that `start` declares."""
+        """Reset or pause the scheduler. Called only with the kinds that the reply to `start`
+        declares."""
 
     def step(self) -> Reply:
         """Take one scheduling decision and complete it."""
@@ -51,8 +52,8 @@ def model_name(system: str) -> str:
 class ModelTarget:
     """A reference model as a target.
 
-    `formula` names a formula of the system, which replaces that of the revision; the target then
-    reports it as its version.
+    `formula` names a formula of the system that replaces the revision's own; the target then
+    reports this name as its version.
     """
 
     def __init__(self, formula: str | None = None) -> None:
@@ -63,11 +64,11 @@ class ModelTarget:
         self._known: set[str] = set()
         self._names: dict[
             str, str
-        ] = {}  # by an id that was used again, the request's name in the model
+        ] = {}  # for each id that was reused, the request's name in the model
         self._abort_inside: tuple[str, ...] = ()
 
     def start(self, system: str, revision: str, config: Mapping[str, Any]) -> Reply:
-        """Start again; refuse a configuration that has no model, with error `config`."""
+        """Start again; refuse, with error `config`, a configuration for which there is no model."""
         try:
             model = make_model(system, revision, config)
             if self._formula is not None:

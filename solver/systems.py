@@ -14,7 +14,8 @@ from .exploration.scope import Scope
 if TYPE_CHECKING:
     from .smt.obligation import RuleProof
 
-MAX_MEMBERS = 3  # of a list argument: a batch of four has more paths than a minute takes
+# the longest list argument: checking a batch of four takes more than a minute
+MAX_MEMBERS = 3
 
 
 @dataclass(frozen=True)
@@ -30,8 +31,8 @@ class Sizes:
 class Contract:
     """One property of one function of the model, at some sizes, for CrossHair to prove.
 
-    It calls the function with arguments that `given` allows, and returns whether the result has the
-    property that the system's documentation states.
+    `holds` calls the function with arguments that `given` allows, and returns whether the result
+    has the property that the system's documentation states.
 
     Attributes:
         name: `CONTRACT/SIZES`.

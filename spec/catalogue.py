@@ -23,9 +23,9 @@ from packaging.version import InvalidVersion, Version
 from .systems import OWN_RULES, SYSTEMS, Readable
 
 KINDS = ("safety", "progress", "decision")
-# Why a rule has no predicate of its own: it defines a word or a value; it cannot break unless a
-# rule that stands in for it does; no decision shows it; it is not so, and a run shows that; a
-# scenario or the protocol has nothing for it yet.
+# Why a rule has no predicate of its own: it defines a word or a value; it breaks only if a rule
+# that stands in for it breaks; no decision shows whether it holds; a run shows that the statement
+# is false; scenarios or the protocol cannot express it yet.
 REASONS = ("definition", "consequence", "hardware", "refuted", "missing")
 ENGINES = ("hypothesis", "corpus", "explore", "z3", "crosshair")
 # The optional fields of a step: `kind` and `scheduled` are always there, so no rule can lack them.
@@ -35,10 +35,10 @@ FIELDS = (
     *("reserved_blocks", "slot_blocks", "prompt_throughput", "decode_throughput"),
     *("emitted_at", "parked", "encoder_inputs", "encoder_dropped", "group_blocks", "completes"),
 )
-# What else the reply to `start` may report.
+# The other parts of the reply to `start` that a rule may need.
 STARTED = ("defaults",)
-# R: a row of the documents, I: an invariant that one of them numbers, P: a promise of progress
-# that no document words.
+# R: a statement of a document, I: an invariant numbered in a document, P: a promise of progress
+# that no document states.
 _ID = re.compile(r"[A-Z][A-Z0-9]*-([RP][0-9]{2}|I[0-9])")
 
 
@@ -68,12 +68,12 @@ class Change:
 
 @dataclass(frozen=True)
 class Divergence:
-    """A difference from the rule: in some releases, or in another part of the document.
+    """A known difference from the rule, in some releases or in another part of the document.
 
-    `releases`: "2.1.2", "2.0.0 and 2.0.1", "2.0.0 to 2.1.0", "2.4.0 and later" or "and before",
-    "all releases"; or words for a state that is not a release ("after 1.1.0", "before 0.2.0").
-    `change`: the pull request that began or ended the difference, if known. `system`: the system of
-    these releases; "" for that of the rule.
+    `releases`: "2.1.2", "2.0.0 and 2.0.1", "2.0.0 to 2.1.0", "2.4.0 and later", "2.4.0 and before"
+    or "all releases"; or a description of code that was not released ("after 1.1.0", "before
+    0.2.0"). `change`: the pull request that introduced or removed the difference, if known.
+    `system`: the system that has these releases; "" if it is the rule's own.
     """
 
     releases: str
@@ -105,8 +105,8 @@ class Divergence:
 
 
 def _release(version: str) -> Version | None:
-    """Return a release number in a form that can be compared; None for other words and for
-    builds."""
+    """Return a release number in a form that can be compared; None for builds and for anything
+    else."""
     try:
         release = Version(version)
     except InvalidVersion:
@@ -120,9 +120,9 @@ class Rule:
     """A rule: its statement, the document that states it, and the fields needed to check it.
 
     `changes`: its statements from later releases on, oldest first; `worded` applies them.
-    `planned`: why it has no predicate yet. `unchecked`: why it has none of its own; `reason` is one
-    of `REASONS`, and `stands_in` names the rules that cover it. `beside`: for lockstep, the
-    revision whose model runs beside the target, if the user chose one.
+    `planned`: why it has no predicate yet. `unchecked`: why it has no predicate of its own;
+    `reason` is then one of `REASONS`, and `stands_in` names the rules that cover it. `beside`: the
+    revision that the user chose for lockstep, whose model runs beside the target.
     """
 
     id: str
@@ -288,8 +288,8 @@ def select(rules: Sequence[Rule], ids: Iterable[str]) -> tuple[Rule, ...]:
 
 
 def meant(rules: Sequence[Rule], words: Iterable[str]) -> dict[str, bool]:
-    """Return the ids of the rules that the words select, each with whether some word is exactly
-    that id.
+    """Return the ids of the rules that the words select; for each id, whether a word names it
+    exactly.
 
     A word is an id, or a pattern such as ALL-*, which selects every checked rule that matches.
 

@@ -1,10 +1,10 @@
-"""The registry of systems. A system is one descriptor; registering it makes it known everywhere.
+"""The registry of systems. One descriptor defines a system; registering it is all that is needed.
 
-The parts of a descriptor belong to the layers above, which import slowly (Hypothesis, Z3). A part
-is therefore either the object itself, or "module:attribute" (or "module"), imported on first use.
-Each layer has a function that returns the part it uses and states its type: `model.systems`,
-`properties.history.bounds`, `properties.rules.registry`, `properties.search.generators`,
-`solver.systems`, `gate.targets.scales`.
+The parts of a descriptor belong to the layers above, which are slow to import (Hypothesis, Z3). A
+part is therefore either the object itself or a string, "module:attribute" or "module", that is
+imported on first use. Each layer has a typed function that returns the part it uses:
+`model.systems`, `properties.history.bounds`, `properties.rules.registry`,
+`properties.search.generators`, `solver.systems`, `gate.targets.scales`.
 """
 
 from collections.abc import Mapping, Sequence
@@ -29,7 +29,7 @@ class System:
     Attributes:
         name: its name in scenarios.
         title: its name for readers.
-        revisions: the published behaviours that have a model or a rule, the default first.
+        revisions: the published behaviours that have a model or a rule; the first is the default.
         catalogue: the TOML file of its rules.
         model: `model.systems.Reference`.
         bounds: `properties.history.bounds.Bounds`, in steps.
@@ -37,16 +37,16 @@ class System:
         generators: `properties.search.generators.Generators`.
         scales: `gate.targets.scales.GateScales`, the configurations in which its targets are
             judged.
-        features: `properties.history.features.Features`, the additions of its runs to the kernel,
-            or None.
-        request_features: `properties.search.generators.RequestFeatures`, the additions of its
-            requests to a prompt, or None.
+        features: `properties.history.features.Features`, what its runs add to the kernel's
+            histories, or None.
+        request_features: `properties.search.generators.RequestFeatures`, what its requests have
+            besides a prompt, or None.
         explain: a function of rule id, scenario, step and version that explains why the rule broke;
             None if the system has no explanations.
         projections: a function of scenario, version and steps that yields
-            `properties.explanations.projections.Projected`; None if admission projects nothing.
-        pads: whether the requests of a batch are padded to a common tkv, so that pages draw the
-            padding, and batch x tkv.
+            `properties.explanations.projections.Projected`; None if admission makes no projections.
+        pads: whether the requests of a batch are padded to a common tkv; pages then draw the
+            padding and batch x tkv.
         space: `solver.systems.SystemSpace`, its small scopes; None if it cannot be explored.
         proofs: by rule id, `solver.smt.obligation.RuleProof`; None if nothing is proven.
         contracts: by name, `solver.systems.Contract`, for `check contracts`; None for none.
@@ -56,15 +56,15 @@ class System:
             that lack the key; None if there are none.
         releases: `gate.targets.supported_releases.Package`s whose releases are its schedulers, or
             None.
-        checkout: `gate.targets.checkouts.Checkout`, its scheduler in a folder of the user, or None.
+        checkout: `gate.targets.checkouts.Checkout`, a checkout of its scheduler in a user's folder,
+            or None.
         schedulers: names that its published schedulers report; known divergences apply to these
             only.
-        decides_as: for each version that a target may report, the revision whose model decides like
-            it.
+        decides_as: for each version that a target may report, the revision whose model makes the
+            same decisions.
         runs_only: rules that no state of a model can break, so that the explorer leaves them out.
         builds_on: the other system whose parts it uses, if any.
-        followed_by: for each revision, the fields without which no client can follow what is
-            computed.
+        followed_by: for each revision, the fields that a client needs to follow what is computed.
     """
 
     name: str
@@ -115,7 +115,7 @@ def unregister(name: str) -> None:
 
 
 class OwnRule(NamedTuple):
-    """A user's own rule, which every system gets: a `spec.catalogue.Rule` and its
+    """A user's own rule, added to every system: a `spec.catalogue.Rule` and its
     `properties.rules.predicate.Predicate`."""
 
     rule: Any
@@ -127,7 +127,7 @@ OWN_RULES: Mapping[str, OwnRule] = MappingProxyType(_own)
 
 
 def add_rules(rules: Sequence[OwnRule]) -> None:
-    """Judge every system by these rules as well."""
+    """Add these rules to every system."""
     _own.update({rule.rule.id: rule for rule in rules})
 
 

@@ -1,2 +1,2 @@
-"""Any scheduler with continuous batching: common rules, and configuration keys that it declares
-itself."""
+"""Any scheduler with continuous batching: it is judged by the common rules, and declares its own
+configuration keys."""

@@ -1,9 +1,9 @@
 """The reference model: vLLM's scheduler, whose own rules are stricter than those of this system.
 
-Its code names the rules of every system (ALL-Rnn). It keeps this system's rules in these places:
-GEN-R01 in `vllm.scheduler.clamp`; GEN-R02, GEN-R04 and GEN-R10 in `admit_waiting`; GEN-R08 in
-`complete`; GEN-R09 in `carry_out` and `preempt`; GEN-R05 in `vllm.kv_cache.hold`; GEN-R06 and
-GEN-R07 in `allocator`; GEN-R11 in `vllm.kv_cache.free`; GEN-R12 in `hold`; GEN-R13 in
+The comments of that code name the rules of every system (ALL-Rnn). These places keep the rules of
+this system: GEN-R01 in `vllm.scheduler.clamp`; GEN-R02, GEN-R04 and GEN-R10 in `admit_waiting`;
+GEN-R08 in `complete`; GEN-R09 in `carry_out` and `preempt`; GEN-R05 in `vllm.kv_cache.hold`;
+GEN-R06 and GEN-R07 in `allocator`; GEN-R11 in `vllm.kv_cache.free`; GEN-R12 in `hold`; GEN-R13 in
 `advance_running`; GEN-R03 in `VllmModel.refusal`.
 """
 
@@ -17,16 +17,16 @@ from ..systems import Reference
 from ..vllm.config import read_config as read_vllm_config
 from ..vllm.model import VllmModel
 
-ROOM = 131_072  # tokens: the model's own bound, if a configuration leaves one to the scheduler
+ROOM = 131_072  # tokens: the model's own bound if a configuration leaves the bound to the scheduler
 SLOTS = 32
 
 
 class GenericConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Lengths are in tokens, `num_blocks` in blocks. null means the scheduler's own value, which no
-    rule checks.
+    """Lengths are in tokens, `num_blocks` in blocks. null leaves the value to the scheduler, and no
+    rule checks it.
 
     `order` is the order in which requests start: fcfs (first come, first served) or any. `own`
-    holds the keys that the scheduler declares in `config_keys` of its reply to `start`.
+    holds the keys that the scheduler declares as `config_keys` in its reply to `start`.
     """
 
     block_size: Positive = 16
@@ -50,8 +50,8 @@ def read_config(values: Mapping[str, Any], revision: str) -> GenericConfig:
 
 
 def as_vllm(config: GenericConfig) -> dict[str, Any]:
-    """Return the configuration of vLLM's scheduler, which keeps everything that this system
-    requires."""
+    """Return the configuration for vLLM's scheduler, which meets all requirements of this
+    system."""
     slots, budget = config.max_num_seqs or SLOTS, config.max_num_batched_tokens or ROOM
     return {
         "block_size": config.block_size,

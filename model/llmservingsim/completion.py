@@ -1,4 +1,4 @@
-"""Turn a plan into a batch in the pipeline, and book its results once it has completed.
+"""Turn a plan into a batch in the pipeline, and record its results once it has completed.
 
 Source: continuous-batching page, "What the scheduler hands back".
 """
@@ -14,7 +14,7 @@ from .state import Batch, Decision, Plan, Revision, Sequence, State
 def built(state: State, plan: Plan, counted: bool = False) -> Decision:
     """Return the state with the plan's batch in the pipeline; unchanged if nothing was scheduled.
 
-    `counted`: the batch's tokens count as computed from now on, and not only once it is done
+    `counted`: the batch's tokens count as computed from now on, instead of from its completion on
     (LSS-R16).
     """
     running = plan.running
@@ -34,8 +34,8 @@ def built(state: State, plan: Plan, counted: bool = False) -> Decision:
 
 
 class Done(NamedTuple):
-    """The result of `add_done`: the tokens of both throughputs, and the requests that finished or
-    got a token."""
+    """The result of `add_done`: the tokens that count for each throughput, and the requests that
+    finished or got a token."""
 
     prompt_throughput: int = 0
     decode_throughput: int = 0
@@ -47,7 +47,7 @@ def add_done(
     revision: Revision, config: LlmServingSimConfig, state: State, number: int
 ) -> tuple[State, Done]:
     """Complete the batch with this number: requests that have caught up emit a token (LSS-R32), and
-    finished ones leave with their last one (ALL-R04). A number that is not in flight changes
+    finished ones leave with their last token (ALL-R04). A number that is not in flight changes
     nothing (LSS-R22)."""
     batch = next((flight for flight in state.inflight if flight.number == number), None)
     if batch is None:
@@ -82,7 +82,8 @@ def add_done(
 
 
 def leave(config: LlmServingSimConfig, state: State, name: str) -> State:
-    """Return the state without a request. Its blocks can be hit until they are handed out again."""
+    """Return the state without a request. Its blocks are free, but can be hit until they are handed
+    out again."""
     sequence = find(state.running + state.waiting, name)
     if sequence is None:
         return state

@@ -17,13 +17,13 @@ from .state import Decision, Plan, Sequence, State
 
 def schedule(config: LlmServingSimConfig, state: State) -> Decision:
     """Build the next batch within the budget (LSS-R06), or none if the pipeline is full or no
-    request can run (LSS-R01, LSS-R19). Every request gets tokens as long as some are left (LSS-P03,
-    LSS-R17)."""
+    request can run (LSS-R01, LSS-R19). Every request gets tokens as long as budget is left
+    (LSS-P03, LSS-R17)."""
     if len(state.inflight) >= config.pp_size:
         return Decision(state, None)
     plan = Plan(state.running, state.waiting, state.pool, config.max_num_batched_tokens, {})
     for sequence in queue(config, state):
-        # Without budget no request gets anything, so their lengths do not matter.
+        # Once the budget is used up, no request gets tokens, so their lengths do not matter.
         if not config.has_slot(len(plan.scheduled)) or not plan.budget:
             break
         plan = served(config, plan, sequence)
@@ -77,8 +77,8 @@ def starting(config: LlmServingSimConfig, plan: Plan, sequence: Sequence) -> Pla
 
 
 def going_on(config: LlmServingSimConfig, plan: Plan, sequence: Sequence, tokens: int) -> Plan:
-    """Give a started request its tokens. Its blocks were promised, so it always finishes (ALL-R06,
-    ALL-R10)."""
+    """Give a started request its tokens. Its blocks were promised when it started, so it always
+    finishes (ALL-R06, ALL-R10)."""
     grown, pool = kv_cache.hold(config, plan.pool, sequence, tokens)
     return plan._replace(
         running=tuple([grown if other.id == sequence.id else other for other in plan.running]),
@@ -95,8 +95,8 @@ def need(sequence: Sequence) -> int:
 
 
 def cap(config: LlmServingSimConfig, budget: int, needed: int) -> int:
-    """Return the tokens that a request gets of the remaining budget (LSS-R10); 0 if not all fit and
-    chunking is off."""
+    """Return how many tokens of the remaining budget a request gets (LSS-R10); 0 if chunking is off
+    and not all of its tokens fit."""
     wanted = config.capped(needed)
     if not config.enable_chunked_prefill and wanted > budget:
         return 0
@@ -104,16 +104,16 @@ def cap(config: LlmServingSimConfig, budget: int, needed: int) -> int:
 
 
 def is_over(decisions: Listed[Decision], pending: bool, deferred: bool) -> bool:
-    """Return whether no scheduler has a batch, no request will arrive, and no session waits for a
-    tool (LSS-R20)."""
+    """Return whether the simulation is over: no scheduler has a batch, no request will arrive, and
+    no session waits for a tool (LSS-R20)."""
     return not pending and not deferred and all(decision.batch is None for decision in decisions)
 
 
 def next_time(
     now: int, decisions: Listed[Decision], deferred: Listed[int], pending: bool = False
 ) -> int:
-    """Return the clock for the next round, in the simulator's unit: if sessions that wait for a
-    tool are all that is left, the time at which the first of them is due (LSS-R21)."""
+    """Return the time of the next round, in the simulator's unit: if only sessions that wait for a
+    tool are left, the time at which the first of them is due (LSS-R21)."""
     busy = pending or any(decision.batch is not None for decision in decisions)
     return now if busy or not deferred else max(now, min(deferred))
 

@@ -1,8 +1,8 @@
 """The decision of the code at HEAD: vLLM V1's loop over running requests, then waiting ones.
 
-Source: serving/core/scheduler.py at 5daddb2. There is no prefill and no decode: every request has
-computed tokens that catch up with its known ones. If blocks are missing, the last of the running
-requests is preempted.
+Source: serving/core/scheduler.py at 5daddb2. The code does not distinguish prefill and decode: the
+computed tokens of every request catch up with its known ones. If there are too few free blocks, the
+running request that was admitted last is preempted.
 """
 
 from ..members import without
@@ -20,7 +20,7 @@ def schedule(config: LlmServingSimConfig, state: State) -> Decision:
         return Decision(state, None)
     plan = Plan(state.running, state.waiting, state.pool, config.max_num_batched_tokens, {})
     plan = advance_running(config, plan)
-    # A request that has just been preempted would start only to lose its blocks again (LSS-R30).
+    # After a preemption nothing is admitted: a newcomer would only lose its blocks again (LSS-R30).
     if not plan.preempted:
         plan = admit_waiting(config, plan)
     return built(state, plan, counted=True)
@@ -28,12 +28,13 @@ def schedule(config: LlmServingSimConfig, state: State) -> Decision:
 
 def advance_running(config: LlmServingSimConfig, plan: Plan) -> Plan:
     """Schedule running requests in order, preempting those admitted last, so that the first always
-    progresses (ALL-R06, ALL-R10). Each retry has one victim less (ALL-R02)."""
+    progresses (ALL-R06, ALL-R10). Each retry has one possible victim fewer, so the loop ends
+    (ALL-R02)."""
     place = 0
     while place < len(plan.running) and plan.budget > 0:
         sequence = plan.running[place]
         tokens = clamp(config, sequence.num_uncomputed_tokens, plan.budget)
-        # All its known tokens are in a batch in flight.
+        # If not, all its known tokens are in a batch in flight.
         if tokens > 0:
             grown = kv_cache.grow(config, plan.pool, sequence, tokens)
             while grown is None:
@@ -85,8 +86,8 @@ def victim(plan: Plan) -> Sequence:
 
 
 def preempt(config: LlmServingSimConfig, plan: Plan, last: Sequence) -> Plan:
-    """Return the plan without the last request. It gives back its blocks, is the first to be
-    admitted again, and then starts from nothing (LSS-R34)."""
+    """Return the plan without the last request. It gives back its blocks, goes to the front of the
+    waiting queue, and will start from its first token (LSS-R34)."""
     return plan._replace(
         running=without(plan.running, last.id),
         waiting=(last.rewound(), *plan.waiting),
@@ -96,9 +97,9 @@ def preempt(config: LlmServingSimConfig, plan: Plan, last: Sequence) -> Plan:
 
 
 def prompt_tokens(sequence: Sequence, tokens: int) -> int:
-    """Return the tokens that a request of a batch adds to the prompt throughput. A chunk of a
-    single token counts only if it is the last one, and tokens computed again after a preemption
-    count again."""
+    """Return the tokens that a request of a batch adds to the prompt throughput. A one-token chunk
+    counts only if it is the last chunk, and tokens that are recomputed after a preemption count
+    again."""
     if not sequence.generated and completes(sequence):
         return tokens + sequence.prefix_hit
     return tokens if tokens > 1 else 0

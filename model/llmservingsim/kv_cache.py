@@ -1,7 +1,7 @@
-"""Blocks: which are free, which each request holds, and which can be hit by their content.
+"""Blocks: which are free, which request holds which, and which can be hit by their content.
 
-Source: revision `head` for the order of free blocks and for the index, which keeps only the last
-filled block for a content; the page leaves both open. Counts are in blocks.
+Source: revision `head` for the order of free blocks and for the index, which keeps only the block
+filled last for each content; the page leaves both open. Counts are in blocks.
 """
 
 from .. import allocator
@@ -12,8 +12,9 @@ from .state import Sequence
 
 def prefix_hit(config: LlmServingSimConfig, pool: Pool, sequence: Sequence) -> tuple[int, ...]:
     """Return the cached blocks at the start of the tokens that a request must compute, by number
-    (LSS-R02). They hold its own tokens (ALL-R11), and never its last one, whose computation gives
-    the next token (LSS-R33). Without a cache there is no hit (LSS-R03)."""
+    (LSS-R02). Their content is the request's own tokens (ALL-R11), but never the last one, because
+    computing that one yields the next token (LSS-R33). Without a prefix cache there is no hit
+    (LSS-R03)."""
     if not config.enable_prefix_caching:
         return ()
     return cached_blocks(pool, sequence.known, sequence.num_tokens, config.block_size)
@@ -22,8 +23,8 @@ def prefix_hit(config: LlmServingSimConfig, pool: Pool, sequence: Sequence) -> t
 def grow(
     config: LlmServingSimConfig, pool: Pool, sequence: Sequence, tokens: int
 ) -> tuple[Sequence, Pool] | None:
-    """Return a running request with room for `tokens` more; None if blocks are missing, which is no
-    error (ALL-R01)."""
+    """Return a running request with room for `tokens` more; None, which is not an error, if too few
+    blocks are free (ALL-R01)."""
     missing = allocator.missing_blocks(sequence, sequence.computed + tokens, config.block_size)
     if missing > 0 and not fits(pool, missing):
         return None
@@ -40,7 +41,8 @@ def admit(
     promised: int = 0,
 ) -> tuple[Sequence, Pool] | None:
     """Return a waiting request with the blocks of its `hit` and room for `tokens` more. Return None
-    unless its `longest` tokens fit into the free blocks that are not `promised` to others."""
+    if its greatest length, `longest` tokens, does not fit into the free blocks that are not
+    `promised` to others."""
     # Cached blocks that no request holds are free now but soon in use, so they count as needed.
     missing = blocks_for(longest, config.block_size) - len(hit) + unheld(pool, hit)
     if not fits(pool, missing + promised):

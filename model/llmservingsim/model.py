@@ -1,4 +1,4 @@
-"""The reference models of LLMServingSim's scheduler behind the interface that all models share."""
+"""The reference models of LLMServingSim's scheduler, with the interface that all models share."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

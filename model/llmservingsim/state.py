@@ -10,8 +10,8 @@ from .config import LlmServingSimConfig
 
 
 class Sequence(sequence.Sequence, frozen=True):
-    """A request inside the scheduler. `computed` counts its computed tokens, in `head` from the
-    decision on. `arrival` numbers the requests in order of arrival."""
+    """A request inside the scheduler. `computed` counts its computed tokens; in `head`, tokens
+    count as soon as they are decided. `arrival` numbers the requests in order of arrival."""
 
     arrival: int = 0
 
@@ -31,8 +31,8 @@ class Batch(NamedTuple):
 class State(Record, frozen=True):
     """The scheduler between two steps; queues and batches are in order.
 
-    `arrived` counts the requests so far, `batches` the batches built; the next step reports
-    `aborted`.
+    `arrived` counts the requests so far, `batches` the batches built. The requests in `aborted` are
+    reported by the next step.
     """
 
     waiting: tuple[Sequence, ...] = ()
@@ -71,10 +71,10 @@ class Decision(NamedTuple):
 class Revision(NamedTuple):
     """The decisions in which revisions differ: how a batch is decided, and how its results count.
 
-    `promises`: a request that starts is promised the blocks until its last token. `counts_early`:
-    tokens count as computed when their batch is built, not when it is done. `prompt_tokens`:
-    (request after the batch, its tokens in the batch) -> tokens that it adds to the prompt
-    throughput.
+    `promises`: a request that starts is promised all blocks that it will need until its last token.
+    `counts_early`: tokens count as computed when their batch is built, not when it is done.
+    `prompt_tokens`: (request after the batch, its tokens in the batch) -> tokens that it adds to
+    the prompt throughput.
     """
 
     schedule: Callable[[LlmServingSimConfig, State], Decision]

@@ -1,5 +1,5 @@
-"""nano-vLLM: prefill first, then decode, with a block manager under it.
+"""nano-vLLM: prefill first, then decode, on top of a block manager.
 
-Read in this order: `state`, `documented` (the decision), `block_manager`, `release_0_2_0` (what the
-release decides differently), `scheduler` (one step of the protocol).
+Read in this order: `state`, `documented` (the decision), `block_manager`, `release_0_2_0` (the
+decisions in which the release differs), `scheduler` (one step of the protocol).
 """

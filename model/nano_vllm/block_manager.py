@@ -13,8 +13,9 @@ from .state import Sequence
 
 
 def prefix_hit(config: NanoConfig, pool: Pool, sequence: Sequence) -> tuple[int, ...]:
-    """Return the cached blocks that begin a sequence and hold its own tokens (ALL-R11): as many as
-    there are (NAN-R34), whole blocks only (NAN-R32). Its last block is always computed (NAN-R35).
+    """Return the longest run of cached blocks at the start of a sequence (NAN-R34). They are full
+    blocks (NAN-R32) with the sequence's own tokens (ALL-R11), but never its last block, which is
+    always computed (NAN-R35).
     """
     return cached_blocks(pool, sequence.known, sequence.num_tokens, config.block_size)
 
@@ -22,8 +23,8 @@ def prefix_hit(config: NanoConfig, pool: Pool, sequence: Sequence) -> tuple[int,
 def unshared_blocks(
     config: NanoConfig, pool: Pool, sequence: Sequence, hit: tuple[int, ...]
 ) -> int:
-    """Return the number of free blocks that a sequence takes. Blocks of its `hit` that are in use
-    cost nothing."""
+    """Return the number of free blocks that a sequence takes. Blocks of its `hit` that are already
+    in use need no free block."""
     shared = len(hit) - unheld(pool, hit)
     return blocks_for(sequence.num_tokens, config.block_size) - shared
 
@@ -38,13 +39,13 @@ def allocate(
 
 
 def can_append(config: NanoConfig, pool: Pool, sequence: Sequence) -> bool:
-    """Return whether the next token of a running sequence has room, in its last block or in a free
-    one. If not, the scheduler preempts, and raises no error (ALL-R01)."""
+    """Return whether there is room for the next token of a running sequence, in its last block or
+    in a free one. If not, the scheduler preempts instead of raising an error (ALL-R01)."""
     return not crosses(config, sequence) or fits(pool, 1)
 
 
 def may_append(config: NanoConfig, pool: Pool, sequence: Sequence) -> tuple[Sequence, Pool]:
-    """Return the sequence with a new block if it has just crossed a block border."""
+    """Return the sequence, with a new block if its length has just crossed a block boundary."""
     if not crosses(config, sequence):
         return sequence, pool
     return allocator.hold(pool, sequence, sequence.num_tokens, config.block_size)
@@ -59,7 +60,7 @@ def crosses(config: NanoConfig, sequence: Sequence) -> bool:
 def hash_blocks(config: NanoConfig, pool: Pool, sequence: Sequence) -> tuple[Sequence, Pool]:
     """Publish the full, computed blocks of the sequence (ALL-R08).
 
-    Of two blocks with the same content, the one filled last is hit.
+    If two blocks have the same content, later hits use the one filled last.
     """
     return allocator.publish_full(
         pool, sequence, sequence.computed, config.block_size, newest_only=True
@@ -79,5 +80,5 @@ def deallocate(
 
 
 def slot(table: tuple[int, ...], position: int, block_size: int) -> int:
-    """Return the place on the device of the token at this position (deck, chapter 9)."""
+    """Return the device slot of the token at this position (deck, chapter 9)."""
     return table[position // block_size] * block_size + position % block_size

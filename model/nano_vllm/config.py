@@ -7,7 +7,8 @@ import msgspec
 
 from ..config import MOST, Positive, convert
 
-# A sequence gets a new block if its length modulo block_size is 1: never in blocks of one token.
+# A sequence gets a new block if its length modulo block_size is 1, which never occurs with
+# block_size 1.
 BlockSize = Annotated[int, msgspec.Meta(ge=2, le=MOST)]
 
 

@@ -12,7 +12,7 @@ from .state import Plan, Sequence, State
 
 
 def schedule(config: NanoConfig, state: State) -> Plan:
-    """Prefill, or decode the running sequences if no request is admitted (NAN-R10, NAN-R11)."""
+    """Prefill; if no request is admitted, decode the running sequences (NAN-R10, NAN-R11)."""
     plan = prefill(config, state)
     return plan if plan.scheduled else decode(config, state)
 
@@ -28,7 +28,7 @@ def prefill(config: NanoConfig, state: State) -> Plan:
         hit = block_manager.prefix_hit(config, plan.pool, sequence)
         # Cached tokens are skipped and cost no budget (NAN-R08).
         tokens = sequence.num_tokens - len(hit) * config.block_size
-        # The gate counts whole sequences, including blocks that could be shared (NAN-R09).
+        # The check counts all blocks of a sequence, including those that could be shared (NAN-R09).
         needed = blocks_for(sequence.num_tokens, config.block_size)
         if tokens > budget or not fits(plan.pool, needed):
             break
@@ -39,8 +39,8 @@ def prefill(config: NanoConfig, state: State) -> Plan:
 
 
 def admitted(plan: Plan, sequence: Sequence, pool: Pool, tokens: int) -> Plan:
-    """Return the plan in which the first waiting sequence runs, behind all others (NAN-R15), no
-    longer waits (ALL-R03), and computes `tokens`."""
+    """Return the plan in which the first waiting sequence has moved to the end of the running queue
+    (ALL-R03, NAN-R15) and computes `tokens`."""
     return plan._replace(
         running=(*plan.running, sequence),
         waiting=plan.waiting[1:],
@@ -50,11 +50,11 @@ def admitted(plan: Plan, sequence: Sequence, pool: Pool, tokens: int) -> Plan:
 
 
 def decode(config: NanoConfig, state: State) -> Plan:
-    """Give running sequences a token each (NAN-R04, NAN-R14), from the front.
+    """Compute one token for each running sequence (NAN-R04, NAN-R14), starting at the front.
 
-    If no block is left for one, preempt the last of the queue, which may be that sequence itself
-    (NAN-R19). The first always continues (ALL-R06, ALL-R10), and each turn takes one sequence off
-    the queue (ALL-R02).
+    If no block is left for one, preempt the last in the queue, which may be that sequence itself
+    (NAN-R19). The first in the queue always continues (ALL-R06, ALL-R10), and each iteration takes
+    one sequence off the queue (ALL-R02).
     """
     ready: tuple[Sequence, ...] = ()
     plan = Plan(state.running, state.waiting, state.pool, {}, False)
@@ -73,7 +73,7 @@ def decode(config: NanoConfig, state: State) -> Plan:
 
 def preempt(config: NanoConfig, plan: Plan, victim: Sequence, ready: tuple[Sequence, ...]) -> Plan:
     """Return the plan without the victim, which goes to the front of the waiting queue (NAN-R22).
-    It keeps no blocks (NAN-R21, NAN-R03) and must compute everything again (NAN-R23)."""
+    It keeps no blocks (NAN-R21, NAN-R03), so all its tokens must be computed again (NAN-R23)."""
     others = ready + plan.running + plan.waiting
     return plan._replace(
         running=plan.running[:-1],
@@ -84,6 +84,6 @@ def preempt(config: NanoConfig, plan: Plan, victim: Sequence, ready: tuple[Seque
 
 
 def longest_prefill(config: NanoConfig) -> int | None:
-    """Return the most tokens that one sequence may have. After a preemption the whole sequence is
-    prefilled, including the tokens that it has generated (NAN-R12)."""
+    """Return the maximum number of tokens of a sequence. After a preemption the whole sequence is
+    prefilled again, including the tokens that it has generated (NAN-R12)."""
     return config.max_num_batched_tokens

@@ -1,4 +1,4 @@
-"""The reference models of nano-vLLM's scheduler behind the interface that all models share."""
+"""The reference models of nano-vLLM's scheduler, with the interface that all models share."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -29,13 +29,13 @@ OBSERVES = (
 
 
 class Revision(Protocol):
-    """The decisions in which revisions differ; each revision is a module."""
+    """The functions in which revisions differ; each revision is a module."""
 
     def schedule(self, config: NanoConfig, state: State) -> Plan:
         """Decide the next step."""
 
     def longest_prefill(self, config: NanoConfig) -> int | None:
-        """Return the most tokens that one sequence may have; None for any number."""
+        """Return the maximum number of tokens of a sequence; None if there is no limit."""
 
 
 REVISIONS: Mapping[str, Revision] = {"documented": documented, "0.2.0": release_0_2_0}

@@ -17,9 +17,8 @@ def schedule(config: NanoConfig, state: State) -> Plan:
 
 def prefill(config: NanoConfig, state: State) -> Plan:
     """Prefill as in the deck, except that the first sequence of a step may be computed in part.
-
-    It then stays at the head of the queue with all its blocks. `max_num_seqs` bounds the sequences
-    of this step only.
+    That sequence then stays at the head of the queue with all its blocks. `max_num_seqs` bounds
+    only the sequences of this step.
     """
     plan = Plan(state.running, state.waiting, state.pool, {}, True)
     budget = config.max_num_batched_tokens

@@ -22,7 +22,7 @@ def arrive(state: State, newcomer: Sequence) -> State:
 
 
 def abort(config: NanoConfig, state: State, request_id: str) -> State:
-    """Remove a request, wherever it is; unknown and finished ids change nothing.
+    """Remove a request, wherever it is; ids of unknown or finished requests have no effect.
 
     Neither the deck nor the release has aborts, so the request leaves like a finished one.
     """
@@ -57,8 +57,8 @@ def step(
 def postprocess(
     config: NanoConfig, state: State, plan: Plan
 ) -> tuple[State, dict[str, int], dict[str, str]]:
-    """Count and publish the computed tokens, append a token to each request that has caught up, and
-    let finished requests leave with their last token (ALL-R04)."""
+    """Count and publish the computed tokens, append a token to each request whose known tokens are
+    all computed, and let finished requests leave with their last token (ALL-R04)."""
     emitted: dict[str, int] = {}
     finished = dict.fromkeys(state.aborted, "aborted")
     sequences = {sequence.id: sequence for sequence in state.running + state.waiting}
@@ -90,7 +90,7 @@ def caught_up(sequence: Sequence) -> bool:
 
 
 def slot_blocks(config: NanoConfig, state: State, plan: Plan) -> dict[str, list[int]]:
-    """Return the blocks to which a step writes, for each scheduled sequence (NAN-R27)."""
+    """Return, for each scheduled sequence, the blocks to which the step writes (NAN-R27)."""
     written = {}
     for sequence in (*state.running, *state.waiting):
         if sequence.id in plan.scheduled:

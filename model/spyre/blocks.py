@@ -18,7 +18,8 @@ def prefix_hit(config: SpyreConfig, state: State, newcomer: Sequence) -> tuple[i
     """Return the cached blocks at the start of a prompt, by number.
 
     They include blocks that other requests generated (SPY-R60), but never the block of the last
-    token: its chunk is always computed (SPY-R55), and the block stored again (SPY-R57).
+    token: the chunk of that token is always computed (SPY-R55), and the block is stored again
+    (SPY-R57).
     """
     if not config.prefix_caching:
         return ()
@@ -26,13 +27,13 @@ def prefix_hit(config: SpyreConfig, state: State, newcomer: Sequence) -> tuple[i
 
 
 def in_use(state: State) -> set[int]:
-    """Return the numbers of the blocks in use; shared ones once."""
+    """Return the numbers of the blocks in use, each once even if it is shared."""
     return {block for request in state.admitted for block in request.blocks}
 
 
 def blocks_at_end(config: SpyreConfig, request: Sequence) -> int:
-    """Return the number of blocks of a request that has generated all its tokens, of which the last
-    is never computed."""
+    """Return the number of blocks that a request holds at its end. Its last token is generated but
+    never computed, so it needs no block."""
     return -(-(request.prompt + request.max_tokens - 1) // config.block_size)
 
 
@@ -45,11 +46,10 @@ def reserved(config: SpyreConfig, revision: Revision, state: State) -> int:
 
 
 def fits_pool(config: SpyreConfig, revision: Revision, state: State, newcomer: Sequence) -> bool:
-    """Return whether enough blocks are free and not promised for all tokens that the newcomer may
-    have (SPY-R50), so that it can finish once it has started (ALL-R06).
+    """Return whether the blocks that are free and not promised suffice for all tokens that the
+    newcomer may have (SPY-R50), so that it can finish once it has started (ALL-R06).
 
-    Cached blocks that others hold need no free block; free cached ones do, since they leave the
-    pool.
+    A hit on a block that another request holds takes no free block; a hit on a free one does.
     """
     free = free_blocks(state.pool)
     if free is None:
@@ -67,8 +67,8 @@ def lost_blocks(config: SpyreConfig, revision: Revision, request: Sequence, insi
 
 
 def admit(config: SpyreConfig, state: State, newcomer: Sequence) -> tuple[Sequence, Pool]:
-    """Return the newcomer with the cached blocks of its prompt, which are now in use. Their chunks
-    take no step (SPY-R54), and none of these blocks is stored again (SPY-R57)."""
+    """Return the newcomer with the cached blocks of its prompt, which are now in use. No step
+    computes their chunks (SPY-R54), and none of these blocks is stored again (SPY-R57)."""
     hit = prefix_hit(config, state, newcomer)
     if not hit:
         return newcomer, state.pool
@@ -76,12 +76,13 @@ def admit(config: SpyreConfig, state: State, newcomer: Sequence) -> tuple[Sequen
 
 
 def hold(config: SpyreConfig, request: Sequence, covered: int, pool: Pool) -> tuple[Sequence, Pool]:
-    """Return the request with blocks for its first `covered` tokens (SPY-R02). Blocks that fill up
-    are published, since the caller guarantees that they are computed (ALL-R08, ALL-R11).
+    """Return the request with blocks for its first `covered` tokens (SPY-R02). Full blocks are
+    published; the caller guarantees that they are computed (ALL-R08, ALL-R11).
 
     Raises:
-        ReleaseEnded: no block is free. This cannot happen if blocks are reserved. Otherwise vLLM's
-            scheduler preempts a request, and an assertion ends the release (ALL-R01).
+        ReleaseEnded: no block is free. This cannot happen if blocks are reserved. If they are not,
+            vLLM's scheduler preempts a request, and the release dies with an AssertionError
+            (ALL-R01).
     """
     if not fits(pool, allocator.missing_blocks(request, covered, config.block_size)):
         raise ReleaseEnded(f"no block is free for token {covered} of {request.id}")
@@ -92,8 +93,9 @@ def hold(config: SpyreConfig, request: Sequence, covered: int, pool: Pool) -> tu
 
 
 def release(config: SpyreConfig, revision: Revision, state: State, request: Sequence) -> Pool:
-    """Return the pool after `request` has left. Its last block is freed first, and shared ones stay
-    (ALL-R09). The content of free blocks can be found until they are handed out (SPY-R63)."""
+    """Return the pool after `request` has left. Its blocks are freed from the last to the first,
+    except those that others share (ALL-R09). The content of free blocks can be found until they are
+    handed out (SPY-R63)."""
     others = in_use(state) if config.prefix_caching else set()
     return revision.give_back(state.pool, allocator.freed(request, others, config.block_size))
 

@@ -4,7 +4,7 @@ Source: sendnn-inference, "Scheduling and Padding Logic". Read it side by side w
 page's headings are comments (`# ----`), and each function names the rules (`spec/spyre.toml`) that
 its sentences became. Functions are pure. Lengths are in tokens unless a name says blocks.
 
-A release replaces some of these functions by its own (`revision.Revision`), so functions call the
+A release replaces some of these functions with its own (`revision.Revision`), so functions call the
 replaceable ones through their `revision` argument. The parts that the page leaves open are
 elsewhere: `blocks` has the pool, and `scheduler` and `forward` carry out the decisions.
 """
@@ -38,7 +38,8 @@ def current_tkv(config: SpyreConfig, state: State) -> int:
 def tkv_after_chunk(
     config: SpyreConfig, state: State, request: Sequence, running: tuple[Sequence, ...]
 ) -> int:
-    """Return the max-tkv after a chunk; a prefill does not change its definition (SPY-R06)."""
+    """Return the max-tkv after a chunk. It is that of the decoding requests: a prefill does not
+    count (SPY-R06)."""
     return batch_tkv(config, running)
 
 
@@ -50,18 +51,19 @@ def batch_tkv(config: SpyreConfig, running: Members[Sequence]) -> int:
 
 # ---- Padding
 # Rectangular decode: `left_pad_blocks` (SPY-R09). Prefill alignment: `decide` takes one request
-# (SPY-R13), `left_padding_blocks` aligns it on the right. Prefix caching: a prompt begins with a
-# block, so equal prefixes fill equal blocks, `allocator` (SPY-R15).
+# (SPY-R13), and `left_padding_blocks` aligns it on the right. Prefix caching: a prompt begins with
+# a block, so equal prefixes fill equal blocks, `allocator` (SPY-R15).
 
-DUMMY_BLOCK = 0  # always used for padding (SPY-R11), so its memory is constant (SPY-R12)
+# the block for all padding (SPY-R11), so that padding takes constant memory (SPY-R12)
+DUMMY_BLOCK = 0
 
 # ---- Prefill padding: Right-alignment
 # Attention ignores padding (SPY-R17), which no scheduler shows.
 
 
 def left_padding_blocks(prompt: int, chunk_size: int, block_size: int) -> int:
-    """Return the number of dummy blocks before the prompt, which make its last block the last one
-    of its last chunk (SPY-R14, SPY-R16)."""
+    """Return the number of dummy blocks before the prompt. They align it on the right: its last
+    block is the last block of its last chunk (SPY-R14, SPY-R16)."""
     padded = chunk_count(prompt, chunk_size) * chunk_size
     return padded // block_size - blocks_for(prompt, block_size)
 
@@ -82,8 +84,8 @@ def next_chunk(prompt: int, computed: int, chunk_size: int, block_size: int) -> 
 
 
 def progress(config: SpyreConfig, request: Sequence, end: int) -> tuple[int, int]:
-    """Return the tokens computed after the chunk that ends at `end`, and the tokens that have a
-    block; both are the same (SPY-R02)."""
+    """Return how many tokens are computed after the chunk that ends at `end`, and how many have a
+    block; the two numbers are equal (SPY-R02)."""
     return end, end
 
 
@@ -104,8 +106,8 @@ def left_pad_blocks(lengths: Members[int], block_size: int) -> list[int]:
     this step.
 
     The longest request has none (SPY-R24) and sets the common width (SPY-R09, SPY-R10, SPY-R23).
-    Nothing is remembered from the step before, so when a request leaves, the padding that it caused
-    goes too (SPY-R29).
+    Nothing is carried over from the step before, so when a request leaves, the padding that it
+    caused disappears (SPY-R29).
     """
     if not lengths:
         return []
@@ -129,8 +131,8 @@ def request_tkvs(lengths: Members[int], block_size: int) -> list[int]:
 
 
 def max_tkv(lengths: Members[int], block_size: int) -> int:
-    """Return the largest tkv of the batch, 0 for an empty one. It belongs to the request that has
-    filled most of its last block (SPY-R27)."""
+    """Return the largest tkv of the batch, 0 for an empty one. It is that of the request whose last
+    block is fullest (SPY-R27)."""
     if not lengths:
         return 0
     filled = max([(length - 1) % block_size for length in lengths]) + 1
@@ -144,7 +146,7 @@ def rectangle_tkv(longest: int, filled: int, block_size: int) -> int:
 
 
 # ---- Decode padding: tkv jumping
-# The difference of `request_tkvs` between two steps when a request begins a block (SPY-R28).
+# The change of `request_tkvs` from one step to the next when a request begins a block (SPY-R28).
 
 # ---- Scheduling: Priority rules
 
@@ -152,7 +154,7 @@ def rectangle_tkv(longest: int, filled: int, block_size: int) -> int:
 def candidate(config: SpyreConfig, revision: Revision, state: State) -> Sequence | None:
     """Return the request whose prefill chunk runs in this step, or None.
 
-    While a prefill is under way, it is the only one (SPY-R30) and goes before new requests
+    While a request is in its prefill, no other is (SPY-R30), and it goes before new requests
     (SPY-R31). Otherwise only the first in line may start (SPY-R53, ALL-R05): the page adds its
     rules to vLLM's order, which is first come, first served.
     """
@@ -174,7 +176,7 @@ def must_interleave(config: SpyreConfig, state: State) -> bool:
 
 
 def decide(config: SpyreConfig, revision: Revision, state: State) -> tuple[State, Decision]:
-    """Prefill one request if possible, or else decode: no step is idle while a request can run
+    """Prefill one request if possible, otherwise decode: no step is idle while a request can run
     (SPY-R13, SPY-R35, ALL-R10)."""
     chosen = revision.candidate(config, revision, state)
     if chosen is not None:
@@ -195,7 +197,8 @@ def may_prefill(config: SpyreConfig, revision: Revision, state: State, request: 
     """Return whether the next chunk of `request` may run in this step."""
     if revision.is_empty(state):
         return True
-    # On the page, no request is ever paused. A release that pauses does not prefill then (SPY-R52).
+    # On the page, no request is ever paused. A release that pauses requests starts no prefill while
+    # some are paused (SPY-R52).
     if state.paused or must_interleave(config, state):
         return False
     if request.computed == 0 and not satisfies_first_chunk(config, state):
@@ -206,7 +209,7 @@ def may_prefill(config: SpyreConfig, revision: Revision, state: State, request: 
 
 
 def is_empty(state: State) -> bool:
-    """Return whether no request is admitted, so that no constraint can bind (SPY-R38)."""
+    """Return whether no request is admitted, so that no constraint applies (SPY-R38)."""
     return not state.running and not state.paused
 
 
@@ -214,7 +217,7 @@ def is_empty(state: State) -> bool:
 
 
 def satisfies_first_chunk(config: SpyreConfig, state: State) -> bool:
-    """Return whether a running slot is free (SPY-R36), and the only prefill slot (SPY-R37)."""
+    """Return whether a running slot is free (SPY-R36) and so is the only prefill slot (SPY-R37)."""
     return len(state.running) < config.max_num_seqs and state.prefilling is None
 
 
@@ -250,8 +253,8 @@ def satisfies_last_chunk(
 def fits_model_length(
     config: SpyreConfig, current: int, decoding: Members[Sequence], newcomer: Sequence
 ) -> bool:
-    """Return whether each request, realigned with the newcomer, ends within max_model_len
-    (SPY-R41).
+    """Return whether every request, once the batch is realigned for the newcomer, ends within
+    max_model_len (SPY-R41).
 
     `current` is the tkv of the batch.
     """
@@ -273,7 +276,8 @@ def fits_volume(
     decoding: Members[Sequence],
     newcomer: Sequence,
 ) -> bool:
-    """Return whether no possible future batch x tkv exceeds the limit (SPY-R42, SPY-R47).
+    """Return whether batch x tkv stays within the limit in every possible future (SPY-R42,
+    SPY-R47).
 
     `current` is the tkv of the batch.
     """
@@ -289,7 +293,8 @@ def fits_volume(
 # ---- Scheduling: Volumetric Constraint - Additional Details
 # The largest future tkv of the new request is `volumetric.newcomer_realigned` (SPY-R43), that of
 # a decoding one `volumetric.member_realigned` (SPY-R44); `volumetric.accepts` walks in ascending
-# order (SPY-R45). Other formulas there are readings of these sentences, and those of releases.
+# order (SPY-R45). The other formulas there are other readings of these sentences, and the formulas
+# of releases.
 
 VOLUME_CHECK = volumetric.ByFormula(volumetric.document_realigned)
 
@@ -312,8 +317,9 @@ def usable_blocks(left_padding: int, hit: int, chunk_count: int, chunk_blocks: i
 
 
 # ---- Prefix caching: Boundary chunk
-# It is computed as a whole, since `usable_blocks` skips whole chunks only (SPY-R56); `written`
-# says where. Only the last block of a prompt is duplicated (SPY-R57): `blocks.prefix_hit`.
+# The whole boundary chunk is computed, since `usable_blocks` skips only whole chunks (SPY-R56);
+# `written` says to which blocks. Only the last block of a prompt is duplicated (SPY-R57):
+# `blocks.prefix_hit`.
 
 
 def written(config: SpyreConfig, request: Sequence, pad: int, end: int) -> list[int]:
@@ -335,8 +341,8 @@ def written(config: SpyreConfig, request: Sequence, pad: int, end: int) -> list[
 
 
 def computed_or_hit(config: SpyreConfig, state: State, request: Sequence) -> int:
-    """Return the tokens that need no computing; before the first chunk, these are the hit
-    (SPY-R59).
+    """Return how many tokens need no computing; before the first chunk, these are the tokens of the
+    hit (SPY-R59).
 
     Only the last-chunk condition uses this (`is_held_to_last_chunk`); the first-chunk conditions
     count slots, which do not depend on a hit.

@@ -60,7 +60,7 @@ def compute_decode(config: SpyreConfig, state: State) -> tuple[State, Forward]:
             prefilling.append(request)
             continue
         length = request.computed + 1
-        # A block begins, or fills up.
+        # A block begins or becomes full.
         if length > len(request.blocks) * block or length % block == 0:
             request, pool = blocks.hold(config, request, length, pool)
         grown.append(replace(request, computed=length))
@@ -80,7 +80,7 @@ def compute_decode(config: SpyreConfig, state: State) -> tuple[State, Forward]:
 def compute_nothing(state: State, *, after_choice: bool) -> tuple[State, Forward]:
     """Take an idle step, in which the scheduler forgets its tkv.
 
-    `after_choice`: the scheduler had chosen a prefill, and counts the step as a prefill.
+    `after_choice`: the scheduler had chosen a prefill, and counts this step as one.
     """
     return state._replace(tkv=0, last_step_was_prefill=after_choice), Forward({}, {}, {}, 0)
 

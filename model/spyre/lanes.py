@@ -1,10 +1,10 @@
 """Lanes: many independent runs of one configuration in parallel, as NumPy arrays
 (`schedproof[fast]`).
 
-Lanes support no prefix cache, no bounded pool and no aborts, and otherwise do exactly what the
-reference model does. With R requests per lane and L lanes, `requested` has shape (4, R, L),
-`computed` (R, L) and `lane` (FIELDS, L), all int64. A step costs about as much for one lane as for
-a hundred, so lanes pay off from a few dozen on.
+Lanes support no prefix cache, bounded pool or aborts; otherwise they do exactly what the reference
+model does. With R requests per lane and L lanes, `requested` has shape (4, R, L), `computed` (R, L)
+and `lane` (FIELDS, L), all int64. A step costs about as much for one lane as for a hundred, so they
+pay off once there are a few dozen.
 """
 
 from collections.abc import Mapping, Sequence
@@ -23,17 +23,17 @@ from .own_formula import is_own
 from .volumetric import Decoding, Formula, realigned
 
 Array = NDArray[np.int64]
-Row = Any  # a number or a truth value for each lane; for a field of requests, (R, L) of them
-AT_ONCE = 2048  # lanes, so that rows stay in the processor's cache
+Row = Any  # a number or a truth value for each lane; shape (R, L) for a field of requests
+AT_ONCE = 2048  # lanes; few enough for rows to stay in the processor's cache
 # After two idle steps in a row nothing changes any more: such a lane is stuck, and ends.
 MAX_IDLE = 100
 
-# Rows of `requested`. END: the tokens that a request has computed when it has its last token.
+# Rows of `requested`. END: how many tokens a request has computed when it gets its last token.
 PROMPT, MAX_TOKENS, END, ARRIVAL = range(4)
 REQUEST_ROWS = 4
 # Rows of `lane`. TKV, RUNNER_TKV and AFTER_PREFILL are what the scheduler remembers. KIND and SHOWN
-# (the tkv that is observed, 0 for none) describe the last step; PEAK (the largest batch x tkv) and
-# IDLE (idle steps while a request waits or prefills) the whole run.
+# (the observed tkv, 0 for none) describe the last step. PEAK (the largest batch x tkv) and IDLE
+# (idle steps while a request waits or prefills) describe the whole run.
 STEP, TKV, RUNNER_TKV, AFTER_PREFILL, KIND, SHOWN, PEAK, IDLE = range(8)
 FIELDS = 8
 OVER, PREFILL, DECODE, NOTHING = range(4)
@@ -82,7 +82,7 @@ class LaneResult(NamedTuple):
 
 
 def read_rules(revision: str, values: Mapping[str, Any], formula: str | None = None) -> Rules:
-    """Return the rules for lanes; `formula` replaces the revision's own.
+    """Return the configuration and choices for lanes; `formula` replaces the revision's formula.
 
     Raises:
         InputError: an impossible configuration, or one that lanes do not support.
@@ -138,7 +138,8 @@ class Lanes:
     """
 
     def __init__(self, rules: Rules, requested: Array) -> None:
-        """Begin before any request arrives; requests are in order of arrival (`requests_table`)."""
+        """Start before any request has arrived; requests are in order of arrival
+        (`requests_table`)."""
         self.rules = rules
         self.requested = requested
         self.computed = np.zeros(requested.shape[1:], np.int64)
@@ -154,7 +155,7 @@ class Lanes:
         longest = np.where(decoding, computed, 0).max(axis=0)
         filled = np.where(decoding, _within(computed - 1, block) + 1, 0).max(axis=0)
         beyond = np.where(decoding, _within(computed, block), 0).max(axis=0)
-        # The first whose prompt is not computed is the one that prefills, or waits longest.
+        # The first request whose prompt is not computed is in its prefill, or has waited longest.
         pending = computed < prompts
         first = pending.argmax(axis=0)
         prompt, begun = prompts[first, places], computed[first, places]
@@ -179,7 +180,8 @@ class Lanes:
         grown = _rectangle(longest + 1, beyond + 1, block)
         reached = np.where(prefills, joined, np.where(decodes, grown, lane[RUNNER_TKV]))
         shown = reached
-        if not self.rules.choices.stale_tkv:  # then a prefill shows the tkv of the actual batch
+        # on the page, a prefill shows the tkv of the actual batch
+        if not self.rules.choices.stale_tkv:
             joins = prefills & (counted >= prompt)
             fullest = np.maximum(filled, np.where(joins, _within(prompt - 1, block) + 1, 0))
             widest = np.maximum(longest, np.where(joins, prompt, 0))
@@ -221,7 +223,7 @@ class Lanes:
         return prefills
 
     def over(self) -> NDArray[np.bool_]:
-        """Return which lanes have ended: all requests have their last token, or the lane is
+        """Return which lanes have ended because all requests have their last token or the lane is
         stuck."""
         over: NDArray[np.bool_] = (self.lane[KIND] == OVER) | (self.lane[IDLE] > MAX_IDLE)
         return over
@@ -252,7 +254,7 @@ def satisfies_last_chunk(
     member = Decoding(computed, remaining, padding * block + computed, requested[PROMPT])
     own = formula.newcomer(tkv, base, prompt, max_tokens - 1, block) + formula.slack
     ends = formula.member(np.maximum, tkv, base, prompt, member, block) + formula.slack
-    # A request that does not decode ends before every other.
+    # A request that does not decode is treated as ending before all others.
     ends = np.where(decoding, ends, -(1 << 40))
     return fits & accepts(ends, own, rules.max_batch_tkv, to_the_end=formula.to_the_end)
 

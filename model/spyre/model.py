@@ -1,4 +1,4 @@
-"""The reference model of Spyre's scheduler behind the interface that all models share."""
+"""The reference model of Spyre's scheduler, with the interface that all models share."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace

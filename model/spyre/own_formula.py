@@ -9,9 +9,9 @@ and returns the largest tkv, in tokens, that this request can still reach. It ma
 arguments, by name:
 
 - `request`: the request to project (`OwnRequest`);
-- `tkv`: the batch's tkv, as admission knows it;
-- `prompt`: tokens of the newcomer's prompt;
-- `block_size`: tokens of a block.
+- `tkv`: the batch's tkv that admission uses;
+- `prompt`: the number of tokens in the newcomer's prompt;
+- `block_size`: the number of tokens in a block.
 
 The file is Python code and is executed. The result must depend on the arguments alone: a proof and
 a search call the function with symbols instead of numbers, and follow every branch.
@@ -36,10 +36,12 @@ class OwnRequest(NamedTuple):
     """A request as a user's formula receives it.
 
     Attributes:
-        prompt: tokens of its prompt.
-        computed: tokens that are computed when the newcomer joins; for the newcomer, its prompt.
-        remaining: the most decode steps left.
-        tkv: its own tkv in the batch before the newcomer joins; for the newcomer, its prompt.
+        prompt: the number of tokens in its prompt.
+        computed: how many of its tokens are computed when the newcomer joins; for the newcomer, its
+            prompt's.
+        remaining: the most decode steps that it can still take.
+        tkv: its own tkv in the batch before the newcomer joins; for the newcomer, the length of its
+            prompt.
         joins: whether it is the newcomer.
     """
 
@@ -52,7 +54,7 @@ class OwnRequest(NamedTuple):
 
 # (request, tkv, prompt, block size) -> largest tkv that the request can reach
 Term = Callable[[OwnRequest, Any, Any, Any], Any]
-# Calls that show at once what the function cannot take.
+# Trial calls, which reveal at once arguments that the function cannot handle.
 TRIALS = [
     (OwnRequest(computed, computed, remaining, computed, joins), tkv, prompt, 64)
     for computed, remaining, tkv, prompt, joins in (
@@ -65,7 +67,7 @@ TRIALS = [
 
 
 def is_own(name: str) -> bool:
-    """Return whether the name has the form of a user's formula, with or without slack."""
+    """Return whether the name has the form of a user's formula, with or without `+TOKENS`."""
     return NAME.fullmatch(name) is not None
 
 
@@ -102,8 +104,8 @@ _READ: set[str] = set()
 
 
 def is_read(name: str) -> bool:
-    """Return whether this formula was read at the user's request. A file must not run only because
-    a target reports its name."""
+    """Return whether the user asked for this formula. A file must not be executed just because a
+    target reports its name."""
     match = NAME.fullmatch(name)
     return match is not None and f"{match['file']}:{match['function']}" in _READ
 

@@ -1,8 +1,9 @@
 """The exact volumetric check: the largest batch x tkv that can still occur, instead of an estimate.
 
-No release has this rule; every published formula estimates it. If no other request joins and no
-request ends early, the batch is constant between two finishing times, and its tkv is largest at one
-of two steps: the last one, or the last one at which some member fills a block.
+No release has this check; every published formula estimates the largest batch x tkv. If no other
+request joins and no request ends early, the batch is constant between two finishing times. Within
+such a period its tkv is largest at one of two steps: the last one, or the last one in which some
+member fills a block.
 """
 
 from bisect import bisect_left, insort
@@ -10,7 +11,7 @@ from collections.abc import Callable, Sequence
 
 from .volumetric import Check, Decoding, Newcomer, round_up
 
-# (tokens of the longest, all offsets in ascending order, steps, block size) -> largest tkv
+# (tokens of the longest member, all offsets in ascending order, steps, block size) -> largest tkv
 LargestTkv = Callable[[int, list[int], int, int], int]
 
 
@@ -20,8 +21,8 @@ def peak_volume(decoding: Sequence[Decoding], newcomer: Newcomer, block_size: in
 
 
 def rounded_volume(decoding: Sequence[Decoding], newcomer: Newcomer, block_size: int) -> int:
-    """Return an upper bound on `peak_volume`: at each finishing time, all blocks of the batch count
-    as full."""
+    """Return an upper bound on `peak_volume` that treats all blocks of the batch as full at each
+    finishing time."""
     return largest_volume(decoding, newcomer, block_size, filled_blocks)
 
 
@@ -30,10 +31,11 @@ def largest_volume(
 ) -> int:
     """Return the largest batch x tkv in the newcomer's life; 0 if it takes part in no decode step.
 
-    `largest` gives the largest tkv of a batch until a finishing time. Members are added in
-    descending order of their ends, keeping the longest length and the sorted offsets of the active
-    ones, which takes about n log n for n members. If several end at the same time, the volumes
-    before the last of them is added are too small, which does not change the maximum.
+    `largest` gives the largest tkv of a batch up to a finishing time. Members are added in
+    descending order of their ends, while the longest length and the sorted offsets of the members
+    so far are kept; for n members this takes about n log n operations. If several members end at
+    the same time, the volumes before the last of them is added are too small, which does not change
+    the maximum.
     """
     all_requests = [(member.remaining, member.computed) for member in decoding]
     all_requests.append((newcomer.remaining, newcomer.prompt))
@@ -70,8 +72,8 @@ def next_above(offsets: list[int], turn: int) -> int:
 def largest_of_two(longest: int, below: int, above: int, ends: int, block_size: int) -> int:
     """Return the largest tkv of the steps up to step `ends`.
 
-    It belongs to the offset that fills most of its last block in that step (`below`), or to the one
-    that last filled a block (`above`).
+    It is that of the member whose last block is fullest in that step (`below`), or of the member
+    that filled a block most recently (`above`).
     """
     filled = (below + ends - 1) % block_size + 1
     last = (longest + ends - 1) // block_size * block_size + filled
@@ -82,8 +84,8 @@ def largest_of_two(longest: int, below: int, above: int, ends: int, block_size: 
 
 
 def filled_blocks(longest: int, offsets: list[int], ends: int, block_size: int) -> int:
-    """Return an upper bound on the largest tkv up to step `ends`: all blocks of the longest member
-    count as full."""
+    """Return an upper bound on the largest tkv up to step `ends` that treats all blocks of the
+    longest member as full."""
     whole: int = round_up(longest + ends, block_size)
     return whole
 
@@ -91,8 +93,7 @@ def filled_blocks(longest: int, offsets: list[int], ends: int, block_size: int) 
 def accepts_exactly(
     decoding: Sequence[Decoding], newcomer: Newcomer, block_size: int, limit: int, tkv: int = 0
 ) -> bool:
-    """Return whether no decode step of the newcomer can exceed the limit; this is necessary and
-    sufficient."""
+    """Return whether no decode step of the newcomer can exceed the limit; the check is exact."""
     return peak_volume(decoding, newcomer, block_size) <= limit
 
 
@@ -104,5 +105,5 @@ def accepts_rounded(
     return rounded_volume(decoding, newcomer, block_size) <= limit
 
 
-# Neither reads the tkv of the batch: the lengths of its members say more.
+# Neither check reads the tkv of the batch: the lengths of the members determine it.
 CHECKS: dict[str, Check] = {"exact": accepts_exactly, "rounded": accepts_rounded}

@@ -16,8 +16,8 @@ from .volumetric import ByFormula, release_2_1_2
 
 
 def decide(config: SpyreConfig, revision: Revision, state: State) -> tuple[State, Decision]:
-    """Choose a prompt before looking for its blocks: if there are none, the step is idle, in spite
-    of SPY-R35. Until 2.2.0, which promises blocks."""
+    """Choose a prompt before looking for blocks: if too few are free, the step is idle, in spite of
+    SPY-R35. Until 2.2.0, which promises blocks."""
     after, decision = documented.decide(config, revision, state)
     if decision.kind != "prefill":
         return after, decision
@@ -28,7 +28,8 @@ def decide(config: SpyreConfig, revision: Revision, state: State) -> tuple[State
 
 
 def fits_prompt(config: SpyreConfig, state: State, newcomer: Sequence) -> bool:
-    """Return whether blocks for the whole prompt are free, by vLLM's own allocation."""
+    """Return whether enough blocks for the whole prompt are free, as vLLM's own allocation
+    requires."""
     hit = blocks.prefix_hit(config, state, newcomer)
     needed = blocks_for(newcomer.prompt, config.block_size) - len(hit)
     return fits(state.pool, needed + unheld(state.pool, hit))
@@ -41,12 +42,13 @@ def fits_pool(config: SpyreConfig, revision: Revision, state: State, newcomer: S
 
 def give_back(given_to: Pool, freed: Freed) -> Pool:
     """Hand out freed blocks in the order in which they were freed, whether or not their content can
-    be found. Until a release with a newer vLLM, which hands out the others first."""
+    be found. Until the releases with a newer vLLM, which hands out first the blocks that cannot be
+    found."""
     return pool.give_back(given_to, freed, nameless_first=False)
 
 
 def current_tkv(config: SpyreConfig, state: State) -> int:
-    """Use the tkv that the last forward reported, in which requests that have left since still
+    """Use the tkv that the last forward reported, in which requests that have left since then still
     count. All releases (SPY-R35, SPY-R42)."""
     return state.tkv
 
@@ -54,8 +56,8 @@ def current_tkv(config: SpyreConfig, state: State) -> int:
 def tkv_after_chunk(
     config: SpyreConfig, state: State, request: Sequence, running: tuple[Sequence, ...]
 ) -> int:
-    """Report the old tkv until the last chunk; only a first chunk beside an empty decode batch
-    starts a new count. Until 2.4.0."""
+    """Report the old tkv until the last chunk; the tkv is set anew only by a first chunk while the
+    decode batch is empty. Until 2.4.0."""
     tkv = state.runner_tkv
     if request.computed == 0 and not state.decoding:
         tkv = request.prompt
@@ -79,10 +81,10 @@ def is_held_to_last_chunk(config: SpyreConfig, state: State, request: Sequence) 
 
 
 def progress(config: SpyreConfig, request: Sequence, end: int) -> tuple[int, int]:
-    """Count a whole chunk from the end of the hit, wherever the chunk ends. Blocks are therefore
-    published before they are computed, in spite of ALL-R08. All releases.
+    """Count a whole chunk from the end of the hit, although the chunk may end earlier. Blocks are
+    therefore published before they are computed, in spite of ALL-R08. All releases.
 
-    The first chunk of a prompt without a hit is counted without its left padding, but still has
+    The first chunk of a prompt without a hit is counted without its left padding, but still gets
     blocks for a whole chunk. Until 2.2.1.
     """
     given = min(request.computed + config.chunk_size, request.prompt)

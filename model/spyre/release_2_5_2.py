@@ -1,7 +1,7 @@
 """The differences of release 2.5.2 from the page; 2.4.0 and 2.6.3 make the same decisions.
 
-It promises blocks, as `documented` does (SPY-R50). With 2.1.2 it shares the tkv of the last forward
-pass, the check at the first chunk, and the formula. Each function says since which release it
+It promises blocks, as `documented` does (SPY-R50). Like 2.1.2, it uses the tkv of the last forward
+pass, the check at the first chunk, and the formula. Each function says in which release it first
 applies.
 """
 
@@ -19,7 +19,7 @@ from .state import Decision, Sequence, State
 
 
 def decide(config: SpyreConfig, revision: Revision, state: State) -> tuple[State, Decision]:
-    """Decide which requests pause before a step that is no prefill. Since 2.4.0 (SPY-R51)."""
+    """Decide which requests pause before a step that is not a prefill. Since 2.4.0 (SPY-R51)."""
     chosen = revision.candidate(config, revision, state)
     if chosen is not None:
         return state, Decision("prefill", (chosen,))
@@ -28,12 +28,14 @@ def decide(config: SpyreConfig, revision: Revision, state: State) -> tuple[State
 
 
 def pause_and_resume(config: SpyreConfig, state: State) -> State:
-    """Return the state in which exactly those requests decode for which the next step has room.
+    """Return the state in which the requests for which the next step has room decode, and the
+    others pause.
 
-    In the order of fairness, each request stays if it and those that stay before it are within the
-    limit. A request that stays keeps its place; one that resumes goes to the end.
+    In the order of `fairness_order`, each request stays if the batch of all that stay so far and
+    this one is within the limit. A request that stays keeps its place; one that resumes goes to the
+    end.
     """
-    # If the whole batch is within the limit, every part of it is, too.
+    # If the whole batch is within the limit, so is every part of it.
     if not state.paused and fits_limit(config, state.decoding):
         return state
     kept, paused = settled(fairness_order(config, state), partial(fits_limit, config))
@@ -84,8 +86,8 @@ def is_empty(state: State) -> bool:
 
 
 def candidate(config: SpyreConfig, revision: Revision, state: State) -> Sequence | None:
-    """Try the next in line if the first is refused for a reason that concerns only itself; only a
-    shortage of blocks ends the scan. Since 2.4.0 (SPY-R53)."""
+    """Try the next in line if the first is refused for a reason of its own; only a shortage of
+    blocks ends the scan. Since 2.4.0 (SPY-R53)."""
     ongoing = state.prefilling
     if ongoing is not None:
         return ongoing if documented.may_prefill(config, revision, state, ongoing) else None
@@ -122,9 +124,9 @@ def tkv_after_chunk(
 
 
 def progress(config: SpyreConfig, request: Sequence, end: int) -> tuple[int, int]:
-    """Count a whole chunk from the end of the hit, as 2.1.2 does. But a first chunk that is not
-    wholly cached is counted without its left padding, and gets no more blocks than that. Since
-    2.2.1."""
+    """Count a whole chunk from the end of the hit, as 2.1.2 does. However, a first chunk that is
+    not entirely cached is counted without its left padding, and gets only the blocks for these
+    tokens. Since 2.2.1."""
     pad = documented.left_padding_blocks(request.prompt, config.chunk_size, config.block_size)
     starts = request.computed == request.prefix_hit
     if starts and request.prefix_hit < config.chunk_size - pad * config.block_size:

@@ -1,6 +1,6 @@
 """One step of Spyre's scheduler: decide, compute, complete.
 
-The revision decides, and this module carries the decision out. Every function is pure: it takes a
+The revision decides, and this module carries out the decision. Every function is pure: it takes a
 state, and returns a state and the observation of the step.
 """
 
@@ -25,8 +25,8 @@ def arrive(state: State, newcomer: Sequence) -> State:
 def abort(
     config: SpyreConfig, revision: Revision, state: State, request_id: str, *, inside: bool = False
 ) -> State:
-    """Abort a request and remove it from its queue (SPY-R61); unknown and finished ids have no
-    effect.
+    """Abort a request and remove it from its queue (SPY-R61); ids of unknown or finished requests
+    have no effect.
 
     `inside`: the abort comes between a step's decision and its completion, not between two steps.
     """
@@ -49,7 +49,8 @@ def abort(
 def compute(
     config: SpyreConfig, revision: Revision, state: State, decision: Decision
 ) -> tuple[State, Forward]:
-    """Run the model on the decision: tokens, blocks and tkv advance, but no token is emitted."""
+    """Run the language model on the decision: tokens, blocks and tkv advance, but no token is
+    emitted."""
     if decision.kind == "prefill":
         return forward.compute_chunk(config, revision, state, decision.members[0])
     if decision.kind == "decode":

@@ -1,8 +1,8 @@
-"""The page with a projection that keeps the page's limit, so that every rule holds.
+"""The page, but with a projection that keeps within the page's limit, so that every rule holds.
 
-The page's own projection is too low (SPY-R43, SPY-R44). So every request is projected from the
-larger of the batch's tkv and the prompt, in whole blocks, with no block added. Everything else is
-as documented.
+The page's own projection is too low (SPY-R43, SPY-R44). Therefore every request is projected from
+the larger of the batch's tkv and the newcomer's prompt, in whole blocks, without an additional
+block. Everything else is as documented.
 """
 
 from dataclasses import replace

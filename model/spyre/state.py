@@ -10,7 +10,7 @@ from ..pool import Pool
 class Sequence(sequence.Sequence, frozen=True):
     """A request inside the scheduler; its first token is emitted by the last prefill chunk.
 
-    `paused_steps` counts the steps in a row that the request has been paused.
+    `paused_steps` counts the consecutive steps for which the request has been paused.
     """
 
     paused_steps: int = 0
@@ -32,8 +32,8 @@ class State(Record, frozen=True):
 
     `running` includes the request in its prefill, but not the `paused` ones. `tkv` is the value
     that the last forward reported, which releases use for admission; `runner_tkv` is the model
-    runner's own copy, which an idle step does not reset. The next step reports `aborted`.
-    `lost_blocks` stay promised to requests that are gone.
+    runner's own copy, which an idle step does not reset. The next step reports the requests in
+    `aborted`. `lost_blocks` are promised to requests that no longer exist.
     """
 
     waiting: tuple[Sequence, ...] = ()
@@ -67,7 +67,7 @@ class State(Record, frozen=True):
 class Decision(Record, frozen=True):
     """The work of this step: the chunk of one request, the decode batch, or nothing.
 
-    An idle decision has a member if a prompt was chosen but found no room.
+    An idle decision has a member if a prompt was chosen but there was no room for it.
     """
 
     kind: Literal["prefill", "decode", "idle"]

@@ -1,13 +1,13 @@
-"""The forward-looking volumetric check, with a definition of each published formula.
+"""The forward-looking volumetric check, and each published formula for it.
 
 Source: Spyre scheduling page, "Volumetric constraint"; releases as named. Each formula projects the
 largest tkv that the newcomer and every decoding request can still reach; `accepts` then walks the
-projections. Most formulas do not keep the limit.
+projections. Most formulas do not guarantee the limit.
 
-A formula is two terms, one for the newcomer (SPY-R43) and one for a decoding request (SPY-R44). A
-term only adds, subtracts, multiplies and divides, so that it works for integers, symbols
-(`solver.smt.execution`) and NumPy arrays with a number for each lane (`model.spyre.lanes`). The
-argument `larger` is the maximum of two such values.
+A formula consists of two terms, one for the newcomer (SPY-R43) and one for a decoding request
+(SPY-R44). A term only adds, subtracts, multiplies and divides, so that it works with integers,
+symbols (`solver.smt.execution`) and NumPy arrays with a number for each lane (`model.spyre.lanes`).
+The argument `larger` is the maximum of two such values.
 """
 
 from collections.abc import Callable, Sequence
@@ -18,12 +18,13 @@ from typing import Any, NamedTuple
 from ..pool import blocks_for
 from . import own_formula
 
-Tokens = Any  # an int, an array of them, or a symbol; so are the fields of a `Decoding` in a term
+# an int, an array of ints, or a symbol; in a term, the fields of a `Decoding` have this type, too
+Tokens = Any
 
 
 class Decoding(NamedTuple):
     """A member of the decode batch: computed tokens, the most decode steps left, its own tkv, and
-    its prompt in tokens, which only the oldest formula uses."""
+    its prompt in tokens (used only by the oldest formula)."""
 
     computed: int
     remaining: int
@@ -61,10 +62,10 @@ class Formula:
 
     Attributes:
         title: its source, and what distinguishes it.
-        newcomer: (tkv of the batch, the larger of that and the newcomer's prompt, that prompt,
-            decode steps left, block size) -> largest tkv of the newcomer.
-        member: (a maximum function, tkv of the batch, the larger of that and the newcomer's prompt,
-            that prompt, the member, block size) -> largest tkv of a decoding request.
+        newcomer: (tkv of the batch, the larger of it and the newcomer's prompt, the prompt, decode
+            steps left, block size) -> largest tkv of the newcomer.
+        member: (a maximum function, tkv of the batch, the larger of it and the newcomer's prompt,
+            the prompt, the member, block size) -> largest tkv of a decoding request.
         to_the_end: see `Projection`.
         slack: additional tokens for every request.
     """
@@ -110,7 +111,7 @@ def accepts(projection: Projection, limit: int) -> bool:
     """Walk the members in the order of their projected ends; the batch shrinks by one each time
     (SPY-R45).
 
-    Members that outlive the newcomer are not checked again, since they were checked when they
+    Members that outlive the newcomer are not checked here, since they were checked when they
     joined.
     """
     if projection.to_the_end:
@@ -127,8 +128,7 @@ def accepts(projection: Projection, limit: int) -> bool:
 
 def answer_at(tkv: int, to_come: int, newcomer: int, limit: int) -> bool | None:
     """Return the decision of the walk at a member projected to `tkv`; None if the walk continues.
-
-    `to_come` counts the requests still to come, including this one and the newcomer.
+    `to_come` counts the requests not yet visited, including this one and the newcomer.
     """
     if newcomer <= tkv:
         return to_come * newcomer <= limit
@@ -136,8 +136,8 @@ def answer_at(tkv: int, to_come: int, newcomer: int, limit: int) -> bool | None:
 
 
 def realigned(tokens: Tokens, width: Tokens, block_size: Tokens) -> Tokens:
-    """Return the position of a request with `tokens` tokens whose last block moves to block `width`
-    (from 0).
+    """Return the position at which a request with `tokens` tokens ends if its last block moves to
+    block `width` (from 0).
 
     A request that ends exactly on a border is placed in the next block, as releases up to 2.6 do
     (SPY-R46); the page leaves this open.
@@ -226,9 +226,8 @@ def member_max_tkv(
 def member_figure(
     larger: Any, tkv: Tokens, base: Tokens, prompt: Tokens, member: Any, block: Tokens
 ) -> Tokens:
-    """Project the member's length at its end, including its last token, and add a block.
-
-    Project that length plus the padding that the newcomer's prompt causes, if this is more.
+    """Project the member's final length, including its last token, plus a block; or that length
+    plus the padding that the newcomer's prompt causes, if this is more.
     """
     end = member.computed + member.remaining + 1
     padding = larger(blocks_for(prompt, block) - blocks_for(member.computed + 1, block), 0)
@@ -238,7 +237,7 @@ def member_figure(
 def member_0_8_0(
     larger: Any, tkv: Tokens, base: Tokens, prompt: Tokens, member: Any, block: Tokens
 ) -> Tokens:
-    """Project from the batch's tkv, moved by whole blocks, which is too low by the member's
+    """Project from the batch's tkv, moved by whole blocks. The result is too low by the member's
     prompt."""
     return tkv + round_up(base - tkv, block) + member.remaining - member.prompt
 

@@ -1,4 +1,4 @@
-"""Blocked requests: they wait until the grammar of their structured output is compiled.
+"""Blocked requests, which wait until the grammar of their structured output is compiled.
 
 Source: release 0.33.0: Scheduler._handle_blocked_waiting_request, and the requests that
 Scheduler.schedule skips and puts back into their queue.
@@ -22,8 +22,8 @@ def arrive(config: VllmConfig, state: State, newcomer: Sequence, revision: Revis
 
 
 def decide(config: VllmConfig, state: State, revision: Revision) -> Plan:
-    """Return the decision of a step: a blocked request is not scheduled (V1-R41) and holds up no
-    other (V1-R42). It keeps its place in the queue (V1-R09)."""
+    """Return the decision of a step: a blocked request is not scheduled (V1-R41), does not hold up
+    others (V1-R42), and keeps its place in the queue (V1-R09)."""
     config, state = revision.begin(config, state)
     plan = scheduler.advance_running(config, Plan.of(config, state), revision=revision)
     if plan.preempted:
@@ -53,7 +53,8 @@ def goes_on(config: VllmConfig, plan: Plan) -> bool:
 
 
 def nearer(plan: Plan) -> Plan:
-    """Return the plan with every waiting request one step nearer to its grammar."""
+    """Return the plan in which the grammar of every waiting request is one step closer to being
+    compiled."""
     waiting = [
         sequence._replace(blocked=sequence.blocked - 1) if sequence.blocked else sequence
         for sequence in plan.waiting

@@ -32,8 +32,8 @@ SAYING_NOTHING = {
 
 
 class KvGroup(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Layers that keep the same tokens: all of them, the last `window` tokens, or those of the last
-    chunk, where chunks have `window` tokens."""
+    """Layers that keep the same tokens: all tokens, the last `window` tokens, or the tokens of the
+    last chunk if chunks have `window` tokens."""
 
     kind: Literal["full", "sliding_window", "chunked_local"]
     window: Positive | UnsetType = UNSET
@@ -42,35 +42,35 @@ class KvGroup(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class VllmConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """Lengths are in tokens, `num_blocks` in blocks (without the null block; null: unbounded).
 
-    `watermark` is a share of the pool including the null block; `long_prefill_token_threshold` 0
-    means none.
+    `watermark` is a fraction of the pool, including the null block; `long_prefill_token_threshold`
+    0 means no threshold.
 
     Drafts: after each token, `num_speculative_tokens` more are proposed. `num_lookahead_tokens` is
-    the same number if the drafter has its own keys and values (EAGLE), and 0 if not (n-gram).
+    the same number if the drafter has its own keys and values (EAGLE), otherwise 0 (n-gram).
 
     Several decisions at once: with `async_scheduling`, a step is decided while the one before it is
-    computed; each stage of a pipeline computes a decision. `early_completions` models a fast
-    worker: in that many steps in a row the oldest decision completes early, and then one more stays
-    in flight.
+    computed; in a pipeline, each stage computes its own decision. `early_completions` models a fast
+    worker: the oldest decision completes early in that many consecutive steps, and then one more
+    stays in flight.
 
-    Loads: with a `kv_connector`, requests may be parked while it loads keys and values for them; if
-    a load fails, `kv_load_failure_policy` says whether its request computes the tokens or ends
-    (V1-R28).
+    Loads: with a `kv_connector`, requests may be parked while it loads keys and values for them;
+    `kv_load_failure_policy` says whether a request computes the tokens itself or ends if its load
+    fails (V1-R28).
 
     Encoder: it computes at most `max_num_encoder_input_tokens` tokens in a step, and keeps outputs
     of at most `encoder_cache_size` tokens.
 
     Groups: each of `kv_groups` holds its own blocks for every request, all from one pool. The first
     is full attention. With `prefix_cache_retention_interval` 0, a block of a sliding window can be
-    found only if the same prompt, or the one that shares its beginning, would read it; with null,
-    every block can.
+    found only if the same prompt, or one that shares its cached beginning, would read the block;
+    with null, every block can be found.
 
     Partitions: with `cache_partitions`, requests may have a salt or an adapter, and find only
     blocks of requests with the same salt and adapter.
 
     Grammars: with `structured_outputs`, requests may wait until their grammar is compiled.
 
-    Ids: with `reused_ids`, a request may have the id of one that is over.
+    Ids: with `reused_ids`, a request may have the id of one that has ended.
     """
 
     block_size: Positive = 16
@@ -104,12 +104,12 @@ class VllmConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
     cache_partitions: bool | UnsetType = UNSET
     # Requests that wait for their grammar (`blocked`).
     structured_outputs: bool | UnsetType = UNSET
-    # Ids that are used again: the model has its own.
+    # Reused ids: inside the model, every request has an id of its own.
     reused_ids: bool | UnsetType = UNSET
 
     @property
     def watermark_blocks(self) -> int:
-        """Return the blocks that admission leaves free while a request runs."""
+        """Return the number of blocks that admission leaves free while a request runs."""
         return int(self.watermark * (self.num_blocks + NULL_BLOCK)) if self.num_blocks else 0
 
     # Drafts.
@@ -122,8 +122,8 @@ class VllmConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
 
     @property
     def lookahead(self) -> int:
-        """Return the number of further tokens for which each request gets blocks, for the drafter's
-        own keys and values."""
+        """Return for how many further tokens each request gets blocks, to hold the drafter's own
+        keys and values."""
         return self.num_lookahead_tokens or 0
 
     # Several decisions at once.
@@ -142,8 +142,8 @@ class VllmConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
 
     @property
     def early(self) -> int:
-        """Return the number of steps in a row in which a decision completes early, before one more
-        stays in flight."""
+        """Return in how many consecutive steps a decision completes early before one more stays in
+        flight."""
         return self.early_completions or 0
 
     # Loads.
@@ -172,24 +172,24 @@ class VllmConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
 
     @property
     def encoder_budget(self) -> int:
-        """Return the most tokens of inputs that an encoder computes in a step."""
+        """Return the maximum number of input tokens that an encoder computes in a step."""
         return self.max_num_encoder_input_tokens or 0
 
     @property
     def encoder_room(self) -> int:
-        """Return the most tokens of encoder outputs that are kept."""
+        """Return the maximum size, in tokens, of the encoder outputs that are kept."""
         return self.encoder_cache_size or 0
 
     @property
     def longest_input(self) -> int:
-        """Return the most tokens that an input may have for the encoder to compute it."""
+        """Return the size, in tokens, of the longest input that the encoder can compute."""
         return min(self.encoder_budget, self.encoder_room)
 
     # Layers that do not all keep the same tokens.
 
     @property
     def retains_little(self) -> bool:
-        """Return whether only few blocks of sliding windows can be found later."""
+        """Return whether only a few blocks of sliding windows can be found later."""
         return self.prefix_cache_retention_interval == 0
 
     @property
@@ -359,6 +359,7 @@ NEUTRAL: Mapping[str, Any] = {
     "enable_prefix_caching": True,
     "policy": "fcfs",
     "watermark": 0.0,
-    "reserve_full_isl": True,  # the others admit a request only if its whole prompt fits, too
+    # the other revisions admit a request only if its whole prompt fits, too
+    "reserve_full_isl": True,
     **SAYING_NOTHING,
 }

@@ -14,12 +14,12 @@ from .config import VllmConfig
 from .queue import Plan
 from .state import Flight, Sequence, State
 
-# By (configuration, plan, request, its hit, the tokens to be loaded), whether it may be parked.
+# (configuration, plan, request, its hit, the tokens to be loaded) -> may the request be parked?
 HasRoom = Callable[[VllmConfig, Plan, Sequence, tuple[int, ...], int], bool]
 
 
 def ready(config: VllmConfig, plan: Plan, sequence: Sequence) -> tuple[Sequence | None, Plan]:
-    """Return the plan and the request, if it can be admitted because its load has landed or it
+    """Return the plan, and the request if it can be admitted because its load has landed or it
     needs none.
 
     The request is None while it is loading (V1-R20), or while the connector has no answer yet.
@@ -43,8 +43,8 @@ def parked(
     loaded: int,
     has_room: HasRoom,
 ) -> Plan | None:
-    """Return the plan in which a waiting request is parked while `loaded` tokens arrive; None
-    without room."""
+    """Return the plan in which a waiting request is parked while `loaded` tokens arrive; None if
+    there is no room."""
     if not has_room(config, plan, sequence, hit, loaded):
         return None
     sequence, pool = park(config, plan.pool, sequence, hit, loaded)
@@ -71,9 +71,9 @@ def has_room(
     """Return whether there are blocks for the `hit` of a request and the `tokens` to load.
 
     Some blocks must stay free: those that other parked requests and prefills still need, and the
-    lookahead of the request's own first step. A load must not take them, since it makes no progress
-    and cannot be preempted (V1-R21). For the same reason the whole request must fit, even without
-    `reserve_full_isl`.
+    lookahead of the request's own first step. A load must not take them, since a parked request
+    makes no progress and cannot be preempted (V1-R21). For the same reason the whole request must
+    fit, even without `reserve_full_isl`.
     """
     reserve = config.watermark_blocks if plan.running else 0
     covered = len(hit) * config.block_size + tokens
@@ -99,15 +99,15 @@ def park(
 
 
 def whole_fits(config: VllmConfig, pool: Pool, sequence: Sequence, beside: int) -> bool:
-    """Return whether the pool has room for all known tokens of a request and `beside` more
-    blocks."""
+    """Return whether the pool has room for all known tokens of a request, and for `beside` blocks
+    more."""
     whole = blocks_for(kv_cache.slots(config, sequence.num_tokens), config.block_size)
     return fits(pool, whole + beside)
 
 
 def arrives(config: VllmConfig, sequence: Sequence, hit: tuple[int, ...]) -> int:
-    """Return the tokens of a parked request that are computed once its load has landed: up to the
-    block in which it fails (V1-R26)."""
+    """Return how many tokens of a parked request are computed once its load has landed: all before
+    the block in which the load fails (V1-R26)."""
     if sequence.fails_at is None or sequence.fails_at >= sequence.computed:
         return sequence.computed
     intact = max(len(hit), sequence.fails_at // config.block_size)
@@ -115,15 +115,16 @@ def arrives(config: VllmConfig, sequence: Sequence, hit: tuple[int, ...]) -> int
 
 
 def deferred(waiting: tuple[Sequence, ...], sequence: Sequence) -> tuple[Sequence, ...]:
-    """Return the queue in which a request is set aside, because the connector does not know yet how
-    much of it is stored; others may pass it."""
+    """Return the queue in which a request is set aside because the connector does not know yet how
+    much of it is stored; other requests may overtake it."""
     later = sequence._replace(aside=True, deferrals=sequence.deferrals - 1)
     return tuple([later if other is sequence else other for other in waiting])
 
 
 def promised_blocks(config: VllmConfig, holders: Iterable[Sequence]) -> int:
     """Return the blocks that these requests still need for all their known tokens and the lookahead
-    after them. Without this reserve, parked requests could wait for each other forever (ALL-R10).
+    after them. If these were not reserved, parked requests could wait for each other forever
+    (ALL-R10).
     """
     needs = (
         allocator.missing_blocks(
@@ -136,8 +137,8 @@ def promised_blocks(config: VllmConfig, holders: Iterable[Sequence]) -> int:
 
 def landed(config: VllmConfig, pool: Pool, sequence: Sequence) -> tuple[Sequence, Pool]:
     """Return the request after its load has landed, and the pool. Its blocks can now be found, and
-    its last token will be computed to give the next one. If the load failed from the start, no
-    block is left."""
+    its last token remains to be computed, since that yields the next one. If the load failed from
+    the start, the request has no blocks left."""
     if not sequence.arrives:
         return sequence._replace(blocks=()), kv_cache.free(config, pool, sequence, ())
     if config.enable_prefix_caching:
@@ -155,8 +156,8 @@ def admit(
     tokens: int,
     someone_runs: bool,
 ) -> tuple[Sequence, Pool] | None:
-    """Return a request whose load has landed, with room for `tokens` more; None without room.
-    Its `hit` is empty."""
+    """Return a request whose load has landed, with room for `tokens` more; None if there is no
+    room. Its `hit` is empty."""
     assert not hit, "it has its blocks"
     reserve = config.watermark_blocks if someone_runs else 0
     covered = kv_cache.slots(config, sequence.computed + tokens)
@@ -169,7 +170,7 @@ def admit(
 
 
 def in_line(config: VllmConfig, state: State) -> tuple[Sequence, ...]:
-    """Return all waiting requests in order: those that hold blocks first."""
+    """Return all waiting requests in order, those that hold blocks first."""
     if config.policy == "priority":
         return tuple(sorted((*state.parked, *state.waiting), key=queue.importance))
     return (*state.parked, *state.waiting)
@@ -177,13 +178,13 @@ def in_line(config: VllmConfig, state: State) -> tuple[Sequence, ...]:
 
 def written_still(flights: tuple[Flight, ...], sequence: Sequence) -> bool:
     """Return whether a decision in flight still writes the blocks of a request. Until it completes,
-    no load may fill them, since either write could come first (V1-R23)."""
+    no load may fill these blocks, since either write could come first (V1-R23)."""
     return in_flight.computed_still(flights, sequence)
 
 
 def sent(config: VllmConfig, state: State, sequence: Sequence) -> State:
-    """Return the state after a request's last token: its blocks are free, or they are sent from the
-    next step on and free afterwards (V1-R25)."""
+    """Return the state after a request's last token: either its blocks are free, or they are sent
+    from the next step on and freed afterwards (V1-R25)."""
     if sequence.send_steps is None:
         return free(config, state, sequence)
     return free(config, state, sequence._replace(loading=sequence.send_steps + 1))
@@ -201,7 +202,7 @@ def free(config: VllmConfig, state: State, sequence: Sequence) -> State:
 
 
 def written(config: VllmConfig, state: State) -> State:
-    """Return the state after a decision has completed, which then no longer writes blocks."""
+    """Return the state after a decision has completed, so that it no longer writes to blocks."""
     if not state.leaving:
         return state
     done = [sequence for sequence in state.leaving if sequence.written_by == 1]

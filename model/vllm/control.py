@@ -1,7 +1,7 @@
 """Control events: an operator resets the prefix cache, or pauses or resumes the scheduler.
 
 Source: release 0.33.0: Scheduler.reset_prefix_cache, PauseState, EngineCore.pause_scheduler. A
-server uses them when it changes its weights or sleeps.
+server uses them when its weights are replaced or it is put to sleep.
 """
 
 from ..pool import NOTHING_CACHED
@@ -15,7 +15,7 @@ PAUSES = {"pause_new": "pause_new", "pause_all": "pause_all", "resume": None}
 
 
 def control(config: VllmConfig, state: State, kind: str, revision: Revision) -> tuple[State, bool]:
-    """Return the state after a control event, and whether it was done."""
+    """Return the state after a control event, and whether the event was carried out."""
     if kind in PAUSES:
         return state._replace(pause=PAUSES[kind]), True
     if kind == "reset_running_requests":
@@ -35,9 +35,8 @@ def reset(state: State) -> tuple[State, bool]:
 
 
 def without_running(config: VllmConfig, state: State, revision: Revision) -> State:
-    """Return the state in which all requests that ran wait in front, in their order (V1-R37).
-
-    Their tokens in flight are dropped and will be computed again.
+    """Return the state in which all running requests are back at the front of the waiting queue, in
+    their order (V1-R37). Their tokens in flight are discarded and will be computed again.
     """
     _, state = revision.begin(config, state)
     plan = Plan.of(config, state)

@@ -21,8 +21,8 @@ class EncoderPlan(NamedTuple):
     Attributes:
         budget: the tokens left of the encoder's budget.
         outputs: the kept outputs, in the order of their last use.
-        dropped: outputs that are no longer kept.
-        computes: for each request, the inputs that the encoder computes, as places in
+        dropped: outputs that this step discards.
+        computes: for each request, the inputs that the encoder computes, as indices into
             `Sequence.inputs`.
     """
 
@@ -35,8 +35,9 @@ class EncoderPlan(NamedTuple):
 class Fit(NamedTuple):
     """The part of a request that a step may compute: its first `tokens` tokens.
 
-    The encoder computes its `inputs` for these tokens, as places in `Sequence.inputs`; those in
-    `twice` are equal to one of `inputs`. `plan` has room for all of them.
+    For these tokens, the encoder computes the inputs at the indices `inputs` into
+    `Sequence.inputs`; those at the indices `twice` are equal to one of them. `plan` has room for
+    all of them.
     """
 
     tokens: int
@@ -60,9 +61,9 @@ def fit(
     tokens: int,
     holders: Iterable[Sequence],
 ) -> Fit:
-    """Return how many of the `tokens` after the first `start` a request may compute. No token of an
-    input is computed without the encoder's output (V1-R29), which is either cached, or computed as
-    a whole within budget and room (V1-R30, V1-R31, V1-R32)."""
+    """Return how many of the `tokens` after the first `start` a request may compute. The tokens of
+    an input need the encoder's output (V1-R29), which is either cached, or computed as a whole
+    within the budget and the cache's room (V1-R30, V1-R31, V1-R32)."""
     result = Fit(tokens, sequence, plan)
     kept = needed(holders)
     for place, (segment, begins, _) in enumerate(sequence.inputs):
@@ -108,7 +109,7 @@ def room(config: VllmConfig, so_far: Fit, kept: set[Segment]) -> EncoderPlan | N
 
 
 def scheduled(encoded: Fit, plan: EncoderPlan, sequence: Sequence) -> tuple[Sequence, EncoderPlan]:
-    """Return the scheduled request, and the encoder's plan that computes its inputs."""
+    """Return the scheduled request, and the encoder's plan with its inputs."""
     if not encoded.inputs:
         return sequence, plan
     new = [sequence.inputs[place].segment for place in encoded.inputs]
@@ -122,20 +123,20 @@ def scheduled(encoded: Fit, plan: EncoderPlan, sequence: Sequence) -> tuple[Sequ
 
 
 def release_outputs(outputs: Content, sequence: Sequence, others: Iterable[Sequence]) -> Content:
-    """Return the outputs after a request stops needing any of them. Outputs that no other request
-    needs count as used just now."""
+    """Return the outputs after a request no longer needs any of them. Those that no other request
+    needs either become the most recently used."""
     still = needed(other for other in others if other.id != sequence.id)
     return _unused(outputs, sequence, sequence.needs, still)
 
 
 def refused(plan: EncoderPlan, sequence: Sequence, running: Iterable[Sequence]) -> EncoderPlan:
-    """Return the plan after a request got no blocks, so that its outputs are not needed."""
+    """Return the plan after a request got no blocks, so that it needs no outputs."""
     return plan._replace(outputs=release_outputs(plan.outputs, sequence, running))
 
 
 def taken_back(plan: EncoderPlan, sequence: Sequence, others: Iterable[Sequence]) -> EncoderPlan:
     """Return the plan after a request is preempted. Inputs that were to be computed for it in this
-    step are computed for another request that needs them, or else leave the plan."""
+    step are reassigned to another request that needs them, or else leave the plan."""
     others = [other for other in others if other.id != sequence.id]
     computing = {name: places for name, places in plan.computes.items() if name != sequence.id}
     plan, taken = plan._replace(computes=computing), plan.computes.get(sequence.id, ())
@@ -155,8 +156,8 @@ def taken_back(plan: EncoderPlan, sequence: Sequence, others: Iterable[Sequence]
 def passed(config: VllmConfig, state: State, name: str) -> State:
     """Return the state after the worker has computed a decision with this request.
 
-    Outputs of inputs that it has passed are no longer needed, unless the same input comes again.
-    Tokens that are decided ahead do not count, since drafts may be wrong.
+    It no longer needs the outputs of inputs that lie entirely in its computed tokens, unless the
+    same input occurs again. Tokens still in flight do not count, since drafts may be wrong.
     """
     sequence = find(state.running, name)
     if sequence is None or not sequence.needs:
@@ -195,7 +196,7 @@ def needed(holders: Iterable[Sequence]) -> set[Segment]:
 
 
 def size(segments: Iterable[Segment]) -> int:
-    """Return the tokens of all segments together."""
+    """Return the total number of tokens of the segments."""
     return sum(length for _, length in segments)
 
 

@@ -1,8 +1,8 @@
-"""Decisions in flight: the next decision is taken before the last one is computed.
+"""Decisions in flight: the next decision is made before the previous one is computed.
 
 Source: chunked-prefill chapter, code of the running clamp (num_output_placeholders); release
 0.28.0: AsyncScheduler, and the engine core's queue of batches. A token in flight is *promised*;
-drafts in flight are *hoped* for.
+drafts in flight are *hoped for*.
 """
 
 from .. import allocator
@@ -15,8 +15,8 @@ from .state import Coming, Flight, Sequence, State
 def set_off(
     config: VllmConfig, running: tuple[Sequence, ...], flight: Flight
 ) -> tuple[Sequence, ...]:
-    """Return the running requests once a decision is in flight. Its tokens are promised. Its drafts
-    are hoped for, and new ones are proposed before it completes."""
+    """Return the running requests once a decision is in flight. Its tokens are now promised, its
+    drafts are hoped for, and new drafts are proposed before it completes."""
     if not flight:
         return running
     return tuple([_ahead(config, sequence, flight.get(sequence.id)) for sequence in running])
@@ -31,22 +31,23 @@ def _ahead(config: VllmConfig, sequence: Sequence, coming: Coming | None) -> Seq
 
 
 def is_waited_for(config: VllmConfig, state: State, decided: bool) -> bool:
-    """Return whether the oldest decision must complete before the next one is taken: the pipeline
+    """Return whether the oldest decision must complete before the next one is made: the pipeline
     is full, or this step decided nothing."""
     return not decided or len(state.in_flight) >= config.depth
 
 
 def completes(config: VllmConfig, state: State, decided: bool) -> bool:
-    """Return whether the worker reports a decision in this step, because it is waited for or
-    completes early. If a recording says so or denies it, that takes precedence."""
+    """Return whether a decision completes in this step, either because the scheduler waits for it
+    or because it completes early. If a recording says whether one completes, the recording
+    decides."""
     if state.completes_next is not None:
         return state.completes_next
     return is_waited_for(config, state, decided) or state.early < config.early
 
 
 def counted(config: VllmConfig, state: State, decided: bool) -> State:
-    """Return the state with the number of steps in a row, including this one, in which a decision
-    completes early."""
+    """Return the state with the number of consecutive steps, up to this one, in which a decision
+    completed early."""
     if not config.early:
         return state
     early = state.early < config.early and not is_waited_for(config, state, decided)
@@ -65,9 +66,9 @@ def arrived(config: VllmConfig, state: State, decided: bool) -> tuple[State, Fli
 
 
 def places(config: VllmConfig, state: State, flight: Flight) -> dict[str, int]:
-    """Return, for each request, the place in its output of the first token that the decision
-    yields. With drafts, the place is only known when the decision completes, since drafts in
-    flight before it may be wrong."""
+    """Return, for each request, the position in its output of the first token that the decision
+    yields. With drafts, the position is known only when the decision completes, since drafts of
+    earlier decisions in flight may be wrong."""
     generated = {sequence.id: sequence.generated for sequence in (*state.running, *state.waiting)}
     return {
         name: generated.get(name, coming.place) if config.drafts else coming.place
@@ -89,18 +90,17 @@ def publish(config: VllmConfig, pool: Pool, sequence: Sequence) -> tuple[Sequenc
 
 
 def delivered(sequence: Sequence, coming: Coming) -> Sequence:
-    """Return the request after a promised token has arrived. A request that was preempted meanwhile
-    is promised none."""
+    """Return the request after a promised token has arrived. A request that was preempted in the
+    meantime has no promised tokens."""
     return sequence._replace(
         promised=max(sequence.promised - 1, 0), hoped=max(sequence.hoped - coming.drafts, 0)
     )
 
 
 def passed_over(config: VllmConfig, sequence: Sequence) -> bool:
-    """Return whether a running request has nothing to compute until a promised token comes.
-
-    This is so if that token is its last one, if the next token is not decided ahead (V1-R06), or if
-    the tokens in flight fill all positions when every draft is right.
+    """Return whether a running request has nothing to compute until a promised token arrives. This
+    is so if that token is its last one, if the next token is not decided ahead (V1-R06), or if the
+    tokens in flight would fill all positions should every draft be right.
     """
     if not config.decides_ahead or sequence.generated + sequence.promised >= sequence.max_tokens:
         return True
@@ -108,6 +108,6 @@ def passed_over(config: VllmConfig, sequence: Sequence) -> bool:
 
 
 def computed_still(in_flight: tuple[Flight, ...], sequence: Sequence) -> bool:
-    """Return whether a preempted request is still being computed. The results are its own, so it is
-    not admitted again before they come (V1-R10)."""
+    """Return whether a preempted request is still being computed. It is not admitted again before
+    these results arrive, since they belong to it (V1-R10)."""
     return any(sequence.id in flight for flight in in_flight)

@@ -1,4 +1,4 @@
-"""Blocks: which are free, which each request holds, and which can be hit by their content.
+"""Blocks: which are free, which request holds which, and which can be hit by their content.
 
 Source: chunked-prefill chapter, "Admission control"; cheat-sheet, "The Phase 02-03 seam". The
 scheduler asks for room here; counts are in blocks.
@@ -14,9 +14,9 @@ from .state import Sequence
 def prefix_hit(config: VllmConfig, pool: Pool, sequence: Sequence) -> tuple[int, ...]:
     """Return the cached blocks at the start of the tokens that a request must compute, by number.
 
-    They hold its own tokens (ALL-R11), but never its last one, whose computation gives the next
-    token (V1CP-R28). Blocks of a running request can be hit as well (V1-R08), and only by all
-    tokens up to their end (V1-R12).
+    Their content is the request's own tokens (ALL-R11), but never the last one, because computing
+    that one yields the next token (V1CP-R28). Blocks of a running request can be hit as well
+    (V1-R08). A block is hit only if all tokens up to its end are equal (V1-R12).
     """
     if not config.enable_prefix_caching:
         return ()
@@ -48,9 +48,9 @@ def admit(
 ) -> tuple[Sequence, Pool] | None:
     """Return a waiting request with the blocks of its `hit` and room for `tokens` more, or None.
 
-    While another request runs, the watermark must stay free (V1CP-R19). The first request need not
-    leave it free, since no other would ever make room for it (ALL-R10). With `reserve_full_isl`,
-    all its known tokens must fit, not only this chunk (V1CP-R22).
+    While another request runs, the watermark must stay free (V1CP-R19). If no other runs, it need
+    not, since no other would ever make room (ALL-R10). With `reserve_full_isl`, all its known
+    tokens must fit, not only this chunk (V1CP-R22).
     """
     reserve = config.watermark_blocks if someone_runs else 0
     start = len(hit) * config.block_size
@@ -70,8 +70,8 @@ def admit(
 
 
 def slots(config: VllmConfig, covered: int) -> int:
-    """Return the tokens for which a request holds blocks once its first `covered` are computed:
-    with the drafter's lookahead, but never beyond max_model_len (V1CP-R30)."""
+    """Return for how many tokens a request holds blocks once its first `covered` are computed:
+    these and the drafter's lookahead, but never beyond max_model_len (V1CP-R30)."""
     return min(covered + config.lookahead, config.max_model_len)
 
 

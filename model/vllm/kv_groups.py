@@ -1,10 +1,10 @@
-"""Groups of the KV cache after the first: layers that keep other tokens than full attention does.
+"""KV groups after the first: layers that do not keep the same tokens as full attention.
 
 Source: release 0.33.0, KVCacheManager.allocate_slots, HybridKVCacheCoordinator,
 SlidingWindowManager, ChunkedLocalAttentionManager.
 
-All groups take their blocks from one pool, as many as full attention takes for the same tokens. A
-group whose layers read only a window gives back the blocks that have left the window, and has the
+All groups take their blocks from one pool, each as many as full attention for the same tokens. A
+group whose layers read only a window gives back the blocks that have left the window, and puts the
 null block in their places.
 """
 
@@ -30,7 +30,8 @@ Table = tuple[int, ...]
 
 
 def read_from(group: KvGroup, computed: int) -> int:
-    """Return the first token that the layers of a group read in order to compute the next one."""
+    """Return the position of the first token that the layers of a group read to compute the next
+    one."""
     if group.kind == "chunked_local" and group.window:
         return computed // group.window * group.window
     return max(computed - group.window + 1, 0) if group.window else 0
@@ -39,8 +40,8 @@ def read_from(group: KvGroup, computed: int) -> int:
 def most_blocks(config: VllmConfig, group: KvGroup, tokens: int) -> int:
     """Return the most blocks that a request of this many tokens holds in a group at once.
 
-    These are the blocks of a window and of a step, which need not begin at a block border, or the
-    blocks of a chunk and of a step.
+    These are the blocks of a window and of a step's tokens (which need not begin at a block
+    boundary), or the blocks of a chunk and of a step's tokens.
     """
     whole = blocks_for(tokens, config.block_size)
     if not group.window:
@@ -59,9 +60,8 @@ def most_blocks_of_all(config: VllmConfig, tokens: int) -> int:
 
 
 def name(config: VllmConfig, sequence: Sequence, number: int, place: int) -> Content:
-    """Return the name of the block at `place` of a request's table in a group.
-
-    No other group finds the block by it (V1-R55).
+    """Return the name under which the block at `place` of a request's table can be found in its
+    group. No other group finds the block by this name (V1-R55).
     """
     return ((f"group {number}", 0), *prefix(sequence.known, (place + 1) * config.block_size))
 
@@ -70,7 +70,7 @@ def whole_hit(config: VllmConfig, pool: Pool, sequence: Sequence) -> Table:
     """Return the cached blocks of full attention at the start of a request, cut to a whole hit
     (V1-R53).
 
-    A hit is whole if each other group also has everything that it reads for the next token.
+    A hit is whole if every other group, too, has cached all that it reads for the next token.
     """
     hit = cached_blocks(pool, sequence.known, sequence.num_tokens, config.block_size)
     for blocks in range(len(hit), 0, -1):
@@ -84,8 +84,8 @@ def found(
 ) -> list[tuple[int | None, ...]]:
     """Return the table of each group for a hit of this many blocks.
 
-    It has the null block where the group reads nothing, and None where a block that it reads is not
-    cached.
+    A table has the null block where the group reads nothing, and None where a block that the group
+    reads is not cached.
     """
     tables = []
     for number, group in enumerate(config.more_groups):
@@ -103,11 +103,11 @@ def hit_tables(config: VllmConfig, pool: Pool, sequence: Sequence, blocks: int) 
 
 
 def missing(config: VllmConfig, pool: Pool, sequence: Sequence, hit: int, tokens: int) -> int:
-    """Return the number of blocks that a request lacks in the groups after the first, with a hit of
-    `hit` blocks, to compute `tokens` more.
+    """Return how many blocks a request with a hit of `hit` blocks lacks, in the groups after the
+    first, to compute `tokens` more.
 
-    If the request must fit as a whole, all its tokens count, but in each group no more blocks than
-    it ever holds at once (V1-R54).
+    If the request must fit as a whole, all its tokens count, but each group counts at most the
+    blocks that the request can hold there at once (V1-R54).
     """
     cached = sum(unheld(pool, table) for table in hit_tables(config, pool, sequence, hit))
     step = blocks_for(hit * config.block_size + tokens, config.block_size) - hit
@@ -135,7 +135,7 @@ def is_retained(config: VllmConfig, sequence: Sequence, group: KvGroup, place: i
     """Return whether the full block at `place` can be found later.
 
     If little of a window is retained, only two stretches of blocks can be found: the window before
-    the last token of the prompt, and the one before the end of what full attention had cached.
+    the last token of the prompt, and the window before the end of the hit in full attention.
     """
     if not config.retains_little or group.kind != "sliding_window":
         return True
@@ -165,8 +165,8 @@ def hold(config: VllmConfig, pool: Pool, sequence: Sequence, covered: int) -> tu
 
 
 def publish_full(config: VllmConfig, pool: Pool, sequence: Sequence, covered: int) -> Pool:
-    """Return the pool in which the full blocks of each group among the first `covered` tokens can
-    be found."""
+    """Return the pool in which the blocks of each group that the first `covered` tokens fill can be
+    found."""
     return publish(
         pool,
         [
@@ -184,7 +184,7 @@ def slide(config: VllmConfig, plan: Plan, place: int) -> tuple[Plan, Sequence]:
     """Return the plan in which the running request at `place` has given back the blocks that its
     windows no longer cover.
 
-    It does so before it takes blocks for the tokens of this step (V1-R51).
+    This happens before the request takes blocks for the tokens of this step (V1-R51).
     """
     sequence, pool = plan.running[place], plan.pool
     tables: list[Table] = []

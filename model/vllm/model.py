@@ -1,4 +1,4 @@
-"""The reference model of vLLM's scheduler behind the interface that all models share."""
+"""The reference model of vLLM's scheduler, with the interface that all models share."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -108,13 +108,13 @@ class VllmModel(ReferenceModel[State]):
 
     @property
     def controls(self) -> tuple[str, ...]:
-        """Return all control events, or none with a connector, because a reset does not take back
-        the blocks of parked requests."""
+        """Return all control events. With a connector there are none, because a reset does not take
+        back the blocks of parked requests."""
         return () if self.config.loads else CONTROLS
 
     def control(self, state: State, kind: str) -> tuple[State, bool]:
-        """Reset, pause or resume before the next decision; return whether this happened
-        (V1-R35)."""
+        """Reset, pause or resume before the next decision; return the state and whether the event
+        was carried out (V1-R35)."""
         return control.control(self.config, state, kind, self.revision)
 
     def step(

@@ -1,7 +1,7 @@
 """Partitions of the prefix cache: requests with different salts or adapters share no blocks.
 
 Source: release 0.33.0: generate_block_hash_extra_keys. A block is found by all tokens up to its
-end, so it is enough to mark the first segment of a prompt.
+end, so marking the first segment of a prompt is enough.
 """
 
 from ..pool import Content

@@ -62,9 +62,8 @@ def put_back(
     config: VllmConfig, waiting: tuple[Sequence, ...], preempted: Sequence
 ) -> tuple[Sequence, ...]:
     """Return the queue with a preempted request in front (V1CP-R17), but behind those that were set
-    aside.
-
-    A queue by priority has no front: the request goes to the place of its priority and arrival.
+    aside. In a queue by priority, the request goes to the place that its priority and arrival
+    determine.
     """
     if config.policy == "priority":
         return enqueued(config, waiting, preempted)
@@ -74,7 +73,7 @@ def put_back(
 
 def set_aside(waiting: tuple[Sequence, ...], sequence: Sequence) -> tuple[Sequence, ...]:
     """Return the queue in which this request waits for a reason other than blocks, so that others
-    may pass it (V1-R10)."""
+    may overtake it (V1-R10)."""
     return tuple(
         [sequence._replace(aside=True) if other is sequence else other for other in waiting]
     )
@@ -83,7 +82,7 @@ def set_aside(waiting: tuple[Sequence, ...], sequence: Sequence) -> tuple[Sequen
 def parked(
     config: VllmConfig, parked: tuple[Sequence, ...], sequence: Sequence
 ) -> tuple[Sequence, ...]:
-    """Return the parked requests with one more, in the order in which they will run."""
+    """Return the parked requests including this one, in the order in which they will run."""
     if config.policy == "priority":
         return tuple(sorted((*parked, sequence), key=importance))
     return (*parked, sequence)

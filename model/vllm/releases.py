@@ -1,7 +1,8 @@
 """The differences of vLLM's releases from the documents.
 
 Each function names the first release whose wheel has the difference, and the pull request that
-brought it. A release that is not listed is compared with the newest one before it.
+introduced it. A release that is not listed is compared with the revision of the newest listed
+release before it.
 """
 
 from dataclasses import replace
@@ -16,14 +17,14 @@ from .state import Sequence, State
 
 
 def pads_beside_decodes(config: VllmConfig, plan: Plan, sequence: Sequence, start: int) -> int:
-    """Pad a request that is one token behind to as many tokens as the decodes of the step have, if
-    no request is in its prefill. Since 0.25.0 (pull request 45237)."""
+    """Pad a request that has one token to compute to as many tokens as the decodes of the step
+    compute, if no request is in its prefill. Since 0.25.0 (pull request 45237)."""
     return padding_drafts(config, plan, sequence, start) if plan.scheduled else 0
 
 
 def pads_with_head_start(config: VllmConfig, plan: Plan, sequence: Sequence, start: int) -> int:
-    """Pad as before, and also while no other request runs, if some of the request is cached or
-    loaded. Since 0.30.0 (pull request 55126)."""
+    """Pad as `pads_beside_decodes` does, and also if no other request runs and part of the request
+    is cached or loaded. Since 0.30.0 (pull request 55126)."""
     return padding_drafts(config, plan, sequence, start) if plan.scheduled or start else 0
 
 
@@ -46,8 +47,8 @@ def begin(config: VllmConfig, state: State) -> tuple[VllmConfig, State]:
     """Apply no threshold to a request that is alone, since it cannot starve others (pull request
     57951).
 
-    A preempted request goes to the very front, because requests that were set aside no longer have
-    a queue of their own. Since 0.31.0.
+    A preempted request goes to the very front of the queue, because requests that were set aside no
+    longer have a queue of their own. Since 0.31.0.
     """
     if config.long_prefill_token_threshold and is_alone(state):
         config = msgspec.structs.replace(config, long_prefill_token_threshold=0)
@@ -63,16 +64,16 @@ def is_alone(state: State) -> bool:
 
 
 def keep_place(waiting: tuple[Sequence, ...]) -> tuple[Sequence, ...]:
-    """Leave a blocked request behind those that arrived before it. Since 0.31.0."""
+    """Keep a blocked request behind those that arrived before it. Since 0.31.0."""
     return waiting
 
 
 def has_room(
     config: VllmConfig, plan: Plan, sequence: Sequence, hit: tuple[int, ...], tokens: int
 ) -> bool:
-    """Return whether enough blocks stay free beside a load: those of a step with drafts, for the
-    request itself and for each other load and prefill. The whole request must fit only with
-    `reserve_full_isl`. Since 0.31.0 (pull request 57104)."""
+    """Return whether enough blocks stay free during a load: as many as a step with drafts takes for
+    the request itself, and for each other load and prefill. Only with `reserve_full_isl` must the
+    whole request fit. Since 0.31.0 (pull request 57104)."""
     reserve = config.watermark_blocks if plan.running else 0
     missing = unheld(plan.pool, hit) - len(hit) + reserve
     if config.reserve_full_isl:
@@ -97,7 +98,8 @@ def promised_blocks(config: VllmConfig, plan: Plan, sequence: Sequence) -> int:
 
 
 def tokens_of_a_step(config: VllmConfig) -> int:
-    """Return the most tokens that a step takes with drafts; 0 without a drafter."""
+    """Return the most tokens that a step computes for a request with drafts; 0 without a
+    drafter."""
     return 1 + config.drafts + config.lookahead if config.drafts else 0
 
 

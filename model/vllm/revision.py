@@ -1,6 +1,6 @@
 """The decisions in which releases of vLLM's scheduler differ, as the documents describe them.
-
-`releases` has those of the releases. Everything else is in `scheduler`, and is the same for all.
+`releases` has the versions of the releases. All other decisions are in `scheduler`, and are the
+same for every release.
 """
 
 from collections.abc import Callable
@@ -30,14 +30,14 @@ def ends_round(config: VllmConfig) -> bool:
 
 
 def publishes(config: VllmConfig) -> bool:
-    """Return whether the next decision is taken before the token is known. Otherwise that decision
+    """Return whether the next decision is made before the token is known. If not, that decision
     publishes the block."""
     return config.decides_ahead
 
 
 def queue_blocked(waiting: tuple[Sequence, ...]) -> tuple[Sequence, ...]:
-    """Return the queue with its last request in front of all that were not set aside, since
-    blocked requests have the queue of those that were."""
+    """Return the queue with its last request in front of all that were not set aside: a blocked
+    request joins the queue of requests that were set aside, which comes first."""
     *others, newcomer = waiting
     front = sum(sequence.aside for sequence in others)
     return (*others[:front], newcomer._replace(aside=True), *others[front:])
@@ -45,21 +45,22 @@ def queue_blocked(waiting: tuple[Sequence, ...]) -> tuple[Sequence, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Revision:
-    """The functions that decide in one published behaviour.
+    """The functions that make the decisions of one published behaviour.
 
     `DOCUMENTED` has the documented functions; a release replaces some of them. To undo a single
-    difference, put a function back: `replace(RELEASE_0_33, begin=revision.begin)`.
+    difference, put the documented function back: `replace(RELEASE_0_33, begin=revision.begin)`.
 
     Attributes:
-        name: as in the scenario format: the first release that decides like this.
-        begin: the configuration and the state from which a step is decided.
-        padding: number of drafts that pad a joining request, by (configuration, plan after the
+        name: as in the scenario format: the first release with these decisions.
+        begin: the configuration and the state on which the decision of a step is based.
+        padding: the number of drafts that pad a joining request, by (configuration, plan after the
             running requests, request, its cached or loaded tokens).
         ends_round: whether a request that preempts itself ends the loop, so that running requests
             behind it get nothing.
-        has_room: whether a load may begin.
+        has_room: whether enough blocks are free for a load to begin.
         publishes: whether a block can be found as soon as emitted tokens have filled it.
-        queue_blocked: the queue, first come first served, whose last request arrives blocked.
+        queue_blocked: the queue after its last request, which is blocked, has arrived; only for
+            first come, first served.
     """
 
     name: str

@@ -1,13 +1,13 @@
 """One step of vLLM's scheduler: running requests first, then waiting ones, under one budget.
 
-Source: cheat-sheet, "schedule() shape", and chunked-prefill chapter, in their order. There is no
-prefill and no decode: every request has computed tokens that catch up with its known ones. Every
-function is pure: it takes a state, and returns a state and the observation of the step.
+Source: cheat-sheet, "schedule() shape", and chunked-prefill chapter, in their order. Prefill and
+decode are not distinguished: the computed tokens of every request catch up with its known ones.
+Every function is pure: it takes a state, and returns a state and the observation of the step.
 
 `kv_cache` decides whether a request gets blocks; `queue` decides the order of waiting requests and
-which running one is preempted. Each feature that the documents only mention has a file of its own.
-Every call of a feature is guarded by its switch, so a run without the feature never enters its
-file:
+which running request is preempted. Each feature that the documents only mention has a file of its
+own. Every call into such a file is guarded by the feature's switch, so a run without the feature
+never enters the file:
 
 - `in_flight`: several decisions are computed at once (`config.depth`, `promised` tokens);
 - `speculation`: a drafter proposes tokens (`config.drafts`, `drafted` tokens);
@@ -29,7 +29,7 @@ from .queue import Plan
 from .revision import DOCUMENTED, Revision
 from .state import Coming, Flight, Sequence, State
 
-# Picks the request that is preempted among the running requests of a plan.
+# Picks the running request of a plan that is to be preempted.
 Victim = Callable[[VllmConfig, Plan], Sequence]
 
 
@@ -41,14 +41,14 @@ def by_policy(config: VllmConfig, plan: Plan) -> Sequence:
 def schedule(
     config: VllmConfig, state: State, pick: Victim = by_policy, revision: Revision = DOCUMENTED
 ) -> Plan:
-    """Return the tokens that each request computes in this step, together within the budget
-    (V1-R01, V1-I2), and the requests that `pick` chose and that were preempted.
+    """Return the plan of a step. Its requests compute no more tokens than the budget allows
+    (V1-R01, V1-I2); `pick` chooses the requests to preempt.
 
     The cheat-sheet: budget = max_num_batched_tokens; A) RUNNING; B) WAITING, if not preempted.
     """
     config, state = revision.begin(config, state)
     plan = advance_running(config, Plan.of(config, state), pick, revision)
-    # A request that has just been preempted would start only to lose its blocks again (V1-R16).
+    # After a preemption nothing is admitted: a newcomer would only lose its blocks again (V1-R16).
     if not plan.preempted:
         plan = admit_waiting(config, plan, revision)
     return plan
@@ -58,8 +58,8 @@ def advance_running(
     config: VllmConfig, plan: Plan, pick: Victim = by_policy, revision: Revision = DOCUMENTED
 ) -> Plan:
     """Schedule running requests in order (V1-P01, V1CP-R03), preempting those admitted last, so
-    that the first always progresses (ALL-R06). A request is preempted only if blocks are missing
-    (V1-R05). Each retry has one victim less, so the loop ends (ALL-R02).
+    that the first always progresses (ALL-R06). A request is preempted only if too few blocks are
+    free (V1-R05). Each retry has one possible victim fewer, so the loop ends (ALL-R02).
 
     The cheat-sheet: A) RUNNING: n = clamp(num_tokens - num_computed, budget, threshold);
     allocate_slots; None -> preempt running.pop(); retry; commit; budget -= n.
@@ -84,7 +84,8 @@ def advance_running(
             victim = pick(config, plan)
             if config.loads and connector.written_still(plan.in_flight, victim):
                 return plan  # preempting it would free no block now (V1-R24)
-            # With priorities, the victim may be in front of this request, which then moves up.
+            # With priorities, the victim may be in front of this request, whose place then moves up
+            # by one.
             place -= plan.running.index(victim) < place
             plan = preempt(config, plan, victim)
             if victim is sequence:
@@ -100,8 +101,8 @@ def advance_running(
 
 def admit_waiting(config: VllmConfig, plan: Plan, revision: Revision = DOCUMENTED) -> Plan:
     """Admit waiting requests in order while slots are left (V1-I3), those that hold blocks first
-    (V1-R22). The first that cannot join ends the loop (V1-R07, V1-R09), even if it fits only in
-    part and chunking is off (V1CP-R07), so that no other overtakes it (ALL-R05).
+    (V1-R22). The first that cannot join ends the loop (V1-R07, V1-R09), so that no other overtakes
+    it (ALL-R05). This includes a request that fits only in part while chunking is off (V1CP-R07).
 
     The cheat-sheet: B) WAITING: while budget>0 and len(running)<max_num_seqs and not preempted:
     get_computed_blocks (prefix cache) -> num_computed; clamp; allocate; None -> break; admit.
@@ -130,7 +131,7 @@ def admit_waiting(config: VllmConfig, plan: Plan, revision: Revision = DOCUMENTE
         if config.drafts and (padding := revision.padding(config, beside, sequence, start)):
             uncomputed += padding
             if uncomputed > plan.budget:
-                return plan  # it waits rather than join without its padding
+                return plan  # the request waits rather than joining without its padding
         if not config.enable_chunked_prefill and capped(config, uncomputed) > plan.budget:
             return plan
         tokens, fit = clamp(config, uncomputed, plan.budget), None
@@ -163,8 +164,8 @@ def behind(config: VllmConfig, sequence: Sequence) -> int:
 
 
 def clamp(config: VllmConfig, uncomputed: int, budget: int) -> int:
-    """Return how many tokens a request may compute now, none beyond the known ones (V1-R02, V1-R04,
-    V1CP-R02)."""
+    """Return how many tokens a request may compute now, but none beyond its known ones (V1-R02,
+    V1-R04, V1CP-R02)."""
     return min(capped(config, uncomputed), budget)
 
 
@@ -178,7 +179,7 @@ def scheduled(
     plan: Plan, place: int, sequence: Sequence, pool: Pool, tokens: int, fit: Fit | None = None
 ) -> Plan:
     """Return the plan in which the running request at `place` computes `tokens`, and the encoder
-    its inputs."""
+    computes the inputs among them."""
     if fit is not None:
         sequence, computes = encoder.scheduled(fit, plan.encoder, sequence)
         plan = plan._replace(encoder=computes)
@@ -195,9 +196,9 @@ def _put(running: tuple[Sequence, ...], place: int, sequence: Sequence) -> tuple
 
 
 def preempt(config: VllmConfig, plan: Plan, victim: Sequence) -> Plan:
-    """Return the plan without the victim. It gives back its blocks and its share of the budget, is
-    counted as preempted (V1CP-R29), waits (V1-I1, ALL-R03), and starts from nothing when admitted
-    again (V1-I5, V1CP-R16)."""
+    """Return the plan without the victim. The victim gives back its blocks and its share of the
+    budget, is counted as preempted (V1CP-R29), waits (V1-I1, ALL-R03), and starts from its first
+    token when admitted again (V1-I5, V1CP-R16)."""
     lost = victim.rewound()._replace(drafted=0, promised=0, hoped=0, aside=False, needs=())
     others = dict(plan.scheduled)
     returned = others.pop(victim.id, 0)
@@ -220,7 +221,7 @@ def arrive(config: VllmConfig, state: State, newcomer: Sequence) -> State:
 
 
 def abort(config: VllmConfig, state: State, request_id: str) -> State:
-    """Remove a request, wherever it is; unknown and finished ids change nothing."""
+    """Remove a request, wherever it is; ids of unknown or finished requests have no effect."""
     sequence = find(state.waiting + state.running + state.parked, request_id)
     if sequence is None:
         return state
@@ -248,8 +249,8 @@ def step(
     abort_inside: tuple[str, ...] = (),
     revision: Revision = DOCUMENTED,
 ) -> tuple[State, dict[str, Any]]:
-    """Take one decision, and complete that one or the oldest in flight; return the next state and
-    the step observation."""
+    """Make one decision, and complete this or the oldest decision in flight; return the next state
+    and the step observation."""
     plan = schedule(config, state, by_policy, revision)
     return carry_out(config, state, plan, abort_inside, revision)
 
@@ -263,7 +264,7 @@ def carry_out(
 ) -> tuple[State, dict[str, Any]]:
     """Count the scheduled tokens as computed (V1CP-R05), and complete the oldest decision.
 
-    Requests in `abort_inside` are aborted after the decision is taken and before the oldest one
+    Requests in `abort_inside` are aborted after the decision is made and before the oldest one
     completes, so their tokens are not emitted.
 
     Returns the next state and the step observation of the target protocol.
@@ -308,8 +309,9 @@ def carry_out(
 
 
 def tokens_on_their_way(computing: Iterable[Sequence], scheduled: Mapping[str, int]) -> Flight:
-    """Return, for each request, the token that the step will emit; None unless all its known tokens
-    are computed (V1-R19). Tokens computed beyond the known ones are drafts."""
+    """Return, for each request, the token that the decision will yield; None unless all known
+    tokens of the request are computed (V1-R19). Tokens computed beyond the known ones are
+    drafts."""
     return {
         sequence.id: Coming(sequence.generated + sequence.promised, -missing, sequence.drafted)
         if (missing := sequence.num_uncomputed_tokens) <= 0
@@ -322,8 +324,8 @@ def tokens_on_their_way(computing: Iterable[Sequence], scheduled: Mapping[str, i
 def complete(
     config: VllmConfig, state: State, flight: Flight, revision: Revision = DOCUMENTED
 ) -> tuple[State, dict[str, int], dict[str, str]]:
-    """Emit a token for each request that had caught up (V1-I4), preceded by its correct drafts;
-    finished requests leave with their last token (ALL-R04)."""
+    """Emit a token, preceded by the correct drafts, for each request whose known tokens were all
+    computed (V1-I4); finished requests leave with their last token (ALL-R04)."""
     emitted: dict[str, int] = {}
     finished = dict.fromkeys(state.aborted, "aborted")
     state = state._replace(aborted=())

@@ -1,6 +1,6 @@
 """Drafts: tokens that a drafter proposes, and that the model verifies in the next step.
 
-Source: chunked-prefill chapter, code of the running clamp, of allocate_slots and of preemption;
+Source: chunked-prefill chapter, the code of the running clamp, allocate_slots and preemption;
 release 0.28.0: update_from_output. The scenario says how many drafts are right.
 """
 
@@ -10,8 +10,8 @@ from .state import Coming, Sequence
 
 
 def wanted(config: VllmConfig, sequence: Sequence) -> int:
-    """Return how many tokens of a running request could be computed now: the known ones and its
-    drafts, up to the last position that max_model_len leaves (V1-R02)."""
+    """Return how many tokens of a running request could be computed now: its known tokens and its
+    drafts, up to the last position that max_model_len allows (V1-R02)."""
     return min(
         sequence.num_uncomputed_tokens + sequence.drafted,
         config.max_model_len - 1 - sequence.computed,
@@ -19,15 +19,16 @@ def wanted(config: VllmConfig, sequence: Sequence) -> int:
 
 
 def most_slots(config: VllmConfig, longest: int) -> int:
-    """Return for how many tokens at most a request may need blocks at once, when `longest` of its
-    tokens are computed. Its drafts count, as do those of a decision taken ahead."""
+    """Return the maximum number of tokens for which a request may need blocks at once, when
+    `longest` of its tokens are computed. Its drafts count, and so do those of a decision made
+    ahead."""
     drafts = config.depth * config.drafts
     return kv_cache.slots(config, min(longest + drafts, config.max_model_len - 1))
 
 
 def proposed(coming: Coming) -> int:
-    """Return the number of computed drafts that the drafter proposed; a joining request may be
-    padded with others."""
+    """Return how many of the computed drafts the drafter proposed; the others are the padding of a
+    request that joined."""
     return min(coming.drafts, coming.proposed)
 
 
@@ -40,7 +41,7 @@ def right(sequence: Sequence, drafts: int) -> int:
 
 def verified(config: VllmConfig, sequence: Sequence, drafts: int, emitted: int) -> Sequence:
     """Return the request after it emitted `emitted` tokens. Wrong drafts do not count as computed
-    (V1CP-R05), and the drafter proposes new ones, unless it already has."""
+    (V1CP-R05), and the drafter proposes new ones unless it already has."""
     known = sequence.num_tokens + emitted + sequence.promised + sequence.hoped
     return sequence._replace(
         generated=sequence.generated + emitted,

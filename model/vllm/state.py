@@ -10,8 +10,8 @@ from ..scenario import Segment
 
 
 class Coming(NamedTuple):
-    """A token in flight: its place in the output of its request, from 0, the drafts computed before
-    it, and how many of them the drafter `proposed`."""
+    """A token in flight: its position in the request's output, from 0; the drafts computed before
+    it; and how many of them the drafter `proposed`."""
 
     place: int
     drafts: int = 0
@@ -19,15 +19,15 @@ class Coming(NamedTuple):
 
 
 class Input(NamedTuple):
-    """A segment of a prompt that an encoder computes first: the token at which it starts, and its
-    place among the segments."""
+    """A segment of a prompt that an encoder computes first: the position of its first token, and
+    its index among the segments."""
 
     segment: Segment
     start: int
     place: int
 
 
-# A decision in flight: for each request, the token that comes of it, or None.
+# A decision in flight: for each request, the token that it will yield, or None.
 Flight = Mapping[str, Coming | None]
 
 
@@ -35,26 +35,31 @@ class Sequence(sequence.Sequence, frozen=True):
     """A request inside the scheduler.
 
     Attributes:
-        priority, arrival: a lower priority is more important; arrivals are numbered in order.
+        priority, arrival: a lower priority is more important; requests are numbered by arrival.
         drafted: tokens that are proposed but not computed.
-        accepted, verified: the n-th time that drafts are computed, `accepted[n]` of them are right,
-            starting over at the end; `verified` counts these times.
-        promised, hoped: tokens in flight that are certain to come, and drafts in flight with them.
+        accepted, verified: the n-th time that drafts are computed, `accepted[n]` of them are right;
+            after its last entry, `accepted` is repeated. `verified` counts these times.
+        promised, hoped: tokens in flight that are certain to arrive, and drafts in flight with
+            them.
         aside: whether it was preempted and waits for tokens in flight; then it is first in line.
-        external, load_steps: tokens of its prompt that a connector has, and the steps to load them.
-        loading, was_loaded: steps left of the load, and whether there was one; none is repeated.
-        fails_at, arrives: the token from which the load fails, and the tokens computed once it
-            lands.
-        deferrals: how often the connector still has no answer.
-        written_by, send_steps: after its end, the number of decisions in flight that still write
-            its blocks; and the steps, after the next one, in which they are sent.
-        inputs, needs: the inputs that an encoder computes, and those whose outputs are kept for it.
+        external, load_steps: how many tokens of its prompt a connector has, and the steps that
+            loading them takes.
+        loading, was_loaded: steps left of the load, and whether there has been one (a load is never
+            repeated).
+        fails_at, arrives: the token from which on the load fails, and how many tokens are computed
+            once it has landed.
+        deferrals: how often the connector will still answer that it does not know.
+        written_by, send_steps: after its end, the number of decisions in flight that still write to
+            its blocks; and for how many steps, after the next one, the blocks are sent.
+        inputs, needs: the inputs that an encoder computes, and those whose outputs are kept for the
+            request.
         tables: its blocks in each group of the KV cache after the first, as many as `blocks`; the
             null block stands for one that was given back.
-        junction: the number of its tokens that full attention had cached when it started, if a
-            further group lacked some of them; otherwise 0.
-        blocked: steps from now on in which its grammar is not compiled yet.
-        invalid: its grammar cannot be compiled; `refused` once the scheduler has seen that.
+        junction: how many of its tokens full attention had cached when it started, if another group
+            lacked some of them; otherwise 0.
+        blocked: the number of steps until its grammar is compiled.
+        invalid, refused: whether its grammar cannot be compiled, and whether the scheduler has seen
+            that.
     """
 
     priority: int = 0
@@ -88,7 +93,7 @@ class Sequence(sequence.Sequence, frozen=True):
     @property
     def num_uncomputed_tokens(self) -> int:
         """Return the number of tokens to compute. Tokens in flight count, since they will be known
-        in time."""
+        by then."""
         return self.prompt + self.generated + self.promised + self.hoped - self.computed
 
     @property
@@ -100,14 +105,15 @@ class State(Record, frozen=True):
     """The scheduler between two steps; every queue is in order.
 
     Attributes:
-        arrived: number of requests so far.
-        aborted: requests whose end the next step reports.
+        arrived: the number of requests so far.
+        aborted: aborted requests, which the next step reports.
         in_flight: decisions that the worker still computes, the oldest first.
-        early: steps in a row in which the oldest decision completed before the pipeline was full.
+        early: consecutive steps in which the oldest decision completed before the pipeline was
+            full.
         completes_next: whether a decision completes in the next step, if a recording says so.
-        parked: waiting requests that hold blocks which a connector fills.
-        leaving: requests that ended while a load or a decision in flight was still writing their
-            blocks.
+        parked: waiting requests whose blocks a connector fills.
+        leaving: requests that have ended while a load or a decision in flight was still writing to
+            their blocks.
         outputs: encoder outputs that are kept, in the order of their last use.
         pause: "pause_new" or "pause_all" while an operator holds the scheduler back.
     """

@@ -1,7 +1,7 @@
 """Differences between two targets that got the same requests, classified by their meaning.
 
-A step may differ in many fields. The most serious field gives the difference its name, and two
-steps that differ in the same fields of that class count as one difference, whatever their numbers.
+A step may differ in many fields. The most serious of them decides the class of the difference. Two
+differences in the same fields of that class count as one, whatever the values.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -14,10 +14,10 @@ from .lockstep import Differing, differing
 
 CRASH, HANG, REFUSAL = "crash", "hang", "refusal"
 DECISION, ORDER, PADDING, BOOKKEEPING = "decision", "order", "padding", "bookkeeping"
-# The fields of a decision from which the others follow.
+# The fields of a decision that determine the others.
 CAUSES = ("scheduled", "preempted", "paused")
 SHOWN_MEMBERS = 12
-# The most serious first, each with its meaning.
+# The classes, the most serious first, each with its meaning.
 CLASSES: Mapping[str, str] = {
     CRASH: "one raises or dies, the other does not",
     HANG: "one does not answer in time, the other does",
@@ -41,11 +41,11 @@ class Difference(NamedTuple):
 
     Attributes:
         kind: one of CLASSES.
-        shape: a signature, which is equal for equal differences.
+        shape: a signature; differences with the same signature count as one.
         step: its number, from 0.
         message: the fields or the answers, in one sentence.
         fields: every field that differs, with both values; empty if one target did not step.
-        words: sentences that explain the difference.
+        words: sentences that describe the difference.
         steps: the step of each target, None if it has none.
         details: traceback or stderr of a crash.
     """
@@ -61,7 +61,7 @@ class Difference(NamedTuple):
 
 
 def of_steps(number: int, first: Step, second: Step) -> Difference | None:
-    """Return how two steps differ in the fields that both show; None if these are equal."""
+    """Return how two steps differ in the fields that both show; None if these fields are equal."""
     fields = tuple(differing(first, second))
     if not fields:
         return None
@@ -77,8 +77,8 @@ def of_steps(number: int, first: Step, second: Step) -> Difference | None:
 def _same(grave: Sequence[Differing]) -> str:
     """Return a name that is the same for two differences of the same kind.
 
-    If another request is scheduled, or with more tokens, then queues, kind and emitted tokens
-    differ only as a consequence.
+    If different requests or different numbers of tokens are scheduled, queues, kind and emitted
+    tokens differ only as a consequence.
     """
     by_name = {field.field: field for field in grave}
     causes = [name for name in by_name if name in CAUSES] or list(by_name)
@@ -96,7 +96,7 @@ def of_answers(
 ) -> Difference:
     """Return the difference if one target crashed or refused and the other did not.
 
-    `message` says which of them did, and how.
+    `message` says which one did so, and how.
     """
     same = shape(Broken(kind, number, message), requests)
     return Difference(kind, same, number, message, words=(message,), details=details)
@@ -131,7 +131,7 @@ def in_words(field: Differing) -> str:
 def only(value: Any, other: Any) -> Any:
     """Return the part of a field's value that the other side lacks; a number or a word
     unchanged."""
-    if isinstance(value, list) and isinstance(other, list):  # scheduled: pairs, in order
+    if isinstance(value, list) and isinstance(other, list):  # the pairs of `scheduled`, in order
         value, other = dict(value), dict(other)
     if isinstance(value, Mapping) and isinstance(other, Mapping):
         return {name: own for name, own in value.items() if other.get(name) != own}

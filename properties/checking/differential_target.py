@@ -1,7 +1,7 @@
 """Two targets used as one: both get the same operations and are compared step by step.
 
-A pair answers as its first target does, so that anything that drives a target (the machine, replay,
-shrinking) drives both. It notes differences, and the run continues.
+The pair gives its first target's answers, so that everything that drives a target (the machine,
+replay, shrinking) can drive both. It records differences, and the run continues.
 """
 
 from collections import Counter, deque
@@ -32,12 +32,13 @@ from .translation import translated
 
 NAMES = ("A", "B")
 RANKS = tuple(CLASSES)
-NO_REQUEST = "no such request"  # an id of no scenario: aborting it shows what a target supports
+# no scenario has this id: aborting it shows whether a target supports aborts
+NO_REQUEST = "no such request"
 
 
 @dataclass
 class Side:
-    """One of the two targets, with the system and revision that it is started as.
+    """One of the two targets, with the system and revision as which it is started.
 
     Attributes:
         started: its reply to the last start.
@@ -70,14 +71,14 @@ class Coverage:
     """The comparisons of a pair in all of its runs, and the comparisons that were not possible.
 
     Attributes:
-        steps: the number of steps that were compared, in runs with a request; without one, every
-            step is idle.
-        fields: for each field, the number of those steps in which both showed it.
+        steps: the number of steps that were compared in runs with at least one request; all other
+            steps are idle.
+        fields: for each field, the number of compared steps in which both showed it.
         events: how often each event occurred in the first target.
         both_failed: number of runs in which both crashed or hung in the same way.
         refused: configurations that only one side refuses, the first of each shape.
-        cannot_abort: the reason why one of the targets cannot abort, before a step (False) or
-            inside one (True); empty if both can.
+        cannot_abort: the reason why one of the targets cannot abort a request before a step (key
+            False) or inside one (key True); empty if both can.
     """
 
     steps: int = 0
@@ -101,10 +102,10 @@ class DifferentialTarget:
     """Two targets as one.
 
     Attributes:
-        coverage: the coverage of all runs since the pair was made.
-        differences: the differences of the last run, each more serious than the one before. After
-            one that changes decisions, the second target is no longer driven, since the two runs
-            have diverged.
+        coverage: the coverage of all runs so far.
+        differences: the differences of the last run, each more serious than the one before. After a
+            difference that changes decisions, the second target is no longer driven, since the two
+            runs have diverged.
         recent: the last few steps of both targets, up to the first that differs.
         runs: how many times the pair was started.
     """
@@ -127,14 +128,14 @@ class DifferentialTarget:
         return self.differences[-1] if self.differences else None
 
     def part(self) -> None:
-        """Drive the first target alone until the next start."""
+        """Drive only the first target until the next start."""
         self._together = False
 
     def start(self, system: str, revision: str, config: Mapping[str, Any]) -> Reply:
         """Start both targets, each as its own system; refuse a configuration that either refuses.
 
         Raises:
-            TargetFault: one of them does not start.
+            TargetFault: one of the targets does not start.
         """
         self.differences, self._requests, self._step = [], [], 0
         self._has_taken_one = False
@@ -168,7 +169,7 @@ class DifferentialTarget:
         return {"ok": False, "error": "config", "message": reasons}
 
     def add(self, request: Mapping[str, Any]) -> Reply:
-        """Give both targets the request; one that both refuse does not become part of the run."""
+        """Give both targets the request. If both refuse it, it does not become part of the run."""
         self._requests.append(request["id"])
         first, second = self._both("add", lambda side: (side.target.add, request))
         if second is not None:
@@ -227,7 +228,7 @@ class DifferentialTarget:
     def _note(self, difference: Difference) -> bool:
         """Return whether this difference is the most serious of the run so far.
 
-        A difference that follows from an earlier one, and is no more serious, does not count.
+        A difference does not count if it follows from an earlier one and is not more serious.
         """
         if difference.kind not in HARMLESS:
             self._together = False
@@ -258,8 +259,8 @@ class DifferentialTarget:
         return translated(config, system, revision, side.system, side.revision)
 
     def _both(self, op: str, call: Callable[[Side], Sequence[Any]]) -> tuple[Reply, Reply | None]:
-        """Return both replies; the second one only while both targets run. If one target crashes,
-        that is a difference.
+        """Return both replies, or only the first if the second target no longer runs. If one target
+        crashes, this is a difference.
 
         Raises:
             TargetFault: the first target crashes or hangs.
@@ -300,7 +301,7 @@ def _without_probe(step: Step) -> Step:
 
 
 class _Seen:
-    """Counts events when they begin, instead of once for each step that they last."""
+    """Counts each event once, when it begins, not in every step that it lasts."""
 
     def __init__(self) -> None:
         self._hit: frozenset[str] = frozenset()

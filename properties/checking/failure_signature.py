@@ -13,12 +13,12 @@ COMPARED = re.compile(r"(?:^|; )(\w+): target ")
 
 
 def shape(broken: Broken, requests: Iterable[str]) -> str:
-    """Return the rule and the words of its message; `requests` are the ids of the scenario's
+    """Return the rule and the wording of its message; `requests` are the ids of the scenario's
     requests.
 
-    Two scenarios that break a rule in the same shape are the same failure: a corpus keeps the
-    smaller one, and a known deviation covers both. For lockstep, the differing fields are the
-    shape.
+    Two scenarios that break a rule with the same shape are the same failure: a corpus keeps the
+    smaller one, and a known deviation covers both. For lockstep, the shape consists of the
+    differing fields.
     """
     if broken.rule == LOCKSTEP and (fields := COMPARED.findall(broken.message)):
         return f"{broken.rule}: {', '.join(fields)}"

@@ -1,4 +1,5 @@
-"""Lockstep: the target must decide as the model of the same release does, step by step."""
+"""Lockstep: the target must make the same decisions as the model of the same release, step by
+step."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
@@ -34,7 +35,7 @@ COMPARED = (
     "group_blocks",
     "completes",
 )
-# Their values are names of blocks.
+# Fields whose values are names of blocks.
 NAMED = frozenset({"blocks", "slot_blocks", "group_blocks"})
 
 
@@ -43,8 +44,8 @@ def shown(step: Step, observes: frozenset[str]) -> Step:
 
 
 def equal_at_sight(seen: Mapping[str, Any], model: Mapping[str, Any]) -> bool:
-    """Return whether two observations are literally equal in all fields that both show. If they are
-    not, they may still be equivalent (see `differing`)."""
+    """Return whether two observations are literally equal in all fields that both show. If not,
+    they may still be equivalent (see `differing`)."""
     for field in NULLABLE:
         if seen.get(field) != model.get(field):
             return False
@@ -74,8 +75,8 @@ def differing(seen: Step, other: Step) -> Iterator[Differing]:
     """Return the fields, shown by both, in which two steps differ.
 
     Block numbers are names, so they are compared up to renaming. The exception is block 0, the
-    padding, in steps that show their padding or only the blocks that they write. A request that is
-    not listed has nothing computed, cached or held.
+    padding, in steps that show their padding or only the blocks that they write. A request that a
+    field does not list counts as having nothing computed, cached or held.
     """
     pads = seen.left_pad_blocks is not None or other.left_pad_blocks is not None
     padding = {0: 0} if pads or seen.blocks is None or other.blocks is None else {}

@@ -18,7 +18,7 @@ from ..rules.registry import AT_THE_DOOR, LOCKSTEP, NEVER_CRASHES, NEVER_HANGS, 
 
 
 class Monitor:
-    """Follows a run and names the rules that each step breaks, in catalogue order.
+    """Follows a run and returns the rules that each step breaks, in catalogue order.
 
     `exercised` counts for each rule the steps in which its witness occurred.
     """
@@ -80,8 +80,8 @@ class Monitor:
         self.history.control(kind, done)
 
     def observe(self, step: Step, differences: Sequence[str] | None = None) -> list[Broken]:
-        """Return the rules that this step breaks. `differences` are those from the model's step,
-        empty if no model runs beside the target."""
+        """Return the rules that this step breaks. `differences` are the differences from the
+        model's step; empty if no model runs beside the target."""
         history, number = self.history, self.history.step
         history.give_up(step)
         broken, occurred = [], []

@@ -1,6 +1,5 @@
-"""The ids by which a target knows the requests of a run, if ids are used again.
-
-A scenario has its own name for each request, and so have the history and the model beside.
+"""The ids by which a target knows the requests of a run, if ids are reused. The scenario, the
+history and the model beside the target have a separate name for each request.
 """
 
 from collections.abc import Collection, Mapping
@@ -11,15 +10,16 @@ from ...model.scenario import Request
 
 
 class Names:
-    """The ids at the target of all requests so far, and the newest request of each id."""
+    """The target's ids of all requests so far, and the newest request with each id."""
 
     def __init__(self) -> None:
-        self._ids: dict[str, str] = {}  # at the target, by request
-        self._newest: dict[str, str] = {}  # request, by its id at the target
+        self._ids: dict[str, str] = {}  # by request, its id at the target
+        self._newest: dict[str, str] = {}  # by id at the target, the newest request that has it
 
     def chosen(self, request: Request, unfinished: Collection[str]) -> dict[str, str]:
-        """Return what differs in a request as the target gets it: its id, unless another request
-        that is not over has it; and the stream of its output, which never has the name twice."""
+        """Return the fields in which a request differs when it is sent to the target: its id,
+        unless an unfinished request has that id; and the stream of its output, which has a name of
+        its own."""
         taken = {self.of(name) for name in unfinished}
         name = request.sent_as or request.id
         if name in taken:
@@ -29,7 +29,7 @@ class Names:
         return {} if name == request.id else {"id": name, "stream": request.id}
 
     def accept(self, request: str, sent: str) -> None:
-        """Record that the target knows a request by this id now."""
+        """Record that the target now knows a request by this id."""
         self._ids[request] = sent
         self._newest[sent] = request
 
@@ -38,5 +38,6 @@ class Names:
         return self._ids.get(request, request)
 
     def restored(self, step: Mapping[str, Any]) -> dict[str, Any]:
-        """Return a step with the names of the scenario: an id means the newest request with it."""
+        """Return a step with the scenario's names: an id stands for the newest request that has
+        it."""
         return renamed(step, self._newest)

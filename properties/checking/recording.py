@@ -22,7 +22,7 @@ class Recorder:
     """A target that keeps its answers since the last start in `answers`.
 
     A crash is an answer too, including that of a process that died or grew too large. A hang is
-    kept with the seconds until it was noticed.
+    recorded with the seconds until it was noticed.
     """
 
     def __init__(self, target: Target) -> None:
@@ -97,7 +97,7 @@ class Recorded:
         return self._checked("add")
 
     def abort(self, id: str, inside: bool = False) -> Reply:  # noqa: A002
-        """Return the recorded answer to an abort; for NO_REQUEST, say only whether aborts were
+        """Return the recorded answer to an abort; for NO_REQUEST, only whether aborts were
         possible.
 
         Raises:
@@ -112,7 +112,7 @@ class Recorded:
         """Return the recorded answer.
 
         Raises:
-            RecordError: another call was recorded, or its answer is no reply.
+            RecordError: another call was recorded, or its answer is not a valid reply.
         """
         return self._checked("control")
 
@@ -144,10 +144,11 @@ class Recorded:
         return reply
 
     def _next(self, op: str) -> Reply:
-        """Return the next answer, skipping aborts that this run does not make.
+        """Return the next answer, skipping recorded aborts that this run does not make.
 
         Raises:
-            ConfigRefused: one of these aborts had an effect, so the run would differ.
+            ConfigRefused: one of the skipped aborts had an effect, so this run would differ from
+                the recorded one.
         """
         while op != "abort" and self._left() and self._answers[self._place][0] == "abort":
             if self._answers[self._place][1].get("ok") is True:

@@ -23,7 +23,7 @@ class Outcome:
     """The outcome of a replay.
 
     Attributes:
-        broken: the rules that the first faulty step breaks; the first one is reported.
+        broken: the rules that the first faulty step breaks; the first of these rules is reported.
         steps: the number of steps that ran.
         finished: whether every accepted request finished, or waits for a paused scheduler.
         cut_short: whether a broken rule ended the run.
@@ -59,16 +59,16 @@ def replay(
 ) -> Outcome:
     """Run the scenario until every request finished or a step breaks a rule.
 
-    `watch` receives every step, and the run ends after `last_step`. `new` selects among the broken
-    rules of a step those that were not known to break; if none is left, the run continues where
+    `watch` receives every step, and the run ends after `last_step`. `new` selects the rules that
+    were not known to break among those that a step breaks; if none is left, the run continues where
     possible. `begun` receives the run before its first step. With `skipped`, steps in which a model
-    only waits for an arrival are skipped, and it receives the first and the last of them.
-    `predicates` replace those of the system. A run whose requests do not finish within the bound of
-    rule ALL-R06 stops there, whether or not that rule is among `rules`.
+    only waits for an arrival are skipped, and `skipped` receives the numbers of the first and the
+    last of them. `predicates` replace those of the system. A run whose requests do not finish
+    within the bound of rule ALL-R06 stops there, whether or not that rule is among `rules`.
 
     Raises:
         InputError: the scenario's configuration is impossible, or `expect` names no field.
-        ConfigRefused, TargetFault: the target cannot run it.
+        ConfigRefused, TargetFault: the target cannot run the scenario.
     """
     _check_fields(scenario)
     revision = resolve_revision(scenario.system, scenario.revision)
@@ -122,8 +122,8 @@ def client_actions(
     """Perform the arrivals before a step, then its aborts, then its control events, in the
     protocol's order; return the broken rules.
 
-    `arrivals` are the requests that have not arrived yet, in order; those of this step are removed
-    from it.
+    `arrivals` holds the requests that have not arrived yet, in order; the function removes those of
+    this step.
     """
     broken: list[Broken] = []
     while arrivals and arrivals[0].arrival == number:

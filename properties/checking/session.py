@@ -68,7 +68,7 @@ class Session:
         exercised: Counter[str] | None = None,
         predicates: Mapping[str, Predicate] | None = None,
     ) -> None:
-        """Start the target; `predicates` replace those of the system.
+        """Start the target; `predicates` replace the predicates of the system.
 
         Raises:
             ConfigRefused: the target cannot run with the configuration.
@@ -117,7 +117,7 @@ class Session:
         if self._lockstep is not None:
             reply = self._lockstep.add(request.for_target())
             if not reply["ok"] and self.monitor.history.live[request.id].never_runnable:
-                # Each target may treat a request that can never run as it likes.
+                # Targets are free in how they treat a request that can never run.
                 self._lockstep = None
             elif not reply["ok"]:
                 self._lockstep = None
@@ -176,7 +176,7 @@ class Session:
             if self._names is not None and "step" in reply:
                 reply = {**reply, "step": self._names.restored(reply["step"])}
             step = read_step(reply, self.started.observes)
-            if step.completes is not None:  # the protocol says when
+            if step.completes is not None:  # the protocol determines when decisions complete
                 step = replace(step, completes=None)
         except CRASHES_AND_HANGS as fault:
             return self._fault(fault)
@@ -187,7 +187,8 @@ class Session:
                 differences = self._differences(step, reply["step"])
             else:
                 self._model_reply = None
-            if differences or self._model_reply is None:  # the model says nothing of what follows
+            # the model does not predict what comes after this
+            if differences or self._model_reply is None:
                 self._lockstep = None
         self.recent.append((self.monitor.history.step, step))
         return self.monitor.observe(step, differences)
@@ -225,21 +226,21 @@ class Session:
 
     @property
     def stands_still(self) -> bool:
-        """Return whether a paused target has nothing left to do until it is resumed."""
+        """Return whether the target is paused and has nothing left to do until it is resumed."""
         history = self.monitor.history
         return history.pause_steps > history.features.idle_steps(history)
 
     @property
     def at_rest(self) -> bool:
-        """Return whether the target is one of schedproof's models, has no requests, and does
-        nothing until one arrives."""
+        """Return whether the target is one of schedproof's models and has no requests, so that it
+        does nothing until one arrives."""
         target = self._target
         if type(target) is not ModelTarget or self._lockstep is not None or self.unfinished:
             return False
         return target.at_rest
 
     def skip_to(self, number: int) -> int:
-        """Continue with the step of this number; nothing happens in the steps before it."""
+        """Continue with the step of this number, because nothing happens in the steps before it."""
         self.monitor.history.step = number
         return number
 
@@ -271,7 +272,7 @@ def ask(op: str, method: Any, *args: Any) -> Reply:
 
     Raises:
         TargetFault: a fault of the target, or a crash.
-        AdapterFault: the method takes other arguments.
+        AdapterFault: the method does not take these arguments.
     """
     try:
         reply: Reply = method(*args)

@@ -1,4 +1,4 @@
-"""Translate a configuration of one system into that of another, as far as they share keys."""
+"""Translate a configuration of one system into one of another, as far as they share keys."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -12,7 +12,7 @@ LONG = 8_192  # tokens: more than a generated request has
 
 
 def optional_in_effect(system: str, revision: str, fixed: Mapping[str, Any]) -> frozenset[str]:
-    """Return the keys of `fixed` that are absent by default and whose values have an effect."""
+    """Return the keys of `fixed` that are absent by default and have a value with an effect."""
     optional = fixed.keys() - full_config(system, revision, {}).keys()
     return frozenset(key for key in optional if fixed[key] != _neutral(system).get(key))
 
@@ -29,11 +29,11 @@ def with_fixed(
 
 
 def fixed_for(system: str, revision: str, other: str, other_revision: str) -> dict[str, Any]:
-    """Return values for the keys that only `system` has; with these, it behaves like `other`.
+    """Return values for the keys that only `system` has, with which it behaves like `other`.
 
     Raises:
-        InputError: a key of either cannot be made ineffective, so they have no configuration in
-            common.
+        InputError: a key of one of the systems has no value without effect, so the two have no
+            configuration in common.
     """
     keys, others = _keys(system, revision), _keys(other, other_revision)
     for name, own, against in ((system, keys, others), (other, others, keys)):

@@ -6,8 +6,8 @@ import msgspec
 class Part(msgspec.Struct, frozen=True):
     """Consecutive tokens of a request.
 
-    `kind` is computed, cached, never (counted as cached, but never computed), missed (computed, but
-    not found), now (computed in the step), or rest.
+    `kind` is "computed", "cached", "never" (counted as cached, but never computed), "missed"
+    (computed, but not found), "now" (computed in the step), or "rest".
     """
 
     kind: str
@@ -15,7 +15,7 @@ class Part(msgspec.Struct, frozen=True):
 
 
 class Bar(msgspec.Struct, frozen=True):
-    """The tokens of a request from its first one; `note` says how the request ended."""
+    """The tokens of a request, starting with the first; `note` says how the request ended."""
 
     request: str
     parts: tuple[Part, ...]
@@ -44,8 +44,8 @@ class Cell(msgspec.Struct, frozen=True):
 class Curve(msgspec.Struct, frozen=True):
     """A limited quantity, by step.
 
-    `projected` has tuples of first step, last step, value, and the request whose admission
-    projected it; `coming` is a value that the run has yet to reach.
+    `projected` has tuples: first step, last step, value, and the request at whose admission the
+    value was projected; `coming` is a value that the run has yet to reach.
     """
 
     name: str
@@ -68,8 +68,8 @@ class Need(msgspec.Struct, frozen=True):
 class Row(msgspec.Struct, frozen=True):
     """A request and its turns.
 
-    A turn is the number of tokens in a step, × for a preemption, · if it got nothing, and empty if
-    the request was not there.
+    A turn is the number of tokens that the request got in a step, × for a preemption, · if it got
+    none, and empty if the request was not there.
     """
 
     request: str

@@ -1,9 +1,9 @@
 """Follow a run to find the cause of its failure.
 
-The evidence, not the rule, decides what is drawn. A step that crosses a limit gives a curve; a hit
-gives a bar of its tokens; a block that is lost or read by mistake gives the pool; everything else
-gives the requests, with what each needed and what was free. The numbers in the rule's message
-say which evidence matters, and the picture shows them.
+The evidence, not the rule, decides what is drawn: for a step that crosses a limit, a curve; for a
+hit, a bar of its tokens; for a block that is lost or read by mistake, the pool; for everything
+else, the requests, with what each needed and what was free. The numbers in the rule's message say
+which evidence matters, and the picture shows these numbers.
 """
 
 from collections.abc import Iterator, Sequence
@@ -23,14 +23,14 @@ from .pool import pool_cause, tables
 from .tokens import hit_cause, limit_cause
 from .turns import turns_cause
 
-HOLDERS = 3  # the last holders of each block
-MOST_SKIPPED = 1_000_000  # steps in a row; if a run skips more, it is not explained
+HOLDERS = 3  # how many of the last holders of each block are kept
+MOST_SKIPPED = 1_000_000  # consecutive steps; a run that skips more is not explained
 IDLE = Step(kind="idle", scheduled={})
 DECISION = ("kind", "scheduled", "computed", "preempted", "tkv", "running", "free_blocks")
 
 
 class Evidence:
-    """Follows one run, and explains at its end what caused a failure.
+    """Follows one run, and explains at the end what caused its failure.
 
     Pass `begun` and `watch` to `replay`. Only the decisions of earlier steps are kept.
     """
@@ -41,7 +41,7 @@ class Evidence:
         self._steps: list[Step] = []
         self._last: Step | None = None
         self._before: Step | None = None
-        self._holders: dict[int, dict[str, int]] = {}  # by block: its holders, with a step
+        self._holders: dict[int, dict[str, int]] = {}  # by block: its holders, each with a step
 
     def begun(self, session: Session) -> None:
         self.follow(session.monitor.history, session.started.version)

@@ -14,7 +14,7 @@ class Projected(NamedTuple):
     Attributes:
         step: number of the step, from 0.
         newcomer: the request that asked to join.
-        reaches: for each request, the largest tkv that it can still reach, in tokens.
+        reaches: for each request, the largest tkv, in tokens, that it can still reach.
         largest: the largest batch x tkv that the check considered, in tokens.
         joined: whether the newcomer ran in this step; otherwise the limit refused it.
     """

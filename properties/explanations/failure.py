@@ -22,11 +22,11 @@ class Failure:
     Attributes:
         history: the run after that step.
         steps: its decisions; `last` and `before` are the last two steps with all their fields.
-        holders: for each block, its holders, with the step from which each has held it, or the last
-            step in which it did.
-        first: the first failure; `message` and `numbers` are those of all failures.
+        holders: for each block, its holders, each with the step since which it has held the block,
+            or the last step in which it held it.
+        first: the first failure; `message` and `numbers` cover all failures.
         ended_by_it: whether the last step breaks the rule; if not, the target raised or hung.
-        is_progress: whether the rule is about requests that wait.
+        is_progress: whether the rule is about requests that wait too long.
     """
 
     def __init__(
@@ -51,7 +51,8 @@ class Failure:
         self.is_progress = any(r.id == self.first.rule and r.kind == "progress" for r in rules)
 
     def holder(self, block: int, reader: str) -> tuple[str, int] | None:
-        """Return the last request besides the reader that held a block, and the step."""
+        """Return the last request other than the reader that held a block, and the step in which it
+        did."""
         held = [holder for holder in self.holders.get(block, {}).items() if holder[0] != reader]
         return held[-1] if held else None
 

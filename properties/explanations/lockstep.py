@@ -1,10 +1,10 @@
 """Find out which published behaviour a recorded run follows, by running all models of its system
-beside it.
+beside the run.
 
-Models are deterministic. A record leaves only two things open: whether an abort came before a step
-or inside it, and how many tokens a request generates if it does not say so. For the first, both
-branches are followed as long as they match; the second is read from the step in which the request
-ends.
+Models are deterministic. A recording leaves only two things open: whether an abort came before a
+step or inside it, and how many tokens a request generates if the recording does not say so. For an
+abort, both branches are followed as long as they match; the number of tokens is known from the step
+in which the request ends.
 """
 
 from collections.abc import Mapping, Sequence
@@ -20,8 +20,8 @@ from ...model.scenario import Request
 from ...model.systems import Model, make_model, revisions_of
 from ..checking import lockstep
 
-AHEAD = 3  # steps of the model that are reported
-MAX_BRANCHES = 32  # with more branches, an abort is taken as recorded
+AHEAD = 3  # how many steps of the model are reported
+MAX_BRANCHES = 32  # if there are more branches, an abort is taken as recorded
 
 
 class Branch(NamedTuple):
@@ -45,7 +45,7 @@ class Match:
     """The model of one revision, run beside the recorded run.
 
     Attributes:
-        matched: number of steps, from the start of the run, that the model takes as well.
+        matched: the number of steps, from the start of the run, in which the model does the same.
         departed: where the match ended; None as long as every step matches.
     """
 
@@ -80,7 +80,7 @@ class Match:
         self.branches = distinct(tried)
 
     def control(self, kind: str, done: bool) -> None:
-        """Record a control event; a model that answers differently no longer follows the target."""
+        """Record a control event; if the model answers it differently, the match ends."""
         if self.departed is not None:
             return
         if kind not in self.model.controls:
@@ -149,7 +149,7 @@ class Explainer:
     """The models of all revisions of a system that have the run's configuration.
 
     Attributes:
-        matches: a match for each revision, first the one that judges the run.
+        matches: a match for each revision; the first is that of the revision that judges the run.
         unfit: revisions without a model for the configuration, with the reason.
     """
 
@@ -170,7 +170,8 @@ class Explainer:
 
     @property
     def best(self) -> Match | None:
-        """Return the longest match, or the first of several; None if no model fits."""
+        """Return the longest match (the first of equally long ones); None if no model has the
+        configuration."""
         return max(self.matches, key=lambda match: match.matched, default=None)
 
     @property
@@ -197,7 +198,7 @@ class Explainer:
             match.abort(request_id, inside, open_time=open_time)
 
     def control(self, kind: str, done: bool) -> None:
-        """Record a control event, and whether the target did it."""
+        """Record a control event, and whether the target carried it out."""
         for match in self.matches:
             match.control(kind, done)
 

@@ -10,9 +10,9 @@ from .cause import Cause, Cell
 from .failure import Failure, left
 
 BLOCK = re.compile(r"\bblock (\d+)\b")
-# The messages of rules that count the blocks which a request holds.
+# The messages of rules that count the blocks of a request.
 HOLDS = re.compile(r"\b(holds|shows)\b.*\bblocks?\b|\bblocks for\b")
-ALONE = 48  # blocks of a pool that are drawn one by one
+ALONE = 48  # the largest pool whose blocks are drawn one by one
 QUIET = ("held", "shared", "free", "named")
 
 
@@ -86,7 +86,7 @@ def _lost_or_doubled(
         f"{_blocks([n for n in suspects if name in given[n]])}"
         for name in dict.fromkeys(name for number in suspects for name in given[number])
     ]
-    if is_loss and not suspects:  # they were taken and given up in the same step
+    if is_loss and not suspects:  # these blocks were taken and given back in the same step
         numbers = _all_numbers(failure.holders, owners, failure.config["num_blocks"])
         suspects = [number for number in numbers if number not in owners]
         unseen = [name for name in last.scheduled if name not in (last.blocks or {})]
@@ -118,7 +118,7 @@ def _does(failure: Failure, name: str) -> str:
 
 
 def _misread(failure: Failure, number: int) -> tuple[str, str] | None:
-    """Return the request that reads other tokens than its own from a block, and what the block
+    """Return the request that reads from a block tokens other than its own, and what the block
     holds."""
     shadow, tables = failure.history.shadow, failure.last.blocks or {}
     if shadow is None:

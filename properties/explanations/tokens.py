@@ -9,7 +9,7 @@ from .failure import Failure, left
 from .measures import VOLUME, measures
 
 BEYOND = re.compile(r"(\d+) > (?:\w+ )?(\d+)")
-POINTS = 120  # of a curve; earlier ones are left out
+POINTS = 120  # of a curve; earlier steps are left out
 
 
 def hit_cause(failure: Failure) -> Cause | None:
@@ -106,7 +106,7 @@ def limit_cause(failure: Failure) -> Cause | None:
         if limit == failure.config.get("max_batch_tkv"):
             return _curve(failure, VOLUME, "tokens", value, limit, is_coming=True)
         return Cause(
-            f"{value:,}/{limit:,}: {value - limit:,} over",  # the message says of what
+            f"{value:,}/{limit:,}: {value - limit:,} over",  # the message says which limit it is
             bars=(Bar("", (Part("computed", limit), Part("never", value - limit))),),
         )
     return None

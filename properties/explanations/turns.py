@@ -13,7 +13,7 @@ from .measures import VOLUME
 WAITS = re.compile(
     r"\b(waits?|could run|gets (nothing|no)|not scheduled|left out|no turn|paused)\b"
 )
-SINGULAR = re.compile(r"s\b")  # "tokens of the budget" is "token of the budget"
+SINGULAR = re.compile(r"s\b")  # "token of the budget" stands for "tokens of the budget", too
 TURNS = 16  # steps before the failure in which the turns of each request are shown
 NAMED = 3  # requests that the sentences name
 
@@ -155,7 +155,7 @@ def _turn(failure: Failure, account: RequestHistory, number: int) -> str:
 
 
 def _since(failure: Failure, name: str) -> int:
-    """Return the step from which on a request has got nothing."""
+    """Return the first of the steps, up to the last one, in which a request has got nothing."""
     for number in range(len(failure.steps) - 1, -1, -1):
         if failure.steps[number].scheduled.get(name):
             return number + 1
@@ -168,23 +168,25 @@ def _arrival(failure: Failure, name: str) -> int:
 
 
 def _plausible(failure: Failure, account: RequestHistory) -> Iterator[Need]:
-    """Yield the needs, without shortages if the rule found room: it knows prefix hits, which the
-    needs do not."""
+    """Yield the needs, without shortages if the rule found room: the rule takes prefix hits into
+    account, and the needs do not."""
     has_room = "although" in failure.first.message and failure.names(account.id)
     yield from (n for n in _needs(failure, account) if n.needs <= n.free or not has_room)
 
 
 def _needs(failure: Failure, account: RequestHistory) -> Iterator[Need]:
-    """Yield what a request needs for its next turn, and how much of it is left, where shown."""
+    """Yield each thing that a request needs for its next turn, with how much of it is left if this
+    is shown."""
     config, step, held = (
         failure.config,
         failure.last,
         (failure.last.blocks or {}).get(account.id, ()),
     )
     if failure.ended_by_it and account.id in step.scheduled:
-        return  # it had its turn: what the step left says nothing about it
+        return  # it had its turn, so what the step left over does not explain anything
     budget = config.get("max_num_batched_tokens")
-    spent = sum(step.scheduled.values()) if failure.ended_by_it else 0  # or the next step's begins
+    # or the budget of the next step applies
+    spent = sum(step.scheduled.values()) if failure.ended_by_it else 0
     left = max((budget or 0) - spent, 0)
     turn = missing = max(account.num_tokens - account.computed, 1)
     for most in (config.get("chunk_size"), budget, config.get("long_prefill_token_threshold")):
@@ -230,7 +232,7 @@ def _many(count: int, what: str) -> str:
 
 
 def _free_words(row: Row) -> str:
-    """Return the end of a headline: the shortage, or the slots and blocks that are free."""
+    """Return the end of a headline: what is missing, or how many slots and blocks are free."""
     for need in row.needs:
         if need.needs > need.free:
             return f": it needs {need.needs:,} of {need.free:,} {need.what}"

@@ -13,7 +13,8 @@ Config = Mapping[str, Any]
 
 
 def alone(config: Config, request: RequestHistory) -> int:
-    """Return one step per token: the worst case, since the scheduler may split a prompt at will."""
+    """Return one step per token. This is the worst case, since the scheduler may split a prompt as
+    it likes."""
     return request.prompt + request.max_tokens
 
 
@@ -22,7 +23,8 @@ def waits(
 ) -> int | None:
     """Return the most steps until all earlier requests have ended.
 
-    Each of them may start again once for each of the others, and may run only in every other step.
+    The worst case: each of them starts again once for each of the others, and runs only in every
+    other step.
     """
     if config["order"] != "fcfs":
         return None
@@ -39,7 +41,7 @@ def can_run(config: Config, prompt: int, max_tokens: int) -> bool:
     """Return whether the request certainly fits into length, pool and, if prompts are not split,
     budget.
 
-    If one of these bounds is the scheduler's own, that is unknown, and the result False.
+    If one of these bounds is left to the scheduler, it is unknown, and the result is False.
     """
     longest, budget = config["max_model_len"], config["max_num_batched_tokens"]
     whole = prompt + max_tokens
@@ -50,8 +52,8 @@ def can_run(config: Config, prompt: int, max_tokens: int) -> bool:
 
 
 def limits(config: Config) -> list[int]:
-    """Return each bound on prompt + max_tokens - 1, in tokens: length, pool, budget for whole
-    prompts."""
+    """Return each bound on prompt + max_tokens - 1, in tokens: the length, the pool, and the budget
+    if prompts are not split."""
     longest, budget = config["max_model_len"], config["max_num_batched_tokens"]
     whole = [] if config["enable_chunked_prefill"] or budget is None else [budget]
     return [*([] if longest is None else [longest - 1]), *pool_limit(config), *whole]

@@ -1,4 +1,4 @@
-"""Predicates for any scheduler, which read only the step and the observations before it.
+"""Predicates for any scheduler; they read only the step and the observations before it.
 
 Source: target protocol, "The step observation"; the bounds in the configuration.
 """
@@ -95,7 +95,7 @@ def counted_wrongly(history: RunHistory, step: Step) -> str | None:
             continue
         had, tokens = before.get(name), step.scheduled.get(name, 0)
         if had is None and step.prefix_hit is None and caches(history.config):
-            continue  # how many it found is not shown
+            continue  # how many tokens it found in the cache is not shown
         found = 0 if had is not None else (step.prefix_hit or {}).get(name, 0)
         if computed != (had or 0) + found + tokens:
             return (

@@ -53,12 +53,12 @@ KEYS = (
     *("block_size", "num_blocks", "max_num_seqs", "max_num_batched_tokens", "max_model_len"),
     *("enable_chunked_prefill", "enable_prefix_caching"),
 )
-LONGEST_IN_BLOCKS = 8  # the most of a request, if no length is bounded
-SLOTS = 4  # if the number of requests is unbounded
+LONGEST_IN_BLOCKS = 8  # the longest request, if no length is bounded
+SLOTS = 4  # the batch, if the number of requests is unbounded
 
 
 def configs(scale: Scale, revision: str) -> st.SearchStrategy[dict[str, Any]]:
-    """Draw configurations in which pool, budget or slots bind before anything else.
+    """Draw configurations in which pool, budget or slots are the first limit to be reached.
 
     Unlike that of a vLLM server, the pool need not hold the longest request.
     """
@@ -73,7 +73,7 @@ def _in_own_terms(config: Config, beyond: int) -> dict[str, Any]:
 
 
 def in_its_terms(config: Config) -> dict[str, Any]:
-    """Return the configuration under the keys that vLLM's strategies use."""
+    """Return the configuration with the keys that vLLM's strategies use."""
     block = config["block_size"]
     bounded = {
         **config,
@@ -85,7 +85,8 @@ def in_its_terms(config: Config) -> dict[str, Any]:
 
 
 def shapes(config: Config) -> st.SearchStrategy[Shape]:
-    """Draw short prompts, often equal, prompts at borders, and prompts that fill the pool."""
+    """Draw short prompts (often equal ones), prompts at block boundaries, and prompts that fill the
+    pool."""
     return vllm.shapes(in_its_terms(config)).map(_prioritized(config))
 
 
@@ -95,13 +96,14 @@ def long_prompts(config: Config) -> st.SearchStrategy[Shape]:
 
 
 def beside_the_batch(config: Config, history: RunHistory[Any]) -> st.SearchStrategy[Shape]:
-    """Draw a late request that just fits into the remaining pool and budget, or is one token
-    off."""
+    """Draw a late request that just fits into the remaining pool and budget, or is a token longer
+    or shorter."""
     return vllm.beside_the_batch(in_its_terms(config), history).map(_prioritized(config))
 
 
 def beside_a_prefill(config: Config, history: RunHistory[Any]) -> st.SearchStrategy[Shape]:
-    """Draw a request that fills its blocks when the chunks of another one have taken all others."""
+    """Draw a request that fills its blocks just when the chunks of another request have taken all
+    other blocks."""
     return vllm.beside_a_prefill(in_its_terms(config), history).map(_prioritized(config))
 
 
@@ -113,7 +115,8 @@ def contents(
 
 
 def fitted(config: Config, content: Content, shape: Shape | None) -> Shape:
-    """Return the shape of a request with this prompt, cut to fit; a few blocks if none is given."""
+    """Return the shape of a request with this prompt, cut to fit; without a prompt, one of a few
+    blocks."""
     return vllm.fitted(in_its_terms(config), content, shape)
 
 
@@ -122,17 +125,18 @@ def caches(config: Config) -> bool:
 
 
 def steps_to_border(config: Config, history: RunHistory[Any]) -> int:
-    """Return the decode steps until blocks run out, or until one is filled."""
+    """Return the number of decode steps until blocks run out, or until one is filled."""
     return vllm.steps_to_border(in_its_terms(config), history)
 
 
 def takes_priorities(config: Config) -> bool:
-    """Return whether requests have priorities: they must not change an order of arrival."""
+    """Return whether requests have priorities. They have none if the order is that of arrival,
+    since priorities must not change it."""
     return bool(config["order"] == "any")
 
 
 def _prioritized(config: Config) -> Callable[[Shape], Shape]:
-    """Return a function that clears the priority of a shape if requests have none."""
+    """Return a function that clears the priority of a shape if requests have no priorities."""
     if takes_priorities(config):
         return lambda shape: shape
     return lambda shape: shape._replace(priority=0)

@@ -1,8 +1,8 @@
 """The bounds of each system: how many steps a request may take, and which requests can run.
 
-A target must not refuse a request that can run alone, and must end a request that it accepts but
-that can never run. Since a target may count in whole blocks, or count the last token, which is
-never computed, it is free to decide about requests in between. Lengths are in tokens.
+A target must not refuse a request that can run alone; if it accepts one that can never run, it must
+end it. About requests in between, the target is free to decide, since it may count in whole blocks,
+or count the last token although that one is never computed. Lengths are in tokens.
 
 Source: target protocol, "Bounds" and "Refusals at add".
 """
@@ -31,7 +31,7 @@ def fits_pool_and_budget(config: Config, prompt: int, max_tokens: int) -> bool:
 
 
 def nothing_surely(config: Config, prompt: int, max_tokens: int) -> bool:
-    """Return False: the system does not say which requests it must accept, so no refusal is
+    """Return False: no document of the system says which requests it must accept, so no refusal is
     judged."""
     return False
 
@@ -43,7 +43,7 @@ def pool_limit(config: Config) -> list[int]:
 
 
 def no_limits(config: Config) -> list[int]:
-    """Return no bounds: the system does not say which requests it refuses."""
+    """Return no bounds: no document of the system says which requests it refuses."""
     return []
 
 
@@ -51,10 +51,10 @@ class Bounds(NamedTuple):
     """A system's bounds.
 
     Attributes:
-        alone: steps of one request that has the scheduler to itself, from its current state.
-        waits: steps until the first in line is scheduled behind started requests; None if
-            unbounded.
-        together: steps of all requests, whose steps alone add up to `work`.
+        alone: the steps that one request still needs if it has the scheduler to itself.
+        waits: the steps until the first in line is scheduled, behind requests that have started;
+            None if unbounded.
+        together: the steps of all requests together, if their steps alone add up to `work`.
         can_run: whether a target must not refuse a request with this prompt and max_tokens.
         limits: the bounds on prompt + max_tokens - 1, in tokens.
     """
@@ -66,7 +66,7 @@ class Bounds(NamedTuple):
     limits: Limits = no_limits
 
     def beyond(self, config: Config, prompt: int, max_tokens: int) -> bool:
-        """Return whether the request exceeds a limit by itself, so that it can never finish."""
+        """Return whether the request on its own exceeds a limit, so that it can never finish."""
         return any(prompt + max_tokens - 1 > limit for limit in self.limits(config))
 
 
@@ -74,7 +74,7 @@ def in_chunks(config: Config, request: RequestHistory) -> int:
     """Return the steps of a request whose tokens are all computed in chunks of the budget, or of
     the threshold for long prompts.
 
-    `computed` does not shorten this, since a preempted request starts again.
+    `computed` makes no difference, since a preempted request starts again.
     """
     budget = config["max_num_batched_tokens"]
     chunk = min(budget, config["long_prefill_token_threshold"] or budget)

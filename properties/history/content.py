@@ -27,8 +27,8 @@ def known_tokens(account: RequestHistory, more: int = 0) -> tuple[Segment, ...]:
 
 
 def coming_tokens(account: RequestHistory, more: int = 0) -> tuple[Segment, ...]:
-    """Return the tokens of a request, including those in flight, which are computed but cannot be
-    hit yet."""
+    """Return the tokens of a request, including those in flight (computed, but not to be hit
+    yet)."""
     in_flight = account.num_tokens - account.prompt - account.emitted
     return known_tokens(account, in_flight + more)
 
@@ -40,10 +40,10 @@ def held_by_others(
     *,
     of_prompts: bool = False,
 ) -> int:
-    """Return the leading tokens of a request in full blocks that another request has computed,
-    without its last token.
+    """Return how many leading tokens of a request are in full blocks that another request has
+    computed. The request's last token does not count.
 
-    `of_prompts` ignores generated tokens, which a cache may leave out.
+    With `of_prompts`, generated tokens do not count, since a cache may leave them out.
     """
     return max(
         (
@@ -74,10 +74,11 @@ def surely_shared(
     *,
     of_prompts: bool = False,
 ) -> int:
-    """Return the shared tokens that a cache certainly finds even if it keeps only one of two equal
-    blocks.
+    """Return how many shared tokens a cache is certain to find, even one that keeps only one of two
+    equal blocks.
 
-    The running requests must be the only ones that ever filled such a block, and each only once.
+    This is certain only if nobody but the running requests ever filled such a block, and each only
+    once.
     """
     holders = [
         other for other in running if not other.preemptions and other.partition == request.partition

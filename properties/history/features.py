@@ -1,10 +1,10 @@
 """Features of a system's runs that the kernel does not have: loads, drafts, steps in flight,
 pauses.
 
-The kernel follows a scheduler whose decisions complete one by one, and whose tokens are computed by
-the step that emits them. A system that does more registers its own `Features` (the part `features`
-of its descriptor); the methods here are the kernel's defaults. Their state is one immutable value,
-`RunHistory.system_state`, so that a run can branch.
+The kernel follows a scheduler that completes each decision before the next one, and emits a token
+in the step that computes it. A system that does more registers its own `Features` (the part
+`features` of its descriptor); the methods here are the kernel's defaults. Their state is one
+immutable value, `RunHistory.system_state`, so that a run can branch.
 """
 
 from collections.abc import Container, Mapping
@@ -19,11 +19,11 @@ from . import prefix_hits
 from .request_history import RequestHistory
 
 Config = Mapping[str, Any]
-Run = Any  # the RunHistory that consults; it imports this file
+Run = Any  # the RunHistory that asks; its module imports this one
 
 
 class Features:
-    """The additions of one system. The kernel calls each method at the point that its name says.
+    """The additions of one system. The name of each method says when the kernel calls it.
 
     Attributes:
         request_history: the class that follows one request.
@@ -47,18 +47,18 @@ class Features:
         return replace(request, accepted=(), sent_as=None, **OF_FEATURES)
 
     def follows(self, config: Config) -> tuple[str, ...]:
-        """Return the fields without which a client cannot tell what is computed."""
+        """Return the fields that a client needs to know what is computed."""
         return ()
 
     def may_forget(self, config: Config) -> bool:
         """Return whether the history may drop requests that have ended."""
         return not prefix_hits.caches(config)
 
-    # What a step does that it does not show
+    # What a step does without showing it
 
     def restarts(self, step: Step) -> bool:
-        """Return whether requests may have been preempted and restarted with a hit, without being
-        shown."""
+        """Return whether requests may have been preempted and restarted with a hit without this
+        being shown."""
         return step.preempted is None and not self.never_preempts
 
     def depth(self, config: Config) -> int:
@@ -76,13 +76,13 @@ class Features:
         return prefix_hits.tokens_hit(history.config, step, account, aborted)
 
     def reached(self, history: Run, account: RequestHistory) -> int:
-        """Return how many tokens of a request were ever computed, if this step does not schedule
-        it."""
+        """Return the most tokens of a request that were ever computed, if this step does not
+        schedule it."""
         return account.max_computed
 
     def loads_in(self, history: Run, step: Step) -> list[tuple[RequestHistory, int]]:
-        """Return the requests whose blocks are filled from outside in this step, with the number of
-        tokens."""
+        """Return the requests whose blocks are filled from outside in this step, each with the
+        number of tokens."""
         return []
 
     def place_unknown(self, account: RequestHistory) -> bool:
@@ -97,15 +97,15 @@ class Features:
         return None
 
     def may_compute_nothing(self, history: Run, step: Step) -> bool:
-        """Return whether a step may compute nothing: blocks are being filled from outside, or no
-        request can be scheduled yet."""
+        """Return whether a step may compute nothing because blocks are being filled from outside,
+        or because no request can be scheduled yet."""
         return False
 
     def may_end_early(self, history: Run, account: RequestHistory) -> bool:
         return False
 
     def idle_steps(self, history: Run) -> int:
-        """Return the number of steps in a row, beyond one, that may compute nothing."""
+        """Return how many consecutive steps, in addition to one, may compute nothing."""
         return 1
 
     # The pool
@@ -132,7 +132,7 @@ class Features:
         """Record that nothing can be found in the prefix cache any more."""
 
     def dropped(self, history: Run) -> None:
-        """Record that the tokens in flight of the running requests will not come."""
+        """Record that the tokens in flight of the running requests will not arrive."""
 
     # The calls for one step, in this order
 
@@ -140,10 +140,10 @@ class Features:
         """Record what happens before anything is computed."""
 
     def computed(self, history: Run, step: Step, account: RequestHistory) -> None:
-        """Record that a request has computed tokens; `account.computed` includes them."""
+        """Record that a request has computed tokens, which `account.computed` already includes."""
 
     def decided(self, history: Run, step: Step) -> Any:
-        """Record the decision; return what completes, as an argument for the two methods below."""
+        """Record the decision; return what completes, which is passed to the two methods below."""
 
     def emissions(self, history: Run, step: Step, completes: Any) -> dict[str, int]:
         """Return, for each request, how many tokens it emits in this step. It is called only if the
@@ -153,7 +153,7 @@ class Features:
         return {request.id: 1 for request in accounts if request.computed >= request.num_tokens}
 
     def emitted(self, account: RequestHistory, tokens: int, completes: Any, config: Config) -> None:
-        """Record that a request has emitted tokens; `account.emitted` includes them."""
+        """Record that a request has emitted tokens, which `account.emitted` already includes."""
 
     def end(self, history: Run, step: Step) -> None:
         """Record what is known once the tokens are emitted."""

@@ -8,9 +8,8 @@ Tables = Mapping[str, Sequence[int]]
 
 class Holders:
     """Counts how often each block is listed, and updates the counts only for tables that changed.
-
-    All tables together may list many thousand blocks, and few of them change in a step. The answers
-    depend only on the tables, so copies of a history may share one object.
+    Together, the tables may list many thousands of blocks, few of which change in a step. The
+    answers depend only on the tables, so copies of a history may share one object.
     """
 
     def __init__(self) -> None:

@@ -1,11 +1,11 @@
-"""The full blocks of prompts that a prefix cache must still find, whatever its index and eviction
-order.
+"""The full blocks of prompts that a prefix cache must still find, however its index and eviction
+work.
 
-A block keeps its content until it is handed out again, which shows as an appearance in a block
-table that is not a hit. Blocks handed out unseen, to requests that leave in the same step, may be
-any that were free. An index may keep only one block for each content, the first or the last, so a
-content is certain only while all its copies exist. Generated tokens, and blocks of a decision in
-flight, may be missing from the cache.
+A block keeps its content until it is handed out again. This is visible: the block appears in a
+block table without being a hit. Only blocks for requests that leave in the same step are handed out
+unseen; these may be any of the free ones. An index may keep only one block for each content, the
+first or the last, so a content is certain only while all its copies exist. Generated tokens, and
+blocks of a decision in flight, may be missing from the cache.
 """
 
 from collections.abc import Iterable, Mapping, Set
@@ -18,7 +18,7 @@ from .content import known_tokens
 from .features import Features
 from .request_history import RequestHistory
 
-# The states of a copy of a block: in every index; perhaps not in each index; perhaps gone.
+# The states of a copy of a block: in every kind of index; in some kinds; perhaps gone.
 SURE, INTACT, MAYBE_GONE = 2, 1, 0
 NOT_SHOWN = -1
 
@@ -38,7 +38,7 @@ class Observed(Protocol):
 
 @dataclass
 class KeptPrefixes:
-    """The blocks that must still be found, as they were before the judged step.
+    """The blocks that must still be found, as of the time before the judged step.
 
     `holds` maps each block to its content; `places` maps each content to its blocks and their
     states; all blocks that were not shown are NOT_SHOWN. `_firm` blocks cannot be gone yet.
@@ -93,7 +93,7 @@ class KeptPrefixes:
             hit = 0 if request.started else history.hit_now(step, request)
             shown = (step.blocks or {}).get(name)
             table = _before(history).get(name, ()) if shown is None else shown
-            # It is unknown what a request fills if it is aborted or preempted in this very step.
+            # If a request is aborted or preempted in this very step, it is unknown what it fills.
             doubtful = (
                 hit is None or name in history.aborts_inside or name in (step.preempted or ())
             )
@@ -124,7 +124,7 @@ class KeptPrefixes:
 
     def _something_unseen(self, history: Observed, step: Step, but: str = "") -> bool:
         """Return whether the step may have handed out blocks that it does not show: to a request
-        that leaves in it, or that was scheduled in it and then preempted."""
+        that left in this step, or that was scheduled in it and then preempted."""
         before, shown = _before(history), step.blocks or {}
         known = "any" if "order" in history.config else "fcfs"
         if step.preempted and history.config.get("policy", known) != "fcfs":
@@ -135,7 +135,7 @@ class KeptPrefixes:
                 continue
             covered = request.computed + (history.hit_now(step, request) or 0) + tokens
             slots = history.features.slots(history.config, covered)
-            # It may also have received the block of its next token.
+            # The request may also have received the block of its next token.
             if -(-(slots + 1) // self.block_size) > len(before.get(name, ())):
                 return True
         return False
@@ -149,7 +149,7 @@ class KeptPrefixes:
         copies[number] = max(copies.get(number, MAYBE_GONE), state)
 
     def _drop(self, numbers: Iterable[int]) -> None:
-        """Note that these blocks now have another content, so no copy of their old content is
+        """Note that these blocks now have different content, so no copy of their old content is
         certain."""
         for number in tuple(numbers):
             content = self.holds.pop(number, None)
@@ -176,7 +176,7 @@ def _before(history: Observed) -> Mapping[str, Any]:
 
 
 def _held_before_and_after(history: Observed, step: Step) -> set[int]:
-    """Return the blocks that requests hold before and after the step; no other request received
-    them."""
+    """Return the blocks that requests hold both before and after the step, so that no other request
+    received them."""
     after = {number for table in (step.blocks or {}).values() for number in table}
     return after & {number for table in _before(history).values() for number in table}

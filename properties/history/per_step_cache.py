@@ -1,4 +1,4 @@
-"""Compute values that many predicates need only once per step."""
+"""Compute values that many predicates share, once per step."""
 
 from collections.abc import Callable
 from functools import wraps
@@ -8,8 +8,8 @@ Work = TypeVar("Work", bound=Callable[..., Any])
 
 
 def once(work: Work) -> Work:
-    """Cache the result of a function of the history, with or without a step, until the history
-    changes.
+    """Cache the result of a function of the history, or of the history and a step, until the
+    history changes.
 
     Callers share the result and must not change it.
     """

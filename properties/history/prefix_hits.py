@@ -11,7 +11,8 @@ from .request_history import RequestHistory
 
 
 def caches(config: Mapping[str, Any]) -> bool:
-    """Return whether there is a prefix cache; without a key for it, there always is."""
+    """Return whether there is a prefix cache; always true if the configuration has no key for
+    it."""
     return bool(config.get("prefix_caching", config.get("enable_prefix_caching", True)))
 
 
@@ -25,9 +26,9 @@ def tokens_hit(
 ) -> int | None:
     """Return the tokens that a request finds in the cache when it starts in this step; 0 later.
 
-    A request that leaves in its first step is no longer listed. If it finished, it found the tokens
-    that it did not compute. If it was aborted, or the target `pads` the tokens that a request
-    computes, the hit is unknown, and the result None.
+    A request that leaves in its first step is no longer listed. If it finished, the tokens that it
+    did not compute are its hit. If it was aborted, or the target `pads` the tokens that a request
+    computes, the hit is unknown, and the result is None.
     """
     if account.started or not caches(config):
         return 0

@@ -13,19 +13,18 @@ class RequestHistory:
     """One accepted request, with lengths in tokens.
 
     Attributes:
-        output_len: the tokens that it generates; None if only its end will tell.
+        output_len: how many tokens it generates; None if this is not known before its end.
         content: the segments of its prompt.
         computed: the tokens computed so far, including `prefix_hit`, the cached tokens at
             admission. A preemption resets both to 0.
         emitted: the tokens emitted so far.
         prefill_steps: steps in which it was scheduled before its prompt was computed.
         ended: the reason why it ended.
-        preemptions: how often it was preempted. At the last preemption it had generated
-            `regenerated` tokens and computed `recompute_from` of its tokens.
+        preemptions: how often it was preempted. `regenerated` and `recompute_from`: how many tokens
+            it had generated, and computed, at the last preemption.
         arrival: its number in order of arrival.
         priority: lower is more important.
-        never_runnable: whether it exceeds a limit by itself, so that a target may end it at any
-            time.
+        never_runnable: whether it alone exceeds a limit, so that a target may end it at any time.
         began: the step in which it last started.
         ended_at: the step after which it had ended.
         partition: its adapter and its salt; it must not hit blocks of another partition.
@@ -80,13 +79,13 @@ class RequestHistory:
 
     @property
     def prefilled(self) -> bool:
-        """Return whether the whole prompt is computed; after a preemption, whether the output so
-        far is as well."""
+        """Return whether the whole prompt is computed; after a preemption, also the output so
+        far."""
         return self.computed >= self.prompt + self.regenerated
 
     @property
     def max_computed(self) -> int:
-        """Return how many of its tokens were ever computed."""
+        """Return the largest number of its tokens that were ever computed."""
         return max(self.computed, self.recompute_from)
 
     @property
@@ -96,7 +95,8 @@ class RequestHistory:
 
     @property
     def tokens_loading(self) -> int:
-        """Return the number of tokens that a connector is filling, until they count as computed."""
+        """Return the number of tokens that a connector is loading and that do not count as computed
+        yet."""
         return 0
 
     @property

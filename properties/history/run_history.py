@@ -21,7 +21,7 @@ from .shadow_cache import Changes, ShadowCache
 from .shared_prefixes import SharedPrefixes
 
 PAUSES = ("pause_new", "pause_all", "resume")
-# Fields of a step that list, by request, what it has computed and holds.
+# Fields of a step that list what each request has computed and holds.
 KEYED = ("computed", "prefix_hit", "blocks")
 R = TypeVar("R", bound=RequestHistory, default=RequestHistory)
 
@@ -29,8 +29,8 @@ R = TypeVar("R", bound=RequestHistory, default=RequestHistory)
 class ControlEvent(NamedTuple):
     """A control event before the coming step.
 
-    It has its kind, whether the target did it, and the requests that ran and those that held
-    blocks; these are None if the target does not show them.
+    It consists of the kind of the event, whether the target carried it out, and the requests that
+    ran and that held blocks; these are None if the target does not show them.
     """
 
     kind: str
@@ -41,7 +41,7 @@ class ControlEvent(NamedTuple):
 
 @dataclass
 class Ended:
-    """Requests that have ended but must still be remembered.
+    """Requests that have ended but cannot be forgotten yet.
 
     Attributes:
         listed: requests whose blocks the target may still list.
@@ -80,28 +80,28 @@ class RunHistory(Generic[R]):
         config: every key of the system's configuration.
         revision, system: the revision that judges the target, and its system.
         defaults: for each configuration key, the value that the target uses if the key is absent.
-        paused: requests held back since the previous step, if the system pauses requests.
+        paused: requests that are paused since the previous step, if the system pauses requests.
         requests: accepted requests by id, in order of arrival. If the history `forgets`, ended
             requests are dropped once no block holds their tokens; `forgotten` counts them.
         aborts_to_report: requests aborted since the last step, which the next step reports.
         aborts_inside: requests to be aborted inside the coming step.
         events: control events since the last step.
         pause: "pause_new" or "pause_all" while an operator holds the scheduler back.
-        pause_steps: number of steps in a row in which a paused scheduler scheduled nothing.
+        pause_steps: the number of consecutive steps in which a paused scheduler scheduled nothing.
         last: the previous step; None before the first.
         step: number of the coming step, from 0.
-        barren_steps: number of steps in a row in which a request was unfinished but nothing was
-            computed.
+        barren_steps: the number of consecutive steps in which a request was unfinished but nothing
+            was computed.
         busy_steps: number of steps so far in which an accepted request was unfinished.
-        first_in_line: the unstarted request that has waited longest, the step since which it is
-            first, and the most steps that the work before it can take.
+        first_in_line: the unstarted request that has waited longest, the step since which it has
+            been first, and the most steps that the work ahead of it can take.
         system_state: the state of the system's features, one immutable value.
         shadow: the content of the blocks, if a rule needs it.
         kept: the prefixes that a cache must still find; None if no rule needs them.
         client_changes: number of arrivals, aborts, control events and ends so far.
         moves: number of times that requests may have passed from one phase to another.
         holders: counts the blocks that requests hold.
-        answers: the cached results of `once` since the last change, with their step and
+        answers: the results of `once` cached since the last change, with their step and
             configuration.
     """
 
@@ -162,13 +162,13 @@ class RunHistory(Generic[R]):
         self.work += bounds_of(self.system).alone(self.config, account)
         phases = self._sorted_phases
         self._changed()
-        if phases is not None and is_new:  # the others are where they were
+        if phases is not None and is_new:  # the other requests are where they were
             phases[0].append(account)
             self._sorted_phases = phases
         self._note_first_in_line()
 
     def abort(self, request_id: str, inside: bool) -> None:
-        """Record an abort of the target; unknown and finished ids have no effect."""
+        """Record an abort of the target; ids of unknown or finished requests have no effect."""
         if request_id not in self.live:
             return
         if inside:
@@ -180,7 +180,7 @@ class RunHistory(Generic[R]):
             self._note_first_in_line()
 
     def control(self, kind: str, done: bool) -> None:
-        """Record a control event, and whether the target did it."""
+        """Record a control event, and whether the target carried it out."""
         running, shown = ((), {}) if self.last is None else (self.last.running, self.last.blocks)
         holding = None if shown is None else tuple(n for n in shown if shown[n] and n in self.live)
         self.client_changes += 1
@@ -199,7 +199,8 @@ class RunHistory(Generic[R]):
         self._note_first_in_line()
 
     def _running_wait(self) -> None:
-        """Record that all running requests wait in front again with nothing computed."""
+        """Record that all running requests are back at the front of the waiting queue, with nothing
+        computed."""
         self.features.dropped(self)
         for account in self.live.values():
             if account.started:
@@ -220,10 +221,9 @@ class RunHistory(Generic[R]):
         self.last = replace(last, **nothing, waiting=together, free_blocks=free)
 
     def give_up(self, step: Step) -> None:
-        """Treat requests as aborted before the step if they can never run and the target ends them
-        in it, without scheduling them or emitting a token.
-
-        Otherwise other requests would seem to wait for them.
+        """Treat requests that can never run as aborted before the step if the target ends them in
+        this step without scheduling them or emitting a token. Otherwise other requests would seem
+        to wait for them.
         """
         for name in step.finished or ():
             account = self.live.get(name)
@@ -299,7 +299,7 @@ class RunHistory(Generic[R]):
             account = self.requests.get(name)
             if account is None:
                 continue
-            if account.ended is not None:  # a fault; what it computes still counts
+            if account.ended is not None:  # a fault, but what the request computes still counts
                 self._kin.add(account)
             hit = 0 if account.started else self._hit(step, account)
             if not account.prefilled:
@@ -347,7 +347,8 @@ class RunHistory(Generic[R]):
         return None if self.shadow is None else self.shadow.changes(self, step)
 
     def reached(self, step: Step, account: R) -> int:
-        """Return an upper bound on the request's tokens ever computed by the end of the step."""
+        """Return an upper bound on how many of the request's tokens were ever computed by the end
+        of the step."""
         if account.started and self.features.restarts(step):
             return account.num_tokens
         if account.id not in step.scheduled:
@@ -367,13 +368,13 @@ class RunHistory(Generic[R]):
     def kin(self, request: R) -> Collection[R]:
         """Return the requests that can share tokens with this one, including itself.
 
-        Of ended requests, only those that decide how many tokens are shared are included.
+        Ended requests are included only if they determine how many tokens are shared.
         """
         return self._kin.of(request)
 
     def max_hit(self, step: Step, account: R) -> int:
-        """Return an upper bound on the hit: the tokens that others have computed of it by the end
-        of the step."""
+        """Return an upper bound on the hit: the most tokens of the request that others have
+        computed by the end of the step."""
         tokens = 0
         for other in self.kin(account):
             computed = other.max_computed
@@ -420,7 +421,7 @@ class RunHistory(Generic[R]):
         }
 
     def _moved(self) -> None:
-        """Record that a request may have changed its phase."""
+        """Record that a request may have passed from one phase to another."""
         self._sorted_phases = None
         self.moves += 1
 

@@ -1,9 +1,8 @@
-"""The content of each block of the cache, as far as a client can see the writes.
-
-A target shows the blocks of a request after each step, and how many tokens it computed, so the
-tokens of that step are in the last of these blocks. In every step in which it computes, a request
-reads all its blocks. Each must hold its own tokens, from the first on, since keys and values depend
-on everything before them. Which block is free, shared or published is up to the target.
+"""The content of each block of the cache, as far as a client can see the writes. After each step, a
+target shows the blocks of a request and how many tokens the request computed, so the tokens of that
+step are in the last of these blocks. In every step in which it computes, a request reads all its
+blocks. They must hold its own tokens, from the first on, since keys and values depend on all tokens
+before them. Which blocks are free, shared or published is up to the target.
 """
 
 from collections import Counter, deque
@@ -34,11 +33,11 @@ class Observed(Protocol):
         """Return the tokens that a request finds in the prefix cache; None if unknown."""
 
     def reached(self, step: Step, account: Any) -> int:
-        """Return an upper bound on the request's tokens ever computed."""
+        """Return an upper bound on how many of the request's tokens were ever computed."""
 
 
 class Entry(NamedTuple):
-    """The tokens of a request from `start` to `end` (exclusive), counted from its first token."""
+    """The tokens of a request from position `start` to `end` (exclusive)."""
 
     owner: str
     content: tuple[Segment, ...]
@@ -50,8 +49,8 @@ class Access(NamedTuple):
     """The tokens that a request computes in a step, without wrong drafts, and its blocks.
 
     The blocks are those shown after the step, or before it if the request leaves in the step.
-    `content` has all tokens of the request. `only`: the single block that is written, if nothing
-    else about the request has changed since the last comparison.
+    `content` has all tokens of the request. `only`: the one block that is written, if nothing else
+    about the request has changed since its blocks were last compared.
     """
 
     request: RequestHistory
@@ -63,7 +62,7 @@ class Access(NamedTuple):
 
 
 class Ready(NamedTuple):
-    """A request whose blocks hold its tokens, as was checked up to the `end` of the computed
+    """A request whose blocks were found to hold its tokens, up to the `end` of the computed
     ones."""
 
     request: RequestHistory
@@ -77,7 +76,7 @@ class Changes(NamedTuple):
     Attributes:
         accesses: the accesses of the requests that compute.
         written: the blocks that the step writes, with their content after it.
-        unseen: tokens that were written to blocks that the target did not show.
+        unseen: tokens written to blocks that the target did not show.
         meets: whether a request reads what another one wrote, or a block gets a new owner.
         conflict: a sentence about the first block that does not hold what its reader needs.
     """
@@ -102,7 +101,7 @@ class ShadowCache:
         read: the blocks of each request in which it found its tokens.
         readers: the inverse of `read`, by block number.
         pool: number of blocks that can hold tokens; None if unbounded or unknown.
-        lost: requests whose last known token was overwritten, until the reader clears them.
+        lost: requests whose last known token was overwritten; whoever reads the set clears it.
     """
 
     block_size: int
@@ -128,8 +127,8 @@ class ShadowCache:
         return request in self._places
 
     def changes(self, history: Observed, step: Step) -> Changes:
-        """Return what the step writes, and whether every reader finds its tokens; record
-        nothing."""
+        """Return what the step writes, and whether every reader finds its tokens; do not record
+        it."""
         accesses, unseen = self._accesses(history, step)
         written: dict[int, Entry] = {}
         meets = False
@@ -228,14 +227,15 @@ class ShadowCache:
             self.lost.add(entry.owner)
 
     def _forget_unseen(self) -> None:
-        """Drop tokens of unknown blocks once every block of the pool is known to hold others."""
+        """Drop tokens in unknown blocks once every block of the pool is known to hold other
+        tokens."""
         oldest = self._seen_at[next(iter(self.holds))]
         while self.unseen and self.unseen[0][0] < oldest:
             self._leaves(self.unseen.popleft()[1])
 
     def _forget(self, name: str) -> None:
         self.ready.pop(name, None)
-        # A faulty target may list a block twice: it is forgotten once.
+        # A faulty target may list a block twice; it is forgotten only once.
         for number in set(self.read.pop(name)):
             self.readers[number].discard(name)
             if not self.readers[number]:
@@ -278,7 +278,7 @@ class ShadowCache:
     def _next_token(
         self, history: Observed, step: Step, request: RequestHistory, tokens: int
     ) -> Access | None:
-        """Return the access of a request that only adds a token to its last block; otherwise None.
+        """Return the access of a request if it only adds a token to its last block; otherwise None.
 
         The block must not be full afterwards, and the other blocks must not have changed.
         """
@@ -391,7 +391,7 @@ class ShadowCache:
 
 
 def _goes_on(entry: Entry, content: tuple[Segment, ...], start: int, end: int) -> bool:
-    """Return whether the entry has these tokens, after the same beginning."""
+    """Return whether the entry has these tokens, and the same tokens before them."""
     return _covers(entry, start, end) and common_prefix_len(entry.content, content) >= end
 
 

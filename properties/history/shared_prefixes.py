@@ -1,8 +1,8 @@
-"""Find the requests that can share tokens with another, without searching all that ever ran.
+"""Find the requests that can share tokens with a given one, without searching all that ever ran.
 
 Predicates compare two requests: how many tokens they have in common, and how many of these the
 other has computed. An ended request never changes again, so a tree of prefixes keeps, for each
-stream of tokens, the few ended requests that decide every such answer.
+stream of tokens, only the few ended requests that determine these answers.
 """
 
 from __future__ import annotations
@@ -21,14 +21,15 @@ R = TypeVar("R", bound=RequestHistory, default=RequestHistory)
 
 @dataclass(slots=True)
 class Branch(Generic[R]):
-    """Ended requests whose contents continue with the same stream, each up to an `end` in tokens.
+    """Ended requests whose contents continue with the same stream, each up to its own `end` in
+    tokens.
 
     Attributes:
-        farthest: the request that computed most of it, with min(end, computed).
-        longest: the request whose tokens in the stream reach farthest, with its end.
-        soonest: the request that fills a block without a hit after the fewest tokens, with that
-            number.
-        children: the branches that follow, by the tokens of the stream.
+        farthest: the request that computed most of the stream, with min(end, computed).
+        longest: the request with the most tokens in the stream, with its end.
+        soonest: the request that fills a block without a hit after the fewest tokens, with this
+            number of tokens.
+        children: the branches that follow, by how many tokens of the stream come before them.
     """
 
     farthest: tuple[int, R] | None = None
@@ -37,7 +38,7 @@ class Branch(Generic[R]):
     children: dict[int, dict[str, Branch[R]]] = field(default_factory=dict)
 
     def add(self, request: R, end: int, block: int) -> None:
-        """Keep the request if it decides an answer that earlier ones do not."""
+        """Keep the request if it determines an answer that the earlier ones do not."""
         computed = min(end, request.max_computed)
         if self.farthest is None or computed > self.farthest[0]:
             self.farthest = (computed, request)
@@ -65,7 +66,7 @@ class SharedPrefixes(Generic[R]):
             self.add(request)
 
     def add(self, request: R, instead_of: R | None = None) -> None:
-        """Add a request, in place of `instead_of`, which had its id before."""
+        """Add a request. It replaces `instead_of`, which had its id before."""
         if instead_of is not None:
             self.remove(instead_of)
         self._families.setdefault(_beginning(request), {})[request.id] = request
@@ -82,8 +83,7 @@ class SharedPrefixes(Generic[R]):
         return True
 
     def end(self, request: R) -> None:
-        """Move a request that has ended into the tree, unless more may become known about it
-        later."""
+        """Move an ended request into the tree, unless more may become known about it later."""
         computed_once = request.computed == request.max_computed
         may_change = request.may_change_after_end or request.tokens_loading
         if may_change or not computed_once or not self.remove(request) or not request.started:
@@ -91,8 +91,8 @@ class SharedPrefixes(Generic[R]):
         self._grow(self._ended, request)
 
     def reset(self) -> None:
-        """Note that the cache was reset. Nothing of the requests that ended before can be found any
-        more, so they must not stand for those that end later."""
+        """Note that the cache was reset. Tokens of requests that ended before the reset can no
+        longer be found, so these requests must not stand for those that end later."""
         ended = {id(request): request for request in _deciding((self._before, self._ended))}
         self._before, self._ended = {}, {}
         for request in ended.values():
@@ -109,7 +109,7 @@ class SharedPrefixes(Generic[R]):
     def of(self, request: R) -> Collection[R]:
         """Return the requests that begin like this one, including itself.
 
-        Of ended requests, only those are included that decide how much any of them shares, has
+        Ended requests are included only if they determine how much any of them shares, has
         computed, or may have filled.
         """
         family = self._families.get(_beginning(request), {})
@@ -127,7 +127,8 @@ class SharedPrefixes(Generic[R]):
 
 
 def _deciding(trees: Iterable[Mapping[str, Branch[R]]]) -> Iterator[R]:
-    """Yield the requests that decide in some branch, perhaps several times."""
+    """Yield the requests that determine an answer in some branch; a request may be yielded several
+    times."""
     for tree in trees:
         for branch in tree.values():
             yield from branch.deciding()

@@ -24,9 +24,9 @@ def waits(
     """Return the steps until all earlier requests, served in order, have ended; None if
     unbounded.
 
-    A later request may take the blocks that the first one needs. By the page this is always
-    possible, since it tries the next one; at HEAD only with chunking off, if the first one exceeds
-    the remaining budget.
+    The wait is unbounded if a later request may take the blocks that the first one needs. By the
+    page this is always possible, since the next request is tried; at HEAD it is possible only with
+    chunking off, if the first request exceeds the remaining budget.
     """
     overtakes = revision == "documented" or not config["enable_chunked_prefill"]
     if overtakes and config["num_blocks"] is not None:
@@ -35,8 +35,8 @@ def waits(
 
 
 def limits(config: Config) -> list[int]:
-    """Return each bound on prompt + max_tokens - 1, in tokens: the pool, and the budget for prompts
-    that are never split."""
+    """Return each bound on prompt + max_tokens - 1, in tokens: the pool, and the budget if prompts
+    are never split."""
     budget, threshold = config["max_num_batched_tokens"], config["long_prefill_token_threshold"]
     cut = config["enable_chunked_prefill"] or 0 < threshold <= budget
     return pool_limit(config) + ([] if cut else [budget])

@@ -1,4 +1,4 @@
-"""The additions of LLMServingSim's runs to the kernel: vLLM's, with a longer memory."""
+"""What LLMServingSim's runs add to the kernel: vLLM's features, with a longer memory."""
 
 from collections.abc import Mapping
 from typing import Any

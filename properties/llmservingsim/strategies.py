@@ -1,7 +1,6 @@
-"""Generators for LLMServingSim, aimed at the bounds of pool, budget and batch.
-
-Requests are drawn as for vLLM, on which this scheduler is modelled. The configuration is extended
-by the two keys that vLLM's strategies also need: a longest request, and no reserve.
+"""Generators for LLMServingSim, aimed at the limits of pool, budget and batch. Requests are drawn
+as for vLLM, on which this scheduler is modelled. For this, the configuration gets the two keys that
+vLLM's strategies need in addition: a longest request, and no reserve.
 """
 
 from collections.abc import Mapping, Sequence
@@ -17,7 +16,7 @@ from ..vllm.strategies import Scale, Shape
 
 Config = Mapping[str, Any]
 LATE_STEPS = vllm.LATE_STEPS
-# The published sizes; 0 seats are no cap.
+# The published sizes; 0 seats means no cap.
 _PUBLISHED: Mapping[str, Sequence[Any]] = {
     **{"max_num_seqs": (128, 0), "max_num_batched_tokens": (2048, 8192)},
     "enable_prefix_caching": (True, False),
@@ -39,16 +38,17 @@ WORKLOADS: Mapping[str, Mapping[str, Sequence[Any]]] = {
         "long_prefill_token_threshold": (0, 24),
     },
 }
-# A request that is alone waits for no other; 0 is no cap.
+# A cap of 1 is rare, since then no two requests share a batch; 0 means no cap.
 MAX_IN_A_BATCH = (4, 3, 0, 5, 2, 6, 0, 4, 3, 1)
 SEATS_WITHOUT_A_CAP = 6
-LONGEST_IN_BLOCKS = 8  # at most in a request, so that a larger pool has room for several
-ROOMY = 4 * LONGEST_IN_BLOCKS  # blocks of the largest pool that a scale has
+LONGEST_IN_BLOCKS = 8  # the most blocks in a request, so that a larger pool has room for several
+ROOMY = 4 * LONGEST_IN_BLOCKS  # blocks in the largest pool of a scale
 
 
 @st.composite
 def configs(draw: st.DrawFn, scale: Scale, revision: str) -> dict[str, Any]:
-    """Draw configurations in which the pool, the budget, the cap or the threshold bind first.
+    """Draw configurations in which the pool, the budget, the cap or the threshold is the first
+    limit to be reached.
 
     Only one batch is in flight at a time, since more make no difference in the step protocol.
     """
@@ -60,9 +60,10 @@ def configs(draw: st.DrawFn, scale: Scale, revision: str) -> dict[str, Any]:
     threshold = draw(vllm.thresholds(block, length))
     crowd = slots or SEATS_WITHOUT_A_CAP
     budgets = vllm.budgets(scale, block, crowd, length, chunks, threshold)
-    # Decoding requests need not all get a token in a step; prompts that are not cut must share it.
+    # The budget may be too small for a token for every decoding request; prompts that are not cut
+    # must share it.
     few = st.integers(1, crowd) if chunks else st.integers(2 * block, 6 * block)
-    # Promised blocks keep others out, so some pools have room for several requests.
+    # Promised blocks keep other requests out, so some pools have room for several requests.
     pools = vllm.pools(blocks, crowd)
     roomy = st.integers(2 * LONGEST_IN_BLOCKS, ROOMY)
     return {
@@ -91,7 +92,8 @@ def as_vllm(config: Config) -> dict[str, Any]:
 
 
 def shapes(config: Config) -> st.SearchStrategy[Shape]:
-    """Draw short prompts, often equal, prompts at borders, and prompts that fill the pool."""
+    """Draw short prompts (often equal ones), prompts at block boundaries, and prompts that fill the
+    pool."""
     return vllm.shapes(as_vllm(config)).map(_of_no_priority)
 
 
@@ -101,13 +103,14 @@ def long_prompts(config: Config) -> st.SearchStrategy[Shape]:
 
 
 def beside_the_batch(config: Config, history: RunHistory[Any]) -> st.SearchStrategy[Shape]:
-    """Draw a late request that just fits into the remaining pool and budget, or is one token
-    off."""
+    """Draw a late request that just fits into the remaining pool and budget, or is a token longer
+    or shorter."""
     return vllm.beside_the_batch(as_vllm(config), history).map(_of_no_priority)
 
 
 def beside_a_prefill(config: Config, history: RunHistory[Any]) -> st.SearchStrategy[Shape]:
-    """Draw a request that fills its blocks when the chunks of another one have taken all others."""
+    """Draw a request that fills its blocks just when the chunks of another request have taken all
+    other blocks."""
     return vllm.beside_a_prefill(as_vllm(config), history).map(_of_no_priority)
 
 
@@ -120,7 +123,7 @@ def contents(
     draw: st.DrawFn, config: Config, earlier: Sequence[Request], name: str, length: int
 ) -> Content:
     """Draw the content of a prompt of about `length` tokens: often that of an earlier request,
-    sometimes after the beginning of another."""
+    sometimes that of one request after the beginning of another."""
     if earlier and not caches(config) and draw(st.booleans()):
         return earlier[-1].prompt
     if len(earlier) > 1 and caches(config) and draw(st.sampled_from((False, False, True))):
@@ -136,10 +139,11 @@ def caches(config: Config) -> bool:
 
 
 def fitted(config: Config, content: Content, shape: Shape | None) -> Shape:
-    """Return the shape of a request with this prompt, cut to fit; a few blocks if none is given."""
+    """Return the shape of a request with this prompt, cut to fit; without a prompt, one of a few
+    blocks."""
     return vllm.fitted(as_vllm(config), content, shape)
 
 
 def steps_to_border(config: Config, history: RunHistory[Any]) -> int:
-    """Return the decode steps until blocks run out, or until one is filled."""
+    """Return the number of decode steps until blocks run out, or until one is filled."""
     return vllm.steps_to_border(as_vllm(config), history)

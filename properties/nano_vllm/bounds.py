@@ -27,9 +27,9 @@ def waits(
 def together(config: Config, work: int, requests: int) -> int:
     """Return the most steps of all requests together.
 
-    The oldest request gets a token in each decode step. Between two of these, the others may have
-    to be prefilled again, as many as fit into the pool: two consecutive prefill steps together
-    exceed the budget, or need more slots than one step has.
+    The oldest request gets a token in each decode step. Between two decode steps, all others that
+    fit into the pool may have to be prefilled again: two consecutive prefill steps together exceed
+    the budget, or need more slots than one step has.
     """
     pool = config["block_size"] * config["num_blocks"]
     full_steps = 2 * -(-pool // config["max_num_batched_tokens"])

@@ -1,4 +1,4 @@
-"""Generators for nano-vLLM, aimed at a pool that runs out, and at borders.
+"""Generators for nano-vLLM, aimed at pools that run out and at block boundaries.
 
 Strategies draw configurations and requests. Pools are so small that sequences grow until one must
 be preempted; `beside_the_batch` aims a late request at the remaining blocks.
@@ -18,7 +18,7 @@ from .predicates.decision import WHOLE_PROMPTS
 
 Config = Mapping[str, Any]
 Scale = Literal["small", "short", "tight"]
-# Blocks so small that borders are everywhere; blocks of a usual size; and the published one.
+# Block sizes: so small that boundaries are everywhere; usual sizes; and the published one.
 BLOCK_SIZES: Mapping[Scale, tuple[int, ...]] = {
     "small": (4, 2, 4, 8, 3),
     "short": (16,),
@@ -26,7 +26,7 @@ BLOCK_SIZES: Mapping[Scale, tuple[int, ...]] = {
 }
 FEWEST_BLOCKS, MAX_BLOCKS = 2, 14
 LATE_STEPS = 8
-# Blocks of a usual size or small ones, beside the published seats and budget.
+# Usual or small block sizes, along with the published seats and budget.
 _PUBLISHED: Mapping[str, Sequence[Any]] = {
     **{"block_size": (16, 4), "max_num_seqs": (512,), "max_num_batched_tokens": (16_384,)},
 }
@@ -47,7 +47,7 @@ WORKLOADS: Mapping[str, Mapping[str, Sequence[Any]]] = {
     },
 }
 MAX_RUNNING = (4, 3, 6, 2, 5, 1)
-# Tokens that a request at the published block may generate: a run must end within seconds.
+# How many tokens a request may generate at the published block size: a run must end within seconds.
 LONGEST_ANSWER: Mapping[Scale, int] = {"small": 10**6, "short": 64, "tight": 40}
 
 
@@ -61,7 +61,7 @@ class Shape(NamedTuple):
 
 @st.composite
 def configs(draw: st.DrawFn, scale: Scale, revision: str) -> dict[str, Any]:
-    """Draw configurations in which the pool or the budget binds before anything else."""
+    """Draw configurations in which the pool or the budget is the first limit to be reached."""
     block = draw(st.sampled_from(BLOCK_SIZES[scale]))
     num_blocks = draw(st.integers(FEWEST_BLOCKS, MAX_BLOCKS))
     whole = block * num_blocks
@@ -86,7 +86,8 @@ def long_prompts(draw: st.DrawFn, config: Config) -> Shape:
 
 @st.composite
 def shapes(draw: st.DrawFn, config: Config) -> Shape:
-    """Draw short prompts that grow, prompts at borders, and prompts that fill the pool."""
+    """Draw short prompts with long answers, prompts at block boundaries, and prompts that fill the
+    pool."""
     block, longest = config["block_size"], longest_request(config)
     kind = draw(st.sampled_from(("short", "short", "border", "whole")))
     if kind == "border":
@@ -102,13 +103,14 @@ def shapes(draw: st.DrawFn, config: Config) -> Shape:
 
 
 def borders(config: Config) -> list[int]:
-    """Return the numbers of tokens at which decisions may change: a block, and the budget."""
+    """Return the numbers of tokens at which decisions may change: those of a block and of the
+    budget."""
     return [config["block_size"], config["max_num_batched_tokens"]]
 
 
 def longest_request(config: Config) -> int:
-    """Return the most tokens of prompt and answer together, including the last one, which is never
-    computed.
+    """Return the most tokens that prompt and answer may have together, including the last token,
+    which is never computed.
 
     If the budget is more than half the pool, whole prompts must fit into it; with a smaller budget
     they are computed in chunks.
@@ -137,8 +139,8 @@ def scale_of(config: Config) -> Scale:
 
 @st.composite
 def beside_the_batch(draw: st.DrawFn, config: Config, history: RunHistory) -> Shape:
-    """Draw a late request for exactly the free blocks, or one token more or less; or one that fills
-    its block in the same step as a running one."""
+    """Draw a late request that takes exactly the free blocks, or has a token more or less; or one
+    that fills a block in the same step as a running request."""
     block, running = config["block_size"], history.decoding()
     free = free_blocks(config, history)
     aims = [
@@ -151,8 +153,8 @@ def beside_the_batch(draw: st.DrawFn, config: Config, history: RunHistory) -> Sh
     return with_tokens(config, prompt, draw(st.one_of(st.just(longest), st.integers(1, 4))))
 
 
-# Prefills come first, so a request that arrives during one waits behind it: what counts is the
-# same.
+# Prefills come first, so a request that arrives during one waits behind it: the same numbers
+# matter.
 beside_a_prefill = beside_the_batch
 
 
@@ -166,7 +168,7 @@ def contents(
     if not earlier or origin == "own":
         return own
     if origin == "same":
-        # Running together, both need their next block in the same step.
+        # If both run, they need their next block in the same step.
         return earlier[-1].prompt
     if draw(st.booleans()):
         return goes_on(config, draw(st.sampled_from(earlier)), name, length)
@@ -177,7 +179,7 @@ def contents(
 
 
 def goes_on(config: Config, other: Request, name: str, length: int) -> Content:
-    """Return the whole blocks of a prompt and of the beginning of its answer, followed by new
+    """Return the whole blocks of a prompt and the beginning of its answer, followed by new
     tokens."""
     block, most = config["block_size"], longest_request(config) - 2
     whole = min(other.prompt_len + block, most) // block * block
@@ -192,7 +194,8 @@ def caches(config: Config) -> bool:
 
 
 def fitted(config: Config, content: Content, shape: Shape | None) -> Shape:
-    """Return the shape of a request with this prompt, cut to fit; a few blocks if none is given."""
+    """Return the shape of a request with this prompt, cut to fit; without a prompt, one of a few
+    blocks."""
     prompt = sum(tokens for _, tokens in content)
     if shape is None:
         return with_tokens(config, prompt, 2 * config["block_size"])
@@ -200,15 +203,15 @@ def fitted(config: Config, content: Content, shape: Shape | None) -> Shape:
 
 
 def steps_to_border(config: Config, history: RunHistory) -> int:
-    """Return the decode steps until a running sequence crosses a block border."""
+    """Return the number of decode steps until a running sequence crosses a block boundary."""
     return min(
         (-request.computed % config["block_size"] for request in history.decoding()), default=0
     )
 
 
 def free_blocks(config: Config, history: RunHistory) -> int:
-    """Return the blocks that no request holds: as the target shows, or as expected from the
-    computed tokens."""
+    """Return the number of blocks that no request holds, as the target shows it or as the computed
+    tokens imply."""
     if history.last is not None and history.last.free_blocks is not None:
         return history.last.free_blocks
     held = sum(blocks_for(history, request.computed) for request in history.running())

@@ -1,1 +1,1 @@
-"""Rules that all systems share, and the selection of rules that a target allows."""
+"""Rules that all systems share, and the selection of rules that can be checked on a target."""

@@ -28,7 +28,7 @@ def shown_wrongly(history: RunHistory[Any], step: Step) -> str | None:
         return wrong
     for request, tokens in stay:
         if request.id in (step.parked or ()):
-            continue  # it waits, and holds the blocks of its load
+            continue  # it waits, but holds the blocks of its load
         shown = None if step.computed is None else step.computed.get(request.id, 0)
         held = None if step.blocks is None else len(step.blocks.get(request.id, ()))
         if tokens and shown == 0:
@@ -80,8 +80,8 @@ def _other_kind(history: RunHistory[Any], step: Step) -> AdapterMessage | None:
 def _begins_again(history: RunHistory[Any], step: Step, request: RequestHistory) -> bool:
     """Return whether a preempted request recomputes more than its last token.
 
-    If only that one is left, both kinds are right; with several steps in flight, the rule does not
-    judge.
+    If only the last token is left, both kinds are right; with several steps in flight, the kind is
+    not judged.
     """
     if (
         not request.regenerated
@@ -114,8 +114,9 @@ def _other_phase(
 
 
 def _after(history: RunHistory[Any], step: Step) -> Iterator[tuple[RequestHistory, int]]:
-    """Yield the requests that stay, with a lower bound of their computed tokens after the step.
-    Requests preempted in this step, and waiting ones of which it shows nothing, are left out."""
+    """Yield the requests that stay, each with a lower bound on its computed tokens after the step.
+    Requests preempted in this step, and waiting ones of which the step shows nothing, are left
+    out."""
     names = {request.id for request in history.running()}
     names.update(step.scheduled, step.computed or (), step.blocks or (), step.prefix_hit or ())
     names.update(history.paused, step.prefilling or ())
@@ -191,7 +192,7 @@ def tokens_wrong(history: RunHistory[Any], step: Step) -> str | None:
             continue
         due = account.output_len
         open_ended = due is None
-        if due is None:  # only its end shows how many
+        if due is None:  # the number of its tokens is known only at its end
             at_once = reason == "eos" and name in emitted
             due = min(total, account.max_tokens) if at_once else account.max_tokens
         if total > due:
@@ -225,7 +226,7 @@ def token_due(history: RunHistory[Any], step: Step) -> bool:
 
 
 def waits_too_long(history: RunHistory[Any], step: Step) -> str | None:
-    """The first in line is scheduled within the most steps that earlier work can take (ALL-R05)."""
+    """The first in line waits at most as many steps as the earlier work can take (ALL-R05)."""
     if history.first_in_line is None:
         return None
     name, since, allowance = history.first_in_line
@@ -244,7 +245,7 @@ def someone_waits(history: RunHistory[Any], step: Step) -> bool:
 def never_ends(history: RunHistory[Any], step: Step) -> str | None:
     """All accepted requests together take no more steps than their work (ALL-R06)."""
     if history.busy_steps < history.work:
-        return None  # no bound on all work together is lower
+        return None  # the bound on all work together is never lower than this
     allowance = history.max_steps
     if history.busy_steps < allowance:
         return None
@@ -326,8 +327,8 @@ def blocks_come_back(history: RunHistory[Any], step: Step) -> bool:
 
 
 def no_progress(history: RunHistory[Any], step: Step) -> str | None:
-    """While a request is unfinished, at least one of three consecutive steps computes a token; with
-    several decisions in flight, one of a longer sequence (ALL-R10)."""
+    """While a request is unfinished, at least one of three consecutive steps computes a token. With
+    several decisions in flight, it is one of more steps (ALL-R10)."""
     if not history.live or any(step.scheduled.values()):
         return None
     if history.barren_steps <= history.features.idle_steps(history):

@@ -27,10 +27,8 @@ def hit_too_short(
 
 def found_again(starting: Callable[[Any, Step], Iterable[Any]]) -> Predicate:
     """Return the predicate which says that a starting request finds every token that was computed
-    before, unless its block was handed out since.
-
-    It must find them even if no request holds these blocks any more. `starting` returns the
-    requests that start in a step.
+    before, unless the token's block was handed out since. This includes blocks that no request
+    holds any more. `starting` returns the requests that start in a step.
     """
 
     @once
@@ -64,7 +62,7 @@ def in_common_after(history: RunHistory[Any], step: Step, name: str, other: str)
     """Return the number of leading tokens that two requests share, including those they emit in
     this step."""
     if not history.requests.keys() >= {name, other}:
-        return 0  # nothing is known about a request that was never sent
+        return 0  # nothing is known about a request that schedproof did not send
     contents = []
     for request in (history.requests[name], history.requests[other]):
         emitted = request.emitted + (step.emitted or {}).get(request.id, 0)
@@ -75,7 +73,7 @@ def in_common_after(history: RunHistory[Any], step: Step, name: str, other: str)
 
 
 def blocks_for(history: RunHistory[Any], tokens: int) -> int:
-    """Return the number of blocks that hold this many tokens in the run's configuration."""
+    """Return the number of blocks needed for this many tokens in the run's configuration."""
     return -(-tokens // int(history.config["block_size"]))
 
 
@@ -92,8 +90,8 @@ def held_after(step: Step) -> Mapping[str, tuple[int, ...]]:
 
 @once
 def tables_before(history: RunHistory[Any]) -> dict[str, tuple[int, ...]]:
-    """Return the blocks of unfinished requests before the step, and of ended ones that keep theirs
-    until a load has landed or they are sent."""
+    """Return the blocks of unfinished requests before the step, and of ended requests that keep
+    their blocks until a load has landed or the blocks are sent."""
     shown = held_after(history.last) if history.last is not None else {}
     keeps = history.features.held_after_end(history.config)
     return {name: table for name, table in shown.items() if keeps or name in history.live}
@@ -113,7 +111,7 @@ def held_before(history: RunHistory[Any]) -> set[int]:
 
 @once
 def free_when_decided(history: RunHistory[Any]) -> int | None:
-    """Return the free blocks at the decision; None if unknown or unbounded."""
+    """Return the number of free blocks at the decision; None if unknown or unbounded."""
     size = history.config["num_blocks"]
     if size is None or (history.last is not None and history.last.blocks is None):
         return None

@@ -1,5 +1,5 @@
-"""The form of a check: a function that finds a broken rule, and one that tells whether it
-applied."""
+"""The form of a check: a function that finds a broken rule, and one that tells whether the rule
+could break."""
 
 from collections.abc import Callable
 from typing import Any, Literal, NamedTuple
@@ -7,8 +7,8 @@ from typing import Any, Literal, NamedTuple
 from ...model.observation import Step
 from ..history.run_history import RunHistory
 
-# Stands for: which requests have not started, compute their prompt, decode, are paused, or were
-# preempted; and how many tokens are computed of requests that do not decode.
+# Stands for: which requests have not started, are computing their prompt, decode, are paused, or
+# were preempted; and how many tokens each request that does not decode has computed.
 PHASES = "phases"
 FIRST = "first"  # whether the step is the first one of the run
 
@@ -17,14 +17,15 @@ class Predicate(NamedTuple):
     """`broken` returns a message with the numbers that break the rule, or None; `exercised` is the
     witness.
 
-    Both read the history from before the step. `members` says which steps they apply to: those that
-    schedule a prefilling request, a decoding one, or any. `reads_kept`: they read
+    Both functions read the history from before the step. `members` says to which steps they apply:
+    those that schedule a prefilling request, a decoding one, or any. `reads_kept`: they read
     `RunHistory.kept`.
 
-    `reads` names everything that they read, apart from the configuration and the set of unfinished
-    requests: fields of this step and the previous one, PHASES, and FIRST. If a step changes none of
-    these, the answers stay the same, and the monitor does not evaluate them again. None means that
-    they also read how many tokens decoding requests have, which nearly every step changes.
+    `reads` names everything that the functions read, apart from the configuration and the set of
+    unfinished requests: fields of this step and the previous one, PHASES, and FIRST. If a step
+    changes none of these, the answers stay the same, and the monitor does not evaluate them again.
+    None means that they also read how many tokens decoding requests have; nearly every step changes
+    that.
     """
 
     broken: Callable[[RunHistory[Any], Step], str | None]
@@ -55,7 +56,7 @@ class Broken(NamedTuple):
 
     @property
     def by_adapter(self) -> bool:
-        """Return whether only the adapter can be at fault, whatever the scheduler decided."""
+        """Return whether only the adapter can be at fault, not the scheduler."""
         return isinstance(self.message, AdapterMessage)
 
 

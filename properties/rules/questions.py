@@ -10,7 +10,8 @@ from ...model.observation import Step
 from ..history.run_history import RunHistory
 from .predicate import FIRST, PHASES, Predicate
 
-MEMBERS = ("scheduled", PHASES)  # what decides which requests prefill or decode in a step
+# the fields that determine which requests prefill or decode in a step
+MEMBERS = ("scheduled", PHASES)
 NOTHING, MOVED = frozenset[str](), frozenset({PHASES})
 Check = tuple[str, Callable[..., str | None], Callable[..., bool]]
 
@@ -39,7 +40,7 @@ class Choices:
         self._made: dict[Any, Choice] = {}
 
     def of(self, absent: tuple[str, ...], changed: frozenset[str] | None) -> Choice:
-        """Return the choice for a step without `absent` members; `changed` None means that
+        """Return the choice for a step that has no `absent` members; if `changed` is None,
         everything may have changed."""
         choice = self._made.get((absent, changed))
         if choice is None:

@@ -1,4 +1,4 @@
-"""The predicates of each system's rules, and the rules that a target allows to check."""
+"""The predicates of each system's rules, and the rules that can be checked on a target."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -18,12 +18,13 @@ LOCKSTEP = "ALL-R07"
 HITS = "ALL-R08"
 NO_BLOCK_LOST = "ALL-R09"
 OWN_TOKENS = "ALL-R11"
-PROGRESS = frozenset({"ALL-R06", "ALL-R10"})  # steps in which a load is under way do not count
+PROGRESS = frozenset({"ALL-R06", "ALL-R10"})  # steps during a load do not count
 AT_THE_DOOR = "ALL-R12"
 SHOWN = "ALL-R13"
-# Rules that no state of a model can break: they are judged in runs only, as `runs_only` are.
+# Rules that no state of a model can break; like the rules in `runs_only`, they are judged only in
+# runs.
 NOT_EXPLORED = frozenset({LOCKSTEP, OWN_TOKENS, AT_THE_DOOR, SHOWN})
-# These rules need only a step and the one before it, so no client has to follow the run.
+# These rules need only a step and the one before it, so the client need not know what is computed.
 FOLLOW_NOTHING = ("ALL-", "GEN-")
 
 
@@ -43,7 +44,8 @@ def explored(rule: Rule) -> bool:
 
 
 def ends_run(broken: Iterable[Broken]) -> bool:
-    """Return whether nothing can be judged after this, because the target is gone."""
+    """Return whether the rule breaks because the target is gone, so that nothing can be judged
+    afterwards."""
     return any(finding.rule in (NEVER_CRASHES, NEVER_HANGS) for finding in broken)
 
 
@@ -56,8 +58,8 @@ def observable(
 ) -> list[Rule]:
     """Return the rules of `revision` whose fields the target shows, in catalogue order.
 
-    If the target hides fields that a client needs to follow the run, nobody can know what is
-    computed, and only rules remain that need no such knowledge. If it also hides which requests
+    If the target hides fields that a client needs to follow the run, it is unknown what is
+    computed, and only the rules that do not depend on it remain. If it also hides which requests
     finish, only two remain: the target neither crashes nor hangs.
     """
     hidden = followed_by(system, revision, config) - observes
@@ -78,7 +80,7 @@ def observable(
 def followed_by(
     system: str, revision: str, config: Mapping[str, Any] | None = None
 ) -> frozenset[str]:
-    """Return the fields without which no client can follow what is computed.
+    """Return the fields that a client needs to follow what is computed.
 
     These are prefix hits, if there is a cache; the field that shows which requests leave the batch;
     and with a connector, the parked and the ended requests, since loaded tokens are not shown.
@@ -93,8 +95,8 @@ def keeps_step(system: str, revision: str, name: str, version: str) -> bool:
     """Return whether a target with this name and version must decide exactly as the model does.
 
     A revision that is a specification leaves choices to its implementations, so only the scheduler
-    that the model reproduces is compared. A class that replaces a release's own, and reports that
-    as its version, may decide as its author likes.
+    that the model reproduces is compared. A class that replaces the scheduler of a release, and
+    reports the release as its version, may decide as its author likes.
     """
     if version.partition(" ")[0] in SYSTEMS[system].schedulers:
         return False

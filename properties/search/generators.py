@@ -22,9 +22,9 @@ def like_an_earlier_prompt(
 ) -> Content:
     """Draw a prompt of about `length` tokens, at most `longest`, that begins like an earlier one.
 
-    The common part ends where prefix caching makes decisions: at the end of a block or of another
-    of the `units`, of the earlier prompt, or of its output. The earlier prompt may be repeated as a
-    whole, as its whole blocks, or with its answer. The rest is stream `name`.
+    The common part ends where the decisions of prefix caching depend on it: at the end of a block
+    or of another of the `units`, of the earlier prompt, or of its output. What is repeated is the
+    whole earlier prompt, its full blocks, or the prompt with its answer. The rest is stream `name`.
     """
     gone = [request for request in earlier if request.abort_at is not None]
     other = draw(st.sampled_from(gone or earlier)) if draw(st.booleans()) else earlier[-1]
@@ -52,7 +52,7 @@ class Generators(Protocol):
 
     `LATE_STEPS` is the most steps that pass before a late request arrives. The optional `WORKLOADS`
     maps each shape of workload to the configuration values to draw from. The optional `CONTROLS`
-    are the control events to draw from. The optional `takes_priorities(config)` says whether the
+    has the control events to draw from. The optional `takes_priorities(config)` says whether the
     requests of workloads have priorities; by default they have none.
     """
 
@@ -104,11 +104,11 @@ class RequestFeatures(Protocol):
         """Return whether requests of this configuration have such features."""
 
     def with_features(self, request: Request, config: Any) -> st.SearchStrategy[Request]:
-        """Draw requests that have them."""
+        """Draw requests that have such features."""
 
     def too_large(self, config: Any, name: str) -> st.SearchStrategy[Request | None]:
-        """Draw requests with this name that a feature makes impossible to run; None if no feature
-        does."""
+        """Draw requests with this name that can never run because of a feature; None if no feature
+        has that effect."""
 
 
 def request_features_of(system: str) -> RequestFeatures | None:

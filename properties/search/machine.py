@@ -51,8 +51,8 @@ def configs(search: Search) -> st.SearchStrategy[dict[str, Any]]:
 def _check_smallest(options: SearchOptions, config: dict[str, Any]) -> None:
     """Raise InputError if the model refuses even the smallest request.
 
-    For example, a drawn pool may have no room for a fixed number of drafts, which a target need not
-    refuse.
+    For example, a drawn pool may be too small for a fixed number of drafts; a target need not
+    refuse such a configuration.
     """
     smallest = Request(id="r", arrival=0, prompt=(("r", 1),), max_tokens=1)
     why = make_model(options.system, options.revision, config).refusal(smallest)
@@ -69,7 +69,7 @@ NAME = "large"
 
 @st.composite
 def too_large(draw: st.DrawFn, system: str, config: Mapping[str, Any]) -> Request | None:
-    """Draw a request that exceeds one of the limits by itself; return None if there are no limits.
+    """Draw a request that on its own exceeds one of the limits; return None if there are no limits.
 
     Its prompt, its output, or both together exceed the limit.
     """
@@ -179,7 +179,7 @@ class SchedulerMachine(RuleBasedStateMachine):
     @precondition(lambda self: not self.over and self.may_join_late())
     @rule(data=st.data(), to_border=st.booleans())
     def arrive_late(self, data: st.DataObject, to_border: bool) -> None:
-        """Add a request beside a batch that has decoded for a while."""
+        """Add a request while a batch has been decoding for a while."""
         steps = data.draw(st.integers(0, self.generators.LATE_STEPS))
         self.until_none_waits()
         # If a target hides what it emits, a request may seem to emit more than it may.
@@ -189,7 +189,7 @@ class SchedulerMachine(RuleBasedStateMachine):
         self.some_steps(steps % (longest + 4), to_border)
         if not self.over and self.history.decoding():
             shape = data.draw(self.generators.beside_the_batch(self.config, self.history))
-            # A prompt that repeats an earlier one has its own length, which would miss the aim.
+            # A prompt that repeats an earlier one would not have the length that the aim needs.
             own = ((f"r{len(self.requests)}", shape.prompt),)
             self.one_arrival(data, shape, own if data.draw(st.booleans()) else ())
 
@@ -223,8 +223,8 @@ class SchedulerMachine(RuleBasedStateMachine):
     @precondition(lambda self: not self.over and self.may_abort())
     @rule(which=st.integers(0, MAX_REQUESTS - 1), inside=st.booleans())
     def abort(self, which: int, inside: bool) -> None:
-        """Abort any request; every other time one whose prompt is being computed, if there
-        is one."""
+        """Abort a request: half of the time, one whose prompt is being computed, if there is one;
+        otherwise any."""
         live = [request.id for request in self.history.ongoing() if which % 2] or list(
             self.history.live
         )
@@ -280,7 +280,7 @@ class SchedulerMachine(RuleBasedStateMachine):
             prompt=content,
             max_tokens=shape.max_tokens,
             output_len=shape.output_len,
-            priority=getattr(shape, "priority", 0),  # of systems whose scheduler reads it
+            priority=getattr(shape, "priority", 0),  # only for systems whose scheduler reads it
         )
         features = request_features_of(self.search.options.system)
         if features is not None and features.has_features(self.config):
@@ -292,7 +292,7 @@ class SchedulerMachine(RuleBasedStateMachine):
         self.search.rejected += name in self.session.rejected
 
     def ids_of_ended(self) -> st.SearchStrategy[str | None]:
-        """Draw the id of a request that is over, the last one or the first, or None."""
+        """Draw the id of the last or the first request that has ended, or None."""
         unknown = {*self.history.live, *self.history.aborts_to_report, *self.session.rejected}
         over = [request.id for request in self.requests if request.id not in unknown]
         return st.sampled_from((*over[-1:], None, *over[:1], *over[-1:]))
@@ -308,7 +308,8 @@ class SchedulerMachine(RuleBasedStateMachine):
                 self.knocked.append(request)  # another target may accept it
 
     def some_steps(self, steps: int, to_border: bool) -> None:
-        """Take `steps` steps, or `steps` after the next block border; one if no request is left.
+        """Take `steps` steps, or go on until `steps` steps after the next block boundary; take one
+        if no request is left.
 
         Before the first request, no step can break a rule that a scenario could show.
         """
@@ -322,7 +323,8 @@ class SchedulerMachine(RuleBasedStateMachine):
             self.one_step()
 
     def some_chunks(self, name: str, chunks: int) -> None:
-        """Take steps until the request has started, then `chunks` of its further chunks."""
+        """Take steps until the request has started, then until `chunks` more of its chunks are
+        computed."""
         for _ in range(PATIENCE):
             if (
                 self.over
@@ -353,7 +355,8 @@ class SchedulerMachine(RuleBasedStateMachine):
         return self.aborts() < MAX_ABORTS and bool(self.history.live)
 
     def may_repeat(self) -> bool:
-        """Return whether there is a prefix cache to hit, and the run has room for both requests."""
+        """Return whether there is a prefix cache, and the run has room for the request and its
+        repetition."""
         room = len(self.requests) < MAX_REQUESTS - 1 and self.aborts() < MAX_ABORTS
         return room and self.generators.caches(self.config)
 
@@ -361,8 +364,8 @@ class SchedulerMachine(RuleBasedStateMachine):
         return sum(request.abort_at is not None for request in self.requests)
 
     def one_step(self) -> None:
-        """Take one step. While Hypothesis shrinks, the run ends after the step at which the
-        smallest failure breaks its rule."""
+        """Take one step. While Hypothesis shrinks, the run ends after the step in which the
+        smallest failure so far breaks its rule."""
         if self.history.step > self.search.last_step:
             self.over = True
             return
@@ -373,8 +376,8 @@ class SchedulerMachine(RuleBasedStateMachine):
             self.abort_request(again[0], inside=False)
 
     def judged(self, operation: Callable[..., list[Broken]], *args: Any) -> None:
-        """Call the target and judge its answer; after an exception, end the run so that it is not
-        drained."""
+        """Call the target and judge its answer. After an exception, end the run, so that the target
+        is not drained."""
         self.over = True
         try:
             broken = operation(*args)
@@ -399,7 +402,7 @@ class SchedulerMachine(RuleBasedStateMachine):
             raise RuleBroken(new[0].rule)
 
     def scenario(self) -> Scenario:
-        """Return the run so far without refused requests, unless all were refused."""
+        """Return the run so far, without refused requests (unless all were refused)."""
         accepted = tuple(
             request for request in self.requests if request.id not in self.session.rejected
         )

@@ -1,7 +1,7 @@
 """The extent of the runs: their sizes, and how many of them had each feature.
 
-A rule that held has held in these runs only. Longer prompts, or more requests at once, have not
-been tried.
+If a rule held, it held in these runs only. Longer prompts, or more requests at once, were not
+tried.
 """
 
 from collections import Counter
@@ -37,7 +37,7 @@ class Reach(msgspec.Struct, frozen=True):
     """The sizes and features of some runs. Requests that the target refused are not counted.
 
     Attributes:
-        runs: the number of runs, not counting those that only shrink a finding.
+        runs: the number of runs, without those that only shrink a finding.
         requests: the largest number of accepted requests in a run.
         prompt_tokens: the most tokens of a prompt that a request computed or found in the cache.
         output_tokens: the most tokens that a request generated.
@@ -71,7 +71,7 @@ class Reach(msgspec.Struct, frozen=True):
         )
 
     def __add__(self, other: "Reach") -> "Reach":
-        """Return the reach of both together."""
+        """Return the combined reach."""
         features = Counter(self.features)
         features.update(other.features)
         return Reach(

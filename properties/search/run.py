@@ -14,7 +14,7 @@ from hypothesis.stateful import run_state_machine_as_test
 from .machine import RuleBroken, machine_of
 from .state import Search, StopSearch
 
-READER = "_get_local_constants"  # in versions that have it
+READER = "_get_local_constants"  # in Hypothesis versions that have it
 CACHE = "CONSTANTS_CACHE"
 
 
@@ -27,7 +27,7 @@ def without_local_constants() -> Iterator[None]:
         return
     nothing, reader = inside.Constants(), getattr(inside, READER)
     setattr(inside, READER, lambda: nothing)
-    getattr(inside, CACHE).cache.clear()  # it keeps constants by the bounds of a draw
+    getattr(inside, CACHE).cache.clear()  # Hypothesis caches constants by the bounds of a draw
     try:
         yield
     finally:
@@ -36,7 +36,7 @@ def without_local_constants() -> Iterator[None]:
 
 
 def run_search(search: Search, examples: int, seed_value: int, shrink_runs: int) -> bool:
-    """Run up to `examples` runs; return whether a rule broke, which sets `search.failure`.
+    """Do up to `examples` runs; return whether a rule broke. If so, `search.failure` is set.
 
     Raises:
         TargetFault: a reply of the target breaks the protocol.

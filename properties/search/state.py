@@ -13,7 +13,7 @@ from ...spec.catalogue import Rule
 from ..rules.predicate import Broken, Predicate
 from .reach import Reach
 
-NO_END = 10**9  # steps, more than any run has
+NO_END = 10**9  # a number of steps that no run reaches
 
 
 class StopSearch(BaseException):
@@ -25,15 +25,15 @@ class SearchOptions:
     """The options of a search.
 
     Attributes:
-        known: rules already found broken. A run that breaks one of them first ends there, since
-            what breaks later may be its consequence.
-        config: the only configuration, instead of those of the scale.
-        fixed: keys of the configuration with a single value, whatever the scale has.
-        choices: for each key that the target declares, its values.
+        known: rules already found broken. A run ends when it breaks one of these first, since what
+            breaks later may be a consequence.
+        config: the configuration to use, instead of those of the scale.
+        fixed: configuration keys with a fixed value, which replaces the values of the scale.
+        choices: for each key that the target declares, the values to choose from.
         avoid: kinds of configuration that the target is known to refuse, by the names in the
             system's strategies.
         predicates: predicates that replace those of the system.
-        max_steps: number of steps after which no further run begins.
+        max_steps: the number of steps after which no new run begins.
     """
 
     target: Target
@@ -60,9 +60,9 @@ class Hooks:
 
     Attributes:
         new: called for each run; returns a function that selects, among the rules that a step
-            breaks, those not known to break. The run continues past the others.
+            breaks, those not known to break. If only known ones break, the run continues.
         watch: called with the search before each run.
-        ended: called with the scenario of each run, refused requests included.
+        ended: called with the scenario of each run, including refused requests.
     """
 
     new: Callable[[], Callable[[list[Broken], Scenario], list[Broken]]] = lambda: _all_are_new
@@ -75,15 +75,15 @@ class Search:
     """One search for a counterexample, and its result so far.
 
     Attributes:
-        runs, steps: how much ran, including shrinking.
+        runs, steps: the number of runs and steps, including shrinking.
         exercised: for each rule, the number of steps in which its witness occurred.
         exercised_cleanly: rules whose witness occurred in a run that no broken rule ended.
         runs_cut_short: for each rule, the number of runs that it ended.
-        reach: the extent of the runs, not counting those that shrink.
+        reach: the extent of the runs, without those that shrink.
         refused: the target's messages about configurations that it refused, with their counts.
         rejected: number of requests that the target refused.
         failure: the smallest scenario so far that broke a rule, and the rules that it broke.
-        fault: what ended the search early: a breach of the protocol.
+        fault: the breach of the protocol that ended the search early.
         runs_to_failure, steps_to_failure, found_after, shrink_seconds: runs, steps and seconds
             until a rule first broke, and seconds that Hypothesis spent on shrinking it.
     """
@@ -128,8 +128,8 @@ class Search:
             self.hooks.watch(self)
 
     def break_off(self, fault: TargetFault) -> NoReturn:
-        """End the search at once: a breach of the protocol is not made smaller, since each run
-        of a process that broke it starts another one.
+        """End the search at once. A breach of the protocol is not shrunk, since every run would
+        have to start a new process.
 
         Raises:
             StopSearch: always; `run_search` raises the fault.
@@ -138,7 +138,7 @@ class Search:
         raise StopSearch
 
     def count(self, exercised: Counter[str], cut_by: str | None) -> None:
-        """Add the rules that a run exercised; `cut_by` is the broken rule that ended it, or
+        """Add the rules that a run exercised; `cut_by` is the broken rule that ended the run, or
         None."""
         self.exercised.update(exercised)
         if cut_by is None:
@@ -153,8 +153,8 @@ class Search:
 
     @property
     def last_step(self) -> int:
-        """Return the step at which the smallest failure so far breaks its rule; a run past it
-        cannot be smaller."""
+        """Return the step in which the smallest failure so far breaks its rule; a longer run cannot
+        be smaller."""
         return NO_END if self.failure is None else self.failure[1][0].step
 
     def fail(self, scenario: Scenario, broken: list[Broken], shrink_runs: int) -> None:
@@ -171,7 +171,8 @@ class Search:
 
 
 def size(scenario: Scenario) -> tuple[int, int]:
-    """Return the size of a scenario: requests, then tokens and steps before arrivals."""
+    """Return the size of a scenario, for comparison: requests, then tokens and steps before
+    arrivals."""
     tokens = sum(
         request.prompt_len + request.max_tokens + request.arrival for request in scenario.requests
     )

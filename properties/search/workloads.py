@@ -2,8 +2,8 @@
 
 The state machine draws at most eight requests, which shrink well. Some faults need more: 32 members
 at once, a thousand requests one after another, a long idle time, an answer of a thousand tokens, or
-a pool whose blocks are all reused. Each *shape* is a kind of run that reaches some of these. A
-whole run is drawn from a seed as a scenario, so it is replayed and shrunk like any other.
+a pool whose blocks are all reused. Each *shape* is a kind of run that reaches some of these sizes.
+A whole run is drawn as a scenario from a seed, so it can be replayed and shrunk like any other.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -20,25 +20,25 @@ from .generators import Generators, generators_of
 
 Range = tuple[int, int]
 UNBOUNDED = 4096  # tokens of a request, if nothing bounds it
-TRIES = 20  # configurations that are drawn until the model takes one
+TRIES = 20  # the most configurations to draw until the model accepts one
 
 
 class Shape(NamedTuple):
-    """A kind of run; a pair gives the smallest and the largest number.
+    """A kind of run; pairs are the smallest and the largest value.
 
     Attributes:
         requests: the number of requests in all.
-        burst: the number that arrives before the same step.
+        burst: the number of requests that arrive before the same step.
         gap: steps between two bursts.
-        prompt, output: their lengths in tokens.
-        sixteenths: whether prompts are measured in sixteenths of a block instead.
+        prompt, output: the lengths of prompts and answers, in tokens.
+        sixteenths: whether the lengths of prompts are in sixteenths of a block instead.
         shared: percentage of prompts that begin like an earlier one.
         aborted: percentage of requests that are aborted.
-        long_prompts: one prompt in this many has a quarter to a half of the largest length, and its
-            answer is whole; 0: none.
-        common: percentage of prompts that begin like the first one, which is then the longest.
+        long_prompts: one prompt in this many has a quarter to half of the largest length, and its
+            answer is not cut short; 0: none.
+        common: percentage of prompts that begin like the first prompt, which is then the longest.
         patience: the most steps before a request is aborted; 0: at most the length of its output.
-        unused: the tokens by which max_tokens exceeds the output, for half of the requests.
+        unused: by how many tokens max_tokens exceeds the output, for half of the requests.
     """
 
     requests: Range
@@ -79,7 +79,7 @@ SHAPES: Mapping[str, Shape] = {
 
 
 def shapes_of(system: str) -> list[str]:
-    """Return the shapes for which a system has workloads, perhaps none."""
+    """Return the shapes for which a system has workloads (possibly none)."""
     return [shape for shape in SHAPES if shape in _workloads_of(system)]
 
 
@@ -97,12 +97,12 @@ def workloads(
     seed: int,
     number: int,
 ) -> Iterator[Scenario]:
-    """Draw runs of a shape: first the smallest, with the first value of each key of the shape, then
-    the largest, then any.
+    """Draw runs of a shape: first the smallest, with the first value of each of the shape's keys,
+    then the largest, then random ones.
 
     Args:
-        scale: a configuration that the target accepts; the shape's own keys are added.
-        fixed: keys of the configuration with a single value.
+        scale: a configuration that the target accepts, to which the shape's own keys are added.
+        fixed: configuration keys with a fixed value.
         seed: the same seed gives the same runs.
         number: the number of runs.
     """

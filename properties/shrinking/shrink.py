@@ -1,7 +1,7 @@
 """Shrink a scenario further than Hypothesis does: fewer requests, smaller numbers, whole blocks.
 
 Hypothesis shrinks the choices that led to a scenario; this pass shrinks the scenario itself, so
-that a reader sees no request and no token that the failure does not need.
+that readers see only requests and tokens that the failure needs.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -15,7 +15,7 @@ from ...model.scenario import OF_FEATURES, Event, Request, Scenario, Segment
 from ...model.systems import check_features, full_config, resolve_revision
 from ..search.reach import features_of_requests
 
-# Trials of a scenario that hangs; each one costs the time limit of a step.
+# Trials of a scenario that hangs; each takes the full time limit of a step.
 HANG_ATTEMPTS = 10
 
 
@@ -41,7 +41,7 @@ def shrink(scenario: Scenario, still_breaks: Callable[[Scenario], bool], attempt
 
 
 def until(scenario: Scenario, step: int) -> Scenario:
-    """Return the scenario without anything that happens after a step."""
+    """Return the scenario without everything that happens after this step."""
     kept = [request for request in scenario.requests if request.arrival <= step]
     patient = [
         replace(request, abort_at=None, abort_inside=False)
@@ -172,7 +172,7 @@ def _plainer_options(scenario: Scenario) -> Iterator[Scenario]:
             config = scenario.config | {key: default}
             if key not in defaults:
                 del config[key]
-            with suppress(InputError):  # another option, or a request, needs this one
+            with suppress(InputError):  # another option or a request needs this option
                 full_config(scenario.system, revision, config)
                 check_features(scenario, revision, config)
                 yield replace(scenario, config=config)
@@ -182,15 +182,16 @@ def _plainer_options(scenario: Scenario) -> Iterator[Scenario]:
                 full_config(scenario.system, revision, config)
                 yield replace(scenario, config=config)
     plain = {key: value for key, value in scenario.config.items() if key in defaults}
-    if len(plain) < len(scenario.config) - 1:  # options that need each other
+    if len(plain) < len(scenario.config) - 1:  # options that need one another
         with suppress(InputError):
             check_features(scenario, revision, plain)
             yield replace(scenario, config=plain)
 
 
 def _is_option(key: str, defaults: Mapping[str, Any]) -> bool:
-    """Return whether a key is a feature rather than a size: its default is a word, on, off, 0,
-    unbounded, or absent. Keys that a target declares itself (`own`) have no known default."""
+    """Return whether a key is a feature and not a size. For a feature, the default is a word, on,
+    off, 0, unbounded, or absent. Keys that a target declares itself (`own`) have no known
+    default."""
     default = defaults.get(key)
     return key != "own" and (isinstance(default, bool | str) or not default)
 
@@ -198,10 +199,10 @@ def _is_option(key: str, defaults: Mapping[str, Any]) -> bool:
 def needed_features(
     scenario: Scenario, still_breaks: Callable[[Scenario], bool | None]
 ) -> tuple[str, ...]:
-    """Name the features without which a shrunk scenario no longer breaks its rule.
+    """Name the features that a shrunk scenario needs to break its rule.
 
     One replay per option sets it to its default, or turns it off if it is on by default. Features
-    that the target requires (`still_breaks` returns None) are left out.
+    that the target itself requires (`still_breaks` returns None) are left out.
     """
     revision = resolve_revision(scenario.system, scenario.revision)
     defaults = full_config(scenario.system, revision, {})
@@ -217,7 +218,7 @@ def needed_features(
             continue
         changed = replace(scenario, config=scenario.config | {key: plain})
         is_needed = otherwise
-        with suppress(InputError):  # another option needs this one
+        with suppress(InputError):  # another option needs this option
             full_config(scenario.system, revision, changed.config)
             is_needed = still_breaks(changed) is False
         if is_needed:
@@ -243,8 +244,8 @@ def size(scenario: Scenario) -> tuple[int, int]:
 
 
 def smaller_numbers(number: int, least: int, block: int) -> Iterator[int]:
-    """Yield smaller numbers to try: the least, half, one block less, the block border below, one
-    less."""
+    """Yield smaller numbers to try: the least, half, one block less, the next lower multiple of a
+    block, one less."""
     candidates = (least, number // 2, number - block, number // block * block, number - 1)
     seen = set()
     for candidate in candidates:

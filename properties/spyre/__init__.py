@@ -1,4 +1,4 @@
 """The checks of Spyre: predicates, strategies, bounds."""
 
-# A kind of configuration that only models start with.
+# A kind of configuration in which only models start.
 FEWER_BLOCKS = "a pool smaller than the limit needs"

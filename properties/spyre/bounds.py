@@ -13,7 +13,7 @@ Config = Mapping[str, Any]
 
 
 def alone(config: Config, request: RequestHistory) -> int:
-    """Return the steps of its chunks, twice because of interleaving, plus one per token."""
+    """Return two steps per chunk, because of interleaving, plus one per token."""
     chunks = -(
         -(request.prompt - min(request.computed, request.prompt)) // int(config["chunk_size"])
     )
@@ -25,13 +25,13 @@ def waits(
 ) -> int:
     ahead = sum(alone(config, request) for request in started)
     own = 2 * -(-first.prompt // int(config["chunk_size"]))
-    # Faults that cost a step each have rules of their own: leave them room here.
+    # Faults that cost one step each have rules of their own, so this bound leaves room for them.
     return ahead + own + len(started) + 2
 
 
 def can_run(config: Config, prompt: int, max_tokens: int) -> bool:
-    """Return whether the prompt in whole blocks plus max_tokens is within length, limit and
-    pool."""
+    """Return whether the prompt, in whole blocks, plus max_tokens is within the model's length, the
+    limit and the pool."""
     block = config["block_size"]
     padded = -(-prompt // block) * block + max_tokens
     within = padded <= min(config["max_model_len"], config["max_batch_tkv"])

@@ -1,4 +1,4 @@
-"""Explain why a rule of Spyre broke, and what admission projects, if the admission rule is
+"""Explain why a rule of Spyre broke, and what admission projected, if the target's formula is
 known."""
 
 from collections.abc import Callable, Iterator
@@ -21,16 +21,16 @@ from ..explanations.explain import Projected
 
 
 def projections(scenario: Scenario, version: str, steps: Steps[Step]) -> Iterator[Projected]:
-    """Yield the projections of a run, as long as the model of this version decides in the same way.
-
-    There are none if no such model is known, or if it admits without a projection.
+    """Yield the projections of a run, as long as the model of this version makes the same
+    decisions. Yield nothing if there is no such model, or if it admits requests without a
+    projection.
     """
     model = model_of(scenario, version)
     if model is None or not steps:
         return
     if (
         "paused" in model.observes and model.config.pausing
-    ):  # such a release pauses, and projects nothing
+    ):  # such a release pauses requests, and projects nothing
         return
     for number, state in enumerate(states(model, scenario, len(steps) - 1)):
         admission = projected(model, state, number)
@@ -84,16 +84,16 @@ def explain_volume(model: SpyreModel, scenario: Scenario, step: int) -> list[str
 
 
 def explain_join(model: SpyreModel, scenario: Scenario, step: int) -> list[str]:
-    """Explain in sentences how a projection accepted a request that can exceed the limit; return
-    none if unknown."""
+    """Explain in sentences how a projection came to accept a request that can exceed the limit;
+    return none if unknown."""
     *_, state = states(model, scenario, step)
     joins = _joining(model, state, step)
     return _admitted(model, joins) if joins is not None else []
 
 
 def explain_stale_tkv(model: SpyreModel, scenario: Scenario, step: int) -> list[str]:
-    """Explain how a stale tkv kept a prefill back although nothing decodes; return nothing if it
-    did not."""
+    """Explain how a stale tkv held back a prefill although nothing decodes; return nothing if none
+    was held back."""
     *_, state = states(model, scenario, step)
     candidate = _candidate(state)
     _, seen = model.step(state)
@@ -113,8 +113,8 @@ def explain_stale_tkv(model: SpyreModel, scenario: Scenario, step: int) -> list[
 
 
 def explain_stale_refusal(model: SpyreModel, scenario: Scenario, step: int) -> list[str]:
-    """Explain how a stale tkv kept a request out of a batch that has room; return nothing if it did
-    not."""
+    """Explain how a stale tkv kept a request out of a batch that has room; return nothing if none
+    was kept out."""
     *_, state = states(model, scenario, step)
     candidate = _candidate(state)
     lengths = [sequence.computed for sequence in state.decoding]
@@ -128,7 +128,7 @@ def explain_stale_refusal(model: SpyreModel, scenario: Scenario, step: int) -> l
 
 
 def goes_by_last_forward(revision: Revision) -> bool:
-    """Return whether admission uses a tkv in which requests that have left still count."""
+    """Return whether admission uses a tkv that still counts requests that have left."""
     return revision.current_tkv is release_2_1_2.current_tkv
 
 
@@ -166,8 +166,8 @@ def _joining(model: SpyreModel, state: State, number: int) -> Admission | None:
 
 
 def projected(model: SpyreModel, state: State, number: int) -> Admission | None:
-    """Return the projections for the last chunk of the first in line, whether or not it may run
-    now."""
+    """Return the projections for the last chunk of the first in line, whether or not that chunk may
+    run now."""
     config, candidate = model.config, _candidate(state)
     check = model.revision.volume_check
     if candidate is None or not state.decoding or not isinstance(check, volumetric.ByFormula):
@@ -237,7 +237,7 @@ def _admitted(model: SpyreModel, joins: Admission) -> list[str]:
 
 
 def _compared(model: SpyreModel, joins: Admission, name: str) -> str:
-    """Return what the walk compares for the time in which this request is in the batch."""
+    """Return what the walk compares with the limit for the time until this request ends."""
     reach = joins.projected[name]
     alive = sum(other >= reach for other in joins.projected.values())
     return (
@@ -355,8 +355,8 @@ def explain_forgotten_paused(model: SpyreModel, scenario: Scenario, step: int) -
 
 
 def explain_passed_by(model: SpyreModel, scenario: Scenario, step: int) -> list[str]:
-    """Explain which request started before the first in line, and how often that was refused;
-    return nothing if none did."""
+    """Explain which request started before the first in line, and how often the first in line was
+    refused; return nothing if no request did."""
     if model.revision.candidate is documented.candidate:
         return []
     *_, state = states(model, scenario, step)
@@ -392,7 +392,7 @@ EXPLANATIONS: dict[str, tuple[Explanation, ...]] = {
     "SPY-R52": (explain_forgotten_paused,),
     "ALL-R08": (explain_published_ahead,),
 }
-# The formula of each release that has one of its own; 2.0.0 decides as 2.0.1.
+# The formula of each release that has its own; 2.0.0 decides like 2.0.1.
 FORMULA_OF = {"2.0.0": "2.0.1"}
 
 
@@ -407,13 +407,14 @@ def explain(rule: str, scenario: Scenario, step: int, version: str) -> list[str]
     reported = (explanation(model, scenario, step) for explanation in EXPLANATIONS.get(rule, ()))
     try:
         return next((lines for lines in reported if lines), [])
-    except ReleaseEnded:  # the model ends while the target continues, so it explains nothing
+    # the model has ended but the target continues, so the model explains nothing
+    except ReleaseEnded:
         return []
 
 
 def model_of(scenario: Scenario, version: str) -> SpyreModel | None:
-    """Return the model that decides as this version (a revision or a release) does, if there is
-    one."""
+    """Return the model that makes the decisions of this version (a revision or a release), if there
+    is one."""
     try:
         config = read_config(scenario.config, scenario.revision or "")
     except InputError:

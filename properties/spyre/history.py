@@ -1,4 +1,4 @@
-"""The additions of Spyre's runs to the kernel: paused requests."""
+"""What Spyre's runs add to the kernel: paused requests."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -14,7 +14,8 @@ REVISIONS_THAT_PAUSE = frozenset({"2.5.2"})
 
 @dataclass(slots=True)
 class SpyreRequestHistory(RequestHistory):
-    """One accepted request; `paused_steps` counts the steps in a row that it has been paused."""
+    """One accepted request; `paused_steps` counts the consecutive steps for which it has been
+    paused."""
 
     paused_steps: int = 0
 
@@ -29,8 +30,8 @@ class SpyreFeatures(Features):
     never_preempts = True
 
     def may_forget(self, config: Mapping[str, Any]) -> bool:
-        """Return True: a prefix cache finds only tokens in blocks, so ended requests can be
-        forgotten."""
+        """Return True: the prefix cache finds only tokens that blocks still hold, so ended requests
+        can be forgotten."""
         return True
 
     def end(self, history: RunHistory[Any], step: Step) -> None:

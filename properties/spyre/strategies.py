@@ -1,4 +1,4 @@
-"""Generators for Spyre, aimed at block and chunk borders, the limit, and late arrivals.
+"""Generators for Spyre, aimed at block and chunk boundaries, the limit, and late arrivals.
 
 Strategies draw configurations and requests; `beside_the_batch` aims a late request at the limit.
 """
@@ -18,8 +18,9 @@ from . import FEWER_BLOCKS
 from .predicates.volume import Member, overrun
 
 Scale = Literal["small", "short", "tight"]
-# Blocks so small that borders are everywhere, for targets that allow them; the published block
-# with requests of a few blocks; and the published block at a length where a run takes a second.
+# Blocks so small that boundaries are everywhere, for targets that allow them; the published block
+# size with requests of a few blocks; and the published block size with requests so long that a run
+# takes a second.
 BLOCK_SIZES: Mapping[Scale, tuple[int, ...]] = {"small": (2, 4, 8), "short": (64,), "tight": (64,)}
 CHUNKS_IN_BLOCKS: Mapping[Scale, tuple[int, ...]] = {
     "small": (2, 1, 3),
@@ -32,7 +33,8 @@ MODEL_LENGTHS_IN_BLOCKS: Mapping[Scale, tuple[int, ...]] = {
     "tight": (8, 8, 16),
 }
 LATE_STEPS = 60
-# The published sizes; limits that bind 4 to 32 members at once, and limits that hardly bind.
+# The published sizes; limits that 4 to 32 requests reach together, and limits that are hardly ever
+# reached.
 _BOTH = (True, False)
 WORKLOADS: Mapping[str, Mapping[str, Sequence[Any]]] = {
     "crowd": {
@@ -84,7 +86,7 @@ class Shape(NamedTuple):
 def configs(
     draw: st.DrawFn, scale: Scale, revision: str, avoid: frozenset[str] = frozenset()
 ) -> dict[str, Any]:
-    """Draw configurations in which the limit binds before the other constraints.
+    """Draw configurations in which the limit is reached before the other constraints.
 
     `pools` draws the pool; options that the revision does not have stay at their defaults.
     """
@@ -92,13 +94,13 @@ def configs(
     chunk = block * draw(st.sampled_from(CHUNKS_IN_BLOCKS[scale]))
     max_num_seqs = draw(st.integers(2, 8) if scale == "tight" else st.integers(1, 5))
     blocks = draw(st.sampled_from(MODEL_LENGTHS_IN_BLOCKS[scale]))
-    # Mostly whole blocks: what is left over makes the max-model-length rule matter.
+    # Mostly whole blocks: a remainder makes the max-model-length rule matter.
     length = block * blocks - draw(st.sampled_from((0,) * 7 + (block - 1,)))
-    # A limit just above `batch` rows of whole blocks: one block more in any row exceeds it. With
-    # rows of max_model_len it is that length which binds such a batch.
+    # A limit just above `batch` rows of whole blocks: one block more in any row exceeds it. If the
+    # rows have max_model_len, it is this length that limits such a batch.
     batch = draw(st.integers(min(2, max_num_seqs), min(4, max_num_seqs)))
     row = draw(st.integers(ceil(blocks / batch), blocks) | st.just(blocks))
-    # Just below it, one token too little of slack in each row breaks the limit.
+    # Or a limit just below that value, which `batch` such rows already exceed.
     below = scale == "tight" and draw(st.booleans())
     beside = draw(st.integers(-batch, -1) if below else st.integers(0, batch * block // 16))
     limit = max(batch * row * block + beside, block * blocks)
@@ -121,8 +123,8 @@ def configs(
 
 
 def pools(longest: int, max_num_seqs: int) -> st.SearchStrategy[int | None]:
-    """Draw the number of usable blocks: unbounded, or from one request of max_model_len (`longest`
-    blocks) to half of what a full batch could need."""
+    """Draw the number of usable blocks: unbounded, or between those of one request of max_model_len
+    (`longest` blocks) and half of what a full batch could need."""
     return st.one_of(
         st.none(), st.none(), st.integers(longest, longest + max_num_seqs * longest // 2)
     )
@@ -134,8 +136,8 @@ def served_pools(
     """Draw the usable blocks of the smallest pools that a server starts with.
 
     The platform rounds the number of blocks, including the padding block, down to a multiple of
-    max_num_seqs. They must hold a full batch, or as much of it as the limit allows, and the padding
-    block.
+    max_num_seqs. The blocks must hold a full batch, or as much of it as the limit allows, and the
+    padding block.
     """
     needed = min(max_num_seqs * (max_model_len // block), limit // block) + 1
     least = ceil(needed / max_num_seqs) * max_num_seqs - 1
@@ -144,7 +146,7 @@ def served_pools(
 
 @st.composite
 def shapes(draw: st.DrawFn, config: Mapping[str, Any]) -> Shape:
-    """Draw short prompts with long outputs, prompts at block and chunk borders, and short
+    """Draw short prompts with long outputs, prompts at block and chunk boundaries, and short
     requests."""
     block, chunk, length = (config[k] for k in ("block_size", "chunk_size", "max_model_len"))
     kind = draw(st.sampled_from(("old", "border", "short")))
@@ -181,11 +183,11 @@ def with_tokens(
 
 @st.composite
 def beside_the_batch(draw: st.DrawFn, config: Mapping[str, Any], history: RunHistory) -> Shape:
-    """Draw a late request that joins old ones and whose last token lands at the limit.
+    """Draw a late request that joins earlier ones and reaches the limit with its last token.
 
-    With `batch` members after it has joined, no tkv may exceed `row` = limit / batch, or the
-    model's length. The newcomer gets a chosen offset in the block that the batch will have reached,
-    and ends around `row`.
+    In a batch of `batch` requests, including this one, no tkv may exceed `row` = limit / batch, or
+    the model's length. The newcomer gets a chosen offset in the block that the batch will have
+    reached, and ends around `row`.
     """
     block, chunk, length = (config[k] for k in ("block_size", "chunk_size", "max_model_len"))
     lengths = [request.computed for request in history.decoding()] or [0]
@@ -195,8 +197,8 @@ def beside_the_batch(draw: st.DrawFn, config: Mapping[str, Any], history: RunHis
     prompt = min(blocks * block + offset, length - block)
     reached = max(lengths) + ceil(prompt / chunk)
     joins = max(reached, prompt) // block * block + prompt % block
-    # The last whole block of the row, exactly, is where projections that forget a realignment
-    # accept too much; the other ends are for those that miscount tokens.
+    # A request that ends exactly with the last whole block of the row reveals projections that
+    # forget a realignment; other ends reveal those that miscount tokens.
     whole = row // block * block
     border = draw(st.sampled_from((whole, row, whole, row, None)))
     few = draw(st.integers(1, 3))
@@ -227,8 +229,8 @@ def fewest_too_many(
     return numbers[place] if place < len(numbers) else None
 
 
-# A request that arrives during a prefill waits until it is over: what counts is the batch then,
-# too.
+# A request that arrives during a prefill waits until the prefill is over: the batch at that time is
+# what matters.
 beside_a_prefill = beside_the_batch
 
 
@@ -250,7 +252,7 @@ def caches(config: Mapping[str, Any]) -> bool:
 
 
 def fitted(config: Mapping[str, Any], content: Content, shape: Shape | None) -> Shape:
-    """Return the shape of a request with this prompt, cut to fit; a short one if none is given."""
+    """Return the shape of a request with this prompt, cut to fit; without a prompt, a short one."""
     prompt = sum(tokens for _, tokens in content)
     if shape is None:
         return with_tokens(config, prompt, 2)
@@ -258,6 +260,6 @@ def fitted(config: Mapping[str, Any], content: Content, shape: Shape | None) -> 
 
 
 def steps_to_border(config: Mapping[str, Any], history: RunHistory) -> int:
-    """Return the decode steps until a decoding request fills its block."""
+    """Return the number of decode steps until a decoding request fills its block."""
     block = config["block_size"]
     return min((-request.computed % block for request in history.decoding()), default=0)

@@ -1,7 +1,6 @@
-"""Run thousands of random loads near the limit in parallel, for the rules that lanes can judge.
-
-A hit is a scenario like any other, and can be replayed. `model.spyre.lanes` runs the loads, which
-needs NumPy.
+"""Run thousands of random loads near the limit in parallel, for the rules that lanes can judge. A
+load that breaks a rule is a scenario like any other, and can be replayed. The loads run in
+`model.spyre.lanes`, which needs NumPy.
 """
 
 from collections.abc import Sequence
@@ -31,8 +30,8 @@ LATE = (0, 8, 60)  # steps
 
 
 def draw_config(draw: Generator, block_sizes: Sequence[int] = BLOCK_SIZES) -> dict[str, Any]:
-    """Draw a configuration in which the limit, just above a multiple of some length, binds before
-    other constraints."""
+    """Draw a configuration in which the limit, just above a multiple of some length, is reached
+    before other constraints."""
     block = int(draw.choice(block_sizes))
     blocks = int(draw.choice((8, 12, 16)))
     slots = int(draw.integers(*SLOTS, endpoint=True))
@@ -52,8 +51,8 @@ def draw_config(draw: Generator, block_sizes: Sequence[int] = BLOCK_SIZES) -> di
 def draw_loads(draw: Generator, rules: Rules, requests: int, lanes: int) -> Array:
     """Draw two to `requests` requests for each lane, as an array of shape (4, requests, lanes).
 
-    They are short prompts with long outputs, prompts at block and chunk borders, short requests,
-    and requests aimed so that their last token lands at the limit beside those that arrived first.
+    They are short prompts with long outputs, prompts at block and chunk boundaries, short requests,
+    and requests that, together with the first arrivals, reach the limit with their last token.
     """
     shape = (requests, lanes)
     block, length, limit = rules.block_size, rules.max_model_len, rules.max_batch_tkv
@@ -66,7 +65,8 @@ def draw_loads(draw: Generator, rules: Rules, requests: int, lanes: int) -> Arra
     to_aim = draw.integers(0, np.maximum(length // block - 1, 1), shape) * block + offset
     prompt = draw.integers(1, 2 * block, shape, endpoint=True)
     prompt = np.select((border, aimed), (at_border, to_aim), prompt).clip(1, length - block)
-    # A short request, a long one, or one that ends where this many rows fill the limit.
+    # A short request, a long one, or one that ends at the length with which this many rows fill the
+    # limit.
     row = limit // draw.integers(2, max(min(rules.max_num_seqs, requests), 2), shape, endpoint=True)
     ends = draw.choice((-1, 0, 0, 1), shape) + np.where(
         draw.random(shape) < 0.5, row // block * block, np.minimum(row, length)
@@ -95,7 +95,8 @@ def caught(rule: str, rules: Rules, result: LaneResult) -> NDArray[np.bool_]:
 
 
 def smallest(requested: Array, hits: NDArray[np.bool_]) -> int:
-    """Return the lane among `hits` with the fewest requests, and of those the fewest tokens."""
+    """Return the lane among `hits` with the fewest requests; of several, the one with the fewest
+    tokens."""
     places = np.flatnonzero(hits)
     requests = np.count_nonzero(requested[PROMPT][:, places], axis=0)
     tokens = requested[PROMPT][:, places].sum(axis=0) + requested[MAX_TOKENS][:, places].sum(axis=0)

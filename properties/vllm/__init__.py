@@ -1,6 +1,6 @@
 """The checks of vLLM V1: predicates, strategies, bounds."""
 
-# Kinds of configuration that only some releases start with.
+# Kinds of configuration in which only some releases start.
 WITH_THE_NULL_BLOCK = "max_model_len that needs the null block"
 ANY_LENGTH = "max_model_len beyond the pool"
 AHEAD_IN_STAGES = "asynchronous with pipeline stages"

@@ -20,7 +20,8 @@ def alone(config: Config, request: VllmRequestHistory) -> int:
     Each chunk or token takes as many steps as there can be decisions in flight. Tokens computed so
     far are not deducted, since a preempted request starts again.
     """
-    # A chunk ends before an input that has no room in the step; the next one begins there.
+    # A chunk ends before an encoder input for which the step has no room; the next chunk begins
+    # there.
     steps = in_chunks(config, request) + 2 * len(request.inputs)
     return steps * in_flight.depth(config) + request.deferrals
 
@@ -34,9 +35,9 @@ def waits(
     """Return the most steps until all earlier requests have ended if they are served in order of
     arrival; None if unbounded.
 
-    Under the priority policy, others may overtake it forever. So may requests that were preempted
-    before, with more than two steps in flight; all others while it is loading, with a connector, or
-    waits for its grammar; and those that need no encoder, while an encoder has no room for it.
+    A request may be overtaken forever under the priority policy; by preempted requests, with more
+    than two steps in flight; by all others, while it is loading or waits for its grammar; and by
+    those that need no encoder, while the encoder has no room for it.
     """
     depth = in_flight.depth(config)
     overtaken = loads.are_made(config) or encoder.encodes(config) or config.get(blocked.KEY)
@@ -49,16 +50,16 @@ def together(config: Config, work: int, requests: int) -> int:
     """Return the most steps of all requests together.
 
     Under FCFS, the oldest request is never preempted. Under the priority policy, the most important
-    request is never preempted, but it may wait again behind every running one for each other
-    request.
+    request is never preempted, but for each other request, it may have to wait again behind every
+    running one.
     """
     turns = requests + 1 if config["policy"] == "priority" else 1
     return turns * (work + (2 * requests + 2) * in_flight.depth(config))
 
 
 def can_run(config: Config, prompt: int, max_tokens: int) -> bool:
-    """Return whether the whole request is within length, pool and, if prompts are not split,
-    budget."""
+    """Return whether the whole request is within the model's length, the pool and, if prompts are
+    not split, the budget."""
     whole = prompt + max_tokens
     with_drafts = whole + most_ahead(config)
     within = whole <= config["max_model_len"] and fits_pool(config, with_drafts)
@@ -69,8 +70,8 @@ def can_run(config: Config, prompt: int, max_tokens: int) -> bool:
 
 
 def limits(config: Config) -> list[int]:
-    """Return each bound on prompt + max_tokens - 1, in tokens: length, pool, budget for whole
-    prompts."""
+    """Return each bound on prompt + max_tokens - 1, in tokens: the length, the pool, and the budget
+    if prompts are not split."""
     whole = [] if config["enable_chunked_prefill"] else [config["max_num_batched_tokens"]]
     longest = config["max_model_len"]
     ahead = lookahead(config)

@@ -14,9 +14,9 @@ from ...model.scenario import Request, Segment
 from .history import blocked, encoder, loads, speculation
 
 PICTURE = "picture"
-MOST = 8  # at most in one value of a request
+MOST = 8  # the most items in a list of a request
 TITLES = "abcdef"
-# Names of both salts and adapters, so that a salt may be called like an adapter.
+# Names for both salts and adapters, so that a salt may have the name of an adapter.
 PARTITIONS = st.sampled_from((None, None, "x", "y"))
 GRAMMAR_FAILS = st.sampled_from((*7 * (False,), True))
 GRAMMAR_STEPS = st.sampled_from((0, 1, 3, 0, 2, 8))
@@ -24,7 +24,7 @@ GRAMMAR_STEPS = st.sampled_from((0, 1, 3, 0, 2, 8))
 
 @st.composite
 def encoders(draw: st.DrawFn, config: Mapping[str, Any]) -> dict[str, Any]:
-    """Draw an encoder whose budget and room are those of one image, or of what a step computes.
+    """Draw an encoder whose budget and room suffice for one image, or for the tokens of a step.
 
     vLLM derives both from the largest image of a model and max_num_batched_tokens.
     """
@@ -36,8 +36,8 @@ def encoders(draw: st.DrawFn, config: Mapping[str, Any]) -> dict[str, Any]:
 
 @st.composite
 def with_pictures(draw: st.DrawFn, request: Request, config: Mapping[str, Any]) -> Request:
-    """Return the request with images in its own part of the prompt. An image that repeats one of an
-    earlier request stays an image, unless it was cut."""
+    """Return the request with images in its own part of the prompt. Images in a part that repeats
+    an earlier request stay images, unless they were cut."""
     room = min(config["max_num_encoder_input_tokens"], config["encoder_cache_size"])
     sizes = sorted({1, max(room // 2, 1), room}, reverse=True)
     prompt: list[Segment] = []
@@ -108,13 +108,13 @@ def too_large(draw: st.DrawFn, config: Mapping[str, Any], name: str) -> Request 
 
 
 def accepted(drafts: int) -> st.SearchStrategy[tuple[int, ...]]:
-    """Draw the numbers of correct drafts, out of `drafts`, in a request's verifications."""
+    """Draw how many of the `drafts` drafts are correct in each of a request's verifications."""
     return st.lists(st.integers(0, drafts), min_size=1, max_size=4).map(tuple)
 
 
 @st.composite
 def loaded(draw: st.DrawFn, request: Request, block: int) -> Request:
-    """Return the request with some blocks, or all tokens, of its prompt in a connector."""
+    """Return the request if a connector has some blocks, or all tokens, of its prompt."""
     whole = request.prompt_len // block * block
     tokens = draw(st.sampled_from((0, request.prompt_len, whole, min(block, whole))))
     steps = draw(st.sampled_from((0, 1, 3, 8))) if tokens else 0

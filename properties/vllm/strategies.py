@@ -1,7 +1,7 @@
-"""Generators for vLLM, aimed at a pool that runs out, and at borders.
+"""Generators for vLLM, aimed at pools that run out and at block boundaries.
 
 Strategies draw configurations and requests. Pools are so small that requests grow until one must be
-preempted; `beside_the_batch` aims a late request at the rest of pool and budget.
+preempted; `beside_the_batch` aims a late request at what is left of pool and budget.
 """
 
 from collections.abc import Mapping, Sequence
@@ -21,7 +21,7 @@ from .request_features import encoders
 
 Config = Mapping[str, Any]
 
-# Options with decisions in flight, or with blocks that are loaded meanwhile.
+# Options that put decisions in flight, or load blocks in the background.
 IN_FLIGHT: Mapping[str, Config] = {
     "ahead": {"async_scheduling": True},
     "pipeline": {"pipeline_parallel_size": 2},
@@ -61,8 +61,8 @@ def options(draw: st.DrawFn, config: Config, avoid: frozenset[str] = frozenset()
 
 @st.composite
 def kv_groups(draw: st.DrawFn, config: Config) -> dict[str, Any]:
-    """Draw one or two groups beside full attention, and a pool that holds little more than the
-    longest request.
+    """Draw one or two groups in addition to full attention, and a pool that holds little more than
+    the longest request.
 
     Most groups have a window or a chunk of about one block or a few.
     """
@@ -78,7 +78,7 @@ def kv_groups(draw: st.DrawFn, config: Config) -> dict[str, Any]:
     if config["num_blocks"] is None:
         return drawn
     blocks = blocks_for(length, block)
-    # A server counts one more block for each window, even if no request is that long.
+    # A server counts one more block for each window, even if no request is long enough to need it.
     longest = groups.blocks_of_all({**config, **drawn}, blocks) + len(further)
     pool = longest + draw(st.sampled_from((0, 1, blocks, 0, 2 * blocks)))
     return {**drawn, "num_blocks": pool, "watermark": draw(watermarks(pool))}
@@ -86,11 +86,10 @@ def kv_groups(draw: st.DrawFn, config: Config) -> dict[str, Any]:
 
 @st.composite
 def speculations(draw: st.DrawFn, config: Config) -> dict[str, Any]:
-    """Draw a few drafts after each token, for which the pool must have room beside the shortest
-    request.
+    """Draw the number of drafts after each token, a few; the pool must have room for them and the
+    shortest request.
 
-    Without a prefix cache there is sometimes a lookahead, for which the budget must have room as
-    well.
+    Without a prefix cache there is sometimes a lookahead; the budget must have room for that, too.
     """
     drafts = draw(st.sampled_from((1, 3, 2)))
     if config["num_blocks"] is not None:
@@ -111,10 +110,9 @@ def with_lookahead(drafts: int) -> dict[str, Any]:
 
 
 def most_drafts(config: Config) -> int:
-    """Return the most drafts after each token for decisions ahead, at most three.
-
-    The budget must have room for them; and the pool for those of two decisions and the lookahead,
-    beside a short request.
+    """Return the most drafts after each token that are possible with decisions ahead, but no more
+    than three. The budget must have room for them, and the pool for a short request, the drafts of
+    two decisions, and the lookahead.
     """
     room = [3, config["max_num_batched_tokens"] - 1]
     if config["num_blocks"] is not None:
@@ -123,8 +121,8 @@ def most_drafts(config: Config) -> int:
 
 
 Scale = Literal["small", "short", "tight"]
-# Blocks so small that borders are everywhere; the published block with requests of a few blocks;
-# and the published block at a length where a run takes a second.
+# Blocks so small that boundaries are everywhere; the published block size with requests of a few
+# blocks; and the published block size with requests so long that a run takes a second.
 BLOCK_SIZES: Mapping[Scale, tuple[int, ...]] = {
     "small": (4, 8, 4, 8, 2, 1),
     "short": (16,),
@@ -140,11 +138,11 @@ BUDGETS_IN_BLOCKS: Mapping[Scale, tuple[int, int]] = {
     "short": (1, 4),
     "tight": (4, 128),
 }
-MODEL_LENGTH = 1 << 17  # tokens, more than any scale has
+MODEL_LENGTH = 1 << 17  # a number of tokens that no scale reaches
 LATE_STEPS = 8
 _RESETS = ("reset_running_requests", "reset_prefix_cache")
 CONTROLS = (*_RESETS, "pause_new", *_RESETS, "pause_all", *2 * ("resume",))
-# The published sizes; pools that bind, and pools that do not.
+# The published sizes; pools that run out, and pools that do not.
 _PUBLISHED: Mapping[str, Sequence[Any]] = {
     **{"max_num_seqs": (128, 256), "max_num_batched_tokens": (2048, 8192)},
     **{"enable_prefix_caching": (True, False), "policy": ("fcfs", "priority")},
@@ -177,7 +175,7 @@ WORKLOADS: Mapping[str, Mapping[str, Sequence[Any]]] = {
     },
 }
 MAX_RUNNING = (4, 3, 6, 5, 2, 6, 5, 4, 3, 1)  # one request alone is never preempted
-PRIORITIES = st.sampled_from((0, 1, 0, 2, -1))  # few, so that many are equal
+PRIORITIES = st.sampled_from((0, 1, 0, 2, -1))  # few values, so that many are equal
 
 
 class Shape(NamedTuple):
@@ -194,8 +192,8 @@ class Shape(NamedTuple):
 def configs(
     draw: st.DrawFn, scale: Scale, revision: str, avoid: frozenset[str] = frozenset()
 ) -> dict[str, Any]:
-    """Draw configurations in which the pool, the budget or the threshold binds before anything
-    else."""
+    """Draw configurations in which the pool, the budget or the threshold is the first limit to be
+    reached."""
     block = draw(st.sampled_from(BLOCK_SIZES[scale]))
     blocks = draw(st.sampled_from(MODEL_LENGTHS_IN_BLOCKS[scale]))
     length = max(block * blocks - draw(st.sampled_from((0, 0, 0, block - 1))), 2)
@@ -239,9 +237,11 @@ def pools(longest: int, max_num_seqs: int) -> st.SearchStrategy[int | None]:
 def served_lengths(
     block: int, num_blocks: int, avoid: frozenset[str] = frozenset()
 ) -> st.SearchStrategy[int]:
-    """Draw the longest request, in tokens, that a server starts with: usually what the pool holds.
+    """Draw the greatest request length, in tokens, with which a server starts: usually what the
+    pool holds.
 
-    Releases before 0.29 count the null block as well, and the oldest start with any length.
+    Releases before 0.29 count the null block as well, and the oldest releases start with any
+    length.
     """
     whole = block * num_blocks
     beyond = {WITH_THE_NULL_BLOCK: whole + block, ANY_LENGTH: MODEL_LENGTH}
@@ -263,8 +263,8 @@ def budgets(
 ) -> st.SearchStrategy[int]:
     """Draw the token budget of a step.
 
-    It is a few blocks; or a token for every request that may run; or leaves room beside a request
-    that the threshold holds back. Without chunking, the longest request must fit.
+    It is a few blocks, or a token for every request that may run, or leaves room when the threshold
+    limits a request. Without chunking, the longest request must fit.
     """
     if not chunks:
         enough = max(length, max_num_seqs)
@@ -281,11 +281,10 @@ def budgets(
 
 
 def watermarks(num_blocks: int | None) -> st.SearchStrategy[float]:
-    """Draw the watermark as a share of the pool: it keeps free no block at all, or between one
-    block and a third of the pool.
-
-    The share is half a block away from whole numbers. So it makes no difference whether block 0,
-    which is never handed out, counts as part of the pool.
+    """Draw the watermark as a fraction of the pool: it keeps free no block at all, or between one
+    block and a third of the pool. The fraction is always half a block away from a whole number of
+    blocks. So it makes no difference whether block 0, which is never handed out, counts as part of
+    the pool.
     """
     if num_blocks is None:
         return st.sampled_from((0.0, 0.1))
@@ -304,9 +303,9 @@ def long_prompts(draw: st.DrawFn, config: Config) -> Shape:
 
 @st.composite
 def shapes(draw: st.DrawFn, config: Config) -> Shape:
-    """Draw short prompts, mostly equal so that they need their blocks in the same step; prompts at
-    borders, and prompts that fill the pool. Most requests continue until a limit or a lack of
-    blocks ends them."""
+    """Draw short prompts (mostly of equal length, so that they need their blocks in the same step),
+    prompts at block boundaries, and prompts that fill the pool. Most requests continue until they
+    reach a limit or blocks run out."""
     block, longest = config["block_size"], longest_request(config)
     crowded = is_crowded(config)
     kind = "short" if crowded else draw(st.sampled_from(("short", "short", "border", "whole")))
@@ -324,18 +323,20 @@ def shapes(draw: st.DrawFn, config: Config) -> Shape:
 
 
 def is_crowded(config: Config) -> bool:
-    """Return whether there is hardly a block for every request that may run."""
+    """Return whether there is barely one block for every request that may run."""
     return config["num_blocks"] is not None and config["num_blocks"] <= config["max_num_seqs"] + 1
 
 
 def borders(config: Config) -> list[int]:
-    """Return the tokens at which decisions may change: a block, a budget, a threshold."""
+    """Return the numbers of tokens at which decisions may change: those of a block, the budget, the
+    threshold."""
     keys = ("block_size", "max_num_batched_tokens", "long_prefill_token_threshold")
     return [config[key] for key in keys if config[key]]
 
 
 def longest_request(config: Config) -> int:
-    """Return the most tokens of prompt and answer together that every target accepts."""
+    """Return how many tokens prompt and answer may have together so that every target accepts the
+    request."""
     limits = [config["max_model_len"]]
     # The last token of an answer is never computed.
     if config["num_blocks"] is not None:
@@ -359,11 +360,10 @@ def with_tokens(
 
 @st.composite
 def beside_the_batch(draw: st.DrawFn, config: Config, history: VllmRun) -> Shape:
-    """Draw a late request for exactly what the running ones leave, or one token more or less.
-
-    The rest is either the free blocks after their next tokens, with or without the watermark, or
-    the rest of the budget; or the new request fills its block in the same step as one of them. It
-    is often more important than all of them.
+    """Draw a late request that takes exactly what the running requests leave, or has a token more
+    or less. They leave free blocks after their next tokens, with or without the watermark, and a
+    part of the budget. Or the new request fills a block in the same step as one of them. It is
+    often more important than all of them.
     """
     block, longest = config["block_size"], longest_request(config)
     running, free = history.decoding(), free_blocks(config, history)
@@ -373,7 +373,7 @@ def beside_the_batch(draw: st.DrawFn, config: Config, history: VllmRun) -> Shape
         room = free - sum(new_blocks(config, request, 1) for request in running)
         room //= 1 + len(groups.further(config))
         reserve = watermark_blocks(config)
-        # With room for an answer that needs one more block.
+        # Leaves room for an answer that needs one more block.
         fills = [min(blocks * block, longest - block) for blocks in (room, room, room - reserve)]
         aims = draw(st.sampled_from((fills, aims)))
     prompt = draw(st.sampled_from(aims)) + draw(st.sampled_from((0, 0, 1, -1)))
@@ -386,10 +386,11 @@ def beside_the_batch(draw: st.DrawFn, config: Config, history: VllmRun) -> Shape
 
 @st.composite
 def beside_a_prefill(draw: st.DrawFn, config: Config, history: VllmRun) -> Shape:
-    """Draw a request that fills its blocks when the chunks of another one have taken all others.
+    """Draw a request that fills its blocks just when the chunks of another request have taken all
+    other blocks.
 
     Its first token then needs a block in a step in which the next chunk is already scheduled.
-    Usually it is more important than all others, so that one of them must be preempted.
+    Usually the request is more important than all others, so that one of them must be preempted.
     """
     whole_pool = [blocks for blocks in range(1, 9) if meets(config, history, blocks)]
     blocks = draw(st.sampled_from(whole_pool or [1, 2]))
@@ -401,8 +402,8 @@ def beside_a_prefill(draw: st.DrawFn, config: Config, history: VllmRun) -> Shape
 
 
 def meets(config: Config, history: VllmRun, blocks: int) -> bool:
-    """Return whether a newcomer with this many blocks and the prefilling request have taken the
-    whole pool by the time the newcomer's prompt is computed and another chunk is scheduled."""
+    """Return whether a newcomer with this many blocks and the prefilling request will have taken
+    the whole pool when the newcomer's prompt is computed and another chunk is scheduled."""
     block, free, request = config["block_size"], free_blocks(config, history), history.ongoing()[-1]
     chunk = min(config["long_prefill_token_threshold"] or block, config["max_num_batched_tokens"])
     steps = blocks_for(blocks * block, chunk) + 1
@@ -423,8 +424,8 @@ def contents(
     if not earlier or origin == "own":
         return own
     if origin == "same" or not caches(config):
-        # If both run, they need their next block in the same step; if it comes again when others
-        # have been served, the cache still has some of its blocks, and some copies of them.
+        # If both run, they need their next block in the same step. If the prompt comes again after
+        # others have been served, the cache still has some of its blocks, and copies of some.
         return draw(st.sampled_from((earlier[-1], earlier[0]))).prompt
     units = borders(config)
     longest = longest_request(config) - 1
@@ -432,7 +433,8 @@ def contents(
 
 
 def takes_priorities(config: Config) -> bool:
-    """Return True: every configuration accepts them, and the policy says whether they matter."""
+    """Return True: requests may have priorities in every configuration; the policy says whether
+    they matter."""
     return True
 
 
@@ -441,7 +443,8 @@ def caches(config: Config) -> bool:
 
 
 def fitted(config: Config, content: Content, shape: Shape | None) -> Shape:
-    """Return the shape of a request with this prompt, cut to fit; a few blocks if none is given."""
+    """Return the shape of a request with this prompt, cut to fit; without a prompt, one of a few
+    blocks."""
     prompt = sum(tokens for _, tokens in content)
     if shape is None:
         return with_tokens(config, prompt, 2 * config["block_size"])
@@ -449,8 +452,8 @@ def fitted(config: Config, content: Content, shape: Shape | None) -> Shape:
 
 
 def steps_to_border(config: Config, history: VllmRun) -> int:
-    """Return the decode steps until the next one needs more blocks than are free; if that is more
-    than a block away, until a decoding request fills its block."""
+    """Return the number of decode steps until the next one needs more blocks than are free. If that
+    is more than a block away, return the number until a decoding request fills its block."""
     running, free = history.decoding(), free_blocks(config, history)
     if free is not None:
         for steps in range(config["block_size"]):

@@ -1,4 +1,4 @@
-"""Canonical names: requests and blocks, numbered in the order in which they are first met."""
+"""Canonical names: requests and blocks are numbered in the order in which they first occur."""
 
 from collections.abc import Hashable, Iterable
 from typing import Any
@@ -13,8 +13,8 @@ GENERATED = "out:"
 class CanonicalNames:
     """The numbers that replace the names of requests and blocks.
 
-    Names in the menu's prompts, and the requests that these mention, stay. `queues` are the
-    scheduler's queues in order; each member has an `id` and `blocks`.
+    Names in the menu's prompts, and those of the requests that the prompts mention, are not
+    replaced. `queues` are the scheduler's queues in order; each member has an `id` and `blocks`.
     """
 
     def __init__(
@@ -41,7 +41,7 @@ class CanonicalNames:
         return tuple((self._stream(stream), tokens) for stream, tokens in content)
 
     def pool(self, pool: Pool) -> tuple[Hashable, ...]:
-        """Return the contents and order of the free blocks, and what the cache can find."""
+        """Return the free blocks, by content and in order, and what the cache can find."""
         free = tuple(
             (self.block(block), None if content is None else self.content(content))
             for block, content in pool.tail

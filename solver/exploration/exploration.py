@@ -36,8 +36,8 @@ class ExploreOptions:
 
 @dataclass(frozen=True)
 class Counterexample:
-    """A broken rule, the limits (`SystemSpace.limit_key`) at which it breaks, and the run for the
-    first of them."""
+    """A broken rule, the limits (`SystemSpace.limit_key`) at which it breaks, and the run that
+    breaks it at the first of these limits."""
 
     rule: str
     limits: tuple[int, ...]
@@ -50,12 +50,12 @@ class ExplorationResult:
     """The progress of an exploration.
 
     Attributes:
-        states: distinct states, over all limits together.
-        states_by_limit: states that each limit reaches.
-        transitions: moves; a move that several limits make together counts once.
-        depth: moves on the longest path.
-        complete: every behaviour was explored.
-        open: states that were reached but not expanded.
+        states: the number of distinct states, over all limits together.
+        states_by_limit: the number of states reached with each limit.
+        transitions: the number of moves; a move made with several limits together counts once.
+        depth: the number of moves on the longest path.
+        complete: whether every behaviour was explored.
+        open: the number of states that were reached but not expanded.
         checked: rules whose predicates were evaluated.
         exercised: for each rule, the limits at which its witness occurred.
         livelocks: cycles of states without progress.
@@ -156,10 +156,9 @@ class Exploration:
         return scenario_of(path, self._menu, member, system, revision, config)
 
     def _livelocked(self) -> Iterator[Violation]:
-        """Yield requests that never end because a state recurs (ALL-R06).
-
-        States that several configurations share are skipped: perhaps no single configuration can
-        make every move of the cycle.
+        """Yield requests that never end because a state recurs (ALL-R06). States that several
+        configurations share are skipped, since perhaps none of these configurations can make every
+        move of the cycle.
         """
         search = self.search
         if COMPLETION not in self.checked or search.order == "random":

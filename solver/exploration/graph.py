@@ -1,7 +1,7 @@
 """The states of a small scope and the moves between them, kept for drawing.
 
-The usual exploration runs in a space that records its answers. It is breadth-first, so the move
-that first reaches a state ends a shortest path to it.
+The ordinary exploration runs in a space that records its moves. It is breadth-first, so the move
+that first reaches a state ends a shortest path to that state.
 """
 
 from collections.abc import Hashable, Iterator, Sequence
@@ -32,9 +32,9 @@ class Edge(NamedTuple):
     Attributes:
         target: None if no kept state follows: the scheduler crashed, or the state is beyond the
             bound.
-        step: the scheduler's answer; None for moves of the clients alone.
-        broken: the rules that it breaks, the most important first.
-        exercised: the rules whose witness occurs in it.
+        step: the scheduler's answer; None if only clients move.
+        broken: the rules that the move breaks, the most important first.
+        exercised: the rules whose witness occurs in the move.
     """
 
     source: int
@@ -50,8 +50,8 @@ class Graph:
     """One configuration, explored. The states are in the order in which they were reached.
 
     Attributes:
-        beyond: number of states that were reached but not kept.
-        unopened: states that are kept but were not expanded.
+        beyond: the number of states that were reached but not kept.
+        unopened: the states that are kept but were not expanded.
     """
 
     run: Exploration
@@ -71,7 +71,7 @@ class Graph:
         return path[::-1]
 
     def path_through(self, edge: int) -> list[int]:
-        """Return the edges of a shortest path that ends with this one."""
+        """Return the edges of a shortest path that ends with this edge."""
         return [*self.path_to(self.edges[edge].source), edge]
 
     def labels(self, path: Sequence[int]) -> tuple[Label, ...]:
@@ -80,7 +80,7 @@ class Graph:
         return tuple(self.edges[number].label for number in path)
 
     def breaking(self, rule: str) -> Iterator[int]:
-        """Return the edges that break a rule, those of short paths first."""
+        """Return the edges that break a rule, those on short paths first."""
         return self._nearest(
             number
             for number, edge in enumerate(self.edges)
@@ -88,7 +88,7 @@ class Graph:
         )
 
     def staking(self, rule: str) -> Iterator[int]:
-        """Return the edges in which a rule's witness occurs, those of short paths first."""
+        """Return the edges in which a rule's witness occurs, those on short paths first."""
         return self._nearest(
             number for number, edge in enumerate(self.edges) if rule in edge.exercised
         )
@@ -100,7 +100,7 @@ class Graph:
 
 
 class WatchedSpace(SchedulerSpace):
-    """A space that records its answers, and the rules exercised in each move."""
+    """A space that records its moves, and the rules exercised in each move."""
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)

@@ -33,7 +33,8 @@ class Stepped(NamedTuple):
 class Models(Protocol):
     """A system's models, one for each configuration that is explored, and their states.
 
-    Models whose first states are equal are stepped together as long as they decide alike.
+    Models whose first states are equal are stepped together as long as they make the same
+    decisions.
     """
 
     @property
@@ -54,14 +55,14 @@ class Models(Protocol):
 
     @property
     def idle_is_waste(self) -> bool:
-        """Whether a step that computes nothing is wasted: no request waits for a load or a step in
-        flight."""
+        """Whether a step that computes nothing is wasted, because no request can be waiting for a
+        load or a step in flight."""
 
     def initial(self, member: int) -> Any:
         """Return the scheduler's state before anything arrives, in configuration `member`."""
 
     def arrive(self, state: Any, request: str, candidates: Candidates) -> Any:
-        """Queue a request that may be any of the candidates."""
+        """Queue a request that may still be any of the candidates."""
 
     def narrow(self, state: Any, request: str, candidates: Candidates) -> Any:
         """Restrict the request to these candidates."""
@@ -73,7 +74,7 @@ class Models(Protocol):
         """Abort the request before the scheduler decides."""
 
     def step(self, member: int, state: Any, inside: tuple[str, ...]) -> Stepped:
-        """Run one step in configuration `member`; the requests `inside` are aborted during it."""
+        """Run one step in configuration `member`, and abort the requests `inside` during it."""
 
     def quiet(self, state: Any) -> bool:
         """Return whether the next step only computes a token of every decoding request."""
@@ -85,14 +86,14 @@ class Models(Protocol):
 class QueueModels(ABC):
     """The models of one revision in one configuration, one for each limit.
 
-    A system supplies what differs: its names, its sequences, when a step is quiet, and the key of a
+    A system supplies what is its own: names, sequences, when a step is quiet, and the key of a
     state. Aborts and arrivals do not depend on the limit, so the first model handles them.
 
     Attributes:
         limit_key: the configuration key whose values are the limits.
         queues: the fields of a state that hold sequences.
         sequence: the system's sequence.
-        open_sequence: that class with `OpenFields`, for a request that is not fully decided.
+        open_sequence: the same class with `OpenFields`, for a request that is not fully decided.
     """
 
     system: ClassVar[str]
@@ -142,7 +143,7 @@ class QueueModels(ABC):
         return self.decided(self.open_sequence(request, 0, 0, 0, content=candidates))
 
     def decided(self, sequence: Any) -> Any:
-        """Return the ordinary sequence if nothing about this one is open, else this one
+        """Return the ordinary sequence if nothing about this one is open; otherwise this one,
         unchanged."""
         if not isinstance(sequence, OpenFields) or not fully_decided(sequence.candidates):
             return sequence
@@ -181,7 +182,7 @@ class QueueModels(ABC):
             after, seen = self.models[member].step(state, inside)
         except ChoiceNeeded:
             raise
-        except Exception as error:  # only a model with a planted fault raises
+        except Exception as error:  # only a model with a planted fault raises this
             return Stepped(None, {}, False, f"{type(error).__name__}: {error}")
         return Stepped(after, seen, False)
 

@@ -23,7 +23,7 @@ from .scope import Aborts
 from .search import Break, Move, numbers
 from .undecided import AT_ARRIVAL, Candidates, ChoiceNeeded, RequestMenu
 
-# ALL-R05 leaves the first in line two steps for its own chunk, and two to spare.
+# ALL-R05 allows the first in line two steps for its own chunk, and two to spare.
 WASTE_IN_LINE = 4
 
 
@@ -32,7 +32,8 @@ class Wait(NamedTuple):
 
     Attributes:
         head: the request that waits first in line.
-        in_line: steps since then in which no earlier request computed anything.
+        in_line: steps since `head` became first in line in which no earlier request computed
+            anything.
         idle: steps in which no request computed anything although one was unfinished.
     """
 
@@ -41,7 +42,7 @@ class Wait(NamedTuple):
     idle: int = 0
 
     def after(self, before: RunHistory, step: Step, order: dict[str, int]) -> Wait:
-        """Return the wasted steps after another step; `order` numbers the requests by arrival."""
+        """Return the wasted steps after one more step; `order` numbers the requests by arrival."""
         idle = self.idle + (bool(before.live) and not any(step.scheduled.values()))
         head = head_of(before)
         if head is None or head in step.scheduled:
@@ -62,7 +63,7 @@ class Wait(NamedTuple):
 
 
 def max_idle(requests: int) -> int:
-    """Return the number of idle steps that is more than this many requests may need."""
+    """Return a number of idle steps greater than this many requests may need."""
     return 2 * requests + 2
 
 
@@ -107,8 +108,8 @@ class SchedulerSpace:
 
     Attributes:
         aborts: which clients give up (`scope.Aborts`).
-        reduced: choose a length only when something reads it; and while no request waits or
-            arrives, let clients act only in the first step of a block.
+        reduced: whether a length is chosen only when something reads it and, while no request waits
+            or arrives, clients act only in the first step of a block.
         exercised: for each rule, the configurations in which its witness occurred, as bits.
     """
 
@@ -183,8 +184,8 @@ class SchedulerSpace:
     def _aborted(self, node: Node, members: int, name: str, inside: bool) -> list[Move]:
         """Return the steps in which a client gives up.
 
-        If only the abort reads an undecided request, the choice comes after the abort, so that the
-        request stays open on other paths.
+        If only the abort reads a field of an undecided request, the field is chosen after the
+        abort, so that the request stays undecided on other paths.
         """
         try:
             return list(self._step(node, members, (name, inside), self._aborts == "alone"))
@@ -199,9 +200,9 @@ class SchedulerSpace:
     def _arrivals(self, node: Node, members: int) -> Iterator[Move]:
         """Let the next request arrive, at the end of the queue.
 
-        If nothing has read the last request in the queue, the new one is not read either, so it
-        might as well arrive later and is left out here. This also avoids steps that differ only in
-        how many requests wait.
+        If nothing has read the last request in the queue, nothing would read the new one either. It
+        might as well arrive later, so it does not arrive here. This also avoids steps that differ
+        only in how many requests wait.
         """
         if len(node.known) == self._requests:
             return
@@ -251,10 +252,8 @@ class SchedulerSpace:
     def _step(
         self, node: Node, members: int, given_up: Abort | None, alone: bool
     ) -> Iterator[Move]:
-        """Yield one step for each way in which configurations decide, and each set of requests that
-        end in it.
-
-        With `alone`, only those requests end that must.
+        """Yield one step for each decision that some configurations make, and each set of requests
+        that may end in it. With `alone`, only those requests end that must.
         """
         state: Any = node.state
         inside: tuple[str, ...] = ()
@@ -272,10 +271,9 @@ class SchedulerSpace:
         self, state: Any, members: int, inside: tuple[str, ...]
     ) -> Iterator[tuple[int, Stepped]]:
         """Yield groups of configurations that decide alike, as bits, each with its step if no
-        request ends early.
-
-        A scheduler only compares values with its limit. So if two limits lead to the same step, all
-        limits between them do; and a limit that it does not read does not matter.
+        request ends early. A scheduler only compares values with its limit. So if two limits lead
+        to the same step, so do all limits between them, and a limit that is not read does not
+        matter.
         """
         tried: dict[int, Stepped] = {}
 
@@ -312,7 +310,8 @@ class SchedulerSpace:
         stepped: Stepped,
         ends: tuple[Ending, ...],
     ) -> Move | None:
-        """Return the move in which these requests end; in `stepped`, none ends early."""
+        """Return the move in which these requests end; `stepped` is the step in which none ends
+        early."""
         history, known, before = node.history.fork(), node.known, state
         if given_up is not None:
             history.abort(*given_up)
@@ -350,11 +349,10 @@ class SchedulerSpace:
     def _judged(
         self, history: BranchingHistory, step: Step, wait: Wait, members: int
     ) -> list[Break]:
-        """Return the rules that the step breaks, each with the configurations in which it does.
-
-        Configurations that lead to the same step differ only in the limit. A rule that reads it is
-        judged at the smallest and the largest limit, and at all of them if one of the two breaks
-        it.
+        """Return the rules that the step breaks, each with the configurations in which it breaks
+        them. Configurations that lead to the same step differ only in the limit. A rule that reads
+        the limit is judged at the smallest and the largest one; if it breaks at one of these, it is
+        judged at all limits.
         """
         absent = () if history.prefill_members(step) else ("prefill",)
         absent = absent if history.decode_members(step) else (*absent, "decode")
@@ -422,7 +420,7 @@ class SchedulerSpace:
         if COMPLETION not in self.exercised:
             return broken
         self.exercised[COMPLETION] |= members if step.finished else 0
-        # If idle steps are no waste, only a state that recurs shows it.
+        # If idle steps are not a waste, only a recurring state reveals the fault.
         if self._models.idle_is_waste and (message := never_ends(wait, accepted)) is not None:
             broken.append(Break(COMPLETION, message, members))
         return broken
@@ -436,11 +434,9 @@ def ways(
     name: str, candidates: Candidates, tokens: int, members: int, alone: bool
 ) -> Iterator[Ending]:
     """Yield the ways in which a request may continue after `tokens` tokens; with `alone`, it ends
-    only if it must.
-
-    The other tokens of a request that ends early make no difference afterwards, so it gets the
-    fewest max_tokens. A request that has all its tokens ends. The two are kept apart only if the
-    front door rejects every request with more max_tokens.
+    only if it must. For a request that ends early, max_tokens makes no difference afterwards, so it
+    gets the smallest possible value. A request that has all its tokens ends. The two cases are
+    separate only if the front door rejects every request with more max_tokens.
     """
     more = candidates.asking_more_than(tokens)
     if more is not None and more.accepted & members:
@@ -453,11 +449,11 @@ def ways(
 
 
 def alike(part: tuple[int, ...], at: Callable[[int], Stepped]) -> Iterator[tuple[int, ...]]:
-    """Split the configurations, in order, into parts that decide as their first one does; `at`
-    steps one.
+    """Split the configurations, in order, into parts that decide like the first in the part; `at`
+    makes the step of one configuration.
 
-    This is not a closure, because a recursive closure would keep its steps alive until the garbage
-    collector runs.
+    The function is not nested, because a recursive closure would keep its steps alive until the
+    garbage collector runs.
     """
     first = at(part[0])
     if len(part) == 1 or not first.limited or first == at(part[-1]):
@@ -468,16 +464,16 @@ def alike(part: tuple[int, ...], at: Callable[[int], Stepped]) -> Iterator[tuple
 
 
 def makes_progress(step: Step) -> bool:
-    """Return whether the step achieved something that cannot be lost.
-
-    Preemption loses computed tokens, but not emitted ones.
+    """Return whether the step achieved something that cannot be lost. A preemption discards
+    computed tokens, but not emitted ones.
     """
     tokens = step.scheduled if step.preempted is None else step.emitted or {}
     return any(tokens.values())
 
 
 def may_be(is_exercised: Any, history: BranchingHistory, step: Step, member: int) -> bool:
-    """Return whether the witness occurs for some choice of the fields that only it reads."""
+    """Return whether the witness occurs for some choice of the fields that only the witness
+    reads."""
     try:
         return bool(is_exercised(history, step))
     except ChoiceNeeded as choice:

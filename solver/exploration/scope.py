@@ -8,10 +8,10 @@ from typing import Any, ClassVar, Literal, Protocol
 from ...model.scenario import Request, Segment
 from .undecided import OWN, RequestMenu
 
-# Which clients give up: none; one in a step, where no request ends early; one in any step.
+# Which clients give up: none; one in a step in which no request ends early; one in any step.
 Aborts = Literal["none", "alone", "any"]
-# A prompt in segments, and max_tokens; and a priority, for a scheduler that reads it; and the
-# tokens that a connector has of the prompt, with the steps that their load takes.
+# The prompt in segments; max_tokens; the priority, for a scheduler that reads it; how many tokens
+# of the prompt a connector has, and how many steps it takes to load them.
 MenuItem = tuple[tuple[Segment, ...], int]
 Ranked = tuple[tuple[Segment, ...], int, int]
 Loaded = tuple[tuple[Segment, ...], int, int, int, int]
@@ -19,7 +19,7 @@ AnyItem = MenuItem | Ranked | Loaded
 
 
 class Refuses(Protocol):
-    """A model's front door."""
+    """A model's front door, which refuses requests."""
 
     def refusal(self, request: Request) -> str | None:
         """Return why the request can never run, or None."""
@@ -27,7 +27,8 @@ class Refuses(Protocol):
 
 @dataclass(frozen=True)
 class Scope:
-    """A scope; each system has a subclass that sets `system` and `smallest`.
+    """A small menu of requests and configurations. Each system has a subclass that sets `system`
+    and `smallest`.
 
     Attributes:
         says: its purpose, in a few words.
@@ -36,7 +37,7 @@ class Scope:
         limits: the values of the limit (`SystemSpace.limit_key`) to explore, ascending.
         aborts: which clients give up.
         config: keys that differ from `smallest`.
-        revisions: the revisions in which it makes a difference; empty for all.
+        revisions: the revisions in which the scope makes a difference; empty for all.
     """
 
     system: ClassVar[str]

@@ -1,11 +1,11 @@
 """Explicit-state search: explore every behaviour of a space, and expand each state once.
 
 A space supplies its first states, the moves out of a state, and a key that is equal for states that
-differ only in names. Nothing here knows what a scheduler is.
+differ only in names. This module knows nothing about schedulers.
 
 Configurations that mostly behave alike are explored together. Each state carries the set of
-configurations that reach it, as the bits of an integer, and each move those that make it. States
-and broken rules are counted per configuration.
+configurations that reach it, and each move the set of those that make it, as the bits of an
+integer. States and broken rules are counted per configuration.
 """
 
 from collections import Counter, deque
@@ -36,7 +36,7 @@ class Move(NamedTuple):
         after: the state that the move leads to; None if the run ends there.
         members: the configurations that make the move, as bits.
         broken: the rules that it breaks, the most important first.
-        progress: something was achieved; a cycle of moves without progress is a livelock.
+        progress: whether something was achieved; a cycle of moves without progress is a livelock.
     """
 
     label: Label
@@ -50,7 +50,7 @@ class StateSpace(Protocol):
     """A space of states to search."""
 
     def roots(self) -> Iterable[tuple[Any, int]]:
-        """Return the first states, each with the configurations that begin in it."""
+        """Return the first states, each with the configurations that start in it."""
 
     def moves(self, state: Any, members: int) -> list[Move]:
         """Return every move that one of these configurations can make."""
@@ -60,9 +60,8 @@ class StateSpace(Protocol):
 
 
 class Violation(NamedTuple):
-    """A broken rule, the configurations (as bits) and the path to it.
-
-    The path is the shortest if the search is breadth-first.
+    """A broken rule, the configurations (as bits) that break it, and the path to it. In a
+    breadth-first search, this is a shortest path.
     """
 
     rule: str
@@ -83,20 +82,20 @@ class _Visit(NamedTuple):
 
 @dataclass
 class StateSearch:
-    """One search, which can stop between two reports and resume.
+    """One search, which can be stopped between two reports and resumed.
 
     Attributes:
         order: breadth first, depth first, depth first with a growing bound, or random walks.
-        first_only: stop at the first broken rule.
+        first_only: whether to stop at the first broken rule.
         deepest: the bound on the moves of a path; None for no bound.
         choose: for random walks, returns a number below its argument.
-        walks: number of random walks.
+        walks: the number of random walks.
         known: the states reached, by key, with the configurations that reached them.
-        transitions: moves; a move that configurations make together counts once.
-        depth: moves of the longest path taken.
-        cut: some path ended at the bound, or paths were only sampled.
-        done: nothing is left to expand.
-        violations: the broken rules; each configuration appears once for each rule.
+        transitions: the number of moves; a move that configurations make together counts once.
+        depth: the number of moves on the longest path taken.
+        cut: whether some path ended at the bound, or paths were only sampled.
+        done: whether nothing is left to expand.
+        violations: the broken rules; each configuration appears at most once for each rule.
     """
 
     space: StateSpace
@@ -126,7 +125,7 @@ class StateSearch:
 
     @property
     def complete(self) -> bool:
-        """Whether every behaviour was explored, so that `violations` has all that exist."""
+        """Whether every behaviour was explored, so that `violations` is complete."""
         return self.done and not self.cut
 
     @property
@@ -152,7 +151,7 @@ class StateSearch:
         return reached
 
     def run(self) -> Iterator["StateSearch"]:
-        """Search, and yield `self` every few states, for callers that watch the clock."""
+        """Search, and yield `self` every few states, so that the caller can watch the time."""
         if self.order == "random":
             yield from self._walk()
         elif self.order == "deepening":

@@ -17,7 +17,7 @@ from ...properties.history.request_history import RequestHistory
 
 Member = TypeVar("Member", bound=Record)
 ENDLESS = 10**9  # tokens
-# The stream that stands for a request's own words in a menu.
+# The stream that stands for a request's own tokens in a menu.
 OWN = "own"
 AT_ARRIVAL = "at arrival"  # what a scheduler may read of a request as soon as it has arrived
 
@@ -34,7 +34,7 @@ class ChoiceNeeded(Exception):  # noqa: N818 (a question to the explorer, not an
 class RequestMenu:
     """The requests that may arrive.
 
-    `accepted[i]` are the configurations, as bits, whose front door accepts `items[i]`.
+    `accepted[i]` has, as bits, the configurations whose front door accepts `items[i]`.
     """
 
     def __init__(self, items: Sequence[Request], accepted: Sequence[int]) -> None:
@@ -43,7 +43,7 @@ class RequestMenu:
         self._known: dict[int, Candidates] = {}
 
     def candidates(self, bits: int) -> Candidates:
-        """Return some of the items, selected by bits; equal bits give the same object."""
+        """Return the items that these bits select; equal bits give the same object."""
         known = self._known.get(bits)
         if known is None:
             known = self._known[bits] = Candidates(self, bits)
@@ -58,7 +58,7 @@ class Candidates:
     """The items of a menu that a request may still turn out to be.
 
     `prompt`, `max_tokens`, `content`, `priority`, `external_tokens` and `load_steps` are None if
-    the items differ in them. `accepted` are the configurations that accept at least one item;
+    the items differ in them. `accepted` has the configurations that accept at least one item;
     `fewest` is the smallest max_tokens.
     """
 
@@ -77,7 +77,7 @@ class Candidates:
         self.fewest = min(menu.items[place].max_tokens for place in self.numbers())
 
     def numbers(self) -> list[int]:
-        """Return the items by their place in the menu."""
+        """Return the indices of the items in the menu."""
         return [place for place in range(len(self.menu.items)) if self.bits >> place & 1]
 
     def split(self, field: str) -> list[Candidates]:
@@ -100,7 +100,8 @@ class Candidates:
         return self._asking(n for n in self.numbers() if self._max_tokens(n) == tokens)
 
     def left_after(self, generated: int) -> tuple[int, ...]:
-        """Return the numbers of tokens that the candidates may still generate after `generated`."""
+        """Return the numbers of tokens that the candidates may still generate when `generated` are
+        done."""
         if self.max_tokens is not None:
             return (self.max_tokens - generated,)
         return tuple(sorted({self._max_tokens(n) - generated for n in self.numbers()}))
@@ -138,8 +139,8 @@ class OpenFields:
     Mix it into a system's `Sequence`, which then keeps the candidates instead of its content.
 
     Attributes:
-        kept_output_len, kept_content: the stored values; `output_len` and `content` answer from the
-            candidates.
+        kept_output_len, kept_content: the stored values; `output_len` and `content` are derived
+            from the candidates.
     """
 
     __slots__ = ()
@@ -182,7 +183,7 @@ class OpenRequestHistory:
     # No scope has speculative decoding.
     drafted = verified = slots = most_slots = drafts_in_flight = 0
     accepted: tuple[int, ...] = ()
-    deferrals = 0  # nor a connector that defers its answer, fails or sends
+    deferrals = 0  # nor a connector that defers its answer, fails, or sends blocks
     load_fails_at = send_steps = None
     inputs: ClassVar[tuple[()]] = ()
     partition = (None, None)  # nor salts, adapters or resets
@@ -204,7 +205,7 @@ class OpenRequestHistory:
         self.since_reset = 0
         self.preemptions = 0
         self.tokens_in_flight = 0
-        self.load_steps = candidates.load_steps or 0  # known since it has arrived
+        self.load_steps = candidates.load_steps or 0  # known since its arrival
         self.external = candidates.external_tokens or 0
         self.load_left = self.tokens_loading = 0
         self.parked_since: int | None = None
@@ -234,7 +235,7 @@ class OpenRequestHistory:
 
     @property
     def may_change_after_end(self) -> bool:
-        """Whether a load, or a step in flight, may still write the request's blocks."""
+        """Whether a load or a step in flight may still write to the request's blocks."""
         return bool(self.load_left or self.blocks)
 
     def rewind(self) -> None:
@@ -243,9 +244,8 @@ class OpenRequestHistory:
 
 
 def tokens_left(sequence: Any) -> tuple[int, ...]:
-    """Return the tokens that a request in a queue may still generate.
-
-    A decided request has a single number, an undecided one may have several.
+    """Return the numbers of tokens that a request in a queue may still generate: one number for a
+    decided request, perhaps several for an undecided one.
     """
     if isinstance(sequence, OpenFields):
         return sequence.candidates.left_after(sequence.generated)  # type: ignore[attr-defined]
@@ -258,10 +258,10 @@ def outlasts_token(sequence: Any) -> bool:
 
 
 def read(request: str, field: str, value: Any) -> Any:
-    """Return the value, if there is one.
+    """Return the value if the candidates agree on it.
 
     Raises:
-        ChoiceNeeded: the candidates differ in it.
+        ChoiceNeeded: they do not agree.
     """
     if value is None:
         raise ChoiceNeeded(request, field)
@@ -274,7 +274,6 @@ def fully_decided(candidates: Candidates) -> bool:
 
 
 def settled(sequence: Any, kind: type[Member]) -> Member:
-    """Return a fully decided request as an ordinary one, which generates as many tokens as
-    it may."""
+    """Return a fully decided request as an ordinary one, which generates all tokens that it may."""
     fields = {name: getattr(sequence, name) for name in kind.__struct_fields__}
     return kind(**{**fields, "output_len": sequence.max_tokens})

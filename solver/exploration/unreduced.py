@@ -1,7 +1,7 @@
 """Explore any pure model with `scheduler_space`, without a reduction.
 
-A system whose states are hashable needs nothing else to be explored. Requests keep their names, and
-every length is chosen before the first step that could read it, so scopes must be small.
+A system whose states are hashable can be explored without further code. Requests keep their names,
+and every length is chosen before the first step that could read it, so scopes must be small.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class Plain(NamedTuple):
 
     Attributes:
         member: the number of the model.
-        model: its own state.
+        model: the model's own state.
         pending: requests that arrived since the last step, with their candidates.
         operations: the calls that led to the model's state.
         emitted: the number of tokens of each request so far.
@@ -78,7 +78,7 @@ class PlainModels:
         return state._replace(pending=tuple(pending))
 
     def end(self, state: Plain, request: str) -> Plain:
-        """Make the next token of the request its last, by repeating the run with that length."""
+        """Make the request's next token its last, by repeating the run with this output length."""
         length = dict(state.emitted).get(request, 0) + 1
         again = self.initial(state.member)
         for name, value in self._settled(state).operations:
@@ -101,7 +101,7 @@ class PlainModels:
         settled = self._settled(state)
         try:
             after, seen = self._done(settled, ("step", inside))
-        except Exception as error:  # in a model with a fault planted
+        except Exception as error:  # in a model with a planted fault
             return Stepped(None, {}, False, f"{type(error).__name__}: {error}")
         return Stepped(after, seen, False)
 

@@ -1,7 +1,6 @@
-"""nano-vLLM's models for `solver.exploration`, one for each pool; and their scopes.
-
-Sizes are the smallest at which every constraint can bind: blocks of two tokens, a budget of a few,
-pools that two sequences fill.
+"""nano-vLLM's models for `solver.exploration`, one for each pool size, and their scopes. Sizes are
+the smallest with which every constraint can take effect: blocks of two tokens, a budget of a few
+tokens, pools that two sequences fill.
 """
 
 from collections.abc import Hashable, Mapping
@@ -24,8 +23,8 @@ EVERY_LENGTH = tuple(lengths(range(1, 6), range(1, 5)))
 SOME_LENGTHS = tuple(lengths((1, 3, 4), (1, 2, 4)))
 FEW_LENGTHS = tuple(lengths((1, 4), (1, 4)))
 IN_CHUNKS = ("0.2.0",)
-# Prompts that begin like the first one, whole blocks and not, or continue it or its output; and
-# other tokens.
+# Prompts that begin like the first one (in whole blocks or not), or continue it or its output; and
+# different tokens.
 SHARED: tuple[MenuItem, ...] = tuple(
     (prompt, tokens)
     for prompt in (

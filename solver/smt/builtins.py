@@ -1,8 +1,7 @@
-"""Replacements of Python's `len`, `max`, `min` and `sorted` for code that runs on symbols.
-
-Python's own functions compare one pair of numbers after the other, and each comparison is a branch,
-so every order of the numbers is a path. The functions here return a term instead: code that takes
-the largest of five numbers then has one path instead of sixteen.
+"""Replacements for Python's `len`, `max`, `min` and `sorted`, for code that runs on symbols.
+Python's own functions compare the numbers pair by pair, and each comparison is a branch, so
+different orders of the numbers become different paths. The functions here return a term instead:
+code that takes the largest of five numbers then has one path instead of sixteen.
 """
 
 import builtins
@@ -18,7 +17,7 @@ from .execution import BeyondPrefixError, Number, Truth, bare, stubbed
 
 @contextmanager
 def on_symbols(*modules: ModuleType) -> Iterator[None]:
-    """Replace Python's functions in these modules by those of this module, inside the context."""
+    """Inside the context, replace Python's functions in these modules with those of this module."""
     with ExitStack() as stack:
         for module in modules:
             shims = {"len": length_of, "max": largest, "min": smallest, "sorted": in_order}
@@ -64,9 +63,8 @@ class Prefix:
 
 
 class Queue(Prefix):
-    """A sequence of any length, whose last known item stands for all that follow.
-
-    That item must count for them (`counts_more`), so that a copy of the sequence keeps its length.
+    """A sequence of any length, whose last known item stands for all later items. That item must
+    count for them, too (`counts_more`), so that a copy of the sequence has the same length.
     """
 
     def __iter__(self) -> Iterator[Any]:
@@ -88,8 +86,8 @@ class Queue(Prefix):
 
 
 def length_of(collection: Any) -> Any:
-    """Return the length of a collection; an item counts once, and `counts_more` times in
-    addition."""
+    """Return the length of a collection; each item counts once, plus `counts_more` times if it has
+    that attribute."""
     if isinstance(collection, SymbolicLength | Prefix):
         return collection.length
     more = [item.counts_more for item in collection if hasattr(item, "counts_more")]
@@ -115,7 +113,8 @@ def _extreme(own: Any, of: Any, options: Any) -> Any:
 
 
 def in_order(collection: Any, *, key: Any = None, reverse: bool = False) -> list[Any]:
-    """Sort numbers, or tuples of them, by a sorting network; sort anything else as Python does."""
+    """Sort numbers, or tuples of numbers, with a sorting network; sort anything else as Python
+    does."""
     if isinstance(collection, Prefix):  # the unknown part comes last
         known, length = collection.known, collection.length
         end_of_known = next((at for at in range(len(known)) if not length > at), None)
@@ -138,7 +137,7 @@ def in_order(collection: Any, *, key: Any = None, reverse: bool = False) -> list
 
 
 def goes_first(number: tuple[Any, ...], other: tuple[Any, ...]) -> Any:
-    """Return whether a tuple is less than another; the first difference decides."""
+    """Return whether one tuple is less than another; the first difference decides."""
     less: Any = z3.BoolVal(False)
     for left, right in reversed([*zip(map(bare, number), map(bare, other), strict=True)]):
         less = z3.Or(left < right, z3.And(left == right, less))

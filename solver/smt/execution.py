@@ -1,8 +1,8 @@
 """Symbolic execution of model code: every path that it can take, with its result.
 
-A function of integers runs on `Number`s unchanged. Wherever it branches on a comparison of them,
-both branches are followed if both are possible. So a proof about the paths is a proof about the
-code, and a search over all paths together (`merged`) searches the code.
+A function of integers runs unchanged on `Number`s. Wherever it branches on a comparison of
+`Number`s, both branches are followed if both are possible. So a proof about the paths is a proof
+about the code, and a search over all paths together (`merged`) searches the code.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -14,10 +14,11 @@ import z3
 
 from .numbers import Numbers
 
-FEW = 16  # values that a number may have if the code needs it as an index
-UNITS = 10_000_000  # of Z3 (`obligation.UNITS`) per branch; an undecided branch is followed
-MAX_PATHS = 256  # of a function whose paths are combined
-MAX_ANSWERS = 250  # on one path, since a loop that only a symbol bounds never ends
+FEW = 16  # the most values of a number that the code uses as an index
+# resource units of Z3 (`obligation.UNITS`) per branch; an undecided branch is followed
+UNITS = 10_000_000
+MAX_PATHS = 256  # the most paths of a function whose paths are combined
+MAX_ANSWERS = 250  # the most branches on a path, since a loop bounded only by a symbol never ends
 
 
 class Path(NamedTuple):
@@ -28,15 +29,16 @@ class Path(NamedTuple):
 
 
 class SymbolicRun:
-    """A run that answers its first comparisons as given, and each later one with a possible answer.
+    """A run whose first comparisons have given answers; each later one gets a possible answer.
 
     Attributes:
         numbers: the numbers that the code runs on.
-        given: the answers to the first comparisons; later ones are answered yes if possible.
-        quick: ignore definitions (of quotients, say) when checking what is possible. This is much
-            faster, but also follows some paths that no numbers take.
+        given: the answers to the first comparisons; the answer to later ones is yes if possible.
+        quick: whether to ignore definitions (of quotients, say) when checking what is possible.
+            This is much faster, but also follows some paths that no numbers take.
         taken: the answers so far; `conditions` holds the corresponding terms.
-        others: for each later comparison that could also be answered no, the answers up to it.
+        others: for each later comparison to which the answer could also be no, the answers up to
+            that one.
     """
 
     def __init__(self, numbers: Numbers, given: list[bool], *, quick: bool = False) -> None:
@@ -48,7 +50,8 @@ class SymbolicRun:
         self._solver.set("rlimit", UNITS)
         self._known = 0
         self._answers: dict[int, bool] = {}
-        self._answered: list[Any] = []  # alive, or Z3 gives their ids to other terms
+        # kept alive, since Z3 would otherwise give their ids to other terms
+        self._answered: list[Any] = []
 
     def number(self, of: Any) -> "Number":
         return Number(self, of)
@@ -206,8 +209,8 @@ class Number:
         return self.run.answer(self.of != 0)
 
     def __index__(self) -> int:
-        """Return the value as an int, on a separate path for each value. Slices and ranges need
-        this, for small numbers only."""
+        """Return the value as an int, with a separate path for each value. Only for small numbers;
+        slices and ranges need it."""
         for value in range(FEW + 1):
             if self.run.answer(self.of == value):
                 return value
@@ -239,7 +242,7 @@ def bare(number: Any) -> Any:
 
 
 class BeyondPrefixError(Exception):
-    """Code looked at an unknown part of a sequence, which ends its path."""
+    """The code looked at an unknown part of a sequence; its path ends there."""
 
 
 class TooManyPathsError(Exception):
@@ -289,7 +292,8 @@ _NO_RESULT = object()
 
 
 def holds_on(numbers: Numbers, taken: Sequence[Path], claim: Callable[[Any], Any]) -> list[Any]:
-    """Return facts that have no solution if the claim holds for the result of every path."""
+    """Return facts that have no solution if and only if the claim holds for the result of every
+    path."""
     wrong = []
     for path in taken:
         claimed = z3.simplify(z3.And(claim(path.result)))
@@ -300,8 +304,8 @@ def holds_on(numbers: Numbers, taken: Sequence[Path], claim: Callable[[Any], Any
 
 @contextmanager
 def stubbed(module: Any, **stubs: Any) -> Iterator[None]:
-    """Replace functions that a module of the model calls, including builtins, by stubs inside the
-    context.
+    """Inside the context, replace functions that a module of the model calls, including builtins,
+    with stubs.
 
     Raises:
         AttributeError: the module has no such name.

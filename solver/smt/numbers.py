@@ -12,7 +12,8 @@ import z3
 
 Kind = Literal["integers", "bits"]
 KINDS: tuple[Kind, ...] = ("integers", "bits")
-UNITS = 10_000_000  # of Z3 (`obligation.UNITS`), to decide whether a condition follows
+# resource units of Z3 (`obligation.UNITS`) to decide whether a condition follows
+UNITS = 10_000_000
 
 
 @dataclass
@@ -21,8 +22,8 @@ class Numbers:
 
     Attributes:
         kind: mathematical integers, or bit-vectors.
-        bits: width of a bit-vector. Sums and products of the problem must stay below half of its
-            range, since Z3 compares them as signed.
+        bits: width of a bit-vector. Sums and products of the problem must stay below half of the
+            range, since Z3 compares bit-vectors as signed.
         facts: facts about the numbers made so far, to be given to the solver.
         definitions: the indices of those facts that only define a quotient, a remainder or a
             largest number.
@@ -34,7 +35,7 @@ class Numbers:
     definitions: set[int] = field(default_factory=set)
     _made: int = 0
     _solver: Any = None
-    _known: int = 0  # facts that the solver has
+    _known: int = 0  # how many facts the solver has
     _splits: dict[tuple[int, int], tuple[Any, Any, Any]] = field(default_factory=dict)
     _extremes: dict[tuple[int, ...], tuple[Any, list[Any]]] = field(default_factory=dict)
 
@@ -68,7 +69,7 @@ class Numbers:
         """Return quotient and remainder of a number, which must not be negative unless `signed`.
 
         If given, `most` bounds the quotient. `by` may be symbolic; then the fact is not linear.
-        Unless `by` is `positive` everywhere, the results have a meaning only where it is.
+        If `by` is not `positive` everywhere, the results are meaningful only where it is.
         """
         key = _split_key(number, by)
         if key not in self._splits:
@@ -83,7 +84,7 @@ class Numbers:
                 whole if positive else z3.Implies(by > 0, z3.And(whole, remainder < by))
             )
             self.definitions.update(range(before, len(self.facts)))
-            # Keep both alive: Z3 reuses the ids of terms that are gone.
+            # Keep both terms alive: Z3 reuses the ids of terms that no longer exist.
             self._splits[key] = (quotient, remainder, (number, by))
         quotient, remainder, _ = self._splits[key]
         return quotient, remainder
@@ -96,9 +97,8 @@ class Numbers:
         return _split_key(number, by) in self._splits
 
     def tell_quotients(self, by: int) -> None:
-        """Tell Z3 that quotients by `by` are monotonic, since it takes long to find that out.
-
-        A larger number has no smaller quotient, and one larger by `by` has a larger quotient.
+        """Tell Z3 that quotients by `by` are monotonic, since it is slow to find this out. A larger
+        number does not have a smaller quotient, and a number larger by `by` has a larger quotient.
         """
         same = [
             (number, quotient)
@@ -116,7 +116,7 @@ class Numbers:
             extreme = self.fresh("extreme", None, None)
             self.define([extreme <= number if least else extreme >= number for number in numbers])
             self.define([z3.Or([extreme == number for number in numbers])])
-            self._extremes[key] = (extreme, numbers)  # which keeps their ids
+            self._extremes[key] = (extreme, numbers)  # which keeps the ids of these terms
         return self._extremes[key][0]
 
     def largest(self, numbers: list[Any]) -> Any:
@@ -126,7 +126,8 @@ class Numbers:
         return top
 
     def largest_of(self, name: str, numbers: list[tuple[Any, Any]]) -> Any:
-        """Return the largest number whose condition holds, 0 if none does; none is negative.
+        """Return the largest number whose condition holds; 0 if none does. The numbers must not be
+        negative.
 
         The result is a fresh number, which Z3 decides faster than a choice by cases.
         """
@@ -148,7 +149,7 @@ def _split_key(number: Any, by: Any) -> tuple[int, int]:
 
 
 def read(model: z3.ModelRef, number: Any) -> int:
-    """Return the value of a number in a solution; its least value if Z3 leaves it open."""
+    """Return the value of a number in a solution; its least value if Z3 leaves the number open."""
     value = model.eval(number, model_completion=True)
     return int(value.as_signed_long() if z3.is_bv(value) else value.as_long())
 

@@ -1,4 +1,4 @@
-"""Questions to a solver, obligations (claims that must have no solution), and proofs of rules."""
+"""Questions to a solver, obligations (lemmas with their guards), and proofs of rules."""
 
 import importlib.util
 import re
@@ -14,34 +14,34 @@ from ...model.scenario import Scenario
 
 
 class ScenarioPair(NamedTuple):
-    """A pair of runs: the same requests in two configurations, of which the second preempts more
-    often."""
+    """A pair of runs: the same requests in two configurations, with more preemptions in the
+    second."""
 
     few: Scenario
     more: Scenario
 
 
 Answer = Literal["sat", "unsat", "unknown"]
-# Resource units of Z3 for one claim; then cvc5 gets it. Z3 counts its own steps (`rlimit`), so a
-# busy machine changes nothing: 4 to 5 million are a second of one idle core. The hardest lemmas
-# that are proven need 11 million (`walk_counts_every_request_any`) and 6 million
+# Resource units of Z3 for one claim; when they are used up, cvc5 gets the claim. Z3 counts its own
+# steps (`rlimit`), so a busy machine changes nothing: 4 to 5 million are a second of one idle core.
+# The hardest lemmas that are proven need 11 million (`walk_counts_every_request_any`) and 6 million
 # (`check_compares_each_end_4`).
 UNITS = 60_000_000
-PATIENCE = 300.0  # seconds, if Z3 does long work that it does not count
+PATIENCE = 300.0  # seconds, in case Z3 does long work that it does not count
 SECOND = 30.0  # seconds of cvc5 for one claim
 
 
 def decide(
     facts: list[Any], seconds: float | None = None, units: int | None = None
 ) -> tuple[Answer, z3.ModelRef | None]:
-    """Return whether all facts can hold together and, if so, a model.
+    """Return whether all facts can hold together and, if so, a solution.
 
     The answer is "unknown" after `seconds` of wall-clock time, or after `units` of Z3's own
     resource count (its `rlimit`, about one for each elementary step). Units give the same answer on
     every machine, however busy; seconds do not. None is no limit.
 
-    The question runs in its own context. Otherwise an answer within a limit would depend on the
-    order in which terms were made, and so on all earlier questions.
+    The question runs in its own context. Otherwise the answer within a limit would depend on the
+    order in which terms were made, and thus on all earlier questions.
     """
     shared = z3.Solver()
     shared.add(facts)
@@ -66,7 +66,8 @@ def decide_by_cvc5(facts: list[Any], seconds: float) -> Answer:
 
 
 def in_smt_lib(facts: list[Any]) -> str:
-    """Return the question whether all facts can hold together, in SMT-LIB without `(check-sat)`."""
+    """Return, in SMT-LIB without `(check-sat)`, the question whether all facts can hold
+    together."""
     question = z3.Solver()
     question.add(facts)
     text: str = question.sexpr()
@@ -77,7 +78,7 @@ def in_smt_lib(facts: list[Any]) -> str:
     return f"(set-logic QF_NIA)\n{text}\n"
 
 
-# Proofs without steps that must be trusted.
+# Ask for proofs without steps that must be trusted.
 WITH_PROOF = {
     "produce-proofs": "true",
     "proof-format-mode": "alethe",
@@ -114,7 +115,7 @@ def ask_cvc5(text: str, seconds: float, *, prove: bool = False) -> tuple[Answer,
 class Obligation:
     """A lemma and its guard.
 
-    `sentence` holds if `claim` has no solution. `guard` is the lemma with one premise weakened, and
+    `sentence` holds if `claim` has no solution. `guard` is the claim with one premise weakened. It
     must have a solution, or the lemma would say nothing. `code` names the model's functions that
     the claim runs on symbols, as MODULE.FUNCTION below `model`; it is empty for pure arithmetic.
     """
@@ -144,8 +145,8 @@ class RuleProof(NamedTuple):
         assumes: assumptions of the answer that no lemma proves, one sentence each.
         tested: the parts of the code that no lemma covers.
         obligations: returns the lemmas for a block size in tokens; None stands for any size.
-        counterexamples: functions that make scenarios, keyed by what their replay shows; at
-            production scale, or as small as possible.
+        counterexamples: functions that make scenarios (at production scale or as small as
+            possible), keyed by what a replay of the scenario shows.
         block: the only block size that the lemmas cover; None for any.
     """
 
@@ -159,9 +160,8 @@ class RuleProof(NamedTuple):
 
 
 class Certified(NamedTuple):
-    """The second solver's answers on a claim and its guard.
-
-    `holes` is the number of steps of its proof without a justification; None without a proof.
+    """The second solver's answers to a claim and its guard. `holes` is the number of steps in its
+    proof that lack a justification; None if there is no proof.
     """
 
     claim: Answer

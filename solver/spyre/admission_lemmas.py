@@ -2,8 +2,8 @@
 
 A check is the call that `step_lemmas` expects of the scheduler: a formula with its walk, or a
 function of `model.spyre.peak`. Here it runs on symbols with a given number of decoding requests,
-and with `len`, `max` and `sorted` without branches (`smt.builtins`). The values of the formula and
-the largest tkv are replaced by symbols if another lemma covers them.
+and with versions of `len`, `max` and `sorted` that do not branch (`smt.builtins`). The values of
+the formula and the largest tkv are replaced by symbols if another lemma covers them.
 """
 
 from functools import partial
@@ -20,8 +20,8 @@ from ..smt.numbers import Numbers
 from ..smt.obligation import Obligation
 from .symbolic_admission import MANY, Lengths, length, round_up
 
-FIRST = 5  # the decoding requests that a walk visits, of any number
-# Tokens. `walk_counts_every_request` involves no block, so it holds for blocks of any size.
+FIRST = 5  # how many of any number of decoding requests the walk visits
+# Tokens. No block occurs in `walk_counts_every_request`, so it holds for blocks of any size.
 BLOCK = 64
 
 
@@ -101,7 +101,7 @@ def _walk_counts_every_request(size: int | None, beyond: int) -> list[Any]:
     active = [
         z3.And(left >= step, is_walked) for left, is_walked in zip(lefts, walked, strict=True)
     ]
-    others = z3.IntVal(0)  # active requests beyond the known ones, whose terms are larger
+    others = z3.IntVal(0)  # active requests in addition to the known ones, with larger terms
     if size is None:
         others = length(numbers, "others", 0)
         numbers.facts.append(others <= z3.If(count > FIRST, count - FIRST, 0))
@@ -158,7 +158,7 @@ def _formula_projects_every_member(check: Check, block: int, size: int, more: in
 
     def right(result: Any) -> Any:
         walked, answer = result
-        if not answer:  # a refusal, even before the walk, lets nothing join
+        if not answer:  # if the check refuses, even before the walk, no request joins
             return z3.BoolVal(True)
         if len(walked) != 1 or len(walked[0][0].decoding) != size:
             return z3.BoolVal(False)

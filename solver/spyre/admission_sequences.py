@@ -1,17 +1,17 @@
 """Is there an admission sequence that a formula accepts and that exceeds the limit?
 
-The encoding is in closed form and unrolls no step. Requests join one after the other, each at a
-time counted in decode steps; at one later time the batch exceeds the limit. Everything in between
-follows from the lengths by division, since the tkv of a batch is a function of the lengths of its
-members.
+The encoding is in closed form: no step is unrolled. Requests join one after the other, each at a
+time counted in decode steps; at some later time the batch exceeds the limit. Everything in between
+follows from the lengths by division, since the tkv of a batch is a function of its members'
+lengths.
 
 The schedule is the documented one: one prefill at a time, a decode step between two chunks while
 anything decodes, and the check at the last chunk. Each request arrives just in time for its first
 chunk. Without interleaving, the chunks of a prompt follow each other without decode steps in
 between.
 
-`single_admission` asks about one admission into any batch, without a history that leads to it. So
-its `unsat` says more and its `sat` less: it gives a batch, but not how to reach it.
+`single_admission` asks about one admission into any batch, without a history that leads to that
+batch. So its `unsat` says more and its `sat` less: a solution has a batch, but not the way to it.
 """
 
 from collections.abc import Iterator
@@ -41,7 +41,8 @@ from .symbolic_admission import (
     within_length,
 )
 
-# The volumetric formula of each revision; one that pauses asks it only where that is turned off.
+# The volumetric formula of each revision. A revision that pauses requests uses it only if pausing
+# is turned off.
 ADMITS_BY = {
     revision.name: next(
         name for name, own in FORMULAS.items() if ByFormula(own) == revision.volume_check
@@ -62,12 +63,13 @@ class Setting:
         formula: FORMULA or FORMULA+TOKENS of `model.spyre.volumetric`, or a name of
             `model.spyre.peak.CHECKS`.
         requests: the number of requests that join.
-        early_eos: requests may end before max_tokens.
+        early_eos: whether requests may end before max_tokens.
         revision: the revision that decides which tkv admission uses.
-        interleave: a decode step comes between two chunks while a request decodes.
-        pausing: requests join without a check, and are paused before a step would exceed the limit.
-        release_door: consider only requests that the releases' front door accepts, which refuses
-            more than the model's.
+        interleave: whether a decode step comes between two chunks while a request decodes.
+        pausing: whether requests join without a check, and are paused before a step would exceed
+            the limit.
+        release_door: whether to consider only requests that the releases' front door accepts (it
+            refuses more than the model's).
     """
 
     formula: str
@@ -86,7 +88,7 @@ class Setting:
     def pauses(self) -> bool:
         """Whether the revision decides before each decode step which requests to pause.
 
-        Releases do so even if `pausing` is off, which only makes them ask the formula.
+        These releases do so even if `pausing` is off; then they also check the formula.
         """
         return "paused" in REVISIONS[self.revision].shows
 
@@ -130,7 +132,7 @@ class Problem(NamedTuple):
     facts: list[Any]
     arrivals: list[Joined]
     overrun: tuple[Any, ...]
-    """Size of the batch and its tkv at the time in question, if there is one."""
+    """The size of the batch and its tkv at the time in question, if there is one."""
 
 
 def violation(setting: Setting, kind: Kind = "integers", beyond: int | None = None) -> Problem:
@@ -139,7 +141,8 @@ def violation(setting: Setting, kind: Kind = "integers", beyond: int | None = No
     threshold = setting.limit if beyond is None else beyond
     numbers = make_numbers(setting, kind)
     arrivals = make_arrivals(numbers, setting)
-    # Only the batch of all requests can be as large: all of them decode from joining to then.
+    # Only the batch of all requests can be this large: all of them decode from when they join until
+    # that time.
     harmless = largest_harmless(setting, threshold)
     all_requests = setting.requests <= harmless + 1
     for number in range(1, len(arrivals)):
@@ -156,7 +159,7 @@ def violation(setting: Setting, kind: Kind = "integers", beyond: int | None = No
     lengths = [arrival.prompt + (time - arrival.joins) for arrival in arrivals]
     batch = numbers.count(active)
     _, tkv = batch_tkv(numbers, setting, active, lengths)
-    # A batch x tkv beyond it, without the product.
+    # States that batch x tkv exceeds the bound, without the product.
     numbers.facts.append(
         z3.Or(
             [
@@ -170,7 +173,7 @@ def violation(setting: Setting, kind: Kind = "integers", beyond: int | None = No
 
 
 def make_numbers(setting: Setting, kind: Kind) -> Numbers:
-    """Return numbers that are wide enough for sums of a few max_model_len; volumes are never
+    """Return numbers wide enough for the sum of a few lengths of max_model_len; volumes are never
     computed."""
     return Numbers(kind, bits=(8 * setting.max_model_len + 8 * setting.block).bit_length() + 1)
 
@@ -181,7 +184,7 @@ def largest_tkv(setting: Setting) -> int:
 
 
 def largest_harmless(setting: Setting, volume: int | None = None) -> int:
-    """Return the largest number of requests that never exceeds `volume` tokens (None: the
+    """Return the largest number of requests that can never exceed `volume` tokens (None: the
     limit)."""
     return (setting.limit if volume is None else volume) // largest_tkv(setting)
 
@@ -189,8 +192,8 @@ def largest_harmless(setting: Setting, volume: int | None = None) -> int:
 def make_arrivals(numbers: Numbers, setting: Setting) -> list[Joined]:
     """Return requests that the front door accepts, each joining no sooner than its chunks allow.
 
-    Each decodes at least once: a request that does not decode is never part of a batch and only
-    takes time.
+    Each decodes at least once: a request that does not decode is never part of a batch, and only
+    takes up time.
     """
     longest = setting.max_model_len
     arrivals: list[Joined] = []
@@ -220,8 +223,8 @@ class AtTheDoor(NamedTuple):
 
 
 def let_in(numbers: Numbers, setting: Setting, prompt: Any, max_tokens: Any) -> Any:
-    """Return whether the front door accepts the request; by `setting`, that of the releases as well
-    (SPY-R62)."""
+    """Return whether the front door accepts the request; if `setting` says so, also the releases'
+    front door (SPY-R62)."""
     config = SpyreConfig(max_model_len=setting.max_model_len, max_batch_tkv=setting.limit)
     front_door = SpyreModel(config, REVISIONS[setting.revision])
 
@@ -254,7 +257,7 @@ def admission(
 ) -> list[Any]:
     """Return facts that hold if the newcomer's last chunk is accepted.
 
-    With `all_requests`, no earlier request has left by then.
+    With `all_requests`, no earlier request has left by that time.
     """
     met, facts = meeting(numbers, setting, earlier, newcomer, all_requests=all_requests)
     return facts + accepted(numbers, setting, setting.formula, met, setting.limit)

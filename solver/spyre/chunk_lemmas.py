@@ -1,39 +1,39 @@
-"""The chunks of a prompt are contiguous, end with it and skip cached blocks: SPY-R18, R54, R55,
-R58.
+"""The chunks of a prompt are contiguous, end with the prompt and skip cached blocks: SPY-R18, R54,
+R55, R58.
 
 The lemmas cover every prompt, prefix hit, block size and chunk of whole blocks. A prompt of p
 tokens takes ceil(p / block) blocks behind `padding` more blocks, and n = ceil(p / chunk) chunks.
 `hit` is the number of its cached blocks; the block of its last token is never among them.
 
 1. `padding_is_less_than_a_chunk`: padding and prompt fill the n chunks.
-2. `chunk_in_turn_belongs_to_prompt`: the chunk of the first token that is not cached is one of the
-   n.
-3. `chunk_holds_next_token`: that chunk begins at or before this token and ends after it.
-4. `only_last_chunk_ends_prompt`: chunk n - 1 ends with the prompt, every other on a chunk border.
+2. `chunk_in_turn_belongs_to_prompt`: the chunk of the first uncached token is one of the n chunks.
+3. `chunk_holds_next_token`: that chunk begins at or before the token and ends after it.
+4. `only_last_chunk_ends_prompt`: chunk n - 1 ends with the prompt, every other chunk at a chunk
+   boundary.
 5. `next_chunk_starts_where_last_ended`: the next chunk has the next number and begins where this
-   one ended. With 2 to 4, by induction: a prompt takes n - (number of its first chunk) steps, and
-   computes each token from its first chunk's start on once.
-6. `chunk_number_is_the_same_in_blocks`, `held_prompt_is_the_same_in_blocks`: the number of a
-   chunk, and whether whole blocks hold the prompt, are the same counted in blocks. So the lemmas
-   that follow count in blocks.
+   one ended. With 2 to 4 it follows by induction that a prompt takes n - (number of its first
+   chunk) steps, and that each token from the start of its first chunk on is computed once.
+6. `chunk_number_is_the_same_in_blocks`, `held_prompt_is_the_same_in_blocks`: the number of a chunk,
+   and whether whole blocks hold the prompt, do not change when everything is counted in blocks. So
+   the lemmas that follow count in blocks.
 7. `usable_hit_ends_at_first_chunk`: the usable part of the hit ends where the first chunk begins,
    so no token is left out and no skipped chunk is computed.
-8. `usable_hit_is_as_large_as_possible`: it lies within the hit, and a chunk more would leave the
-   hit or be the last chunk.
-9. `rest_fits_only_in_last_chunk`: if whole blocks are done, the rest fits in a chunk exactly when
-   that is chunk n - 1.
+8. `usable_hit_is_as_large_as_possible`: the usable part lies within the hit, and one more chunk
+   would leave the hit or be the last chunk.
+9. `rest_fits_only_in_last_chunk`: if whole blocks are computed, the rest fits in one chunk if and
+   only if that is chunk n - 1.
 
 Some releases count ahead of what they compute (`Revision.counts_ahead`), and choose the next chunk
 by that count:
 
 10. `counting_ahead_skips_no_chunk`: the next chunk still has the next number, so 5 holds for them.
 11. `counted_tokens_are_covered`: computed tokens are counted, and counted tokens have blocks.
-12. `prompt_is_counted_with_last_chunk`: the whole prompt is counted exactly when its last chunk is
-    computed.
+12. `prompt_is_counted_with_last_chunk`: the whole prompt is counted if and only if its last chunk
+    is computed.
 13. `count_is_less_than_a_chunk_ahead`: so less than a chunk is published before it is computed.
-    `hit_on_uncomputed` makes a request that hits it (ALL-R08).
+    `hit_on_uncomputed` makes a request that hits what was not computed (ALL-R08).
 
-Each guard takes a token or a block away from the same claim. `plan`, `usable_blocks` and `progress`
+Each guard is the same claim with a token or a block less. `plan`, `usable_blocks` and `progress`
 mirror `model.spyre.documented` and the releases; the tests compare them on concrete numbers.
 """
 
@@ -51,8 +51,8 @@ from ..smt.obligation import Obligation
 class Plan(NamedTuple):
     """A prompt and its next chunk.
 
-    `prompt`, `computed`, `start` and `end` are in tokens; `held` (by the prompt) and `padding` (to
-    its left) in blocks. The chunk is number `index` of `chunks`.
+    `prompt`, `computed`, `start` and `end` are in tokens; `held` (the prompt's blocks) and
+    `padding` (to its left) are in blocks. The chunk is number `index` of `chunks`.
     """
 
     block: Any
@@ -75,8 +75,8 @@ class Plan(NamedTuple):
 def plan(
     numbers: Numbers, sizes: tuple[Any, Any], prompt: Any, computed: Any, padding_more: int = 0
 ) -> Plan:
-    """Return the plan of `model.spyre.documented.next_chunk`, with `padding_more` more blocks of
-    padding."""
+    """Return the plan of `model.spyre.documented.next_chunk`, with `padding_more` additional blocks
+    of padding."""
     block, chunk_blocks = sizes
     chunk = _plain(chunk_blocks * block)
     before, _ = numbers.split(prompt - 1, chunk, None)
@@ -97,8 +97,8 @@ def usable_blocks(numbers: Numbers, padding: Any, hit: Any, chunks: Any, chunk_b
 
 
 def progress(planned: Plan, prefix_hit: Any, whole_first_chunk: bool) -> tuple[Any, Any]:
-    """Return the result of `progress` of 2.1.2 (`whole_first_chunk`) or 2.5.2: tokens counted, and
-    tokens that have blocks."""
+    """Return the result of `progress` of 2.1.2 (`whole_first_chunk`) or 2.5.2: how many tokens are
+    counted, and how many have blocks."""
     padding = planned.padding * planned.block
     given = _smaller(planned.computed + planned.chunk, planned.prompt)
     cut = _smaller(planned.computed + planned.chunk - padding, planned.prompt)
@@ -368,8 +368,8 @@ def hit_on_uncomputed(block: int, chunk_blocks: int, revision: str = "2.5.2") ->
     """Return a scenario in which a prompt of two chunks, cached except for one block of its first
     chunk, is aborted after that chunk.
 
-    The scheduler has then counted a chunk less one block that was never computed, which is the
-    maximum (`counting_ahead_skips_no_chunk`). The next prompt hits all of it.
+    The scheduler has then counted tokens that were never computed: a chunk less one block, the
+    maximum (`count_is_less_than_a_chunk_ahead`). The next prompt hits all of it.
     """
     chunk = block * chunk_blocks
     cached, whole = chunk - block, 2 * chunk

@@ -1,10 +1,11 @@
-"""Lemmas on the code of Spyre's scheduler, run on symbols: it computes what the other lemmas
+"""Lemmas on the code of Spyre's scheduler, run on symbols: the code computes what the other lemmas
 assume.
 
 The lemmas on chunks, lengths, promises and fairness hold for any number of requests, and are pure
 arithmetic. Those here, in `promise_lemmas` and in `fairness_lemmas` run the model's own functions
 (`smt.execution`), so that a wrong change of the scheduler makes one of them fail.
-`admission_lemmas`, `formula_lemmas`, `peak_lemmas` and `progress_lemmas` run code themselves.
+The lemmas in `admission_lemmas`, `formula_lemmas`, `peak_lemmas` and `progress_lemmas` already run
+the code.
 
 - `chunks`: the functions that plan a chunk compute what `chunk_lemmas.plan` writes down, and the
   step that runs a chunk follows the plan.
@@ -33,7 +34,7 @@ from . import chunk_lemmas, length_lemmas
 from .symbolic_admission import Joining, Lengths, blocks, length
 
 BLOCK, CHUNK_BLOCKS = 64, 8  # tokens and blocks, if the lemmas are about any size
-HUGE = 10**9  # a limit that is never reached here
+HUGE = 10**9  # a limit that no lemma here reaches
 
 
 def chunks(block: int | None) -> list[Obligation]:
@@ -113,7 +114,7 @@ def lengths(block: int | None) -> list[Obligation]:
 
 
 def both(claim: Callable[..., list[Any]], *size: Any) -> tuple[Any, Any]:
-    """Return a claim and its weaker form, the guard."""
+    """Return a claim, and its weaker form as the guard."""
     return partial(claim, *size, 0), partial(claim, *size, 1)
 
 

@@ -1,13 +1,14 @@
 """Contracts of the pure arithmetic of Spyre's model (`solver.systems.Contract`).
 
-The properties are those of the scheduling page, as the catalogue words them (rule ids in the
-docstrings); they do not compute the results in a second way.
+The properties are those of the scheduling page, as the catalogue states them (rule ids in the
+docstrings); they are not a second computation of the results.
 
 Lengths, counts and positions are unbounded whole numbers. Block and chunk sizes are symbolic, too.
 But if a contract divides by them, Z3 must reason about products of unknowns, and may never finish.
 Such contracts are stated for the sizes of production and, separately, for all small sizes, at which
-block and chunk borders meet in every way. Batches have up to three members: the max-tkv of four has
-more paths than fit in a minute, and so has the peak of more than one request.
+block and chunk boundaries coincide in every possible way. Batches have up to three members: the
+max-tkv of four has more paths than can be explored in a minute, and so has the peak of more than
+one request.
 """
 
 from collections.abc import Callable

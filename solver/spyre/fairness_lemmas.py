@@ -1,7 +1,8 @@
-"""Lemmas on the code of a release that pauses: it keeps the order of fairness (SPY-R51, SPY-P01).
+"""Lemmas on the code of a release that pauses requests: it keeps the order of fairness (SPY-R51,
+SPY-P01).
 
-A whole step runs on symbols with up to three requests, any of which may fit the limit. It keeps the
-order that `pausing_lemmas` proves for any number.
+A whole step runs on symbols with up to three requests, any of which may be within the limit. The
+step keeps the order about which `pausing_lemmas` proves lemmas for any number of requests.
 """
 
 from collections.abc import Callable
@@ -57,7 +58,7 @@ def obligations(block: int | None = None) -> list[Obligation]:
 
 
 def _settling(run: SymbolicRun) -> Callable[[Any, Any], bool]:
-    """Return a limit that each batch may or may not fit; a request that is alone always fits."""
+    """Return a limit that any batch may or may not exceed; a request that is alone never does."""
     calls: list[int] = []
 
     def fits(_: Any, batch: Any) -> bool:
@@ -117,7 +118,7 @@ def _step_keeps_order(decoding: int, paused: int, longest: bool, none_paused: in
 
 
 def _run_without_blocks(config: SpyreConfig, state: State, decision: Any) -> Any:
-    """Run `scheduler.compute` and `complete` of a decode step; blocks play no part in it."""
+    """Run `scheduler.compute` and `complete` for a decode step, without any blocks."""
     revision = REVISIONS["2.5.2"]
     whole = tuple(request._replace(blocks=(1,)) for request in state.running)
     state, computed = scheduler.compute(config, revision, state._replace(running=whole), decision)

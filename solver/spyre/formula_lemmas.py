@@ -1,8 +1,8 @@
-"""A formula keeps the limit, for any number of requests (`argument.md`, steps 1 to 6).
+"""A formula guarantees the limit, for any number of requests (`argument.md`, steps 1 to 6).
 
-No lemma fixes the number of requests: one symbolic request stands for all that are like it, and
-their number is itself a symbol. Each lemma has a guard, the same claim with a weaker premise, which
-Z3 must refute.
+No lemma fixes the number of requests: one symbolic request stands for all of its kind, and their
+number is itself a symbol. Each lemma has a guard, which Z3 must refute: the same claim with a
+weaker premise.
 """
 
 from functools import partial
@@ -72,7 +72,7 @@ def obligations(formula: str, block: int | None = 64) -> list[Obligation]:
 
 
 def loops(check: Check, block: int) -> list[Obligation]:
-    """Return the lemmas on the check's code, beside each number of decoding requests."""
+    """Return the lemmas on the check's code, for each number of decoding requests."""
     return [
         *(formula_projects_every_member(check, block, size) for size in SIZES[1:]),
         *map(walk_counts_every_request, (*SIZES[1:], None)),
@@ -184,7 +184,7 @@ def covers(formula: str, block: int = 64) -> bool:
 
 
 def _less(numbers: Numbers, weaker: bool) -> Any:
-    """Return the tokens that a guard takes from a term: its whole slack and one more."""
+    """Return how many tokens a guard takes from a term: its whole slack and one more."""
     return length(numbers, "less") if weaker else 0
 
 
@@ -261,7 +261,7 @@ def _walk_accepts_only_what_fits(beyond: int) -> list[Any]:
     active, others = length(numbers, "active"), length(numbers, "others", 0)
     is_active = z3.Bool("is active")
     numbers.facts.append(z3.If(is_active, active >= 2, others >= 1))
-    # `covers_newcomer`, `covers_decoding`: the term of a present request covers the tkv.
+    # By `covers_newcomer` and `covers_decoding`, the term of a request in the batch covers the tkv.
     numbers.facts += [tkv <= own, z3.Implies(is_active, tkv <= term)]
 
     def code(run: SymbolicRun) -> Any:

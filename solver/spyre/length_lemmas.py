@@ -1,10 +1,11 @@
-"""The constraint on max_model_len (SPY-R41): its purpose, the bound that it keeps, and what it
+"""The constraint on max_model_len (SPY-R41): its purpose, the bound that it guarantees, and what it
 admits.
 
 Let mml be max_model_len, and RU round up to whole blocks. The front door keeps prompt + max_tokens
 - 1 <= mml, so no request is ever longer than mml.
 
-Is the constraint needed if mml is whole blocks? No, the front door alone keeps every tkv in it:
+Is the constraint needed if mml is whole blocks? No, the front door alone keeps every tkv within
+mml:
 
 1. `whole_blocks_keep_model_length`: a max-tkv has the width of one member, the widest, and the
    offset of another (or the same). The tkv that releases report when a prompt joins is the same
@@ -17,20 +18,21 @@ If mml is not whole blocks, no tkv exceeds RU(mml), and the constraint does not 
    reach RU(mml), for every mml between two multiples of the block (blocks of 3 tokens or more).
 4. `front_door_admits_rounded_model_length`: the same holds for the releases' front door,
    RU(prompt) + max_tokens <= mml, if mml is at least 2 tokens beyond whole blocks.
-   `front_door_excludes_one_odd_token`: if mml is one token beyond, no request is longer than those
-   blocks, and 1 holds.
+   `front_door_excludes_one_odd_token`: if mml is only one token beyond, no request is longer than
+   those whole blocks, and 1 holds.
 
 Can the constraint keep a request out forever? A request that is alone may be judged by the tkv of a
-batch that has left (`release_2_1_2.current_tkv`). If it is refused, the step is idle and forgets
-that tkv. Then:
+batch that has left (`release_2_1_2.current_tkv`). If it is refused, the step is idle, and the
+scheduler forgets that tkv. Then:
 
 5. `lone_request_passes_length`: alone, with no tkv remembered, every request passes the
    constraint.
-6. `lone_request_passes_volume`: and the volumetric check, by whatever formula.
+6. `lone_request_passes_volume`: and it passes the volumetric check, whatever the formula.
 
-Each guard is the same claim with a token less, or with one more where it must not be. Below the
-lemmas are counterexamples at any scale, in closed form for Z3: always two requests, the first from
-step 0, the second early enough for its first chunk. Replay them before you report them.
+Each guard is the same claim with a token less, or with a token more where there must be none. After
+the lemmas come counterexamples at any scale, in closed form for Z3. Each has two requests: the
+first arrives at step 0, the second early enough for its first chunk. Replay them before you report
+them.
 """
 
 from collections.abc import Callable
@@ -58,7 +60,7 @@ from .symbolic_admission import (
 )
 
 LIMIT = 131_072  # tokens; the claims about a request that is alone hold for any limit
-# Without two checks of no release, which may refuse a lone request (`refused_alone`).
+# Without the two checks that no release has and that may refuse a lone request (`refused_alone`).
 NEVER_REFUSE_ALONE = tuple(
     name for name in (*volumetric.FORMULAS, "exact") if name != "document_figure"
 )
@@ -92,14 +94,14 @@ def passes(
 ) -> Any:
     """Return whether `documented.fits_model_length` accepts.
 
-    `batch` has the tokens computed and the decode steps left of each member.
+    `batch` has, for each member, the computed tokens and the decode steps left.
     """
     members = [(z3.BoolVal(True), *member) for member in batch]
     return z3.And(within_length(numbers, lengths, current, members, newcomer, longest))
 
 
 def joint_tkv(numbers: Numbers, lengths: Lengths, number: Any, other: Any) -> Any:
-    """Return the max-tkv of two members of these lengths."""
+    """Return the max-tkv of two members with these lengths."""
     [before, offset], [before_other, offset_other] = (
         width(numbers, lengths, tokens - 1) for tokens in (number, other)
     )
@@ -161,7 +163,7 @@ def _constraint_admits_rounded_model_length(
     block = lengths.block
     numbers.facts.append(block >= 3)
     blocks = numbers.fresh("blocks", 1, None)
-    before = blocks * block  # all whole blocks of max_model_len but one
+    before = blocks * block  # all whole blocks of max_model_len except one
     longest = before + block + numbers.fresh("beyond", 2 if at_the_door else 1, block - 1)
     short = z3.IntVal(1)
     computed, left = before + 2, block - 1 - less
@@ -209,7 +211,7 @@ def _lone_request_passes_length(lengths: Lengths, stale: int) -> list[Any]:
 
 
 def alone_within_volume(check: str, lengths: Lengths, others: int) -> list[Any]:
-    """Return facts which say that the check refuses a request beside `others` decoding requests (0:
+    """Return facts which say that the check refuses a request while `others` requests decode (0:
     although it is alone)."""
     numbers = make_numbers(lengths)
     newcomer = _alone(numbers, LIMIT)
@@ -285,7 +287,8 @@ def beyond_length(scale: Scale, revision: str = "sound") -> Scenario:
     """
     block, longest = scale.block, scale.max_model_len
     border = (longest // block - 1) * block
-    # When the second joins, the first has two tokens beyond the border and a block less one to go.
+    # When the second joins, the first is two tokens beyond the boundary and has a block less one
+    # token to go.
     decodes = 2 if longest % block > 1 else 1
     first, second = Ask(border + 2 - decodes, block + decodes), Ask(1, block)
     note = "a tkv beyond max_model_len"
@@ -293,10 +296,11 @@ def beyond_length(scale: Scale, revision: str = "sound") -> Scenario:
 
 
 def needless(scale: Scale, revision: str = "sound") -> Scenario | None:
-    """Return two requests, the second of which waits as long as possible for SPY-R41 without need.
+    """Return two requests of which the second waits as long as possible because of SPY-R41, without
+    need.
 
-    No tkv would exceed max_model_len. The second is considered after the first decode step, with a
-    prompt of one chunk, and refused until the first has ended. None: no request waits at this
+    No tkv would exceed max_model_len. The second, with a prompt of one chunk, is first considered
+    after a decode step, and refused until the first has ended. None if no request waits at this
     scale. max_model_len must be whole blocks.
     """
     numbers = Numbers()
@@ -321,7 +325,8 @@ def idle(scale: Scale, revision: str = "2.1.2") -> Scenario | None:
     """Return two requests such that an outdated tkv makes the release refuse the second one's last
     chunk.
 
-    It is the tkv of the first, which has just left. None if there is no such pair at this scale.
+    This tkv is that of the first request, which has just left. None if there is no such pair at
+    this scale.
     """
     numbers = Numbers()
     lengths = Lengths(scale.block, None)
@@ -339,7 +344,7 @@ def idle(scale: Scale, revision: str = "2.1.2") -> Scenario | None:
 
 
 def refused_alone(scale: Scale, limit: int) -> Scenario:
-    """Return a request of two chunks that is alone at its last one, and that a check refuses
+    """Return a request of two chunks that is alone at its last chunk, and that a check refuses
     forever.
 
     It may generate up to the limit on batch x tkv. A check that rounds this up to whole blocks

@@ -1,44 +1,42 @@
 """What decode pausing guarantees: the limit (SPY-R07), and that paused requests resume (SPY-P01).
 
 **The limit, whatever joins.** Before each decode step, `release_2_5_2.pause_and_resume` takes one
-request after the other, and keeps it if it and the requests kept so far are within the limit, at
-the tkv that the step will have.
+request after the other. It keeps a request if this one and those kept so far are within the limit,
+at the tkv that the step will have.
 
-1. `kept_requests_fit_after_each_turn`: after each request, all that are kept fit together. The
-   first one stands for all that were kept before.
+1. `kept_requests_fit_after_each_turn`: after each request, all that are kept are together within
+   the limit. The first request stands for all that were kept before.
 2. `no_tkv_exceeds_compared_tkv`: no request's tkv in the next step exceeds the one that is
    compared with the limit.
 
 So the kept batch is within the limit, however large it is. `decoding_requests_were_kept` runs the
 scheduler's step with up to three requests, some of them paused before: those that decode were
-compared with the limit together. `limit_is_compared_with_next_step` is about that comparison.
-
-`batch_within_limit_is_not_paused`: a configuration in which admission keeps the limit therefore
-pauses no request.
+compared with the limit as one batch. `limit_is_compared_with_next_step` is about that comparison.
+`batch_within_limit_is_not_paused`: so if admission already keeps batches within the limit, no
+request is ever paused.
 
 **How long a request stays paused (SPY-R51, SPY-P01).** Requests that may decode are taken in the
 order of fairness: paused longest first, then by tokens generated, then by place in the queue. N
-requests share the limit, paused ones included.
+requests share the limit, including paused ones.
 
-1. `first_in_order_decodes`: alone it is within the limit.
-2. `paused_request_stays_ahead`: while a request is paused, no request behind it comes before it.
-3. `decoding_request_falls_behind`: a request ahead of it that decodes is behind it from then on.
-   `new_request_joins_behind`: so is a request that starts.
-4. Counting: by 1 and 3 each step that settles the pauses takes at least one request from those
-   ahead of a paused one, and by 2 none is added. So at most N - 1 such steps in a row hold it
-   back.
+1. `first_in_order_decodes`: the first in this order decodes, since alone it is within the limit.
+2. `paused_request_stays_ahead`: while a request is paused, no request behind it gets ahead of it.
+3. `decoding_request_falls_behind`: a request that is ahead of it and decodes is behind it from then
+   on. `new_request_joins_behind`: so is a request that starts.
+4. Counting: by 1 and 3, each step that decides who pauses leaves at least one request fewer ahead
+   of a paused one, and by 2 none is added. So at most N - 1 such steps in a row hold it back.
 5. `slots_bound_decoding_and_paused`: N is at most max_num_seqs, although a paused request has no
    slot.
 
-So paused requests never starve among themselves, whichever outputs have priority. Prefills settle
-no pauses, so 4 does not count them. While a request decodes, none starts. When the last one leaves,
-release 2.5.2 admits the next although a request is paused (its `is_empty`). If that one stays, the
-next step settles the pauses. But a request with a prompt of one chunk and one token to generate
-leaves at once, and the next one follows, without end if such requests keep coming (`starving`).
-With finitely many requests, a paused one waits at most 2 (N - 1) steps, and one more for each
-request of this kind.
+So paused requests never starve among themselves, whichever outputs have priority. No pauses are
+decided in a prefill, so 4 does not count prefills. While a request decodes, none starts. When the
+last one leaves, release 2.5.2 admits the next one although a request is paused (its `is_empty`). If
+the new one stays, the next step decides who pauses. But a request with a prompt of one chunk and
+one token to generate leaves at once, and another may follow, forever if such requests keep coming
+(`starving`). With finitely many requests, a paused one waits at most 2 (N - 1) steps, plus one for
+each request of this kind.
 
-Each guard removes a step's count, or the kept request.
+In each guard, a step is not counted, or the kept request is missing.
 """
 
 from collections.abc import Callable
@@ -62,7 +60,8 @@ from .admission_lemmas import BLOCK, request
 from .symbolic_admission import SIZES, Lengths, blocks, length, own_tkv
 from .symbolic_step import Step, StepConfiguration, Stepped, several
 
-# Requests that decode and are paused before a step; the last that decodes counts as any number.
+# The numbers of requests that decode, and that are paused, before a step. The last one that decodes
+# stands for any number.
 BATCHES = ((1, 0), (2, 0), (1, 1), (2, 1))
 
 
@@ -133,7 +132,7 @@ class Batch(NamedTuple):
     numbers: Numbers
     limit: Any
     tokens: list[Any]
-    more: Any  # how many further requests the last one stands for
+    more: Any  # how many more requests the last one stands for
     block: int
 
     @classmethod
@@ -209,7 +208,7 @@ def _batch_within_limit_is_not_paused(size: int, block: int, more: int) -> list[
 
 
 class SettlingStep(Step):
-    """A step of a release that pauses, in which any batch may or may not fit the limit."""
+    """A step of a release that pauses requests; any batch may or may not be within the limit."""
 
     settles = True
 
@@ -332,16 +331,17 @@ def starving(scale: Scale, members: int, passing: int) -> Scenario:
     """Return a scenario in which the first request is paused, the others leave, and `passing`
     one-token requests overtake it.
 
-    All `members` together exceed the limit; one fewer must stay within it at any length that they
-    reach.
+    All `members` together exceed the limit; with one fewer, they must stay within it at any length
+    that they reach.
     """
     prompt = next(
         tokens
         for tokens in count(1)
         if members * (tokens + chunk_count(tokens, scale.chunk) * (members - 1) + 1) > scale.limit
     )
-    # Each joins a decode step per chunk after the one before. All but the first end in the step
-    # after the last has joined, in which the first, with the most tokens generated, is paused.
+    # Each joins one decode step per chunk later than the one before. All but the first end in the
+    # step after the last has joined. In that step the first is paused, since it has generated the
+    # most tokens.
     chunks = chunk_count(prompt, scale.chunk)
     tokens = [2 + chunks * (members - 1 - number) for number in range(members)]
     tokens[0] += 1
@@ -395,7 +395,7 @@ def _paused_request_stays_ahead(uncounted: int) -> list[Any]:
     numbers = Numbers()
     rank, other, long_outputs = _any_rank(numbers), _any_rank(numbers), z3.Bool("long_outputs")
     numbers.facts.append(before(rank, other, long_outputs))
-    # The paused are listed in the order in which they were asked.
+    # Paused requests are listed in the order in which they were considered.
     first, second = numbers.fresh("first", 0, None), numbers.fresh("second", 0, None)
     numbers.facts.append(first < second)
     still = _paused(rank, first, uncounted)
@@ -434,7 +434,8 @@ def _slots_bound_decoding_and_paused(none_there: int) -> list[Any]:
     kept, running = numbers.fresh("kept", 1 - none_there, None), numbers.fresh("running", 0, None)
     paused = together - kept
     numbers.facts += [together <= slots, paused >= 0, running <= kept]
-    # What starts: no request runs, or no request is paused and there is a slot (SPY-R36, SPY-R52).
+    # When a prefill may start: no request runs, or no request is paused and a slot is free
+    # (SPY-R36, SPY-R52).
     starts = z3.Or(running == 0, z3.And(paused == 0, running < slots))
     return negated(numbers, z3.Implies(starts, paused + running + 1 <= slots))
 

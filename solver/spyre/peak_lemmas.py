@@ -1,29 +1,29 @@
-"""The checks of `model.spyre.peak` keep the limit, and the exact one refuses no safe request.
+"""The checks of `model.spyre.peak` guarantee the limit, and the exact one refuses no safe request.
 
-A newcomer joins a batch, and no other request does. Each request has an end, its last step, and is
-active until then.
+A newcomer joins a batch, and no other request joins. Each request has an end, its last step, and is
+active up to that step.
 
-1. `batch_is_constant_until_next_end`: the requests that are active in a step are those of the next
-   end, so the batch is constant in between.
-2. Rounded: by `shorter_request_stays_within_blocks` and `tkv_ends_within_widest_blocks` no tkv
-   until an end exceeds the blocks of the longest request that is active at that end. So batch x
-   these blocks bounds every step.
-3. Exact: take a step k and the next end e. If no request fills a block in steps k to e - 1, none
-   takes another block (`no_full_block_no_new_block`): the widths stay, the tkv grows, and it is
-   largest at e. Otherwise let f be the last step in which a request fills a block. Its tkv is the
-   end of the widest request's blocks (`full_request_ends_with_widest`), no less than the tkv at k
-   (`shorter_request_stays_within_blocks`). So e and f together bound k.
+1. `batch_is_constant_until_next_end`: the requests that are active in a step are those active at
+   the next end, so the batch is constant in between.
+2. The rounded check: up to an end, no tkv exceeds the blocks of the longest request that is active
+   at that end (`shorter_request_stays_within_blocks`, `tkv_ends_within_widest_blocks`). So batch x
+   these blocks is a bound for every step.
+3. The exact check: take a step k and the next end e. If no request fills a block in steps k to e-1,
+   none takes another block (`no_full_block_no_new_block`): the widths stay, the tkv grows, and it
+   is largest at e. Otherwise let f be the last step in which a request fills a block. Its tkv is
+   the end of the widest request's blocks (`full_request_ends_with_widest`), no less than the tkv at
+   k (`shorter_request_stays_within_blocks`). So the volumes at e and f bound that at k.
 4. `offset_counts_steps_since_fill`: f lies as many steps before e as the active request with the
    smallest offset at e has tokens beyond whole blocks.
 5. `lone_newcomer_must_fit`, `check_counts_longest_filled_blocks`, `no_tkv_exceeds_check` and
-   `check_value_is_reached` run the model's code. Its loops are run at small sizes: it compares all
-   active requests at each end with the limit (`check_compares_each_end`), finds the two offsets
-   next to a turn (`nearest_offsets_are_found`) and uses them (`check_uses_nearest_offsets`).
+   `check_value_is_reached` run the model's code. Its loops run at small sizes: the code compares
+   all active requests at each end with the limit (`check_compares_each_end`), finds the two offsets
+   next to a turn (`nearest_offsets_are_found`) and uses these (`check_uses_nearest_offsets`).
 6. After the newcomer has left, and by induction over admissions: as for a formula (`argument.md`,
    step 6).
-7. Both volumes are reached: at e by the active requests, at f by them and perhaps more, whose tkv
-   is no less (`leaving_raises_no_tkv`). `check_value_is_reached` proves this of the code. So every
-   newcomer that the exact check refuses could exceed the limit.
+7. Both volumes are reached: at e by the active requests, at f by these and perhaps others, with no
+   lower tkv (`leaving_raises_no_tkv`, `check_value_is_reached`). So every newcomer that the exact
+   check refuses could exceed the limit.
 """
 
 from collections.abc import Callable
@@ -49,7 +49,7 @@ from .formula_lemmas import (
 )
 from .symbolic_admission import Lengths, blocks, length, lengths_of, make_numbers, own_tkv, round_up
 
-ENDS = (1, 2, 3, 4)  # decoding requests of a check; the last counts as any number of them
+ENDS = (1, 2, 3, 4)  # decoding requests of a check; the last stands for any number of them
 
 
 def obligations(check: str, block: int | None = 64) -> list[Obligation]:
@@ -100,7 +100,7 @@ def obligations(check: str, block: int | None = 64) -> list[Obligation]:
 
 
 def loops(check: str, block: int = BLOCK) -> list[Obligation]:
-    """Return the lemmas on the check's loops, each run with a small number of requests."""
+    """Return the lemmas on the check's loops, which run with small numbers of requests."""
     walked = [check_compares_each_end(check, size, block) for size in ENDS]
     if check == "rounded":
         return walked
@@ -418,7 +418,7 @@ class _ToTheEnd(NamedTuple):
     """Any number of requests that end in the same step.
 
     Attributes:
-        longest: tokens of the longest.
+        longest: the tokens of the longest request.
         offset: the offset of any of them.
         below, above: the two offsets that the code uses.
         ends: steps until the end.
@@ -436,7 +436,7 @@ class _ToTheEnd(NamedTuple):
 
     @classmethod
     def make(cls, block: int) -> "_ToTheEnd":
-        """Assume `nearest_offsets_are_found` for the requests' offsets and the longest's."""
+        """Assume `nearest_offsets_are_found` for the offsets of these requests and the longest."""
         numbers = Numbers()
         longest, ends = length(numbers, "longest"), length(numbers, "ends")
         offset, below, above = (

@@ -6,19 +6,19 @@ that its request will have, plus the largest number of decode steps that a decod
 left.
 
 1. `waiting_request_prevents_idling`: a step is not idle while a request waits or prefills.
-2. `only_first_in_line_starts`: no other request starts, and none while another prefills.
-3. `decode_step_brings_end_nearer`: a decode step takes one from the steps that each decoding
-   request has left.
-4. `chunk_brings_decoding_nearer`: a chunk takes one from the chunks that its request has left.
+2. `only_first_in_line_starts`: only the first in line starts, and only if no other request
+   prefills.
+3. `decode_step_brings_end_nearer`: a decode step leaves each decoding request one step fewer.
+4. `chunk_brings_decoding_nearer`: a chunk leaves its request one chunk fewer.
 5. `every_other_step_lowers_rank`: so each step in which the first in line does not start lowers
    the rank by at least one; an abort or an early end lowers it more.
 6. `first_in_line_starts_at_rank_zero`.
 7. `rank_is_bounded_by_model_length`: no rank exceeds the chunks of a prompt of max_model_len and
    twice its tokens.
 
-So the first in line starts after at most as many steps as the rank, whatever arrives behind it.
-Every request is first at some time, so none waits forever. 1 to 4 run the model's code on symbols
-with an unbounded pool; one symbolic request stands for all that decode.
+So the number of steps before the first in line starts is at most the rank, whatever arrives behind
+it. Every request becomes first at some time, so none waits forever. 1 to 4 run the model's code on
+symbols with an unbounded pool; one symbolic request stands for all that decode.
 """
 
 from collections.abc import Callable
@@ -56,7 +56,7 @@ def obligations(block: int | None = BLOCK, revision: Revision = SOUND) -> list[O
 
 
 def rank(config: SpyreConfig, state: State) -> int:
-    """Return the most steps until the first in line has started."""
+    """Return an upper bound on the steps until the first in line has started."""
     ongoing = state.prefilling
     left = max((sequence.remaining for sequence in state.decoding), default=0)
     if ongoing is None:
@@ -95,7 +95,8 @@ def passed_by() -> Scenario:
 
 
 def _config(run: SymbolicRun, numbers: Numbers, requests: list[tuple[Any, Any]]) -> SpyreConfig:
-    """Return a configuration with any numbers that admit these requests (prompt, max_tokens)."""
+    """Return a configuration with arbitrary numbers with which the front door accepts these
+    requests (prompt, max_tokens)."""
     longest, slots, limit = (length(numbers, name) for name in ("longest", "slots", "limit"))
     for prompt, tokens in requests:
         numbers.facts += [prompt + tokens - 1 <= longest, prompt + tokens - 1 <= limit]

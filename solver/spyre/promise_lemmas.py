@@ -1,7 +1,7 @@
 """Lemmas on the code, run on symbols: no step promises more blocks than are free (SPY-R50).
 
-A whole step keeps the invariant of `reservation_lemmas`, and so does an abort. The step has a
-request, and perhaps one that joins it; any number of blocks may be promised to others.
+A whole step keeps the invariant of `reservation_lemmas`, and so does an abort. The step has one
+request, and perhaps another that joins it; any number of blocks may be promised to others.
 """
 
 from collections.abc import Callable
@@ -29,7 +29,7 @@ KINDS = {
     "prefills": "When a request prefills",
     "decodes": "When a request decodes",
 }
-FEW_BLOCKS = 2  # of a chunk, each of which the code hands out
+FEW_BLOCKS = 2  # the blocks of a chunk, each of which the code hands out
 
 
 def obligations(block: int | None = None) -> list[Obligation]:
@@ -87,8 +87,8 @@ class Holder(NamedTuple):
         return cls(prompt, tokens, ends, computed, held)
 
     def need(self, numbers: Numbers, block: int, last_token: int) -> Any:
-        """Return the number of blocks that the request may need in all; `last_token` is 1 if its
-        last token needs a place."""
+        """Return the number of blocks that the request may need in all; `last_token` is 1 if room
+        for its last token counts as well."""
         return blocks(numbers, Lengths(block, None), self.prompt + self.tokens - 1 + last_token)
 
     def of(self, run: SymbolicRun, name: str, given: tuple[int, ...]) -> Sequence:
@@ -106,7 +106,7 @@ class Holder(NamedTuple):
 
 
 def _promising(name: str) -> tuple[Any, int]:
-    """Return the revision without its other constraints, and the extra tokens for which it promises
+    """Return the revision without its other constraints, and for how many extra tokens it promises
     blocks."""
     yes: Any = {"volume_check": lambda *_: True, "fits_model_length": lambda *_: True}
     return replace(REVISIONS[name], **yes), int(name == "2.5.2")
@@ -157,7 +157,7 @@ def _step_keeps_promises(block: int, name: str, kind: str, more: int) -> list[An
     numbers.facts += [request.need(numbers, block, last_token) >= 1 for request in known]
     hit = {"admits_shared": (1,), "admits_idle": (9,)}.get(kind, ())
     if hit:
-        # The block of its last token is never found.
+        # The block of its last token is never a hit.
         numbers.facts += [holders["1"].prompt > block, free >= (kind == "admits_idle")]
 
     def code(run: SymbolicRun) -> Any:
@@ -214,7 +214,7 @@ def _abort_keeps_promises(block: int, name: str, more: int) -> list[Any]:
     ]
     numbers.facts.append(z3.Sum([others, *promised]) <= free + 3 * more)
     numbers.facts += [promise >= 0 for promise in promised]
-    # An aborted request that shares no block gives two back, else one.
+    # An aborted request gives back two blocks, or one if it shares the other.
     shares, inside = z3.Bool("shares"), z3.Bool("inside")
 
     def code(run: SymbolicRun) -> Any:

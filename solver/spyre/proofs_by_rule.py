@@ -1,8 +1,8 @@
 """The proofs and counterexamples for each of Spyre's rules.
 
 `limit_lemmas` returns the lemmas on the volumetric limit in one configuration: no request joins
-that can exceed it (SPY-R47), and no decode step exceeds it (SPY-R07). `argument.md` is the
-argument. `PROOFS` has the other rules.
+that can exceed it (SPY-R47), and no decode step exceeds it (SPY-R07). The argument is in
+`argument.md`. `PROOFS` has the other rules.
 """
 
 from typing import NamedTuple, cast
@@ -30,7 +30,7 @@ from .symbolic_step import StepConfiguration
 
 # The volumetric rules: no decode step exceeds the limit; no request joins that can exceed it.
 LIMIT, JOIN = "SPY-R07", "SPY-R47"
-# The decoding requests beside which the step is run, in words; loops visit at most five.
+# How many requests decode while the step runs, in words; loops visit at most five.
 BESIDE = f"0 to {MANY} decoding requests, {MANY} counted as any number"
 
 
@@ -70,7 +70,7 @@ def limit_lemmas(rule: str, setting: Setting, block: int | None) -> list[Group]:
     else:
         lemmas = formula_lemmas.obligations(setting.formula, block)
         loops = formula_lemmas.loops(_check(setting), tokens)
-    # If a pool is full, 2.1.2 forgets its tkv, and only a decode step in between restores it.
+    # If the pool is full, 2.1.2 forgets its tkv; only a decode step restores it.
     configuration = StepConfiguration(
         revision, setting.interleave, tokens, chunk, bounded=setting.interleave
     )
@@ -98,7 +98,8 @@ def proven_for(rule: str, setting: Setting, block: int | None) -> str:
 
 
 def _check(setting: Setting) -> Check:
-    """Return a check by the setting's formula: the revision's own, if it admits by that formula."""
+    """Return the check that uses the setting's formula; if the revision uses that formula, its own
+    check."""
     if ADMITS_BY[setting.revision] == setting.formula:
         return REVISIONS[setting.revision].volume_check
     return ByFormula(cast(Formula, formula_named(setting.formula)))

@@ -1,6 +1,6 @@
 """No more blocks are promised than are free (SPY-R50), for any number of requests.
 
-Each admitted request has a need, the blocks of its whole life, and never holds more. The blocks
+Each admitted request has a need: the most blocks that it ever holds. The blocks
 that it does not hold yet are promised to it. The invariant: all promises together, including those
 kept for aborted requests (SPY-P02), are at most the number of free blocks. `others` is the sum over
 every request but the current one, so the number of requests does not appear.
@@ -8,19 +8,19 @@ every request but the current one, so the number of requests does not appear.
 1. `holdings_never_exceed_need`: hits, chunks and decode steps are within prompt + max_tokens - 1
    tokens.
 2. `admission_keeps_promises_covered`: a request that passes the test `need - shared <= free -
-   promised` keeps the invariant, and finds the blocks of its first chunk free. `shared` are hits
-   that a request holds; hits that no request holds (`idle`) leave the free ones. If their holders
-   leave later, shared blocks stay with the newcomer.
-3. `growth_keeps_promises_covered`: taking blocks within the need keeps the invariant, and finds
-   them free.
-4. `leaving_keeps_promises_covered`: so does ending, or aborting inside a step: promises end, and
-   shared blocks stay held.
-5. `abort_keeps_promises_covered`: so does an abort whose promise is never taken back: at least
-   that many blocks came back.
+   promised` keeps the invariant, and finds the blocks of its first chunk free. `shared` are hit
+   blocks that another request holds; hit blocks that no request holds (`idle`) are taken from the
+   free ones. If the other holders leave later, shared blocks stay with the newcomer.
+3. `growth_keeps_promises_covered`: taking blocks within the need keeps the invariant, and these
+   blocks are free.
+4. `leaving_keeps_promises_covered`: so does an end, or an abort inside a step: the promises end,
+   and shared blocks stay held.
+5. `abort_keeps_promises_covered`: so does an abort after which the promise is never withdrawn: at
+   least that many blocks are given back.
 
-Publishing and pausing move no block. Hits lower the number of free blocks by exactly `idle`, and
-leaving raises it by the blocks that no other request holds; both are rule ALL-R09, which
-exploration checks.
+Publishing and pausing do not change which blocks are held. Hits lower the number of free blocks by
+exactly `idle`, and leaving raises it by the blocks that no other request holds; both are rule
+ALL-R09, which exploration checks.
 
 Admission, when nothing is held or promised:
 
@@ -62,7 +62,7 @@ def _holdings_never_exceed_need(last_token: bool, lengths: Lengths, less: int) -
     computed, hit = numbers.fresh("computed", 1, None), _count(numbers, "hit")
     # Chunks end with the prompt, decode steps before the last token; a hit leaves a token of it.
     numbers.facts += [computed <= prompt + max_tokens - 1, hit * lengths.block <= prompt - 1]
-    # A block for the last token may be one more than is needed.
+    # If the last token gets a block, the request may have one more than it needs.
     spared, less = (0, 2 * less) if last_token else (1, less)
     need = blocks(numbers, lengths, prompt + max_tokens - spared) - less
     return negated(numbers, z3.And(blocks(numbers, lengths, computed) <= need, hit <= need))

@@ -1,6 +1,5 @@
-"""Spyre's models for `solver.exploration`, one for each limit; and their scopes.
-
-Sizes are the smallest at which every constraint can bind: a chunk is two blocks of two tokens, and
+"""Spyre's models for `solver.exploration`, one for each limit, and their scopes. Sizes are the
+smallest with which every constraint can take effect: a chunk is two blocks of two tokens, and
 prompts take up to three chunks.
 """
 
@@ -26,7 +25,7 @@ SMALLEST = {"block_size": 2, "chunk_size": 4, "max_num_seqs": 3, "max_model_len"
 EVERY_LENGTH = tuple(lengths(range(1, 10), range(1, 7)))
 SOME_LENGTHS = tuple(lengths((1, 3, 4, 7), (1, 3, 6)))
 SOME_LIMITS = (8, 12, 16, 20, 28, 40)
-# Prompts that begin like the first one, whole blocks and not, or continue it or its output.
+# Prompts that begin like the first one (in whole blocks or not), or continue it or its output.
 SHARED = tuple(
     (prompt, tokens)
     for prompt in (
@@ -201,10 +200,9 @@ class SpyreModels(QueueModels):
     def make_model(
         self, revision: str, config: Mapping[str, Any], formula: str | None
     ) -> SpyreModel:
-        """Build one model, whose configuration notices when its limit is read.
-
-        Without a bounded pool the model does not show promises of blocks: they would mean nothing,
-        and every length would be read to compute them.
+        """Build one model. Its configuration records whether the limit is read. Without a bounded
+        pool, the model does not show promised blocks: they would mean nothing, and to compute them
+        every length would be read.
         """
         model = make_model(revision, config)
         own = model.revision if formula is None else admitting_by(model.revision, formula)
@@ -263,8 +261,9 @@ class Key:
     """The key of a state in one revision, with or without a prefix cache.
 
     Without one, requests and blocks are only numbers. A decoding request behaves like one whose
-    prompt was everything that it has computed, so only that and the tokens left to generate count.
-    The order of decoding requests matters only if they may be paused, to break ties.
+    prompt was everything that it has computed, so only the computed tokens and the tokens left to
+    generate count. The order of decoding requests matters only if they may be paused, to break
+    ties.
 
     `mentioned`: requests whose answers occur in prompts of the menu; these keep their names.
     """

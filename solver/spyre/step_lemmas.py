@@ -1,24 +1,24 @@
-"""The scheduler's own step keeps the invariant of the argument (`argument.md`, the step).
+"""The scheduler's own step keeps the invariant of the argument (in `argument.md`, "the step").
 
 `scheduler.step` runs on symbols unchanged: decide, compute, aborts, complete. The state has a given
 number of decoding requests, a request anywhere in its prompt, and any number of waiting ones, of
 which two are known. The last of five decoding requests stands for any number: each loop visits
-five, and `len` returns any number from five on. Nothing here reads the numbers of blocks, so
-finding, taking and returning them is stubbed; a prefix of any length may be found. The volumetric
+five, and `len` returns any number from five on. Nothing here reads block numbers, so the functions
+that find, take and return blocks are stubbed; a prefix of any length may be found. The volumetric
 check, the model-length constraint and the room in the pool are replaced by arbitrary answers. The
 lemmas describe the state afterwards:
 
 Invariant. Before every step
 
 1. each decoding request still has tokens to generate, and holds its prompt and all generated tokens
-   but the last; at most one request prefills, first or last in the queue;
+   but the last; at most one request prefills, and it is first or last in the queue;
 2. if a release uses a remembered tkv: no decoding request is longer than that tkv; or, with
    interleaving, the last step was a prefill, after which the check is not called;
 3. if a release calls the check at the first chunk only, and does not interleave: the prefilling
-   request was accepted beside the decoding ones.
+   request was accepted together with the decoding ones.
 
-Every step keeps it, and each request that joins was accepted beside all decoding requests in their
-current state. An abort and an arrival keep it as well.
+Every step keeps this invariant, and each request that joins was accepted together with all decoding
+requests in their current state. Aborts and arrivals keep the invariant as well.
 """
 
 from collections.abc import Callable
@@ -40,7 +40,7 @@ from .symbolic_step import MODULES, Step, StepConfiguration, Stepped
 
 Claim = Callable[[Step, int, Stepped], Any]
 JOINING = "joining_request_was_accepted"
-# That lemma if no request decodes: then the check need not be called.
+# The same lemma for a step in which no request decodes: then the check need not be called.
 ALONE = "A request that joins no other has computed its prompt and generated one token."
 LEMMAS: dict[str, tuple[str, Claim]] = {
     JOINING: (
@@ -73,7 +73,7 @@ LEMMAS: dict[str, tuple[str, Claim]] = {
 def obligations(
     configuration: StepConfiguration, sizes: tuple[int, ...] = SIZES
 ) -> list[Obligation]:
-    """Return the lemmas on the step, beside each of these numbers of decoding requests."""
+    """Return the lemmas on the step, for each of these numbers of decoding requests."""
     lemmas = []
     for size in sizes:
         step = Step(configuration, size)

@@ -2,8 +2,8 @@
 
 The terms of the formulas are the model's own (`model.spyre.volumetric`). The walk, and the checks
 of `model.spyre.peak`, are written again for Z3; the tests compare them with the model's on concrete
-numbers. Whenever a request ends, these checks look at every request: whether it is active, how long
-it is, and its offset in its last block.
+numbers. Whenever a request ends, these checks consider, for every request, whether it is active,
+how long it is, and its offset in its last block.
 """
 
 from collections.abc import Callable, Iterator
@@ -17,11 +17,11 @@ from ..smt.execution import SymbolicRun, merged
 from ..smt.numbers import Numbers
 
 MANY = 5  # decoding requests, the last of which stands for any number of them
-SIZES = (0, 1, 2, 3, 4, MANY)  # decoding requests that the model's code is run beside
+SIZES = (0, 1, 2, 3, 4, MANY)  # the numbers of decoding requests with which the model's code runs
 
 
 class Lengths(NamedTuple):
-    """The units of all formulas.
+    """The block size and the bound on lengths that all formulas use.
 
     Attributes:
         block: the size of a block in tokens, a number or a symbol.
@@ -125,12 +125,12 @@ def accepts(
 ) -> list[Any]:
     """Return facts that hold if and only if the walk of `model.spyre.volumetric.accepts` accepts.
 
-    In ascending order, the batch at a projection consists of all that are not below it; of equal
-    ones the first, with the largest batch, decides. Products are split into cases: with m or more
-    in the batch, the projection is at most limit // m.
+    In ascending order, the batch at a projection consists of all requests whose projection is not
+    lower; of equal projections the first, with the largest batch, decides. Products are split into
+    cases: with m or more requests in the batch, the projection is at most limit // m.
     """
     own, others, to_the_end = projected
-    lengths = lengths._replace(longest=None)  # a formula may project more than can come
+    lengths = lengths._replace(longest=None)  # a formula may project more than is possible
     facts = []
     for member, tkv in zip(decoding, others, strict=True):
         batch = [
@@ -150,14 +150,15 @@ def accepts(
     return facts
 
 
-# Formulas by which the one that runs longer has no smaller term (tested, not proven).
+# Formulas whose term for a request that runs longer is never smaller (tested, not proven).
 ORDERED = frozenset(("document_max_tkv", "2.0.1", "2.1.0", "2.1.2", "common_base"))
 
 
 def accepts_in_order(projected: Projected, limit: int) -> list[Any]:
     """Return the walk of `accepts` for terms in ascending order; all requests are present.
 
-    Member i, or the newcomer if its term is smaller, ends in a batch without the i before.
+    Member i, or the newcomer if its term is smaller, ends in a batch without the i members before
+    it.
     """
     own, others, _ = projected
     all_requests = len(others) + 1
@@ -175,7 +176,7 @@ def within_length(
     newcomer: Joining,
     longest: Any,
 ) -> list[Any]:
-    """Return the facts of `model.spyre.documented.fits_model_length`.
+    """Return the facts that `model.spyre.documented.fits_model_length` checks.
 
     `batch` has for each request whether it is present, its computed tokens and its decode steps
     left.
@@ -218,7 +219,7 @@ def length(numbers: Numbers, name: str, low: int = 1) -> Any:
 
 
 def blocks(numbers: Numbers, lengths: Lengths, tokens: Any) -> Any:
-    """Return the blocks that hold `tokens` tokens, at least one."""
+    """Return the number of blocks that hold `tokens` tokens (at least one token)."""
     whole, _ = width(numbers, lengths, tokens - 1)
     return whole + 1
 
@@ -235,10 +236,10 @@ class End(NamedTuple):
     """The step in which a request ends.
 
     Attributes:
-        counts: whether the newcomer is still active then.
+        counts: whether the newcomer is still active in that step.
         step: counted from 1.
         active: for each request, whether it still decodes.
-        before: for each request, the whole blocks before its last one.
+        before: for each request, the number of blocks before its last one.
         offset: for each request, the tokens in its last block (1 to a block).
         widest: the largest `before` of the active requests.
     """
@@ -277,8 +278,8 @@ def ends(
 def rounded(
     numbers: Numbers, lengths: Lengths, decoding: list[Member], newcomer: Joining, limit: int
 ) -> list[Any]:
-    """Return facts which say that at each end, the active requests times the blocks of the widest
-    are within the limit."""
+    """Return facts which say that at each end, the number of active requests times the tokens of
+    the widest one's blocks is within the limit."""
     facts = []
     for end in ends(numbers, lengths, decoding, newcomer):
         full = (end.widest + 1) * lengths.block

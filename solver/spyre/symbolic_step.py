@@ -1,4 +1,5 @@
-"""The scheduler's own step on symbols, with a number of decoding requests, and claims about it.
+"""The scheduler's own step on symbols, with a given number of decoding requests, and claims about
+it.
 
 `step_lemmas` explains what is proven, and which parts of the step are stubbed.
 """
@@ -35,7 +36,7 @@ MODULES = (
     *(scheduler, documented, forward, blocks, volumetric, allocator, state, members),
     *(release_2_1_2, release_2_5_2),
 )
-FEW = 1  # beside at most this many, any request may end early or be aborted within the step
+FEW = 1  # with at most this many, any request may end early or be aborted within the step
 ENDING = 2  # of a larger number, only this many may end in the step
 
 
@@ -55,7 +56,7 @@ class StepConfiguration(NamedTuple):
 
     @property
     def asks_once(self) -> bool:
-        """Whether only the first chunk must meet the last-chunk constraints, and no later one."""
+        """Whether only the first chunk, and no later one, must meet the last-chunk constraints."""
         at_first = self.revision.is_held_to_last_chunk is release_2_1_2.is_held_to_last_chunk
         return at_first and not self.interleave
 
@@ -65,7 +66,7 @@ class StepConfiguration(NamedTuple):
 
 
 class Lengths(NamedTuple):
-    """A request in symbols, in tokens; `ends` is the number that it generates."""
+    """A request in symbols, in tokens; `ends` is the number of tokens that it generates."""
 
     prompt: Any
     tokens: Any
@@ -136,11 +137,12 @@ class Stepped(NamedTuple):
     computed: Forward
     calls: list[Call]
     aborted: tuple[str, ...]
-    compared: list[tuple[list[Request], Any]]  # batches with the limit, and whether they fit
+    # batches compared with the limit, and whether they are within it
+    compared: list[tuple[list[Request], Any]]
 
 
 class Step:
-    """All paths of one step beside `size` decoding requests.
+    """All paths of one step with `size` decoding requests.
 
     The step runs when `paths` is first read. If `settles`, the release decides in the step which
     requests decode and which pause.
@@ -152,7 +154,8 @@ class Step:
         self.configuration, self.size = configuration, size
         self.numbers = numbers = Numbers()
         self.more = length(numbers, "more decoding", 0)
-        self.counted = size - 1 if size == MANY else None  # this member counts for `more` as well
+        # this member stands for `more` others as well
+        self.counted = size - 1 if size == MANY else None
         self.in_line, self.pool = length(numbers, "waiting", 0), length(numbers, "num_blocks")
         self._tkvs: dict[tuple[int, ...], tuple[Any, list[Any]]] = {}
         self.limit, self.slots, self.longest = (
@@ -181,7 +184,8 @@ class Step:
         numbers, block = self.numbers, self.configuration.block
         prompt, tokens, ends = (length(numbers, name) for name in ("prompt", "tokens", "ends"))
         hit = numbers.fresh("hit", 0, None)
-        # The door accepts a request that is within the limit alone; its last token is never found.
+        # The front door accepts a request that is within the limit when alone; its last token is
+        # never a hit.
         numbers.facts += [ends <= tokens, prompt + tokens - 1 <= self.limit]
         numbers.facts.append(hit * block < prompt)
         if self.settles or self.size > FEW:
@@ -269,7 +273,7 @@ class Step:
             fits_model_length=any_answer("fits length"),
             fits_pool=any_answer("fits pool"),
         )
-        if self.settles:  # whichever request may prefill: what decodes is settled without it
+        if self.settles:  # a request that may prefill makes no difference to which requests decode
 
             def candidate(config: SpyreConfig, revision: Revision, state: State) -> Any:
                 chosen = state.prefilling or (state.waiting[0] if state.waiting else None)
@@ -333,7 +337,7 @@ class Step:
             yield from (request.id for request in state.running)
             yield "w0"
 
-    # What the lemmas claim of each path; `more` takes something away from it.
+    # What the lemmas claim about each path; `more` weakens a premise for the guard.
 
     def joining_is_accepted(self, more: int, step: Stepped) -> Any:
         started = {request.id for request in step.before.waiting}

@@ -3,11 +3,11 @@ it needs.
 
 - `fewest`: the fewest requests that exceed the limit under a formula (SPY-R07).
 - `worst`: the worst case of a number of requests, by exact bisection. `volume` is the largest batch
-  x tkv that the formula admits, `overshoot` the same beyond the limit only, and `waste` the safest
-  newcomer that it refuses, by the tokens that would have stayed free below the limit.
+  x tkv that the formula admits, `overshoot` how far that exceeds the limit, and `waste` how many
+  tokens would have stayed unused below the limit with the safest newcomer that it refuses.
 - `needed`, `least_slack`: bounds on the slack, in tokens, that makes a formula sound. The lower
   bound is a run that exceeds a limit although every request has one token of slack less; this limit
-  is a symbol, which the last request uses to the last token. The upper bound is the slack with
+  is a symbol, and the last request uses it up to the last token. The upper bound is the slack with
   which the lemmas hold (`formula_lemmas`).
 - `using`: an admission sequence that reaches a given volume exactly.
 """
@@ -49,7 +49,8 @@ class Question(NamedTuple):
     """One question to the solver and its answer.
 
     `where` is "short prompts first", which has most counterexamples, or "everywhere". Only with
-    "everywhere" does `unsat` mean that there is none. `arrivals` is the sequence of a `sat`.
+    "everywhere" does `unsat` mean that there is no counterexample. If the answer is `sat`,
+    `arrivals` is the sequence.
     """
 
     requests: int
@@ -61,8 +62,8 @@ class Question(NamedTuple):
 def fewest(setting: Setting, most: int, kind: Kind = "integers") -> Iterator[Question]:
     """Yield questions with more and more requests, up to `most`, until one has a counterexample.
 
-    Fewer than `largest_harmless` + 1 requests cannot exceed the limit, whatever admits them; and an
-    admission rule decides nothing for fewer than two.
+    Fewer than `largest_harmless` + 1 requests cannot exceed the limit, whatever rule admits them,
+    and with fewer than two there is nothing for an admission rule to decide.
     """
     for requests in range(max(largest_harmless(setting) + 1, 2), most + 1):
         problem = violation(replace(setting, requests=requests), kind)
@@ -100,8 +101,8 @@ class Known(NamedTuple):
 
     @property
     def exact(self) -> bool:
-        """Return whether the bounds meet. The bound of a guess is in whole blocks, so its run may
-        reach more."""
+        """Return whether the bounds meet. An upper bound in whole blocks is only a guess, so the
+        run may even exceed it."""
         return self.reached >= self.at_most
 
 
@@ -116,14 +117,14 @@ def worst(setting: Setting, objective: Objective) -> Iterator[Known]:
         return _worst_refusal(setting)
     floor = setting.limit if objective == "overshoot" else 0
     most = max(setting.requests * largest_tkv(setting), setting.limit)
-    # First of all, whether the limit can be exceeded.
+    # First, find out whether the limit can be exceeded.
     nothing = Known(floor, most, ())
     return _bisected(lambda beyond: _volume(setting, beyond), nothing, setting.limit)
 
 
 def _worst_refusal(setting: Setting) -> Iterator[Known]:
-    """Yield bounds on the waste: first in whole blocks where the worst refusals are, then
-    everywhere and exactly."""
+    """Yield bounds on the waste: first in whole blocks and only where the worst refusals usually
+    are, then exactly and everywhere."""
     known = Known(-1, setting.limit, ())
     for guess in _bisected(lambda beyond: _waste(setting, beyond, guess=True), known, -1):
         if guess.reached > known.reached:
@@ -137,7 +138,7 @@ def safest_refusal(setting: Setting, beyond: int, safe_by: str = "exact") -> Pro
     """Return the problem of a refusal that would leave more than `beyond` tokens below the limit.
 
     All requests but the last are accepted and decode; the check `safe_by` says how much room the
-    last would leave. If the tkv is `stale`, some of the others may have left in the decode step
+    last one would leave. If the tkv is `stale`, some of the others may have left in the decode step
     before.
     """
     numbers = make_numbers(setting, "integers")
@@ -203,8 +204,8 @@ def _waste(setting: Setting, beyond: int, *, guess: bool = False) -> Reached:
 
 
 def one_long_prompt(setting: Setting, problem: Problem) -> list[Any]:
-    """Return facts which say that short prompts join early, then a long one, and right after it the
-    short one that is refused."""
+    """Return facts which say that short prompts join early, then a long one; right after that comes
+    the short one that is refused."""
     *early, long, last = problem.arrivals
     at_once = [last.prompt <= 2 * setting.block, last.joins == long.joins + 1]
     return at_once + short_and_early(setting, early)
@@ -232,8 +233,8 @@ class Needed(NamedTuple):
 
 
 def needed(setting: Setting) -> Needed | None:
-    """Return the run of `setting.requests` that needs most slack, as far as Z3 finds one in its
-    time; None if it finds none.
+    """Return the run of `setting.requests` requests that needs the most slack among those that Z3
+    finds in time; None if it finds none.
 
     A replay must confirm that each request is accepted.
     """
@@ -277,7 +278,7 @@ def least_slack(formula: str, most: int) -> int | None:
     """Return the least slack, up to `most` tokens, that makes the formula's terms cover every
     possible tkv.
 
-    With it, the formula is sound. None if no slack is enough.
+    With this slack, the formula is sound. None if no slack up to `most` is enough.
     """
     low, high = -1, most
     if not covers(with_slack(formula, high)):

@@ -1,10 +1,10 @@
-"""No request is admitted that cannot finish, or kept out forever: V1CP-R19, R20, R22, for any
-numbers.
+"""No request that cannot finish is admitted, and none is kept out forever: V1CP-R19, R20, R22, for
+any numbers.
 
 The front door accepts a request only if the blocks of prompt + max_tokens - 1 tokens are within the
 pool. The known tokens of a request are its prompt and those that it has generated.
 
-1. `holdings_never_exceed_front_door`: a request computes known tokens only, and never the last one
+1. `holdings_never_exceed_front_door`: a request computes only known tokens, and never the last one
    that it generates. So it never holds more blocks than the front door required.
 2. `lone_running_request_can_grow`: so a request that runs alone finds the blocks for its next
    tokens, since all blocks that it does not hold are free. It is never preempted, and ends.
@@ -12,21 +12,21 @@ pool. The known tokens of a request are its prompt and those that it has generat
    whatever it finds in the cache, with `reserve_full_isl` or without: the watermark does not apply
    then.
 4. `admitted_request_finds_first_blocks`: a request that passes the gate finds the blocks of its
-   first chunk. Cached blocks that no request holds are free before and not after, so they count as
-   needed.
+   first chunk. Cached blocks that no request holds are free before its admission but not
+   afterwards, so they count as needed.
 5. `admission_leaves_watermark_free`: while a request runs, the watermark's blocks are free after an
    admission.
 6. `rest_of_admitted_prompt_is_free`: with `reserve_full_isl`, the blocks of all known tokens of an
-   admitted request are free, and those of the watermark beside them
+   admitted request are free and, in addition, those of the watermark
    (`rest_and_watermark_are_free`).
-7. `later_chunks_find_room`: so as long as the others take no more than they give back, every chunk
-   of the tokens it knew finds its blocks. Tokens that it generates later were never promised
-   blocks, which is why preemption exists.
+7. `later_chunks_find_room`: so as long as other requests take no more blocks than they give back,
+   every chunk of the tokens known at admission finds its blocks. Blocks for tokens generated later
+   were never promised, which is why preemption exists.
 8. `full_pool_never_runs_out`: a pool for max_num_seqs requests of max_model_len never runs out, so
    no request is preempted. The chapter's other advice on knobs and preemption does not always hold:
    see `anomalies`.
 
-So neither gate admits a request that could not finish alone (1, 2), or keeps one out forever that
+So neither gate admits a request that could not finish alone (1, 2), or keeps out forever one that
 could (3). `progress_lemmas` has the rest of the argument.
 
 Each guard removes a block, or adds a token.
@@ -75,7 +75,7 @@ class Gate(NamedTuple):
 
 
 def gate(numbers: Numbers, block: Any, whole: Any, counted: Any = None) -> Gate:
-    """Return any request before the gate; `whole` stands for reserve_full_isl.
+    """Return the gate with any request before it; `whole` stands for reserve_full_isl.
 
     `counted` says how many of the idle hits count as needed; all of them if it is None.
     """
@@ -93,7 +93,7 @@ def gate(numbers: Numbers, block: Any, whole: Any, counted: Any = None) -> Gate:
 
 
 def tell(numbers: Numbers, block: Any, whole: Any, *tokens: Any) -> None:
-    """Tell Z3 how the blocks of these tokens compare with each other and with the `whole`
+    """Tell Z3 how the numbers of blocks for these tokens compare with each other and with `whole`
     blocks."""
     counts = [blocks(numbers, block, number) for number in tokens]
     tell_order(numbers, block, whole, *(count - 1 for count in counts))
@@ -192,7 +192,8 @@ def _later_chunks_find_room(block: Any, more: int) -> list[Any]:
 
 def _full_pool_never_runs_out(block: Any, less: int) -> list[Any]:
     numbers = Numbers()
-    slots, longest = some(numbers, "slots", 1), some(numbers, "longest", 1)  # one request's blocks
+    # the blocks of one request
+    slots, longest = some(numbers, "slots", 1), some(numbers, "longest", 1)
     others, held, missing = (some(numbers, name) for name in ("others", "held", "missing"))
     numbers.facts += [others <= (slots - 1) * longest, held + missing <= longest]
     return negated(numbers, missing <= slots * longest - less - others - held)

@@ -1,8 +1,9 @@
 """Knobs that have the opposite of their intended effect (V1CP-R32).
 
 The chapter on chunked prefill recommends three remedies for preemption: raise the watermark, lower
-max_num_seqs, or lower max_num_batched_tokens. Each makes some requests wait, and so lets others run
-at the same time that did not before. `anomaly` searches for the smallest case that backfires.
+max_num_seqs, or lower max_num_batched_tokens. Each makes some requests wait, and may therefore
+bring together others that did not run at the same time before. `anomaly` searches for the smallest
+case that backfires.
 """
 
 from collections.abc import Iterator, Sequence
@@ -18,7 +19,7 @@ from ..smt.obligation import ScenarioPair
 Knob = Literal["max_num_seqs", "max_num_batched_tokens", "watermark"]
 KNOBS: tuple[Knob, ...] = get_args(Knob)
 REVISION = "documented"
-MAX_TOKENS, MAX_REQUESTS = 10, 3  # of all prompts and answers together
+MAX_TOKENS, MAX_REQUESTS = 10, 3  # the total length of all prompts and answers
 
 
 class Lengths(NamedTuple):
@@ -46,7 +47,7 @@ def anomaly(knob: Knob) -> ScenarioPair | None:
 
 
 def shares(tokens: int, requests: int) -> Iterator[tuple[Lengths, ...]]:
-    """Yield every way to split `tokens` among the requests, each with a prompt and an answer."""
+    """Yield every way to divide `tokens` among the requests, each with a prompt and an answer."""
     if requests == 0:
         if tokens == 0:
             yield ()
@@ -58,15 +59,14 @@ def shares(tokens: int, requests: int) -> Iterator[tuple[Lengths, ...]]:
 
 
 def scarce(lengths: Sequence[Lengths]) -> range:
-    """Return the pools that hold each request, but not all of them together."""
+    """Return the sizes of pools that hold each single request, but not all of them together."""
     needs = [request.prompt + request.max_tokens - 1 for request in lengths]
     return range(max(needs), sum(needs))
 
 
 def backfires(knob: Knob, lengths: Sequence[Lengths], blocks: int) -> ScenarioPair | None:
-    """Return runs at two neighbouring values of the knob, the second of which preempts more.
-
-    It should preempt less. None if there is no such pair.
+    """Return runs at two neighbouring values of the knob of which the second preempts more,
+    although it should preempt less; None if there is no such pair.
     """
     settings = [with_knob(knob, value, lengths, blocks) for value in values(knob, lengths, blocks)]
     counts = [preemptions(config, lengths) for config in settings]
@@ -87,7 +87,7 @@ def values(knob: Knob, lengths: Sequence[Lengths], blocks: int) -> Sequence[int]
 
 
 def with_knob(knob: Knob, value: int, lengths: Sequence[Lengths], blocks: int) -> VllmConfig:
-    """Return a configuration in which only the pool and this knob can bind."""
+    """Return a configuration in which only the pool and this knob have an effect."""
     config: dict[str, Any] = {
         "block_size": 1,
         "num_blocks": blocks,
@@ -101,10 +101,8 @@ def with_knob(knob: Knob, value: int, lengths: Sequence[Lengths], blocks: int) -
 
 
 def share(reserve: int, blocks: int) -> float:
-    """Return the share of a pool that keeps `reserve` blocks free.
-
-    It lies half a block above, so it does not matter whether the block that vLLM never hands out
-    counts.
+    """Return the fraction of a pool that keeps `reserve` blocks free. It is half a block more than
+    that, so that it makes no difference whether the null block, which is never handed out, counts.
     """
     return round((reserve + 0.5) / (blocks + 1), 4) if reserve else 0.0
 

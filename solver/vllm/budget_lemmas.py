@@ -5,26 +5,26 @@ to max_num_batched_tokens, and the budget left is not negative. Requests are tak
 their number does not appear: `spent` is the sum of all shares so far.
 
 1. `whole_budget_is_left_at_start`: the invariant holds when nothing is scheduled.
-2. `share_is_least_of_three_bounds`: a request that is behind gets the minimum of the tokens that
-   it is behind, the threshold (if there is one) and the budget left; this is at least one token.
+2. `share_is_least_of_three_bounds`: a request with uncomputed tokens gets the minimum of these
+   tokens, the threshold (if there is one) and the budget left; this is at least one token.
 3. `scheduling_preserves_budget`: scheduling it keeps the invariant. `preemption_preserves_budget`:
-   so does preempting a request, scheduled or not, whose share the budget gets back.
+   so does preempting a request, scheduled or not; its share goes back to the budget.
 4. `shares_stay_within_budget`: so the shares of a step never exceed max_num_batched_tokens.
 
-A request that is taken is behind by at least one token, so 2 applies:
+A request whose turn it is has at least one uncomputed token, so 2 applies:
 
-5. `running_request_has_next_token`: a request that runs on after a step is behind, whether it has
-   a token to compute next or gets one.
-6. `admitted_request_has_next_token`: so is an admitted request, after what it finds in the cache;
+5. `running_request_has_next_token`: a request that continues after a step has an uncomputed token:
+   one that was left, or the one that it has just got.
+6. `admitted_request_has_next_token`: so has an admitted request, after what it finds in the cache;
    a preempted one has computed nothing.
 
 What follows for the budget:
 
-7. `budget_suffices_for_all_decodes`: if every running request is one token behind, the budget is
-   enough for all: the front door wants a budget of at least max_num_seqs tokens.
+7. `budget_suffices_for_all_decodes`: if every running request has one uncomputed token, the budget
+   is enough for all: the front door requires a budget of at least max_num_seqs tokens.
 8. `budget_cuts_no_unchunked_prefill`: with chunking off, an admitted request computes all its
-   uncomputed tokens, or its threshold. `accepted_prompt_fits_empty_step`: if no request is
-   before it in the step, it always may.
+   uncomputed tokens, or its threshold. `accepted_prompt_fits_empty_step`: if no request comes
+   before it in the step, it can always do so.
 9. `running_stays_within_slots`: no more than max_num_seqs requests run.
 
 Each guard removes a token or a slot, or adds one.
@@ -126,7 +126,7 @@ def _budget_suffices_for_all_decodes(block: Any, less: int) -> list[Any]:
     numbers = Numbers()
     budget, slots, before = (some(numbers, name, 1) for name in ("budget", "slots", "before"))
     numbers.facts += [budget >= slots - less, before <= slots - 1]
-    return negated(numbers, budget - before >= 1)  # one token for each of those before it
+    return negated(numbers, budget - before >= 1)  # one token for each request before it
 
 
 def _budget_cuts_no_unchunked_prefill(block: Any, less: int) -> list[Any]:

@@ -1,4 +1,5 @@
-"""Lemmas on the code of vLLM's scheduler, run on symbols: it computes what the other lemmas assume.
+"""Lemmas on the code of vLLM's scheduler, run on symbols: the code computes what the other lemmas
+assume.
 
 The lemmas on any number of requests are pure arithmetic, on shares, remaining budgets and missing
 blocks. Those here run the model's own functions (`smt.execution`), so that a wrong change of the
@@ -119,7 +120,7 @@ _STEP = (
 _FIRST = ("vllm.scheduler.admit_waiting", "vllm.kv_cache.admit")
 
 
-_SAME = -1  # no block has a part in the claim
+_SAME = -1  # the claim does not involve blocks
 
 
 def _lemma(claim: Any, code: tuple[str, ...], *size: Any, block: int | None = _SAME) -> Obligation:

@@ -1,7 +1,7 @@
 """A whole decision of vLLM's scheduler, run on symbols, with few requests of any length.
 
-The pool may answer anything, but has room for a request that is alone. `clamp` and `capped` decide
-how much each request computes; `code_lemmas` compares them with the model's.
+The pool may give any answer, but has room for a request that is alone. `clamp` and `capped` decide
+how much each request computes; `code_lemmas` compares these with the functions of the model.
 """
 
 from typing import Any, NamedTuple, cast
@@ -83,11 +83,10 @@ class Result(NamedTuple):
 
 
 def decided(policy: Any, running: int, waiting: int, then: Any = None) -> Decided:
-    """Decide with these numbers of running and waiting requests; `then` continues from the
-    decision.
+    """Run a decision with these numbers of running and waiting requests; `then` continues after it.
 
-    The pool is modelled as the number of requests that hold blocks. It may refuse any request but
-    one that is alone.
+    The pool is modelled as the number of requests that hold blocks. It may refuse any request
+    except one that is alone.
     """
     numbers = Numbers()
     budget, block, slots = (some(numbers, name, 1) for name in ("budget", "block", "slots"))
@@ -104,7 +103,7 @@ def decided(policy: Any, running: int, waiting: int, then: Any = None) -> Decide
             enable_chunked_prefill=cast(bool, Truth(run, chunks)),
             policy=policy,
         )
-        # The queue is in order; the running requests were admitted in any.
+        # The queue is in order; the running requests may have been admitted in any order.
         in_run = [request.of(run, n, n) for n, request in enumerate(requests)]
         if policy == "priority":
             in_run[:running] = in_run[:running][::-1]
@@ -208,7 +207,7 @@ def first_is_kept(policy: str, running: int, waiting: int, other: int) -> list[A
         claims = [z3.BoolVal(inorder)]
         for name in plan.preempted:
             if policy == "priority":
-                # Some request that ran beside it is more important.
+                # Some request that ran at the same time is more important.
                 claims += [
                     z3.Or(
                         _before(decision, other_name, name),

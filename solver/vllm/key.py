@@ -14,15 +14,15 @@ from ..exploration.undecided import Candidates, OpenFields, tokens_left
 
 class Key:
     """The key of a state, with or without a prefix cache. LLMServingSim's states have the same
-    fields, and so the same key.
+    fields, so it uses this key, too.
 
     Without a cache, requests and blocks are only numbers. A request that has generated tokens
     behaves like one with a longer prompt, so only its known tokens, its computed tokens and the
     tokens left to generate count.
 
     Requests that are `mentioned` (their answers are part of a prompt of the menu) keep their names.
-    `in_flight`: decisions may be in flight, and requests parked. `newest`: of two blocks with the
-    same content, the cache finds the one filled last.
+    `in_flight`: whether decisions may be in flight, and requests parked. `newest`: whether, of two
+    blocks with the same content, the cache finds the one filled last.
     """
 
     def __init__(
@@ -124,9 +124,8 @@ def _in_flight(request: Any, history: BranchingHistory, places: dict[str, int]) 
 
 
 def _leaving(request: Any, history: BranchingHistory) -> tuple[Any, ...]:
-    """Return what still holds the blocks of a request that has left, and for how long.
-
-    The time counts only as far as a rule reads it.
+    """Return what still keeps the blocks of a request that has left, and for how long. The time
+    counts only as far as a rule depends on it.
     """
     account = history.requests[request.id]
     since = history.step - (account.ended_at or 0)
@@ -153,7 +152,7 @@ def _as_numbers(
             account.emitted - request.generated,
             account.prefix_hit - request.prefix_hit,
             account.prefilled,
-            # A request that runs is preempted before it waits again.
+            # A running request waits again only after a preemption.
             waits and account.preemptions > 0,
         )
     return (

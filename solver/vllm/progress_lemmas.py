@@ -1,34 +1,35 @@
 """Accepted requests, in any number, never block each other forever: V1-P01, V1CP-R12, V1CP-R15.
 
-The lemmas do not cover requests that can never fit, for which V1-R17 is broken.
+The lemmas do not cover requests that can never fit; accepting these breaks V1-R17.
 
 1. `first_running_is_never_preempted`: under FCFS, the first running request is never preempted: the
-   victim is the last, and alone it grows (`admission_lemmas`, `lone_running_request_can_grow`).
-   `one_of_two_is_preempted_first`: under the priority policy, the same holds for the most important
-   one.
+   victim is the last one, and a request that is alone can grow (`admission_lemmas`,
+   `lone_running_request_can_grow`). `one_of_two_is_preempted_first`: under the priority policy, the
+   same holds for the most important one.
 2. `request_with_budget_advances`: the first request of a step has the whole budget and computes at
-   least one token, or is preempted itself. Computing brings it nearer to its end.
+   least one token, or is preempted itself. Computing brings it closer to its end.
 3. `first_in_line_is_admitted_if_none_run`: it also computes a token.
 4. `no_request_overtakes_running`: no request gets a place before a running one.
 
 Under FCFS: by 1 and 2 the first running request computes a token in every step until it ends, and
 by 3 some request runs. So a step computes something as long as any request is unfinished, and every
-request is first in its turn (4). A request's `rank` bounds its wait: the tokens that those before
-it compute in their lives, less those that the first has computed. `computing_lowers_every_rank`:
-each step lowers it by at least one, whatever is preempted behind the first. So a request waits no
-longer than (requests before it) x max_model_len steps (`each_predecessor_adds_one_length`).
+request is first in its turn (4). A request's `rank` is a bound on its wait: the tokens that all
+requests before it ever compute, minus those that the first has computed.
+`computing_lowers_every_rank`: each step lowers the rank by at least one, whatever is preempted
+behind the first. So a request waits no longer than (requests before it) x max_model_len steps
+(`each_predecessor_adds_one_length`).
 
 Under the priority policy, take the most important of all unfinished requests, once no more requests
-arrive. While it waits it is first in line, so no request is admitted before it; by 2 each step
-brings the first running request nearer to its end, or preempts it. So in the end the most important
-one runs: if not before, by 3. Then by 1 it stays, and by 2 and 4 those before it become fewer until
-it is first itself.
+arrive. While it waits it is first in line, so no request is admitted before it; by 2, each step
+brings the first running request closer to its end, or preempts it. So the most important request
+eventually runs (at the latest by 3, when none runs). From then on it stays, by 1, and by 2 and 4
+the requests before it become fewer until it is first itself.
 
 Under the priority policy, a step computes nothing if the first request is its own victim
 (V1CP-R15):
 
-5. `idle_steps_are_fewer_than_slots`: each such step takes one from the running requests and admits
-   none (V1-R16), so at most max_num_seqs - 1 of them follow one another.
+5. `idle_steps_are_fewer_than_slots`: each such step removes one running request and admits none
+   (V1-R16), so at most max_num_seqs - 1 of these steps follow one another.
 
 Each guard removes a token, a slot or a place.
 """
@@ -56,7 +57,7 @@ def obligations(block: int | None = None) -> list[Obligation]:
 
 
 def rank(state: State, place: int) -> int:
-    """Return at most how many steps the request at this place of the waiting queue waits.
+    """Return an upper bound on the steps that the request at this place of the waiting queue waits.
 
     The bound holds under FCFS.
     """
@@ -164,7 +165,7 @@ def _idle_steps_are_fewer_than_slots(block: Any, none_there: int) -> list[Any]:
     slots, running, idle = (some(numbers, n, low) for n, low in (("s", 1), ("r", 1), ("idle", 0)))
     numbers.facts.append(idle + running <= slots)
     left, so_far = running - 1 + none_there, idle + 1
-    # The last one is alone, and computes (1).
+    # The last request left is alone, and computes a token (1).
     return negated(numbers, z3.Implies(left >= 1, z3.And(so_far + left <= slots, so_far < slots)))
 
 

@@ -1,10 +1,9 @@
-"""vLLM's models for `solver.exploration`, one for each pool; and their scopes.
-
-Sizes are the smallest at which every constraint can bind: blocks of two tokens, a budget of two
-blocks, pools that two requests fill.
+"""vLLM's models for `solver.exploration`, one for each pool size, and their scopes. Sizes are the
+smallest with which every constraint can take effect: blocks of two tokens, a budget of two blocks,
+pools that two requests fill.
 
 The free blocks are part of a state, so pools of different sizes never share a state: one
-exploration covers them all, but they are never stepped together.
+exploration covers all pools, but never steps them together.
 """
 
 from collections.abc import Hashable, Mapping, Sequence
@@ -44,10 +43,8 @@ def loaded(
     loads: tuple[tuple[int, int], ...],
     priorities: tuple[int, ...] = (0,),
 ) -> tuple[Loaded, ...]:
-    """Return every item with every priority and every load.
-
-    A load gives the number of blocks that a connector has of the prompt, at most all of it, and the
-    steps that loading them takes.
+    """Return every item with every priority and every load. A load consists of the number of blocks
+    of the prompt that a connector has (at most all), and the steps that it takes to load them.
     """
     return tuple(
         (prompt, tokens, own, min(blocks * SMALLEST_BLOCK, sum(part for _, part in prompt)), steps)
@@ -57,8 +54,8 @@ def loaded(
     )
 
 
-# Prompts that begin like the first one, whole blocks and not, or continue it or its output; and
-# other tokens.
+# Prompts that begin like the first one (in whole blocks or not), or continue it or its output; and
+# different tokens.
 SHARED = tuple(
     (prompt, tokens)
     for prompt in (
@@ -90,9 +87,9 @@ AHEAD = ("async_scheduling", True)
 STAGES = ("pipeline_parallel_size", 3)
 FAST = ("early_completions", 1)
 LOADS = ("kv_connector", True)
-# The blocks that a connector has of a prompt, and the steps of the load: none, one, or all of it.
+# How many blocks of a prompt a connector has (none, one, or all), and the steps of the load.
 EITHER = ((0, 0), (1, 0), (9, 2))
-# Each prompt but the last once, alternately with the most and the fewest tokens.
+# Each prompt but the last once, with the most and the fewest tokens in turn.
 ALTERNATING = (*SHARED[1:10:4], *SHARED[2:10:4])
 
 SCOPES = (

@@ -11,9 +11,9 @@ class SymbolicRequest(NamedTuple):
     """A request that the front door accepted.
 
     Attributes:
-        prompt: tokens of its prompt.
-        max_tokens: tokens that it may generate.
-        generated: tokens that it has generated so far.
+        prompt: the number of tokens of its prompt.
+        max_tokens: the number of tokens that it may generate.
+        generated: the number of tokens that it has generated so far.
     """
 
     prompt: Any
@@ -22,12 +22,12 @@ class SymbolicRequest(NamedTuple):
 
     @property
     def known(self) -> Any:
-        """Return the tokens known so far (`model.vllm.state.Sequence.num_tokens`)."""
+        """Return the number of tokens known so far (`model.vllm.state.Sequence.num_tokens`)."""
         return self.prompt + self.generated
 
     @property
     def longest(self) -> Any:
-        """Return the tokens that it computes in its life: all but the last one that it
+        """Return the number of tokens that it ever computes: all but the last one that it
         generates."""
         return self.prompt + self.max_tokens - 1
 
@@ -62,20 +62,20 @@ def unfinished(numbers: Numbers, more: int = 0) -> SymbolicRequest:
 
 
 def clamp(behind: Any, threshold: Any, budget: Any) -> Any:
-    """Return the tokens that a request may compute now, as `model.vllm.scheduler.clamp` does."""
+    """Return how many tokens a request may compute now, as `model.vllm.scheduler.clamp` does."""
     own = capped(behind, threshold)
     return z3.If(own < budget, own, budget)
 
 
 def capped(behind: Any, threshold: Any) -> Any:
-    """Return the tokens that one request may compute in a step, as
-    `model.vllm.scheduler.capped` does."""
+    """Return how many tokens one request may compute in a step, as `model.vllm.scheduler.capped`
+    does."""
     return z3.If(z3.And(threshold > 0, threshold < behind), threshold, behind)
 
 
 def blocks(numbers: Numbers, block: Any, tokens: Any) -> Any:
-    """Return the blocks that hold `tokens` tokens, at least one, as `model.pool.blocks_for`
-    does."""
+    """Return the number of blocks that hold `tokens` tokens (at least one token), as
+    `model.pool.blocks_for` does."""
     whole, _ = numbers.split(tokens - 1, block, None)
     return whole + 1
 

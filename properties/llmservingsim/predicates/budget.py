@@ -1,7 +1,7 @@
 """The tokens that each request computes: the budget, the cap, and when a token is emitted.
 
 Source: continuous-batching page, "Two scheduling paths" and "What the scheduler picks each step";
-the code at HEAD for the emission. Rules that the page states like vLLM's documents share vLLM's
+the code at HEAD for the emission. Rules that the page states as vLLM's documents do share vLLM's
 predicates.
 """
 
@@ -35,8 +35,8 @@ def budget_left(history: VllmRun, step: Step) -> int:
 
 
 def left_for(history: VllmRun, step: Step, request: VllmRequestHistory) -> int:
-    """Return the tokens of the budget left when, by the page's order, it was this request's
-    turn."""
+    """Return how many tokens of the budget were left when it was this request's turn by the page's
+    order."""
     budget: int = history.config["max_num_batched_tokens"]
     order = queue(history)
     ahead = order[: order.index(request)]
@@ -44,7 +44,7 @@ def left_for(history: VllmRun, step: Step, request: VllmRequestHistory) -> int:
 
 
 def wanted(history: VllmRun, request: VllmRequestHistory) -> int:
-    """Return the tokens that a request wants in one step, by the page, if none of it is cached."""
+    """Return the tokens that the page gives a request in one step, if none of it is cached."""
     tokens = 1 if request.emitted else request.prompt - request.computed
     return min(tokens, history.config["long_prefill_token_threshold"] or tokens)
 
@@ -84,7 +84,7 @@ def waited(history: VllmRun, step: Step) -> list[VllmRequestHistory]:
 def whole(history: VllmRun, request: VllmRequestHistory, last: int = 0) -> int:
     """Return the blocks that a request may need until its last token, which is never computed.
 
-    With `last` 1, that token may have room as well.
+    With `last` 1, that token counts as well.
     """
     return blocks_for(history, request.prompt + request.max_tokens - 1 + last)
 
@@ -127,8 +127,8 @@ def decode_beside_a_prefill(history: VllmRun, step: Step) -> bool:
 
 
 def start_wrong(history: VllmRun, step: Step) -> str | None:
-    """A starting request computes its uncached tokens, up to threshold and budget (LSS-R11). At
-    HEAD the budget must not split them if chunking is off; the page leaves that open."""
+    """A starting request computes its uncached tokens, up to threshold and budget (LSS-R11). With
+    chunking off, the budget must not split them at HEAD; the page leaves this open."""
     new = admitted(history, step)
     cut = None if history.revision == PAGE else _cut_although_off(history, step, new)
     return cut or _cut_wrongly(history, step, new)

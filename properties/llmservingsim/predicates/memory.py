@@ -1,7 +1,7 @@
 """The pool at the start of a request: free blocks and prefix hits.
 
-Sources: for the page, which only says that memory is limited, the target protocol's fine points;
-for the code, kv_cache_manager.py at HEAD, can_fit_full_sequence.
+Sources: for the page, which only says that memory is limited, "Fine points" of the target protocol;
+for HEAD, can_fit_full_sequence in kv_cache_manager.py.
 """
 
 from ....model.observation import Step
@@ -53,8 +53,8 @@ def shares_with_running(history: VllmRun, step: Step) -> bool:
 
 
 def hit_at_least(history: VllmRun, step: Step, request: VllmRequestHistory) -> int:
-    """Return the tokens that a starting request must find in the cache, all in blocks that others
-    hold."""
+    """Return how many tokens a starting request must find in the cache; all are in blocks that
+    others hold."""
     if not caches(history.config):
         return 0
     block = history.config["block_size"]
@@ -77,7 +77,8 @@ def not_promised(history: VllmRun, step: Step) -> str | None:
 
 
 def prompt_alone_fits(history: VllmRun, step: Step) -> bool:
-    """A waiting request's prompt would fit into the free blocks, but not all that it may need."""
+    """The prompt of a waiting request would fit into the free blocks, but the request with all its
+    tokens would not."""
     waiting, free = waited(history, step), step.free_blocks
     if not waiting or not free or history.config["num_blocks"] is None:
         return False
@@ -98,7 +99,8 @@ def rest_does_not_fit(history: VllmRun, step: Step) -> str | None:
         hit = history.hit_now(step, request)
         known = blocks_for(history, request.num_tokens)
         if hit is None:
-            # It was aborted inside the step, so its hit is unknown: at most it took all its blocks.
+            # It was aborted inside the step, so its hit is unknown. At most, it took free blocks
+            # for all its tokens.
             free += known
             continue
         start = hit + step.scheduled[request.id]

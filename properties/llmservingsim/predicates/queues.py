@@ -31,8 +31,8 @@ def prefill_not_first(history: VllmRun, step: Step) -> str | None:
 
 
 def prefill_overtakes(history: VllmRun, step: Step) -> bool:
-    """Prefills are prioritised, and the batch has one that arrived after a decoding request in
-    it."""
+    """Prefills are prioritised, and the batch has a prefill that arrived after one of its decoding
+    requests."""
     decodes = [request.arrival for request in history.decode_members(step)]
     prefills = [request.arrival for request in history.prefill_members(step)]
     overtakes = bool(decodes) and bool(prefills) and min(decodes) < max(prefills)
@@ -106,7 +106,7 @@ def passed_over(history: VllmRun, step: Step) -> bool:
 
 
 def needless_wait(history: VllmRun, step: Step) -> str | None:
-    """No request is left out while budget, a slot and blocks are left for it (LSS-P03)."""
+    """No request is left out while there are budget, a slot and blocks for it (LSS-P03)."""
     return _gets_nothing(left_out(history, step), "a slot is left")
 
 
@@ -119,7 +119,7 @@ def _gets_nothing(who: list[VllmRequestHistory], why: str) -> str | None:
 
 
 def left_out(history: VllmRun, step: Step) -> list[VllmRequestHistory]:
-    """Return the requests that nothing can have kept out of the batch.
+    """Return the requests that were left out of the batch although nothing kept them out.
 
     Of the possible cache hits, only those shared with running requests count.
     """
@@ -142,8 +142,8 @@ def left_out(history: VllmRun, step: Step) -> list[VllmRequestHistory]:
 
 
 def _could_start(history: VllmRun, step: Step) -> list[VllmRequestHistory]:
-    """Return the requests with room until their last token; by the page, none behind a request that
-    waits for blocks."""
+    """Return the requests that have room until their last token. By the page, requests behind one
+    that waits for blocks are left out."""
     could = []
     for request in waited(history, step):
         if must_not_be_cut(history, step, request):

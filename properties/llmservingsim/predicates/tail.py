@@ -14,9 +14,9 @@ from .budget import waited
 
 
 def not_as_vllm(history: VllmRun, step: Step) -> str | None:
-    """Running requests come first, in their order; without blocks, the last is preempted and gives
-    back all its own. Then no request is admitted, and none is preempted for a waiting one
-    (LSS-R30)."""
+    """Running requests come first, in their order. If too few blocks are free, the last of them is
+    preempted and gives back all its blocks, and no request is admitted in that step. None is
+    preempted for a waiting request (LSS-R30)."""
     return (
         _out_of_order(history, step)
         or _not_the_tail(history, step)

@@ -9,8 +9,8 @@ from ...vllm.history.run import VllmRun
 
 
 def prompt_miscounted(history: VllmRun, step: Step) -> str | None:
-    """The prompt throughput counts every token of a prompt once, cached ones with the chunk that
-    ends it or with its first one (LSS-R23)."""
+    """The prompt throughput counts every token of a prompt once. Cached tokens count with the
+    prompt's last chunk or with its first one (LSS-R23)."""
     prompts = _prompts(history, step)
     expected = sum(counted for _, counted in prompts)
     if step.prompt_throughput in (expected, _counted_first(history, step)):
@@ -40,13 +40,14 @@ def first_beside_another(history: VllmRun, step: Step) -> bool:
 
 
 def _prompts(history: VllmRun, step: Step) -> list[tuple[str, int]]:
-    """Return the requests whose prompt is computed in the step, with the tokens that count."""
+    """Return the requests whose prompt is computed in the step, each with its tokens that count."""
     counts = []
     for name, tokens in step.scheduled.items():
         request = history.live.get(name)
         if request is None or request.emitted or name in history.aborts_inside:
             continue
-        # A request that emits has its whole prompt computed; one that finishes shows no hit.
+        # The whole prompt of a request that emits is computed; a request that finishes shows no
+        # hit.
         counted = request.prompt - (request.computed - request.prefix_hit)
         counts.append((name, counted if name in (step.emitted or {}) else tokens))
     return counts

@@ -1,4 +1,4 @@
-"""Admission: the two gates, the order, and the priority of prefills.
+"""Admission: its two checks (budget and memory), its order, and the priority of prefills.
 
 Source: deck, chapters 4 "Prefill vs Decode" and 6 "Reading schedule()".
 """
@@ -108,7 +108,7 @@ def the_head_waits(history: RunHistory, step: Step) -> bool:
 
 
 def needless_wait(history: RunHistory, step: Step) -> str | None:
-    """A request that is next in line waits only if it fails a gate (NAN-R10).
+    """A request that is next in line waits only if it fails a check (NAN-R10).
 
     Of its possible cache hits, only those shared with running sequences count, to avoid false
     alarms.
@@ -132,7 +132,7 @@ def _passes(
     new: list[RequestHistory],
     free: int | None,
 ) -> bool:
-    """Return whether the request could have been admitted after the `new` ones."""
+    """Return whether the request could have been admitted after the requests in `new`."""
     if (
         free is None
         or request.computed
@@ -153,7 +153,8 @@ def _passes(
 def _needed(history: RunHistory, request: RequestHistory) -> int:
     """Return an upper bound on the free blocks that a newcomer needs.
 
-    In revisions with chunks, shared blocks cost nothing; otherwise the gate counts all (NAN-R09).
+    In revisions with chunks, shared blocks cost nothing; in the others, the check counts all blocks
+    (NAN-R09).
     """
     needed = blocks_for(history, request.num_tokens)
     if history.revision == WHOLE_PROMPTS:
@@ -166,8 +167,8 @@ def someone_runs_and_waits(history: RunHistory, step: Step) -> bool:
 
 
 def memory_gate_passed_by(history: RunHistory, step: Step) -> str | None:
-    """As many blocks are free as a newcomer needs for all its tokens, including shared ones
-    (NAN-R09)."""
+    """When a request is admitted, as many blocks are free as all its tokens need, shared blocks
+    included (NAN-R09)."""
     free = free_before(history)
     if free is None or history.aborts_inside or step.blocks is None:
         return None
@@ -181,7 +182,7 @@ def memory_gate_passed_by(history: RunHistory, step: Step) -> str | None:
             )
         table = set(step.blocks.get(request.id, ()))
         if not table:
-            return None  # it has finished, so nobody knows what it shared
+            return None  # it has finished, so it is unknown what it shared
         free -= len(table - held)
         held |= table
     return None

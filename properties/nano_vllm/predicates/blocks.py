@@ -35,8 +35,8 @@ def something_written(history: RunHistory, step: Step) -> bool:
 
 
 def shared_wrongly(history: RunHistory, step: Step) -> str | None:
-    """Sequences share a block only at the same place, if it is full and has the same tokens up to
-    its end (NAN-R29)."""
+    """Sequences share a block only if it has the same place in both tables, is full, and has the
+    same tokens up to its end (NAN-R29)."""
     block = history.config["block_size"]
     seen: dict[int, tuple[str, int]] = {}
     for name, table in (step.blocks or {}).items():
@@ -113,8 +113,8 @@ def shares_with_running(history: RunHistory, step: Step) -> bool:
 
 
 def hit_at_least(history: RunHistory, request: RequestHistory) -> int:
-    """Return the tokens that a starting sequence must find in the cache, all in blocks that others
-    hold."""
+    """Return how many tokens a starting sequence must find in the cache; all are in blocks that
+    others hold."""
     block = history.config["block_size"]
     return surely_shared(request, ran_before(history), history.kin(request), block)
 

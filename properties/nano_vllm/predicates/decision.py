@@ -7,7 +7,7 @@ from ...history.per_step_cache import once
 from ...history.request_history import RequestHistory
 from ...history.run_history import RunHistory
 
-WHOLE_PROMPTS = "documented"  # the revision that computes no prompt in part
+WHOLE_PROMPTS = "documented"  # the revision that always computes whole prompts
 
 
 @once
@@ -69,7 +69,8 @@ def completes(history: RunHistory, step: Step, request: RequestHistory) -> bool:
 
 
 def free_before(history: RunHistory) -> int | None:
-    """Return the free blocks when the step was decided; None if an abort has changed them since."""
+    """Return the number of free blocks when the step was decided; None if an abort has changed it
+    since."""
     if history.last is None:
         return int(history.config["num_blocks"])
     return None if history.aborts_to_report else history.last.free_blocks

@@ -44,7 +44,8 @@ def several_decode(history: RunHistory, step: Step) -> bool:
 
 
 def wrong_victim(history: RunHistory, step: Step) -> str | None:
-    """Preempted sequences are the last of the running queue, and blocks were missing (NAN-R19)."""
+    """Sequences are preempted from the end of the running queue, and only if too few blocks are
+    free (NAN-R19)."""
     gone, before = preempted(history, step), ran_before(history)
     if not gone:
         return None
@@ -72,8 +73,8 @@ def crosses_border(history: RunHistory, computed: int) -> bool:
 
 
 def _may_take(history: RunHistory, computed: int) -> bool:
-    """Return whether a running sequence may take a block in its next step, by either reading of
-    NAN-R17."""
+    """Return whether a running sequence may take a block in its next step, by one of the two
+    readings of NAN-R17."""
     early = history.revision == WHOLE_PROMPTS and crosses_border(history, computed + 1)
     return early or crosses_border(history, computed)
 
@@ -123,7 +124,7 @@ def sequence_prefills(history: RunHistory, step: Step) -> bool:
 
 
 def not_all_again(history: RunHistory, step: Step) -> str | None:
-    """A preempted request computes its prompt and generated tokens again, except for its hit
+    """A preempted request computes its prompt and generated tokens again, except for its prefix hit
     (NAN-R23)."""
     budget = history.config["max_num_batched_tokens"]
     for request in prefilled(history, step):
@@ -154,8 +155,8 @@ def table_wrong(history: RunHistory, step: Step) -> str | None:
 def _with_the_next(history: RunHistory, computed: int) -> int:
     """Return the number of blocks including the one for the next token.
 
-    The deck takes that block together with the last token of the previous one: "256 tokens so far …
-    at boundary → new block". The release takes it with the next token.
+    In the deck, a sequence takes that block as soon as the previous one is full: "256 tokens so far
+    … at boundary → new block". In the release, it takes the block with the next token.
     """
     more = history.revision == WHOLE_PROMPTS
     return blocks_for(history, computed + more)

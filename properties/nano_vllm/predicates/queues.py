@@ -50,8 +50,8 @@ def someone_arrives(history: RunHistory, step: Step) -> bool:
 
 
 def running_out_of_order(history: RunHistory, step: Step) -> str | None:
-    """Running requests keep their order, newcomers join at the end, and the step schedules in this
-    order (NAN-R15)."""
+    """Running requests keep their order, newcomers join at the end, and the step schedules requests
+    in this order (NAN-R15)."""
     new = [request for request in prefilled(history, step) if completes(history, step, request)]
     gone = {*(step.finished or {}), *history.aborts_inside}
     expected = [request.id for request in kept(history, step) + new if request.id not in gone]

@@ -1,4 +1,4 @@
-"""The requests that may start, may join the decode batch, and must not be refused.
+"""Which requests may start, which may join the decode batch, and which must not be refused.
 
 Source: Spyre scheduling page, "Admission constraints"; release 2.5.2 for pools and pausing.
 """
@@ -15,7 +15,7 @@ from ..history import REVISIONS_THAT_PAUSE
 
 
 def empty_system_refuses(history: RunHistory, step: Step) -> str | None:
-    """While nothing runs, the request that has waited longest starts (SPY-R38)."""
+    """If nothing runs, the request that has waited longest starts (SPY-R38)."""
     if not nothing_runs(history, step) or history.prefill_members(step):
         return None
     return f"{history.unstarted()[0].id} waits, nothing runs, and no prefill starts"
@@ -27,7 +27,8 @@ def nothing_runs(history: RunHistory, step: Step) -> bool:
 
 
 def joins_beyond_length(history: RunHistory, step: Step) -> str | None:
-    """At the last chunk, every request's remaining tokens end within max_model_len (SPY-R41)."""
+    """When a request's last chunk runs, the remaining tokens of every request end within
+    max_model_len (SPY-R41)."""
     for request in joining(history, step):
         length = history.config["max_model_len"]
         ends = ends_after_joining(history, request)
@@ -42,16 +43,16 @@ def joins_beyond_length(history: RunHistory, step: Step) -> str | None:
 
 
 def hit_joins_beyond_length(history: RunHistory, step: Step) -> str | None:
-    """At the last chunk, every request's remaining tokens end within max_model_len, also for a
-    prompt whose first chunk is its last thanks to a prefix hit (SPY-R59)."""
+    """max_model_len also limits a prompt that needs only its last chunk thanks to a prefix hit
+    (SPY-R59)."""
     if not shortened(history, step):
         return None
     return joins_beyond_length(history, step)
 
 
 def joining(history: RunHistory, step: Step) -> list[RequestHistory]:
-    """Return the requests that decode from the next step on: their last chunk runs, and tokens are
-    left."""
+    """Return the requests that will decode from the next step on: those whose last chunk runs and
+    that have tokens left to generate."""
     emitted = step.emitted
     if not emitted:
         return []
@@ -78,7 +79,8 @@ def ends_after_joining(history: RunHistory, newcomer: RequestHistory) -> dict[st
 
 
 def length_binds(history: RunHistory, step: Step) -> bool:
-    """The head of the queue or the ongoing prefill would end beyond max_model_len in the batch."""
+    """The head of the queue, or the request in its prefill, would make a request of the batch end
+    beyond max_model_len."""
     wanted = (history.ongoing() or history.unstarted())[:1]
     return any(
         max(ends_after_joining(history, request).values()) > history.config["max_model_len"]
@@ -88,7 +90,7 @@ def length_binds(history: RunHistory, step: Step) -> bool:
 
 
 def shortened(history: RunHistory, step: Step) -> bool:
-    """A prompt of several chunks needs only its last, beside a decoding request."""
+    """While a request decodes, a prompt of several chunks needs only its last one."""
     return bool(history.decoding()) and any(
         not request.started and request.prompt > history.config["chunk_size"]
         for request in joining(history, step)
@@ -96,10 +98,9 @@ def shortened(history: RunHistory, step: Step) -> bool:
 
 
 def needless_refusal(history: RunHistory, step: Step) -> str | None:
-    """A decode step runs instead of a chunk only if a rule requires it (SPY-R42).
-
-    The projection may vary within bounds: a refusal is wrong only if the volume is within the limit
-    even with one block more than release 2.1.2 allows for realignment.
+    """A decode step runs instead of a prefill only if a rule requires it (SPY-R42). Projections may
+    differ within bounds: a refusal is wrong only if the volume stays within the limit even with one
+    block more for realignment than release 2.1.2 allows.
     """
     request = refused(history, step)
     if request is None:
@@ -108,7 +109,7 @@ def needless_refusal(history: RunHistory, step: Step) -> str | None:
 
 
 def refused(history: RunHistory, step: Step) -> RequestHistory | None:
-    """Return the request that no rule holds back and that would prefill in this step, but does not
+    """Return the request that no rule holds back from its prefill in this step, but that does not
     run."""
     if history.prefill_members(step) or not history.decoding():
         return None
@@ -125,7 +126,7 @@ def refused(history: RunHistory, step: Step) -> RequestHistory | None:
         return None
     if history.revision in REVISIONS_THAT_PAUSE and (history.paused or history.config["pausing"]):
         return None if history.paused else wanted[0]
-    # Without interleaving, releases check the volume before the first chunk and never again.
+    # Without interleaving, releases check the volume only before the first chunk.
     checked_once = not history.config["interleave"] and history.revision in REVISIONS_THAT_PAUSE
     unchecked = not starts if checked_once else surely_unfinished(history, wanted[0])
     if not unchecked and not certainly_fits(history, wanted[0]):
@@ -136,9 +137,9 @@ def refused(history: RunHistory, step: Step) -> RequestHistory | None:
 def pool_surely_has(history: RunHistory, step: Step, newcomer: RequestHistory) -> bool:
     """Return whether the pool certainly has room for the newcomer and every started request.
 
-    That includes blocks for all tokens of the newcomer, except those shared with running requests.
-    The last token needs none, but is promised one in revisions that pause. The page has no pool, so
-    by it each request may be promised one more block.
+    Room means blocks for all tokens of the newcomer, except those shared with running requests. The
+    last token needs no block, but is promised one in revisions that pause requests. The page has no
+    pool, so by the page each request may be promised one more block.
     """
     size, block = history.config["num_blocks"], history.config["block_size"]
     if size is None:
@@ -174,15 +175,15 @@ def surely_unfinished(history: RunHistory, request: RequestHistory) -> bool:
 
 
 def certainly_fits(history: RunHistory, newcomer: RequestHistory) -> bool:
-    """Return whether length and volume hold by the widest reading of the batch's tkv, with two
-    blocks to spare."""
+    """Return whether length and volume are within their limits by the widest reading of the batch's
+    tkv, with two blocks to spare."""
     block, limit = history.config["block_size"], history.config["max_batch_tkv"]
     tokens = [request.computed for request in history.decoding()]
     longest = ceil(max(tokens) / block) * block
     base = max(longest, newcomer.prompt)
     top = base // block * block
     remaining = [request.max_tokens - request.emitted for request in history.decoding()]
-    # The page does not say whether the request's own tkv counts or the batch's.
+    # The page does not say whether the request's own tkv counts, or that of the batch.
     reached = top + max(count % block for count in (*tokens, newcomer.prompt))
     end = reached + max(*remaining, newcomer.max_tokens - 1)
     keeps_length = history.revision not in REVISIONS_THAT_PAUSE
@@ -201,7 +202,8 @@ def certainly_fits(history: RunHistory, newcomer: RequestHistory) -> bool:
 
 
 def refusal_possible(history: RunHistory, step: Step) -> bool:
-    """A prefill is wanted beside a decode batch that has room, and no interleaving is due."""
+    """A request waits for its prefill, the decode batch has room, and no decode step is due for
+    interleaving."""
     return (
         bool(history.ongoing() or history.unstarted())
         and 0 < len(history.decoding()) < history.config["max_num_seqs"]
@@ -210,7 +212,7 @@ def refusal_possible(history: RunHistory, step: Step) -> bool:
 
 
 def promised_too_much(history: RunHistory, step: Step) -> str | None:
-    """Blocks for everything that admitted requests may still compute are free (SPY-R50)."""
+    """The free blocks suffice for everything that admitted requests may still compute (SPY-R50)."""
     size = history.config["num_blocks"]
     if size is None:
         return None

@@ -29,7 +29,7 @@ def not_everyone_decodes(history: RunHistory, step: Step) -> str | None:
             )
     left_out = [request.id for request in history.decoding() if request.id not in step.scheduled]
     if left_out and history.revision in REVISIONS_THAT_PAUSE:
-        # A request that leaves inside the step may have been paused by it: it is in no list any
+        # A request that leaves inside the step may have been paused by it; no list shows that any
         # more.
         excused = {*(step.paused or ()), *history.aborts_inside}
         left_out = [name for name in left_out if name not in excused]
@@ -83,7 +83,7 @@ def padding_negative(history: RunHistory, step: Step) -> str | None:
 
 
 def wrong_tkv(history: RunHistory, step: Step) -> str | None:
-    """max-tkv is the largest padding + tokens, including this step's token (SPY-R26)."""
+    """max-tkv is the maximum of padding + tokens, including this step's token (SPY-R26)."""
     if step.kind != "decode":
         return None
     block, pads = history.config["block_size"], step.left_pad_blocks or {}
@@ -117,8 +117,8 @@ def limit_binds(history: RunHistory, step: Step) -> bool:
 def wrong_blocks(history: RunHistory, step: Step) -> str | None:
     """A request holds a block for every block_size tokens that it has computed (SPY-R02).
 
-    Release 2.5.2 holds blocks in advance only for the tokens of a prefix hit. By the page, a
-    request may get the blocks of its whole prompt at once, and the one for its next token.
+    In release 2.5.2, a request holds blocks in advance only for the tokens of a prefix hit. By the
+    page, it may get the blocks of its whole prompt at once, and the block of its next token.
     """
     block = history.config["block_size"]
     for name, held in (step.blocks or {}).items():

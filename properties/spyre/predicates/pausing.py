@@ -1,4 +1,4 @@
-"""Decode pausing: which requests pause, for how long, and that none starts meanwhile.
+"""Decode pausing: which requests pause, how long, and that none starts while one is paused.
 
 Source: release 2.5.2 (rules SPY-R51 and SPY-R52); the scheduling page has no pausing.
 """
@@ -26,7 +26,7 @@ def prefill_wanted_while_paused(history: SpyreRun, step: Step) -> bool:
 
 
 def wrong_pause(history: SpyreRun, step: Step) -> str | None:
-    """In a step without prefill, a request decodes if and only if the fairness order admits it
+    """In a step without a prefill, a request decodes if and only if the fairness order admits it
     (SPY-R51)."""
     all_requests = waiting_to_decode(history) + history.decoding()
     if not all_requests or history.prefill_members(step):
@@ -45,10 +45,8 @@ def wrong_pause(history: SpyreRun, step: Step) -> str | None:
 
 
 def admitted(history: SpyreRun) -> list[SpyreRequestHistory]:
-    """Return the requests that may decode: longest paused first, then fewest (or most) tokens
-    generated.
-
-    A request stays if it still fits.
+    """Return the requests that may decode. They are tried in order: longest paused first, then
+    fewest (or most) tokens generated. A request stays if it still fits.
     """
     sign = -1 if history.config["long_output_priority"] else 1
     order = sorted(
@@ -72,7 +70,7 @@ def volume(history: SpyreRun, batch: list[SpyreRequestHistory]) -> int:
 
 
 def someone_sits_out(history: SpyreRun, step: Step) -> bool:
-    """All requests that could decode would together exceed the limit."""
+    """Together, all requests that could decode would exceed the limit."""
     all_requests = waiting_to_decode(history) + history.decoding()
     return bool(all_requests) and volume(history, all_requests) > history.config["max_batch_tkv"]
 
@@ -80,8 +78,8 @@ def someone_sits_out(history: SpyreRun, step: Step) -> bool:
 def starved(history: SpyreRun, step: Step) -> str | None:
     """A paused request decodes again within max_num_seqs steps (SPY-P01).
 
-    The request that is paused longest is considered first, so every other member comes before it at
-    most once.
+    The request that has been paused longest is considered first, so every other request goes before
+    it at most once.
     """
     slots = history.config["max_num_seqs"]
     for request in waiting_to_decode(history):

@@ -1,4 +1,4 @@
-"""The work of a prefill step: one right-aligned chunk, and a token from the last.
+"""The work of a prefill step: one right-aligned chunk, and a token from the last chunk.
 
 Source: Spyre scheduling page, "Prefill padding", "Chunked Prefill" and "Skipping full chunks".
 """
@@ -12,8 +12,8 @@ from ...rules.predicate import Predicate
 
 
 def more_than_a_chunk(history: RunHistory, step: Step) -> str | None:
-    """A prefill step computes at most one chunk, and a prompt takes ceil(p / C) of them, less those
-    that are wholly cached (SPY-R04)."""
+    """A prefill step computes at most one chunk, and a prompt takes ceil(p / C) chunks, minus those
+    that are entirely cached (SPY-R04)."""
     chunk = history.config["chunk_size"]
     for request in history.prefill_members(step):
         tokens = step.scheduled[request.id]
@@ -34,16 +34,15 @@ def more_than_a_chunk(history: RunHistory, step: Step) -> str | None:
 
 
 def may_run_cached(history: RunHistory) -> bool:
-    """Return whether wholly cached chunks may run.
-
-    By the page a cached chunk *can* be skipped, and a hit may include the last one, which still
-    runs. Releases skip all but the last (SPY-R54), and a hit never includes its last token.
+    """Return whether entirely cached chunks may run. By the page, a cached chunk *can* be skipped;
+    a hit may include the last chunk, which still runs. Releases skip all cached chunks but the last
+    (SPY-R54), and a hit never includes the last token.
     """
     return history.revision == "documented"
 
 
 def computed_before(history: RunHistory, step: Step, request: RequestHistory) -> int | None:
-    """Return the tokens of a prompt that need no computing in this step; None if unknown."""
+    """Return how many tokens of a prompt need no computing in this step; None if unknown."""
     hit = history.hit_now(step, request)
     return None if hit is None else request.computed + hit
 
@@ -56,7 +55,7 @@ def several_chunks(history: RunHistory, step: Step) -> bool:
 
 
 def wrong_chunk(history: RunHistory, step: Step) -> str | None:
-    """The first chunk loses the left padding; then come whole chunks, and then the rest
+    """The first chunk is shorter by the left padding; whole chunks follow, then the rest
     (SPY-R19)."""
     chunk = history.config["chunk_size"]
     for request in history.prefill_members(step):
@@ -78,7 +77,7 @@ def wrong_chunk(history: RunHistory, step: Step) -> str | None:
 
 
 def padded_and_several_chunks(history: RunHistory, step: Step) -> bool:
-    """A prompt of several chunks with left padding is prefilled."""
+    """A prompt with left padding and several chunks is prefilled."""
     return several_chunks(history, step) and _padded(history, step)
 
 
@@ -96,7 +95,7 @@ def wrong_left_padding(history: RunHistory, step: Step) -> str | None:
 
 
 def not_right_aligned(history: RunHistory, step: Step) -> str | None:
-    """Padding plus the prompt's blocks end at a chunk border (SPY-R14)."""
+    """Padding plus the prompt's blocks end at a chunk boundary (SPY-R14)."""
     block, chunk = history.config["block_size"], history.config["chunk_size"]
     for request in history.prefill_members(step):
         end = (_pad(step, request) + ceil(request.prompt / block)) * block
@@ -113,7 +112,7 @@ def _padded(history: RunHistory, step: Step) -> bool:
 
 
 def wrong_first_token(history: RunHistory, step: Step) -> str | None:
-    """The last chunk emits exactly one token, the others none (SPY-R20)."""
+    """The last chunk yields exactly one token, the others none (SPY-R20)."""
     for request in history.prefill_members(step):
         before = computed_before(history, step, request)
         if before is None:
@@ -128,7 +127,7 @@ def wrong_first_token(history: RunHistory, step: Step) -> str | None:
 
 
 def left_padding(history: RunHistory, request: RequestHistory) -> int:
-    """Return the tokens of padding before the prompt that make it end with its last chunk."""
+    """Return how many tokens of padding before the prompt make it end with its last chunk."""
     block, chunk = history.config["block_size"], history.config["chunk_size"]
     padding: int = ceil(request.prompt / chunk) * chunk - ceil(request.prompt / block) * block
     return padding

@@ -39,8 +39,8 @@ def first_chunk_padded(history: RunHistory, step: Step) -> bool:
 def everything_cached(history: RunHistory, step: Step) -> str | None:
     """The last chunk of a prompt runs (SPY-R55).
 
-    By the page a hit may include all of it, and running it emits the first token. In releases, a
-    hit never includes the last token.
+    By the page, a hit may include the whole last chunk, which runs to yield the first token. In
+    releases, a hit never includes the last token.
     """
     runs = (step.emitted or {}) if may_run_cached(history) else ()
     for request in starting(history, step):
@@ -51,7 +51,7 @@ def everything_cached(history: RunHistory, step: Step) -> str | None:
 
 
 def whole_prompt_known(history: RunHistory, step: Step) -> bool:
-    """Another request has computed a starting prompt of whole blocks to its end."""
+    """A prompt of whole blocks starts, and another request has computed all its tokens."""
     return any(
         request.prompt % history.config["block_size"] == 0
         and known_elsewhere(history, request) >= request.prompt
@@ -60,7 +60,7 @@ def whole_prompt_known(history: RunHistory, step: Step) -> bool:
 
 
 def cached_chunk_computed(history: RunHistory, step: Step) -> str | None:
-    """A wholly cached chunk is skipped (SPY-R54).
+    """An entirely cached chunk is skipped (SPY-R54).
 
     `scheduled` does not count cached tokens, so such a chunk would show no tokens.
     """
@@ -81,7 +81,7 @@ def chunk_skipped(history: RunHistory, step: Step) -> bool:
 
 
 def wrong_write(history: RunHistory, step: Step) -> str | None:
-    """Cached blocks that are computed again are written to block 0, the others to their own
+    """Cached blocks that are computed again are written to block 0, all others to themselves
     (SPY-R56)."""
     places = history.config["chunk_size"] // history.config["block_size"]
     for request in history.prefill_members(step):
@@ -127,7 +127,8 @@ def prompt_not_shared(history: RunHistory, step: Step) -> str | None:
 
 
 def prompt_is_shared(history: RunHistory, step: Step) -> bool:
-    """A running request has computed the first block of a starting prompt from its own prompt."""
+    """The first block of a starting prompt is also that of a running request's prompt, and is
+    computed."""
     return any(
         shareable(history, request, of_prompts=True) > 0 for request in starting(history, step)
     )
@@ -147,7 +148,8 @@ def output_not_shared(history: RunHistory, step: Step) -> str | None:
 
 
 def output_is_shared(history: RunHistory, step: Step) -> bool:
-    """A starting request's prompt continues with full blocks that a running one generated."""
+    """The prompt of a starting request continues with full blocks that a running request
+    generated."""
     return any(
         shareable(history, request, of_prompts=False) > shareable(history, request, of_prompts=True)
         for request in starting(history, step)
@@ -162,8 +164,8 @@ def starting(history: RunHistory, step: Step) -> list[RequestHistory]:
 
 
 def shareable(history: RunHistory, newcomer: RequestHistory, *, of_prompts: bool) -> int:
-    """Return the tokens in full blocks that a running request holds, without the last token's
-    block."""
+    """Return how many tokens are in full blocks that a running request holds, without the block of
+    the last token."""
     block = history.config["block_size"]
     known = known_elsewhere(history, newcomer, of_prompts=of_prompts)
     return int(min(known, newcomer.prompt - 1) // block * block)
@@ -172,7 +174,7 @@ def shareable(history: RunHistory, newcomer: RequestHistory, *, of_prompts: bool
 def known_elsewhere(
     history: RunHistory, newcomer: RequestHistory, *, of_prompts: bool = False
 ) -> int:
-    """Return the tokens at the start of a prompt that another unfinished request has computed."""
+    """Return how many tokens at the start of a prompt another unfinished request has computed."""
     return max(
         (
             min(

@@ -12,7 +12,7 @@ from ..history import REVISIONS_THAT_PAUSE
 
 def two_prefills(history: RunHistory, step: Step) -> str | None:
     """At most one request is between its first and its last chunk (SPY-R30)."""
-    # A request that is partial after the step was so before it, or is prefilled in it.
+    # A request that is partly computed after the step was so before, or is prefilled in this step.
     if len(history.ongoing()) + len(history.prefill_members(step)) > 1:
         partial = [
             request.id
@@ -28,7 +28,7 @@ def two_prefills(history: RunHistory, step: Step) -> str | None:
 
 
 def tokens_after(history: RunHistory, step: Step, request: RequestHistory) -> int:
-    """Return the tokens of a request that are computed or cached after the step."""
+    """Return how many tokens of a request are computed or cached after the step."""
     if request.id not in step.scheduled:
         return request.computed
     return request.computed + (history.hit_now(step, request) or 0) + step.scheduled[request.id]
@@ -85,7 +85,8 @@ def not_interleaved(history: RunHistory, step: Step) -> str | None:
 
 
 def interleaving_due(history: RunHistory, step: Step) -> bool:
-    """After a prefill step, with interleaving on, a prefill is wanted while a request decodes."""
+    """Interleaving is on, and after a prefill step a request waits for its prefill while another
+    decodes."""
     return (
         bool(history.config["interleave"])
         and history.last_was_prefill
@@ -118,13 +119,13 @@ def ongoing_beside_a_batch(history: RunHistory, step: Step) -> bool:
 def overtaken(history: RunHistory, step: Step) -> str | None:
     """Prefills start in order of arrival (SPY-R53).
 
-    In revisions that can pause, with pausing off, a request may be overtaken while a constraint of
-    its own holds it back.
+    In revisions that can pause requests, a request may be overtaken with pausing off while a
+    constraint that concerns only itself holds it back.
     """
     if history.revision in REVISIONS_THAT_PAUSE and not history.config["pausing"]:
         return None
     starting = [request.id for request in history.prefill_members(step) if not request.started]
-    # A faulty target may list a request as paused that has never run; then none is unstarted.
+    # A faulty target may list as paused a request that has never run; then no request is unstarted.
     if not starting or not history.unstarted():
         return None
     first = history.unstarted()[0].id

@@ -1,7 +1,8 @@
 """Predict whether a request that joins the decode batch can exceed the volumetric limit.
 
-Source: Spyre scheduling page, "Admission constraints", Volumetric constraint. The worst case is
-exact: every request generates all that it may, and no other request joins.
+Source: Spyre scheduling page, "Admission constraints", Volumetric constraint. The prediction is
+exact for the worst case: every request generates all tokens that it may, and no other request
+joins.
 """
 
 from typing import NamedTuple
@@ -31,7 +32,7 @@ class Overrun(NamedTuple):
 
 
 def volume(step: Step) -> int:
-    """Return batch x tkv of a decode step, in tokens (SPY-R07); 0 for every other step."""
+    """Return batch x tkv of a decode step, in tokens (SPY-R07); 0 for other steps."""
     return len(step.scheduled) * (step.tkv or 0) if step.kind == "decode" else 0
 
 
@@ -52,7 +53,7 @@ def joins_beyond_volume(history: RunHistory, step: Step) -> str | None:
 
 
 def volume_binds(history: RunHistory, step: Step) -> bool:
-    """Beside the decode batch, the request that is next to join could exceed the limit."""
+    """Together with the decode batch, the next request to join could exceed the limit."""
     if pauses(history) or not history.decoding():
         return False
     wanted = (history.ongoing() or history.unstarted())[:1]
@@ -60,8 +61,8 @@ def volume_binds(history: RunHistory, step: Step) -> bool:
 
 
 def pauses(history: RunHistory) -> bool:
-    """Return whether requests join unchecked, because they are paused before a step would exceed
-    the limit (SPY-R51)."""
+    """Return whether requests join unchecked, because requests are paused before a step would
+    exceed the limit (SPY-R51)."""
     return history.revision in REVISIONS_THAT_PAUSE and bool(history.config["pausing"])
 
 
@@ -79,8 +80,8 @@ def overrun(batch: list[Member], newcomer: Member, block: int, limit: int) -> Ov
     """Return a step beyond the limit while the newcomer decodes with the batch, or None.
 
     Between two steps in which requests end, the batch stays the same. Its max-tkv then grows from
-    step to step, except after a step in which a request has filled its block. So it is largest at
-    the last step, or at the last step in which a block was full.
+    step to step, except after a step in which a request has filled its block. So it is largest in
+    the last of these steps, or in the last of them in which a block was full.
     """
     alive = [*batch, newcomer]
     most = max(member.length for member in alive) + newcomer.remaining + block - 1

@@ -1,1 +1,1 @@
-"""The observations of vLLM's clients beyond the kernel, with one file per feature."""
+"""What clients of vLLM observe beyond the kernel, with one file per feature."""

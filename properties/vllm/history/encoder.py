@@ -1,4 +1,4 @@
-"""Parts of a prompt that an encoder computes, and the outputs that the worker has.
+"""Parts of a prompt that an encoder computes, and the encoder outputs that the worker has.
 
 Source: release 0.33.0, Scheduler._try_schedule_encoder_inputs; GPUModelRunner, which first drops
 outputs, then computes inputs, and then needs the output of each input that it reaches.
@@ -14,7 +14,8 @@ Config = Mapping[str, Any]
 
 
 class Input(NamedTuple):
-    """A segment of a prompt: its number, its name, its first token and its end (exclusive)."""
+    """A segment of a prompt: its number, its name, and the positions of its first token and of its
+    end (exclusive)."""
 
     number: int
     name: str
@@ -44,12 +45,12 @@ def inputs_of(request: Request) -> tuple[Input, ...]:
 
 
 def longest(config: Config) -> int:
-    """Return the tokens of the longest input that the encoder can compute."""
+    """Return the size, in tokens, of the longest input that the encoder can compute."""
     return min(int(config["max_num_encoder_input_tokens"]), int(config["encoder_cache_size"]))
 
 
 def beyond(config: Config, inputs: tuple[Input, ...]) -> bool:
-    """Return whether an encoder can never compute one of the inputs."""
+    """Return whether there is an input that the encoder can never compute."""
     if not inputs or not encodes(config):
         return bool(inputs)
     return max(image.tokens for image in inputs) > longest(config)

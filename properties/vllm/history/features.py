@@ -1,4 +1,4 @@
-"""The additions of vLLM's runs to the kernel: steps in flight, drafts, loads, encoder outputs.
+"""What vLLM's runs add to the kernel: steps in flight, drafts, loads, encoder outputs.
 
 Each feature has its own file, which is used only if the configuration has the feature.
 """
@@ -39,7 +39,7 @@ class VllmFeatures(Features):
         return VllmState()
 
     def can_never_run(self, config: Config, request: Request) -> bool:
-        """Return whether an encoder can never compute one of its inputs."""
+        """Return whether it has an input that the encoder can never compute."""
         return encoder.beyond(config, encoder.inputs_of(request))
 
     def as_sent(self, config: Config, request: Request) -> Request:
@@ -75,7 +75,7 @@ class VllmFeatures(Features):
         return in_flight.completes(history, step)
 
     def hit(self, history: RunHistory[Any], step: Step, account: RequestHistory) -> int | None:
-        """Return the tokens that a request finds in the cache, or has from a load that has landed;
+        """Return how many tokens a request finds in the cache, or has from a load that has landed;
         None if unknown."""
         config, request = history.config, of(account)
         if not account.started and request.tokens_loading and account.id in step.scheduled:
@@ -93,7 +93,7 @@ class VllmFeatures(Features):
         return max(account.max_computed, landed)
 
     def loads_in(self, history: RunHistory[Any], step: Step) -> list[tuple[RequestHistory, int]]:
-        """Return the requests whose load begins, with the number of tokens that it loads
+        """Return the requests whose load begins, each with the number of tokens that are loaded
         correctly."""
         if not step.parked:
             return []
@@ -120,13 +120,13 @@ class VllmFeatures(Features):
 
     def may_end_early(self, history: RunHistory[Any], account: RequestHistory) -> bool:
         """Return whether a failed load or an invalid grammar ends the request; V1-R28 and V1-R43
-        say when."""
+        say when this happens."""
         request = of(account)
         return request.invalid or loads.ends_on_failure(history.config, request)
 
     def idle_steps(self, history: RunHistory) -> int:
-        """Return the number of steps that a full queue of decisions, or a connector without an
-        answer, may take."""
+        """Return how many steps may pass idle because the queue of decisions is full, or because
+        the connector has no answer."""
         waits = loads.deferrals(of(request) for request in history.live.values())
         return in_flight.depth(history.config) + waits
 
@@ -138,7 +138,7 @@ class VllmFeatures(Features):
         """Return whether a failed load or an abort may have freed blocks.
 
         Blocks of requests that were just aborted are free, unless a load or a decision in flight
-        writes them. Those of a failed load become free when the scheduler next considers the
+        writes to them. Those of a failed load become free when the scheduler next considers the
         request.
         """
         if not loads.are_made(history.config):
@@ -150,7 +150,7 @@ class VllmFeatures(Features):
         return loads.is_sent(of(account))
 
     def slots(self, config: Config, covered: int) -> int:
-        """Return the tokens for which blocks are held, including the lookahead."""
+        """Return for how many tokens blocks are held, including the lookahead."""
         return speculation.slots(config, covered)
 
     def reset(self, history: RunHistory[Any]) -> None:
@@ -172,7 +172,7 @@ class VllmFeatures(Features):
             loads.book(history, step)
 
     def computed(self, history: RunHistory[Any], step: Step, account: RequestHistory) -> None:
-        """Record the tokens that a load brought, and the slots of drafts."""
+        """Record the tokens that a load brought, and the slots taken by drafts."""
         request = of(account)
         request.since_reset = max(request.since_reset, request.computed)
         if request.tokens_loading:
@@ -187,7 +187,7 @@ class VllmFeatures(Features):
     def emissions(
         self, history: RunHistory[Any], step: Step, completes: Mapping[str, Coming]
     ) -> dict[str, int]:
-        """Return a token for each request that emits one, plus its correct drafts."""
+        """Return, for each request that emits tokens, one token plus its correct drafts."""
         return {
             name: min(
                 1 + speculation.right_of(of(request), coming.proposed), max(request.tokens_left, 1)
@@ -207,7 +207,7 @@ class VllmFeatures(Features):
             speculation.verify(config, of(account), coming.proposed)
 
     def end(self, history: RunHistory[Any], step: Step) -> None:
-        """Record that the grammars of blocked requests are a step nearer."""
+        """Record that the grammars of blocked requests are one step closer to being compiled."""
         if history.config.get(blocked.KEY):
             blocked.step(requests_of(history.live).values())
 

@@ -1,4 +1,4 @@
-"""Groups of the KV cache after the first: the content of their blocks, as far as a client can tell.
+"""KV groups after the first: the content of their blocks, as far as a client can tell.
 
 Source: release 0.33.0, SlidingWindowManager and ChunkedLocalAttentionManager, and their specs.
 """
@@ -53,8 +53,8 @@ def first_block_read(config: Config, group: Group, computed: int) -> int:
 def at_most(config: Config, group: Group, blocks: int) -> int:
     """Return the most blocks of a group that a request of this many blocks holds at once.
 
-    With a window, these are the blocks of the window and of a step, and one in which the window
-    begins. A chunk begins at the border of a block.
+    With a window, these are the blocks of the window and of a step's tokens, and one more, since
+    the window may begin inside a block. A chunk begins at a block boundary.
     """
     if group.window is None:
         return blocks
@@ -75,6 +75,6 @@ def longest_in_pool(config: Config) -> int:
 
 
 def content_until(config: Config, request: VllmRequestHistory, place: int) -> Content:
-    """Return the tokens of a request up to the end of a block, which identify its content, whatever
-    precedes it in the table."""
+    """Return the tokens of a request up to the end of a block. They identify the content of the
+    block, whatever precedes it in the table."""
     return prefix(coming_tokens(request), (place + 1) * int(config["block_size"]))

@@ -24,8 +24,8 @@ def depth(config: Config) -> int:
 def completes(history: VllmRun, step: Step) -> Collection[str]:
     """Return the requests whose decision completes in this step.
 
-    That is the step's own decision, or, with several in flight, the oldest one if the worker
-    reports it.
+    This is the step's own decision or, with several in flight, the oldest one if the worker reports
+    it.
     """
     if depth(history.config) == 1:
         return step.scheduled
@@ -36,8 +36,8 @@ def completes(history: VllmRun, step: Step) -> Collection[str]:
 
 
 def set_off(history: VllmRun, step: Step) -> Mapping[str, Coming]:
-    """Record the decision of a step as in flight, with its tokens; return, by request, the tokens
-    of the decision that completes.
+    """Record that the decision of a step is in flight, with its tokens; return, by request, the
+    tokens of the decision that completes.
 
     If requests are decided ahead, drafts are proposed again with each decision.
     """
@@ -63,7 +63,7 @@ def set_off(history: VllmRun, step: Step) -> Mapping[str, Coming]:
 
 
 def drop_running(history: VllmRun) -> None:
-    """Record that the tokens in flight of all running requests will not come."""
+    """Record that the tokens in flight of all running requests will not arrive."""
     names = (history.last.running or ()) if history.last is not None else ()
     state = state_of(history)
     flights = tuple(
@@ -89,10 +89,10 @@ def _with_a_token(flight: Flight) -> dict[str, Coming]:
 def reports(history: VllmRun, step: Step) -> bool:
     """Return whether the worker reports in this step.
 
-    It does if the pipeline is full, if nothing was to be computed, or early, in `early_completions`
-    steps in a row.
+    It does if the pipeline is full or if nothing was to be computed. It may also report early, in
+    `early_completions` consecutive steps.
     """
-    if step.completes is not None:  # a recording says so
+    if step.completes is not None:  # a recording decides this
         return step.completes
     fast = state_of(history).early < int(history.config.get("early_completions", 0))
     return fast or _is_waited_for(history, step)
@@ -104,7 +104,7 @@ def _is_waited_for(history: VllmRun, step: Step) -> bool:
 
 
 def due(history: VllmRun, step: Step) -> Flight:
-    """Return the earlier decision that completes in this step; an empty one if there is none."""
+    """Return the earlier decision that completes in this step; an empty decision if none does."""
     flights = state_of(history).flights
     return flights[0] if flights and reports(history, step) else {}
 
@@ -112,9 +112,8 @@ def due(history: VllmRun, step: Step) -> Flight:
 def passed_over(config: Config, request: VllmRequestHistory) -> bool:
     """Return whether a running request has nothing to compute until a token in flight arrives.
 
-    That token is its last one, or the one that fills max_model_len, or any token if the next step
-    is not decided ahead. The same holds if the right drafts of the request would fill all
-    positions.
+    This is so if that token is its last one or fills max_model_len, if the next step is not decided
+    ahead, or if the right drafts of the request would fill all positions.
     """
     if not request.tokens_in_flight:
         return False
@@ -133,8 +132,8 @@ def computed_still(history: VllmRun, request: VllmRequestHistory) -> bool:
 
 
 def deliver(request: VllmRequestHistory, tokens: int, coming: Coming) -> None:
-    """Record that tokens in flight have arrived. If the request was preempted meanwhile, it must
-    compute them again with all its other tokens."""
+    """Record that tokens in flight have arrived. If the request was preempted in the meantime, it
+    must compute these tokens again, along with all others."""
     request.tokens_in_flight = max(request.tokens_in_flight - min(tokens, 1), 0)
     request.drafts_in_flight = max(request.drafts_in_flight - coming.drafts, 0)
     if not request.started:

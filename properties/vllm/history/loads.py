@@ -18,13 +18,13 @@ def are_made(config: Mapping[str, Any]) -> bool:
 
 
 def meet_decisions(config: Mapping[str, Any]) -> bool:
-    """Return whether a load may fill blocks while a decision in flight still writes them."""
+    """Return whether a load may fill blocks while a decision in flight still writes to them."""
     return are_made(config) and in_flight.depth(config) > 1
 
 
 def book(history: VllmRun, step: Step) -> None:
-    """Note which requests are parked since this step, each at most once. If the worker reports, all
-    loads come one step nearer to their end."""
+    """Note which requests have been parked since this step, each at most once. If the worker
+    reports, all loads are one step closer to their end."""
     config, requests = history.config, history.requests
     for name in step.parked or ():
         request = requests.get(name)
@@ -41,7 +41,8 @@ def book(history: VllmRun, step: Step) -> None:
 
 
 def offered(config: Mapping[str, Any], request: VllmRequestHistory) -> int:
-    """Return the leading tokens of a request that a connector has: whole blocks, or all."""
+    """Return how many leading tokens of a request a connector has: those of whole blocks, or
+    all."""
     if not request.external:
         return 0
     if request.external >= request.num_tokens:
@@ -57,8 +58,8 @@ def newly_parked(live: Mapping[str, VllmRequestHistory], step: Step) -> list[str
 def begins_now(request: VllmRequestHistory, step: Step) -> bool:
     """Return whether the load of a request begins in this step.
 
-    A load that begins, ends and fails in one step shows only as an error, since the request is not
-    parked after the step.
+    A load that begins, ends and fails in one step is visible only as an error, since the request is
+    not parked after the step.
     """
     failed = (step.finished or {}).get(request.id) == "error"
     return request.parked_since is None and (failed or request.id in (step.parked or ()))
@@ -70,15 +71,14 @@ def is_new(config: Mapping[str, Any], request: VllmRequestHistory) -> bool:
 
 
 def begins_with(config: Mapping[str, Any], request: VllmRequestHistory) -> int:
-    """Return the tokens that need no computing once the load has landed, without the last one.
-
-    After a failure, these are at least the whole blocks before it.
+    """Return how many tokens need no computing once the load has landed, without the last token.
+    After a failure, these are at least the tokens of the whole blocks before it.
     """
     return min(brought(config, request), request.num_tokens - 1)
 
 
 def brought(config: Mapping[str, Any], request: VllmRequestHistory) -> int:
-    """Return the tokens that a load brings; after a failure, at least those of whole blocks
+    """Return how many tokens a load brings; after a failure, at least those of the whole blocks
     before it."""
     right = request.tokens_loading or offered(config, request)
     if request.load_fails_at is not None:
@@ -88,8 +88,8 @@ def brought(config: Mapping[str, Any], request: VllmRequestHistory) -> int:
 
 
 def begin(request: VllmRequestHistory, step: Step, block: int) -> None:
-    """Record that a request starts after its load has landed. After a failed load, its kept blocks
-    are unknown until they are shown."""
+    """Record that a request starts after its load has landed. After a failed load, it is unknown
+    which blocks the request keeps until they are shown."""
     request.tokens_loading = 0
     if request.load_fails_at is not None:
         request.slots = len((step.blocks or {}).get(request.id, ())) * block
@@ -100,13 +100,13 @@ def loading(request: VllmRequestHistory) -> bool:
 
 
 def may_fail(request: VllmRequestHistory) -> bool:
-    """Return whether a failed load may keep a request from running; it then keeps all its blocks,
-    or none."""
+    """Return whether a failed load may keep a request from running. The request then keeps all its
+    blocks or none."""
     return not request.started and request.load_fails_at is not None
 
 
 def has_failed(request: VllmRequestHistory) -> bool:
-    """Return whether a request that has not started had a load that has ended with a failure."""
+    """Return whether a request has not started, and had a load that ended with a failure."""
     return (
         bool(request.tokens_loading) and request.load_fails_at is not None and not loading(request)
     )
@@ -133,7 +133,7 @@ def place_unknown(request: VllmRequestHistory) -> bool:
 def note_end(request: VllmRequestHistory) -> None:
     """Record that a request has ended, and that its blocks are sent from the next step on.
 
-    If it was aborted, it is unknown whether it had been parked in that very step.
+    If the request was aborted, it is unknown whether it had been parked in that very step.
     """
     if request.ended == "aborted" and request.load_steps and request.parked_since is None:
         request.load_left = request.load_steps + 1
@@ -147,15 +147,15 @@ def is_sent(request: VllmRequestHistory) -> bool:
 
 
 def deferrals(requests: Iterable[VllmRequestHistory]) -> int:
-    """Return the most steps in which nothing may happen because a connector has no answer yet."""
+    """Return in how many steps, at most, nothing may happen because a connector has no answer
+    yet."""
     return sum(request.deferrals for request in requests)
 
 
 def under_way(
     config: Mapping[str, Any], requests: Iterable[VllmRequestHistory], step: Step
 ) -> bool:
-    """Return whether a load writes blocks, may write some, or has just ended a request by
-    failing."""
+    """Return whether a load writes or may write blocks, or has just ended a request by failing."""
     if not are_made(config):
         return False
     return (

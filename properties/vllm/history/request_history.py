@@ -13,26 +13,29 @@ class VllmRequestHistory(RequestHistory):
     """One accepted request, with lengths in tokens.
 
     Attributes:
-        accepted: the number of correct drafts in each step that verifies some, repeated as needed.
+        accepted: the number of correct drafts in each step that verifies drafts; the list is
+            repeated as needed.
         drafted: drafts that are proposed for the next step.
-        verified: number of steps in which its drafts were verified.
-        slots: tokens for which it was given blocks, at least; `most_slots` includes the lookahead
+        verified: the number of steps in which its drafts were verified.
+        slots: for at least how many tokens it was given blocks; `most_slots` includes the lookahead
             that it may get with its first chunk.
-        tokens_in_flight: computed and not emitted; `drafts_in_flight` come with them.
-        external: tokens of its prompt that a connector has.
-        load_steps: number of worker reports that a load takes after the step in which the request
-            is parked; `load_left` are still to come.
+        tokens_in_flight: tokens that are computed but not emitted; `drafts_in_flight` accompany
+            them.
+        external: how many tokens of its prompt a connector has.
+        load_steps: the number of worker reports that a load takes after the step in which the
+            request is parked; `load_left` of these are still to come.
         parked_since: the step in which its load began.
-        tokens_loading: tokens of the load, until they count as computed.
+        tokens_loading: the tokens of the load that do not count as computed yet.
         load_fails_at: the token from which on the load fails.
-        deferrals: how often the connector may defer it.
-        send_steps: number of worker reports that sending its blocks takes after its end;
+        deferrals: how often the connector may defer its answer.
+        send_steps: the number of worker reports that sending its blocks takes after its end;
             `load_left` counts these, too.
-        blocks: the blocks that it last showed, if loads and decisions may be in flight together.
+        blocks: the blocks last shown for it, if loads and decisions may be in flight together.
         inputs: the segments of its prompt that an encoder computes.
         since_reset: how many of its tokens were computed since the prefix cache was last reset.
-        blocked: steps from the coming one on in which its grammar is not compiled yet.
-        arrived_blocked: whether it had to wait for its grammar; `invalid`, that it never compiles.
+        blocked: for how many steps, including the coming one, its grammar is not compiled yet.
+        arrived_blocked: whether it had to wait for its grammar; `invalid`: whether that never
+            compiles.
     """
 
     accepted: tuple[int, ...] = ()
@@ -74,7 +77,7 @@ class VllmRequestHistory(RequestHistory):
 
     @property
     def held_tokens(self) -> int:
-        """Return the tokens for which it has blocks: computed ones, and drafts."""
+        """Return for how many tokens it has blocks: the computed ones and the drafts."""
         return max(self.computed, self.slots)
 
     @property
@@ -84,7 +87,7 @@ class VllmRequestHistory(RequestHistory):
 
     @property
     def may_change_after_end(self) -> bool:
-        """Return whether a load or a decision in flight may still write its blocks, or they are
+        """Return whether a load or a decision in flight may still write to its blocks, or they are
         being sent."""
         return bool(self.load_left or self.blocks)
 

@@ -20,7 +20,7 @@ class Coming(NamedTuple):
 
     Attributes:
         drafts: tokens computed beyond the known ones; some releases pad a joining request.
-        proposed: how many of them the drafter had proposed.
+        proposed: how many of these tokens the drafter had proposed.
     """
 
     drafts: int = 0
@@ -28,7 +28,7 @@ class Coming(NamedTuple):
 
 
 NOTHING = Coming()
-# A decision in flight: for each request, the token that comes of it, or None.
+# A decision in flight: for each request, the token that it will yield, or None.
 Flight = dict[str, Coming | None]
 
 
@@ -37,7 +37,7 @@ class VllmState(NamedTuple):
 
     Attributes:
         flights: decisions in flight, the oldest first.
-        early: number of steps in a row in which a decision completed early.
+        early: the number of consecutive steps in which a decision completed early.
         outputs: encoder outputs that the worker has, with their tokens.
         groups: the content of the blocks in the groups of the KV cache after the first.
         was_reset: whether the prefix cache was reset in this run.
@@ -95,7 +95,7 @@ def groups_after(history: RunHistory[Any], step: Step) -> Groups:
             continue
         request, shown = of(account), (step.group_blocks or {}).get(name)
         hit = 0 if request.started else history.hit_now(step, account) or 0
-        # The last drafts are known by now if they were right.
+        # The last drafts are known tokens by now if they were right.
         first = max(request.computed + hit - (1 + speculation.drafts(config)) * request.started, 0)
         computed = min(history.reached(step, account), request.num_tokens)
         for number in range(len(groups.further(config))):

@@ -1,7 +1,7 @@
 """Speculative decoding: how drafts change what a client knows about a request.
 
-After each token, a drafter proposes more. The next step computes them with the last token, emits
-the correct ones and one more token, and the others do not count as computed.
+After each token, a drafter proposes more. The next step computes these drafts with the last token,
+and emits the correct ones and one more token. Wrong drafts do not count as computed.
 """
 
 from collections.abc import Mapping
@@ -14,19 +14,18 @@ Config = Mapping[str, Any]
 
 
 def drafts(config: Config) -> int:
-    """Return the tokens that the drafter proposes after each token."""
+    """Return how many tokens the drafter proposes after each token."""
     return int(config.get("num_speculative_tokens", 0))
 
 
 def lookahead(config: Config) -> int:
-    """Return the tokens beyond the computed ones for which a request holds blocks."""
+    """Return for how many tokens beyond the computed ones a request holds blocks."""
     return int(config.get("num_lookahead_tokens", 0))
 
 
 def most_ahead(config: Config) -> int:
-    """Return for how many tokens beyond the known ones a request may need blocks.
-
-    They are its drafts, the previous decision's drafts if it is decided ahead, and the lookahead.
+    """Return for how many tokens beyond the known ones a request may need blocks: its drafts, the
+    lookahead and, with decisions ahead, the drafts of the previous decision.
     """
     return (2 if decides_ahead(config) else 1) * drafts(config) + lookahead(config)
 
@@ -38,9 +37,8 @@ def decides_ahead(config: Config) -> bool:
 
 
 def drafts_to_compute(config: Config, request: VllmRequestHistory) -> int:
-    """Return the drafts of a request for which positions are left.
-
-    The number is negative if the drafts in flight would be beyond the last position.
+    """Return how many drafts of a request have a position left. The number is negative if the
+    drafts in flight would go beyond the last position.
     """
     if not request.drafted:
         return 0
@@ -70,8 +68,9 @@ def right_of(request: VllmRequestHistory, drafts: int) -> int:
 def drafts_right(config: Config, request: VllmRequestHistory, step: Step, tokens: int) -> int:
     """Return how many of the tokens that a request computes in the step are correct drafts.
 
-    These are all that it emits but the last one, or as many as the scenario says if the target does
-    not show them. With decisions ahead, all drafts count, since only a later step verifies them.
+    These are all emitted tokens but the last one or, if the target does not show emitted tokens, as
+    many as the scenario says. With decisions ahead, all drafts count, since only a later step
+    verifies them.
     """
     if drafts(config) and decides_ahead(config):
         return drafts_computed(request, tokens)
@@ -83,7 +82,7 @@ def drafts_right(config: Config, request: VllmRequestHistory, step: Step, tokens
 
 
 def slots(config: Config, covered: int) -> int:
-    """Return the tokens for which a request holds blocks when its first `covered` are computed."""
+    """Return for how many tokens a request holds blocks when its first `covered` are computed."""
     ahead = lookahead(config)
     return min(covered + ahead, int(config["max_model_len"])) if ahead else covered
 
@@ -91,7 +90,7 @@ def slots(config: Config, covered: int) -> int:
 def compute(config: Config, request: VllmRequestHistory, first: bool) -> None:
     """Record that tokens were computed, which `computed` already includes.
 
-    With the `first` tokens of a request, it need not get the lookahead.
+    With the `first` tokens, a request need not get blocks for the lookahead.
     """
     most = slots(config, request.computed)
     request.slots = max(request.slots, request.computed if first else most)
@@ -99,10 +98,9 @@ def compute(config: Config, request: VllmRequestHistory, first: bool) -> None:
 
 
 def verify(config: Config, request: VllmRequestHistory, verified: int) -> None:
-    """Record that `verified` drafts were verified, after its emitted tokens are recorded.
-
-    All known tokens but the last then count as computed, and the drafter proposes more, unless it
-    has before.
+    """Record that `verified` drafts were verified, once the emitted tokens are recorded. All known
+    tokens but the last then count as computed, and the drafter proposes more drafts unless it
+    already has.
     """
     request.verified += verified > 0
     request.computed = min(request.computed, request.num_tokens - 1)

@@ -16,12 +16,12 @@ from .decision import admitted, kept, waited_before, watermark_blocks
 
 
 def admission_rooms(history: VllmRun, step: Step) -> Iterator[tuple[VllmRequestHistory, int, int]]:
-    """Yield each admitted request with the blocks that it needed for admission and the blocks free
-    then.
+    """Yield each admitted request with the number of blocks that it needed for admission, and the
+    number of blocks free at that time.
 
-    Cached blocks that no request holds are free before but not afterwards, so they count as needed.
-    The iteration ends at a request whose hit or blocks are unknown. With several groups of the KV
-    cache, V1-R54 applies instead.
+    Cached blocks that no request holds are free before its admission but not afterwards, so they
+    count as needed. The iteration ends at a request whose hit or blocks are unknown. With several
+    groups of the KV cache, V1-R54 applies instead.
     """
     new, free = admitted(history, step), free_when_decided(history)
     if not new or free is None or step.blocks is None or step.preempted:
@@ -34,7 +34,7 @@ def admission_rooms(history: VllmRun, step: Step) -> Iterator[tuple[VllmRequestH
         taken, table = taken_by(history, step, request, size), step.blocks.get(request.id)
         if table is None and taken:
             return
-        # A request that is admitted later may hit the blocks that it has taken in this step.
+        # A request admitted later in this step may hit the blocks that this one has taken.
         free -= taken
         held |= set(table or ())
     for request in new:
@@ -69,7 +69,7 @@ def reserve_given_away(history: VllmRun, step: Step) -> str | None:
 
 
 def reserve_matters(history: VllmRun, step: Step) -> bool:
-    """A request waits while another runs, and the free blocks are no more than the watermark and
+    """A request waits while another runs, and there are no more free blocks than the watermark and
     its need."""
     waiting = [request for request in waited_before(history) if request.id not in step.scheduled]
     reserve, free = watermark_blocks(history.config), step.free_blocks
@@ -90,7 +90,8 @@ def rest_does_not_fit(history: VllmRun, step: Step) -> str | None:
     for request in reversed(admitted(history, step)):
         hit = history.hit_now(step, request)
         if hit is None:
-            # It was aborted inside the step, so its hit is unknown: at most it took all its blocks.
+            # It was aborted inside the step, so its hit is unknown. At most, it took free blocks
+            # for all its tokens.
             free += blocks_for(history, request.num_tokens)
             continue
         start = speculation.slots(history.config, hit + step.scheduled[request.id])

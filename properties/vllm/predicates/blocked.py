@@ -47,7 +47,7 @@ def passes(history: VllmRun, step: Step) -> bool:
 
 
 def _is_passed(history: VllmRun, step: Step) -> bool:
-    """Return whether a blocked request is in front of the first one that could go."""
+    """Return whether a blocked request is in front of the first request that could be admitted."""
     if not one_is_blocked(history, step):
         return False
     first = next(may_go(history, step), None)
@@ -77,7 +77,7 @@ def outlives_its_grammar(history: VllmRun, step: Step) -> str | None:
 
 
 def _comes_to(history: VllmRun, step: Step) -> VllmRequestHistory | None:
-    """Return the first request that must end in this step, as far as that is known."""
+    """Return the first request that must end in this step, as far as this is known."""
     if not history.config.get(blocked.KEY) or history.pause or step.preempted:
         return None
     run = len(kept(history, step)) + len(admitted(history, step))

@@ -31,8 +31,8 @@ def pool_used_up(history: VllmRun, step: Step) -> bool:
 
 
 def holds_wrong_number(history: VllmRun, step: Step) -> str | None:
-    """A running request holds exactly the blocks of its computed tokens (V1-R14). It keeps blocks
-    that drafts took, and with its first chunk it may get its lookahead."""
+    """A running request holds exactly the blocks of its computed tokens (V1-R14). It keeps the
+    blocks that drafts took, and with its first chunk it may get those of its lookahead."""
     for name, computed in (step.computed or {}).items():
         held = len((step.blocks or {}).get(name, ()))
         covered = max(computed, given(history, step, name))
@@ -63,8 +63,8 @@ def block_border_crossed(history: VllmRun, step: Step) -> bool:
 
 
 def shared_wrongly(history: VllmRun, step: Step) -> str | None:
-    """Two requests share a block only if it is full and their tokens up to its end are the same; it
-    is never written again (V1-R12)."""
+    """Two requests share a block only if the block is full and their tokens up to its end are the
+    same. A shared block is never written to again (V1-R12)."""
     block, computed = history.config["block_size"], step.computed or {}
     shared = history.holders.shared(step.blocks or {})
     seen: dict[int, tuple[str, int]] = {}
@@ -142,8 +142,9 @@ def _shared_with_running(history: VllmRun, step: Step) -> dict[str, int]:
     """Map each starting request to the number of its prompt tokens that lie in full blocks of a
     running request, without the last token.
 
-    The number is 0 for a loaded request, and if another group of the KV cache may lack some. A
-    block may be published only when its decision completes.
+    The number is 0 for a request with a load, and if another KV group may lack some of these
+    tokens. Blocks of a decision that has not completed do not count, since they may not be
+    published yet.
     """
     config, starting = history.config, admitted(history, step)
     shared = {request.id: 0 for request in starting}
@@ -158,8 +159,8 @@ def _shared_with_running(history: VllmRun, step: Step) -> dict[str, int]:
 
 
 def _starting_plainly(history: VllmRun, step: Step) -> list[VllmRequestHistory]:
-    """Return the starting requests, if none of the features applies: several decisions in flight,
-    drafts, a connector, an encoder, or further groups of the KV cache."""
+    """Return the starting requests if the configuration has none of these: several decisions in
+    flight, drafts, a connector, an encoder, or more than one KV group."""
     config = history.config
     if groups.further(config):
         return []

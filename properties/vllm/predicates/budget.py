@@ -81,7 +81,7 @@ def threshold_binds(history: VllmRun, step: Step) -> bool:
 
 
 def running_clamp(history: VllmRun, step: Step) -> str | None:
-    """A running request computes all its missing tokens, up to threshold and budget (V1-R04)."""
+    """A running request computes all its uncomputed tokens, up to threshold and budget (V1-R04)."""
     return _cut_wrongly(history, step, ran_before(history))
 
 
@@ -90,7 +90,7 @@ def running_is_cut(history: VllmRun, step: Step) -> bool:
 
 
 def waiting_clamp(history: VllmRun, step: Step) -> str | None:
-    """A newly admitted request computes all its missing tokens, up to the same limits
+    """A newly admitted request computes all its uncomputed tokens, up to the same limits
     (V1CP-R02)."""
     return _cut_wrongly(history, step, admitted(history, step))
 
@@ -131,8 +131,8 @@ def prompt_too_long_for_now(history: VllmRun, step: Step) -> bool:
 
 
 def emission_wrong(history: VllmRun, step: Step) -> str | None:
-    """A request emits a token if and only if it has caught up: computed + scheduled = known
-    (V1-I4)."""
+    """A request emits a token if and only if all its known tokens are computed: computed +
+    scheduled = known (V1-I4)."""
     emitted = step.emitted or {}
     if in_flight.depth(history.config) > 1:
         return _delivered_wrongly(history, step)
@@ -167,10 +167,10 @@ def _delivered_wrongly(history: VllmRun, step: Step) -> str | None:
 
 
 def _may_be_dropped(history: VllmRun, step: Step, request: VllmRequestHistory) -> bool:
-    """Return whether a token in flight may be lost because its request was preempted meanwhile.
-
-    No document says that such a token must come, and a connector that hands blocks on has the
-    request computed again (release 0.28.0: KVConnectorBase_V1.requires_kv_delivery).
+    """Return whether a token in flight may be lost because its request was preempted in the
+    meantime. No document says that such a token must arrive, and with a connector that passes
+    blocks on, the request is computed again (release 0.28.0:
+    KVConnectorBase_V1.requires_kv_delivery).
     """
     now = request.id in (step.preempted or ())
     was_preempted = now or (request.preemptions > 0 and not request.tokens_in_flight)
@@ -183,8 +183,7 @@ def some_catch_up(history: VllmRun, step: Step) -> bool:
 
 
 def stops_at_input(history: VllmRun, step: Step, request: VllmRequestHistory) -> bool:
-    """Return whether a scheduled request computes everything up to an encoder input without an
-    output."""
+    """Return whether a scheduled request stops exactly at an encoder input that has no output."""
     reached = computes(history, step, request)
     image = encoder.at(request.inputs, reached)
     return image is not None and image.start == reached and not has_output(history, step, image)
@@ -196,10 +195,9 @@ def scheduled(history: VllmRun, step: Step) -> list[VllmRequestHistory]:
 
 
 def _cut_wrongly(history: VllmRun, step: Step, who: list[VllmRequestHistory]) -> str | None:
-    """Return a message if one of these requests got the wrong number of tokens.
-
-    The budget is spent in scheduling order. If a victim by priority gave its share back, the order
-    does not tell what was left for each request.
+    """Return a message if one of these requests got the wrong number of tokens. The budget is spent
+    in scheduling order. If a victim by priority gave its share back, the order does not reveal how
+    much was left for each request.
     """
     if not who:
         return None
@@ -212,7 +210,7 @@ def _cut_wrongly(history: VllmRun, step: Step, who: list[VllmRequestHistory]) ->
         least = missing if missing is None else min(missing, limit, remaining)
         stops = least is not None and tokens < least and stops_at_input(history, step, request)
         more = padding(history, step, request)
-        # It is padded only if it is one token behind.
+        # A request is padded only if it has one token to compute.
         if more and tokens == 1 + more <= remaining:
             least = tokens
         last = last_draft(history, request)
@@ -231,7 +229,7 @@ def _share_lost(history: VllmRun, step: Step, who: list[VllmRequestHistory]) -> 
     """Return a message if a request got less than it could although enough of the budget is left.
 
     A preemption returns the share of its victim to the budget, perhaps too late for the request. So
-    the rest must be larger than these shares. A request that took no block has preempted no other.
+    what is left must exceed these shares. A request that took no block has preempted no other.
     """
     left = history.config["max_num_batched_tokens"] - sum(step.scheduled.values())
     limit, size = threshold(history), history.config["block_size"]
@@ -254,8 +252,8 @@ def _share_lost(history: VllmRun, step: Step, who: list[VllmRequestHistory]) -> 
 
 
 def last_draft(history: VllmRun, request: VllmRequestHistory) -> int:
-    """Return 1 if a draft may be computed at the last position, which no document forbids;
-    otherwise 0."""
+    """Return 1 if a draft may be computed at the last position (no document forbids it); otherwise
+    0."""
     if not request.drafted or history.revision in since("0.25"):
         return 0
     return int(request.drafted > speculation.drafts_to_compute(history.config, request) >= 0)

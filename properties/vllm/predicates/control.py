@@ -17,8 +17,8 @@ OF_RUNNING = "reset_running_requests"
 
 
 def reset_wrongly(history: VllmRun, step: Step) -> str | None:
-    """The cache is reset if no request holds a block; with reset_running_requests it always is
-    (V1-R35)."""
+    """The cache is reset if no request holds a block; with reset_running_requests, it is always
+    reset (V1-R35)."""
     for event in _resets(history):
         holding = () if event.kind == OF_RUNNING else event.holding
         if holding is None or event.done == (not holding):
@@ -52,7 +52,7 @@ def hit_from_before_reset(history: VllmRun, step: Step) -> str | None:
 def _since(
     history: VllmRun, step: Step, request: VllmRequestHistory, other: VllmRequestHistory
 ) -> int:
-    """Return how many leading tokens of a request the other one has computed since the reset."""
+    """Return how many leading tokens of a request another one has computed since the reset."""
     computed = other.since_reset
     if other is not request and other.id in step.scheduled and other.ended is None:
         hit = 0 if other.started else history.hit_now(step, other)
@@ -77,8 +77,8 @@ def _starting(history: VllmRun, step: Step) -> list[tuple[VllmRequestHistory, in
 
 
 def lost_their_place(history: VllmRun, step: Step) -> str | None:
-    """Requests that were running at a reset_running_requests come before all others, in their old
-    order (V1-R37)."""
+    """Requests that were running at a reset with reset_running_requests go before all others, in
+    their old order (V1-R37)."""
     ran = [request.id for request in _made_wait(history)]
     ran = [name for name in ran if name not in (step.finished or {})]
     line = [*(step.running or ()), *(step.waiting or ())]
@@ -95,7 +95,7 @@ def several_were_made_to_wait(history: VllmRun, step: Step) -> bool:
 def _made_wait(history: VllmRun) -> list[VllmRequestHistory]:
     """Return the requests that ran before the reset, in order of arrival.
 
-    It is empty if others may be in front of them: requests that are set aside, or that an encoder
+    Return none if others may be in front of them: requests that are set aside, or that an encoder
     can serve.
     """
     config = history.config
@@ -123,7 +123,7 @@ def all_is_paused(history: VllmRun, step: Step) -> bool:
 
 
 def admits_while_paused(history: VllmRun, step: Step) -> str | None:
-    """While new requests are paused, only those that were running are scheduled (V1-R39)."""
+    """While new requests are paused, only requests that were running are scheduled (V1-R39)."""
     if history.pause != "pause_new":
         return None
     ran = {request.id for request in ran_before(history)}

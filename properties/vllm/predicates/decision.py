@@ -1,6 +1,7 @@
 """The decision of vLLM's scheduler in a step, as far as a client can tell.
 
-The client's history has the running requests and how far behind they are; the step shows what ran.
+The client's history has the running requests and how many tokens they have yet to compute; the step
+shows what ran.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -35,8 +36,8 @@ def key(history: VllmRun, request: VllmRequestHistory) -> tuple[int, int]:
 
 @once
 def ran_before(history: VllmRun) -> list[VllmRequestHistory]:
-    """Return the unfinished requests that were running after the previous step, in the order of
-    that list."""
+    """Return the unfinished requests that were running after the previous step, in the order of the
+    list `running`."""
     names = (history.last.running or ()) if history.last is not None else ()
     return [history.live[name] for name in names if name in history.live]
 
@@ -45,9 +46,9 @@ def ran_before(history: VllmRun) -> list[VllmRequestHistory]:
 def waited_before(history: VllmRun) -> list[VllmRequestHistory]:
     """Return all other unfinished requests in the order of their turns, parked ones first.
 
-    With more than two decisions in flight, preempted requests are set aside in the order of their
-    preemptions; and if some wait for a grammar, requests are not admitted in the order of their
-    arrival. The order that the target shows then counts.
+    There are two cases in which only the target shows this order: with more than two decisions in
+    flight, preempted requests are set aside in the order of their preemptions; and if some requests
+    wait for a grammar, admission is not in order of arrival.
     """
     running = {request.id for request in ran_before(history)}
     waiting = [request for request in history.live.values() if request.id not in running]
@@ -77,8 +78,8 @@ def _parked_first(history: VllmRun, waiting: list[VllmRequestHistory]) -> list[V
 def place_is_known(history: VllmRun, request: VllmRequestHistory) -> bool:
     """Return whether a request's place follows from its arrival or its priority.
 
-    With a connector, requests may be deferred, and a preempted one may be in front of some that
-    arrived earlier. The latter is also possible after it has overtaken one for which an encoder had
+    With a connector, requests may be deferred, and a preempted request may be in front of some that
+    arrived earlier. The latter is also possible if it overtook a request for which an encoder had
     no room.
     """
     again = request.preemptions > 0 and history.config["policy"] != "priority"
@@ -106,8 +107,8 @@ def _order_is_shown(history: VllmRun) -> bool:
 
 
 def was_set_aside(history: VllmRun, request: VllmRequestHistory) -> bool:
-    """Return whether a request is in front of others because it had to wait for its grammar; since
-    0.31.0 it keeps its place."""
+    """Return whether a request is in front of others because it had to wait for its grammar. Since
+    0.31.0, such a request keeps its place."""
     return request.arrived_blocked and history.revision not in since("0.31")
 
 
@@ -115,8 +116,8 @@ def order_is_known(history: VllmRun) -> bool:
     """Return whether the order of the waiting requests is known.
 
     The documents do not sort waiting requests by priority, and the chapter puts each preempted
-    request in front. So under the priority policy, an order is known only if all readings agree on
-    it. Releases sort by priority.
+    request in front. So under the priority policy, the order is known only if all readings of the
+    documents agree on it. Releases sort by priority.
     """
     if history.config.get("policy") == "priority" and history.revision not in since("0.25"):
         line = waited_before(history)
@@ -134,10 +135,9 @@ def order_is_known(history: VllmRun) -> bool:
 
 
 def may_go(history: VllmRun, step: Step) -> Iterator[VllmRequestHistory]:
-    """Return the requests that could be admitted but are not, in the same order.
-
-    A request with a decision or a load in flight cannot be admitted, nor one that waits for its
-    grammar, and none can while the scheduler is paused.
+    """Return, in the same order, the requests that could be admitted. These are not requests with a
+    decision or a load in flight, nor those that wait for their grammar; while the scheduler is
+    paused, there are none.
     """
     return (
         request
@@ -183,8 +183,8 @@ def admitted(history: VllmRun, step: Step) -> list[VllmRequestHistory]:
 
 
 def behind(history: VllmRun, step: Step, request: VllmRequestHistory) -> int | None:
-    """Return the missing tokens of a scheduled request: known tokens and drafts that were neither
-    computed nor cached when it was scheduled.
+    """Return how many tokens a scheduled request had left to compute: known tokens and drafts that
+    were neither computed nor cached when it was scheduled.
 
     None if unknown.
     """
@@ -196,8 +196,8 @@ def behind(history: VllmRun, step: Step, request: VllmRequestHistory) -> int | N
 
 
 def given(history: VllmRun, step: Step, name: str) -> int:
-    """Return the least number of tokens for which a request got blocks since its admission, if it
-    has drafts or was loaded."""
+    """Return for at least how many tokens a request has got blocks since its admission, if it has
+    drafts or a load."""
     request = history.live.get(name)
     if request is None or not (speculation.drafts(history.config) or request.slots):
         return 0
@@ -209,15 +209,15 @@ def given(history: VllmRun, step: Step, name: str) -> int:
 
 
 def computes(history: VllmRun, step: Step, request: VllmRequestHistory) -> int:
-    """Return the tokens of a scheduled request that are computed or cached by this step, including
-    drafts."""
+    """Return how many tokens of a scheduled request are computed or cached after this step,
+    including drafts."""
     hit = 0 if request.started else history.hit_now(step, request)
     return request.computed + (hit or 0) + step.scheduled[request.id]
 
 
 def has_output(history: VllmRun, step: Step, image: encoder.Input) -> bool:
     """Return whether the worker has the output for an encoder input in this step; False if the
-    target does not show that."""
+    target does not show this."""
     shown = step.encoder_inputs is not None and step.encoder_dropped is not None
     return shown and image.name in outputs_after(history, step)
 
@@ -237,15 +237,14 @@ def first_inputs(history: VllmRun, step: Step, request: VllmRequestHistory) -> l
 
 
 def may_lack_input(history: VllmRun, step: Step, request: VllmRequestHistory) -> bool:
-    """Return whether the work on a waiting request may begin with an encoder input whose output is
-    missing."""
+    """Return whether a waiting request may begin with an encoder input whose output is missing."""
     first = first_inputs(history, step, request)
     return not all(has_output(history, step, image) for image in first)
 
 
 def encoder_takes(history: VllmRun, step: Step, image: encoder.Input) -> bool:
-    """Return whether the encoder has budget and room for one more input in this step, whatever the
-    order.
+    """Return whether the encoder has budget and room for one more input in this step, in whatever
+    order it computes them.
 
     The outputs for all inputs of requests that run now, or ran when the step was decided, count as
     needed. The result is False if the work of the encoder is not shown.
@@ -282,20 +281,20 @@ def threshold(history: VllmRun) -> int:
 
 
 def is_alone(history: VllmRun) -> bool:
-    """Return whether no other request is unfinished, so that the revision has no threshold for this
-    one."""
+    """Return whether the revision applies no threshold to this request because no other one is
+    unfinished."""
     return history.revision in since("0.31") and len(history.live) == 1
 
 
 def may_pad(history: VllmRun) -> bool:
-    """Return whether the revision may pad a request that joins one token behind with drafts."""
+    """Return whether the revision may pad with drafts a joining request that has one token to
+    compute."""
     return history.revision in since("0.25") and speculation.drafts(history.config) > 0
 
 
 def padding(history: VllmRun, step: Step, request: VllmRequestHistory) -> int:
-    """Return the drafts that may pad a scheduled request.
-
-    It must join in this step, and no running request may be computing its prompt.
+    """Return how many drafts may pad a scheduled request. There are none unless it joins in this
+    step and no running request is computing its prompt.
     """
     if not may_pad(history) or request.started or behind(history, step, request) != 1:
         return 0
@@ -305,7 +304,7 @@ def padding(history: VllmRun, step: Step, request: VllmRequestHistory) -> int:
 
 
 def watermark_blocks(config: Mapping[str, Any], *, rounded_up: bool = False) -> int:
-    """Return the blocks that admission leaves free while a request runs."""
+    """Return the number of blocks that admission leaves free while a request runs."""
     usable = config["num_blocks"]
     rounded = ceil if rounded_up else int
     return rounded(config["watermark"] * (usable + 1)) if usable else 0
@@ -316,8 +315,8 @@ def free_unchanged(history: VllmRun, step: Step) -> bool:
 
 
 def _ended_give_back(history: VllmRun, step: Step) -> bool:
-    """Return whether blocks of an ended request may come back: its load has landed, or its blocks
-    were sent. If blocks are not shown, they may."""
+    """Return whether blocks of an ended request may have become free, because its load has landed
+    or its blocks were sent; also True if blocks are not shown."""
     if not loads.are_made(history.config):
         return False
     held = (history.last.blocks or {}) if history.last is not None else {}
@@ -325,7 +324,7 @@ def _ended_give_back(history: VllmRun, step: Step) -> bool:
 
 
 def wants(history: VllmRun, request: VllmRequestHistory) -> int:
-    """Return the most blocks that a running request takes for the tokens that it would compute
+    """Return the most blocks that a running request may take for the tokens that it would compute
     next."""
     over = in_flight.passed_over(history.config, request)
     tokens = 0 if over else request.num_tokens - request.computed
@@ -335,8 +334,8 @@ def wants(history: VllmRun, request: VllmRequestHistory) -> int:
 
 
 def round_may_end(history: VllmRun, request: VllmRequestHistory) -> bool:
-    """Return whether a running request may lack blocks while decisions in flight still write those
-    of the victim, so that no request after it gets its turn (V1-R24)."""
+    """Return whether a running request may lack blocks while decisions in flight still write to the
+    victim's, so that no later request gets its turn (V1-R24)."""
     if not loads.meet_decisions(history.config) or history.config["num_blocks"] is None:
         return False
     return wants(history, request) > 0

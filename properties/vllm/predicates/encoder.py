@@ -64,13 +64,13 @@ def some_output_is_dropped(history: VllmRun, step: Step) -> bool:
 
 
 def computed_again(history: VllmRun, step: Step) -> str | None:
-    """An encoder computes an input in the step that reaches it, once for all requests, and not
-    while its output is kept (V1-R32)."""
+    """An encoder computes an input in the step that reaches the input, only once for all requests,
+    and not while its output is kept (V1-R32)."""
     dropped, seen = set(step.encoder_dropped or ()), set[str]()
     kept = sum(state_of(history).outputs.values())
     needed = [(request.id, image) for request, image in _reached(history, step)]
     for request, image in encoded(history, step):
-        # An output that is dropped and computed again in one step is not shown as dropped.
+        # An output that is dropped and recomputed in the same step is not shown as dropped.
         full = kept > history.config.get("encoder_cache_size", 0)
         cached = image.name in state_of(history).outputs and image.name not in dropped
         if image.name in seen or (cached and not full):

@@ -1,4 +1,4 @@
-"""Groups of the KV cache after the first: windows that slide, and hits that are whole.
+"""KV groups after the first: windows that slide, and hits that are whole.
 
 Source: release 0.33.0, SlidingWindowManager, HybridKVCacheCoordinator, KVCacheManager.
 """
@@ -35,7 +35,7 @@ def computing(
 
 
 def kept_out_of_the_window(history: VllmRun, step: Step) -> str | None:
-    """A request that computes has given back every block that no window covers any more
+    """A request that computes has given back every block that its window no longer covers
     (V1-R51)."""
     for request, number, table, first in computing(history, step):
         for place, block in enumerate(table[:first]):
@@ -103,15 +103,15 @@ def _hits(
 
 
 def hit_out_of_the_window(history: VllmRun, step: Step) -> bool:
-    """A request has a hit whose first block a group does not read."""
+    """A request has a hit, and a group does not read the first block of it."""
     return caches(history.config) and any(first > 0 for *_, first in _hits(history, step))
 
 
 def admitted_without_room(history: VllmRun, step: Step) -> str | None:
     """The blocks that a request needs for its admission are free (V1-R54).
 
-    These are the blocks of its first tokens in every group. With reserve_full_isl they are those of
-    all its tokens; with a window, as many as it ever holds at once.
+    Without reserve_full_isl, these are the blocks of its first tokens in every group; with it,
+    those of all its tokens, but for a window only as many as it ever holds at once.
     """
     for request, needed, free in rooms(history, step):
         if needed > free:
@@ -122,8 +122,8 @@ def admitted_without_room(history: VllmRun, step: Step) -> str | None:
 
 
 def rooms(history: VllmRun, step: Step) -> Iterator[tuple[VllmRequestHistory, int, int]]:
-    """Yield each admitted request with the blocks that it needs in all groups, and the blocks free
-    then.
+    """Yield each admitted request with the number of blocks that it needs in all groups, and the
+    number of blocks free at that time.
 
     The iteration ends at a request whose hit or blocks are unknown.
     """
@@ -167,7 +167,7 @@ def a_window_saves_room(history: VllmRun, step: Step) -> bool:
 
 
 def held_twice(history: VllmRun, step: Step) -> str | None:
-    """A block belongs to one group and to one place in the tables (V1-R55)."""
+    """A block belongs to only one group, and has only one place in the tables (V1-R55)."""
     seen: dict[int, tuple[int, int]] = {}
     for name, tables in (step.group_blocks or {}).items():
         for number, table in enumerate(((step.blocks or {}).get(name, ()), *tables)):

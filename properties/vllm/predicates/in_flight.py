@@ -1,7 +1,7 @@
-"""Decisions in flight: requests that are passed over or not admitted, and tokens that arrive.
+"""Decisions in flight: which requests are passed over or not admitted, and which tokens arrive.
 
 Source: release 0.28.0: the scheduler's comments on tokens that are in flight, AsyncScheduler;
-chunked-prefill chapter, code of the running clamp (num_output_placeholders).
+chunked-prefill chapter, the code of the running clamp (num_output_placeholders).
 """
 
 from ....model.observation import Step
@@ -52,8 +52,8 @@ def _look_ahead(history: VllmRun, step: Step) -> list[VllmRequestHistory]:
 
 
 def verified_wrongly(history: VllmRun, step: Step) -> str | None:
-    """A request emits its correct drafts up to the first wrong one, and one more token, but none
-    beyond its last (V1CP-R35)."""
+    """A request emits its drafts up to the first wrong one, and one more token, but none beyond its
+    last token (V1CP-R35)."""
     for request, drafts in _verified(history, step):
         tokens = (step.emitted or {}).get(request.id)
         if not tokens or request.id in history.aborts_inside or not request.accepted:
@@ -118,7 +118,7 @@ def scheduled_for_nothing(history: VllmRun, step: Step) -> str | None:
         elif history.pause == "pause_all" or round_may_end(history, request):
             return None
         elif input_missing(history, step, request, request.computed):
-            continue  # it stops there, and the round continues (V1-R33)
+            continue  # the request stops at that input, and the round continues (V1-R33)
         elif passed and request.id not in step.scheduled and remaining > 0 and not step.preempted:
             return f"{request.id} has no turn, behind {passed.id}, which has nothing to compute"
     return None

@@ -1,5 +1,5 @@
-"""Parked requests: they keep their blocks until these are loaded, take none that others need, and
-go first.
+"""Parked requests: they keep their blocks until the load has landed, take no blocks that others
+need, and go first.
 
 Source: release 0.33.0, comments of the scheduler on asynchronous KV loads.
 """
@@ -25,7 +25,7 @@ from .preemption import keeps_blocks, taken_without_need
 
 def runs_too_early(history: VllmRun, step: Step) -> str | None:
     """A parked request is not scheduled and keeps its blocks until its load has landed. If it was
-    aborted, they become free at that moment, and not earlier (V1-R20)."""
+    aborted, its blocks become free when the load lands, and not earlier (V1-R20)."""
     now, before = step.blocks or {}, (history.last.blocks if history.last else None) or {}
     for request in history.requests.values():
         if not loads.loading(request) or loads.is_sent(request):
@@ -65,7 +65,7 @@ def one_is_loading(history: VllmRun, step: Step) -> bool:
 
 def takes_what_others_need(history: VllmRun, step: Step) -> str | None:
     """A load begins only if enough blocks stay free for what other parked requests and prefills
-    still need, and for its own first step, if that has a lookahead (V1-R21)."""
+    still need, and for the request's own first step if that has a lookahead (V1-R21)."""
     newly = loads.newly_parked(history.live, step)
     if not newly or not nothing_else_changes(history, step):
         return None
@@ -73,7 +73,7 @@ def takes_what_others_need(history: VllmRun, step: Step) -> str | None:
     prefills = [history.live[name] for name in step.prefilling or () if name in history.live]
     needs = {request.id: missing_blocks(history, step, request) for request in prefills}
     needs |= {request.id: first_step(history, step, request) for request in parked}
-    last = newly[-1]  # if several begin in one step, it must leave room for the others
+    last = newly[-1]  # if several loads begin in one step, each must leave room for the others
     if missing_blocks(history, step, history.live[last]):
         del needs[last]  # the part that is not loaded may be computed later, chunk by chunk
     needed, free = sum(needs.values()), step.free_blocks or 0
@@ -91,8 +91,8 @@ def one_begins_beside_others(history: VllmRun, step: Step) -> bool:
 
 
 def waits_though_loaded(history: VllmRun, step: Step) -> str | None:
-    """The first request whose load has landed is admitted while budget, a slot and blocks for all
-    its tokens are left and nothing was preempted, since no request goes before it (V1-R22)."""
+    """The first request whose load has landed is admitted, before all others, if budget, a slot and
+    blocks for all its tokens are left and nothing was preempted (V1-R22)."""
     request = first_landed(history, step)
     if request is None or request.id in step.scheduled or not nothing_else_changes(history, step):
         return None
@@ -126,8 +126,8 @@ def one_has_landed(history: VllmRun, step: Step) -> bool:
 
 
 def fills_what_is_written(history: VllmRun, step: Step) -> str | None:
-    """No load fills a block that a decision in flight writes, since their order is undefined
-    (V1-R23)."""
+    """No load fills a block that a decision in flight writes to, since the order of the two is
+    undefined (V1-R23)."""
     if not loads.meet_decisions(history.config):
         return None
     for name in loads.newly_parked(history.live, step):
@@ -208,8 +208,8 @@ def one_is_sent(history: VllmRun, step: Step) -> bool:
 
 
 def builds_on_what_failed(history: VllmRun, step: Step) -> str | None:
-    """A request whose load has failed in part computes the rest: it starts from no more tokens than
-    were loaded or are cached (V1-R26)."""
+    """A request whose load has failed in part computes the rest: it starts after no more tokens
+    than were loaded or are cached (V1-R26)."""
     for request in joins_after_a_failure(history, step):
         start = (step.computed or {}).get(request.id, 0) - step.scheduled[request.id]
         intact = (request.load_fails_at or 0) // history.config["block_size"]
@@ -229,7 +229,7 @@ def one_joins_after_a_failure(history: VllmRun, step: Step) -> bool:
 def joins_after_a_failure(history: VllmRun, step: Step) -> list[VllmRequestHistory]:
     """Return the requests that start for the first time in this step after a partly failed load.
 
-    Where a preempted request restarts is not covered by V1-R26: ALL-R11 checks the content of its
+    V1-R26 does not say from where a preempted request restarts; ALL-R11 checks the content of its
     blocks.
     """
     return [
@@ -276,8 +276,7 @@ def one_fails_now(history: VllmRun, step: Step) -> bool:
 
 
 def fail_now(history: VllmRun, step: Step) -> list[VllmRequestHistory]:
-    """Return the requests whose load ends in this step and has failed, and which the policy
-    ends."""
+    """Return the requests whose load ends with a failure in this step, if the policy ends them."""
     if not in_flight.reports(history, step):
         return []
     return [
@@ -290,12 +289,13 @@ def fail_now(history: VllmRun, step: Step) -> list[VllmRequestHistory]:
 
 
 def computes_what_can_be_loaded(history: VllmRun, step: Step) -> str | None:
-    """A request that was never parked starts only if the connector has no more of its tokens than
-    the cache (V1-R27)."""
+    """A request starts without having been parked only if the connector has no more of its tokens
+    than the cache (V1-R27)."""
     for request in admitted(history, step):
         hit = history.hit_now(step, request)
         if hit is None or request.started or not loads.is_new(history.config, request):
-            continue  # if `running` is hidden, a request that has started seems to be admitted
+            # if `running` is hidden, a request that has started looks like one that is admitted
+            continue
         if (loadable := loads.offered(history.config, request)) > hit:
             return (
                 f"{request.id} computes its tokens from {hit} on, although the connector has "
@@ -340,18 +340,18 @@ def nothing_else_changes(history: VllmRun, step: Step) -> bool:
 
 
 def missing_blocks(history: VllmRun, step: Step, request: VllmRequestHistory) -> int:
-    """Return the blocks that a request lacks for all its known tokens."""
+    """Return how many blocks a request lacks for all its known tokens."""
     return lacks(history, step, request, request.num_tokens)
 
 
 def first_step(history: VllmRun, step: Step, request: VllmRequestHistory) -> int:
-    """Return the blocks that a parked request lacks for all its known tokens and the lookahead
+    """Return how many blocks a parked request lacks for all its known tokens and the lookahead
     after them."""
     return lacks(history, step, request, speculation.slots(history.config, request.num_tokens))
 
 
 def lacks(history: VllmRun, step: Step, request: VllmRequestHistory, tokens: int) -> int:
-    """Return the blocks that a request lacks for `tokens`."""
+    """Return how many blocks a request lacks for `tokens`."""
     held = len((step.blocks or {}).get(request.id, ()))
     return max(blocks_for(tokens, history.config["block_size"]) - held, 0)
 

@@ -28,7 +28,8 @@ def hit_of_another_partition(history: VllmRun, step: Step) -> str | None:
 
 
 def could_hit_another_partition(history: VllmRun, step: Step) -> bool:
-    """A request starts with a full block of tokens that only another partition has computed."""
+    """The first tokens of a starting request fill a block, and only another partition has computed
+    them."""
     block = history.config["block_size"]
     for request, _ in _starting(history, step):
         tokens = {True: 0, False: 0}

@@ -28,9 +28,8 @@ def victim_not_the_tail(history: VllmRun, step: Step) -> str | None:
 def _admitted_before(
     history: VllmRun, gone: list[VllmRequestHistory], stay: list[VllmRequestHistory]
 ) -> str | None:
-    """Return a message if a request admitted before one that stays was preempted.
-
-    The target's list may be in any order, but the admissions were observed.
+    """Return a message if a preempted request was admitted before one that stays. The target's list
+    may be in any order, but the admissions were observed.
     """
     if loads.are_made(history.config):
         return None
@@ -51,7 +50,7 @@ def tail_preempted(history: VllmRun, step: Step) -> bool:
 
 def victim_not_least_important(history: VllmRun, step: Step) -> str | None:
     """Under the priority policy, no preempted request is more important than one that stays; among
-    equals, the latest arrival is preempted first (V1CP-R14)."""
+    equally important ones, the latest arrival is preempted first (V1CP-R14)."""
     gone, stay = preempted(history, step), kept(history, step)
     if history.config["policy"] != "priority" or not gone or not stay:
         return None
@@ -74,7 +73,7 @@ def needless_preemption(history: VllmRun, step: Step) -> str | None:
     """Blocks are taken from a request only if running requests need more than are free, including
     those freed by earlier preemptions (V1-R05).
 
-    If blocks may stay taken, V1-R24 applies instead.
+    If a preempted request may keep its blocks, V1-R24 applies instead.
     """
     return None if keeps_blocks(history, step) else taken_without_need(history, step)
 
@@ -104,7 +103,8 @@ def taken_without_need(history: VllmRun, step: Step) -> str | None:
     ):  # the round may have ended at a request that needed more
         wanted += [request for request in kept(history, step) if request.id not in step.scheduled]
     needed += sum(wants(history, request) for request in wanted)
-    needed *= 1 + len(groups.further(history.config))  # blocks that leave a window are free as well
+    # blocks that have left a window are free as well
+    needed *= 1 + len(groups.further(history.config))
     if needed > free:
         return None
     others = names(request for request in gone if request is not last)
@@ -151,8 +151,7 @@ def someone_is_preempted(history: VllmRun, step: Step) -> bool:
 
 
 def newcomer_before_preempted(history: VllmRun, step: Step) -> str | None:
-    """Under FCFS, a preempted request waits in front of all that never started
-    (V1CP-R17)."""
+    """Under FCFS, a preempted request waits in front of all that have never started (V1CP-R17)."""
     if history.config["policy"] == "priority":
         return None
     gone = set(step.preempted or ())
@@ -195,7 +194,8 @@ def prompt_goes_on(history: VllmRun, step: Step) -> bool:
 
 
 def preemption_not_counted(history: VllmRun, step: Step) -> str | None:
-    """A request counts as preempted if and only if it was running and waits again (V1CP-R29)."""
+    """A request counts as preempted if and only if it was running and is waiting again
+    (V1CP-R29)."""
     before = {request.id for request in ran_before(history)}
     gone = set(step.preempted or ())
     for name in step.waiting or ():

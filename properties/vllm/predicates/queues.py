@@ -39,7 +39,7 @@ from .decision import (
 
 
 def not_in_one_queue(history: VllmRun, step: Step) -> str | None:
-    """An unfinished request is in exactly one of waiting and running (V1-I1)."""
+    """An unfinished request is in exactly one of the queues `waiting` and `running` (V1-I1)."""
     places = Counter((*(step.waiting or ()), *(step.running or ())))
     for name in history.live:
         if name in (step.finished or {}) or name in history.aborts_inside:
@@ -68,7 +68,8 @@ def every_slot_taken(history: VllmRun, step: Step) -> bool:
 
 
 def out_of_order(history: VllmRun, step: Step) -> str | None:
-    """Running requests come first, in their order; then admitted ones, in theirs (V1-R01)."""
+    """Running requests come first, in their order; admitted requests follow, in their own order
+    (V1-R01)."""
     old = [request.id for request in ran_before(history) if request.id in step.scheduled]
     if not admitted(history, step) and old == [*step.scheduled]:
         return None
@@ -125,7 +126,7 @@ def admitted_after_preemption(history: VllmRun, step: Step) -> str | None:
 
 
 def preempts_with_a_queue(history: VllmRun, step: Step) -> bool:
-    """A step preempts although budget and a slot are left for a waiting request."""
+    """A step preempts, and budget and a slot are left for a waiting request."""
     budget = history.config["max_num_batched_tokens"] - sum(step.scheduled.values())
     slots = history.config["max_num_seqs"] - len(kept(history, step))
     return bool(step.preempted) and budget > 0 and slots > 0
@@ -166,7 +167,8 @@ def _could_go(history: VllmRun, step: Step) -> VllmRequestHistory | None:
         return None
     if not places_are_known(history):
         return None
-    # By the chapter no prompt starts that the budget would cut; releases cut it to the threshold.
+    # By the chapter, a prompt that the budget would cut does not start; releases first cut it to
+    # the threshold.
     cut = threshold(history) if history.revision in since("0.25") else request.num_tokens
     if not history.config["enable_chunked_prefill"] and min(request.num_tokens, cut) > remaining:
         return None
@@ -184,14 +186,16 @@ def _could_go(history: VllmRun, step: Step) -> VllmRequestHistory | None:
 def _goes_next(history: VllmRun, request: VllmRequestHistory) -> bool:
     """Return whether this request is certainly first in line, with a connector.
 
-    No request may be parked or deferred, and the connector must have no more tokens of this one.
+    This requires that no request is parked or deferred, and that the connector has no more tokens
+    of this one.
     """
     parked = bool(history.last is not None and history.last.parked)
     return not parked and not loads.is_new(history.config, request)
 
 
 def _missing(history: VllmRun, request: VllmRequestHistory, tokens: int) -> int:
-    """Return an upper bound on the free blocks that the request takes for these tokens."""
+    """Return an upper bound on the number of free blocks that the request takes for these
+    tokens."""
     shared, block = 0, int(history.config["block_size"])
     if further := groups.further(history.config):
         return (1 + len(further)) * blocks_for(history, tokens)
@@ -204,7 +208,7 @@ def _missing(history: VllmRun, request: VllmRequestHistory, tokens: int) -> int:
 
 
 def _must_fit(history: VllmRun, step: Step, request: VllmRequestHistory, remaining: int) -> int:
-    """Return an upper bound on the tokens that need free blocks."""
+    """Return an upper bound on the number of tokens that need free blocks."""
     ahead = speculation.lookahead(history.config) or may_pad(history)
     if history.config["reserve_full_isl"] and not ahead:
         return request.num_tokens
@@ -221,10 +225,10 @@ def someone_joins(history: VllmRun, step: Step) -> bool:
 
 
 def passed_by(history: VllmRun, step: Step) -> str | None:
-    """Every running request has its turn while the budget lasts (V1-P01).
+    """Every running request gets its turn while the budget lasts (V1-P01).
 
     Under the priority policy, a request that is its own victim may end the round. The requests
-    behind it then get nothing, unless the revision continues.
+    behind it then get nothing, unless the round continues in this revision.
     """
     budget = history.config["max_num_batched_tokens"]
     if history.pause == "pause_all" or sum(step.scheduled.values()) >= budget:
