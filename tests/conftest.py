@@ -18,8 +18,10 @@ settings.register_profile("dev", max_examples=50)
 settings.register_profile("campaign", deadline=None, max_examples=2000)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
 
-# A shell starts background jobs with SIGINT ignored, and processes of tests would inherit that.
+# A shell's background jobs start with SIGINT ignored, and those of nohup with SIGHUP ignored.
+# Processes that tests start would inherit that.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 
 @pytest.fixture
