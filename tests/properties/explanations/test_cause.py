@@ -249,16 +249,23 @@ def test_the_curve_crosses_the_limit_with_the_numbers_of_the_message():
     assert cause.why == ("step 1: tokens of the step goes from 10 to 18; scheduled: a 9, b 9",)
 
 
-def test_the_volume_of_a_batch_that_nobody_joined_has_no_projection():
-    """As with pausing, where requests join unchecked."""
+def over_the_limit(**more):
+    """A failure of SPY-R07: a batch of two at tkv 40, beyond a limit of 64."""
     last = Step(kind="decode", scheduled={"a": 1, "b": 1}, tkv=40)
-    failure = SimpleNamespace(
+    return SimpleNamespace(
         config={"max_batch_tkv": 64},
         message="2 requests x tkv 40 = 80 > 64",
         numbers={2, 40, 64, 80},
         last=last,
         steps=[last],
         first=Broken("SPY-R07", 0, ""),
+        **more,
+    )
+
+
+def test_the_volume_of_a_batch_that_nobody_joined_has_no_projection():
+    """As with pausing, where requests join unchecked."""
+    failure = over_the_limit(
         projections=(),
     )
     cause = limit_cause(failure)
@@ -401,15 +408,8 @@ def test_the_pool_has_the_blocks_of_all_groups():
 
 def test_an_admission_that_the_formula_refuses_is_named():
     """The target admits by another formula than the one it names."""
-    last = Step(kind="decode", scheduled={"a": 1, "b": 1}, tkv=40)
     join = SimpleNamespace(step=0, joined=True, newcomer="b", largest=90)
-    failure = SimpleNamespace(
-        config={"max_batch_tkv": 64},
-        message="2 requests x tkv 40 = 80 > 64",
-        numbers={2, 40, 64, 80},
-        last=last,
-        steps=[last],
-        first=Broken("SPY-R07", 0, ""),
+    failure = over_the_limit(
         projections=(join,),
         version="sound",
     )
