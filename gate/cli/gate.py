@@ -273,7 +273,6 @@ def say_which_system(spec: TargetSpec, named: bool) -> Iterator[None]:
 
 
 def _open_first(console: Console, verdict: Verdict, gate: GateOptions) -> None:
-    """Draw the first fault on a page and open it in a browser, if there is a fault."""
     if not verdict.faults:
         return
     first = verdict.faults[0]

@@ -37,7 +37,7 @@ class Running(NamedTuple):
 
 
 def run_entries(running: Running, entries: Sequence[Entry]) -> int:
-    """Replay each entry and print a line for it, with any unexpected failure; return the exit
+    """Replay each entry, print a line for it with any unexpected failure, and return the exit
     code."""
     counts = dict.fromkeys(STYLES, 0)
     for entry in entries:
@@ -73,11 +73,7 @@ def _print_failure(running: Running, entry: Entry, judged: EntryVerdict) -> None
 
 
 def problems(folder: Path, target: Target) -> tuple[int, list[str]]:
-    """Return the number of files in a corpus, and a line for each problem.
-
-    Raises:
-        FileError: there is no such folder.
-    """
+    """Return the number of files in a corpus, and a line for each problem."""
     faults: list[str] = []
     number = 0
     for path in corpus_folder.files(folder):
@@ -118,13 +114,8 @@ def _problems_of(entry: Entry, target: Target) -> list[str]:
 
 
 def prune(entries: Sequence[Entry], target: Target, say: Say, *, dry_run: bool) -> int:
-    """Remove duplicates and entries that can no longer be replayed; return how many.
-
-    An entry stays if it breaks a rule on the target, or if the reference model still accepts it.
-
-    Raises:
-        FileError: an entry cannot be removed.
-    """
+    """Remove duplicates and entries that can no longer be replayed; return how many. An entry stays
+    if it breaks a rule on the target, or if the reference model still accepts it."""
     removed = 0
     smallest: dict[tuple[str, ...], Entry] = {}
     for entry in sorted(entries, key=_preference):

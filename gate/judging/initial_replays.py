@@ -39,13 +39,11 @@ Found = Callable[[Scenario, Outcome, float], bool]
 
 
 def replay_seeds(gate: GateContext, scale: str, fixed: Mapping[str, Any]) -> frozenset[str]:
-    """Replay the seed corpus of a scale, and keep a small scenario for each rule that breaks.
+    """Replay the seed corpus of a scale, keep a small scenario for each rule that breaks, and
+    return these rules.
 
-    `fixed` are keys of the configuration that have a single value. A scenario is skipped if they
-    make one of its requests impossible to run, since a target need not refuse such a request.
-
-    Returns:
-        The rules that break.
+    A scenario is skipped if the `fixed` values make one of its requests impossible to run, since a
+    target need not refuse such a request.
     """
     corpus = _short_enough(gate, seed_corpus(gate.options.system, scale))
     options = gate.options
@@ -95,10 +93,7 @@ def _replay_and_shrink(
     go_on: bool = True,
 ) -> set[str]:
     """Replay scenarios and shrink failures of rules not in `broken`; return the rules that break.
-
-    If `budget` is given, the runs end after that many steps in all. Unless `go_on` is set, stop at
-    the first failure.
-    """
+    The runs end after `budget` steps in all. Unless `go_on` is set, stop at the first failure."""
     known, moved = {*broken}, set[str]()
     shrunk = 0
 
@@ -134,10 +129,8 @@ def _can_run(gate: GateContext, scenario: Scenario) -> set[str]:
 
 
 def replay_builtin(gate: GateContext) -> None:
-    """Replay the published scenarios that are short enough for the profile, shortest first.
-
-    Skip those whose configuration contradicts a fixed value.
-    """
+    """Replay the published scenarios that are short enough for the profile, shortest first, except
+    those whose configuration contradicts a fixed value."""
     scenarios = by_length(gate.options.system)
     if gate.options.fixed:
         scenarios = {name: entry for name, entry in scenarios.items() if _has_fixed(gate, entry)}
@@ -193,10 +186,8 @@ def _replay(
     budget: int | None = None,
 ) -> None:
     """Run each scenario to its end. If a rule breaks, call `on_failure`, which adds the rule to
-    `known`; if that returns true, repeat the run, until it breaks no further rule.
-
-    The runs end after `budget` steps in all, if it is given.
-    """
+    `known`; if that returns true, repeat the run, until it breaks no further rule. The runs end
+    after `budget` steps in all."""
     began = time.monotonic()
     totals: Counter[str] = Counter()
     complete = False
@@ -259,7 +250,6 @@ def _replay_to_end(
 
 
 def _accepted_part(scenario: Scenario, outcome: Outcome) -> Scenario:
-    """Return the part of a scenario that ran, without the requests that the target refused."""
     took_place = until(scenario, outcome.steps)
     rejected = outcome.session.rejected
     accepted = [request for request in took_place.requests if request.id not in rejected]
@@ -293,8 +283,7 @@ def replay_deviations(gate: GateContext) -> None:
 def settle(
     deviations: Deviations, target: Target, revision: str, rules: Sequence[Rule]
 ) -> list[Outcome]:
-    """Replay the known failures of these rules, except those already settled; return the
-    outcomes."""
+    """Replay the known failures of these rules that are not settled yet; return the outcomes."""
     ids, outcomes = {rule.id for rule in rules}, []
     for number, scenario in deviations.scenarios.items():
         if number in deviations.status or deviations.entries[number].rule not in ids:

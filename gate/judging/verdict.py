@@ -231,10 +231,7 @@ class Verdict(msgspec.Struct, frozen=True):
 
 
 def refusals(messages: Counter[str]) -> tuple[Refusal, ...]:
-    """Group the target's refusals of configurations, the most frequent first.
-
-    Messages that differ only in numbers form one group.
-    """
+    """Group the target's refusals that differ only in numbers, the most frequent first."""
     grouped: dict[str, list[str]] = {}
     for message in messages:
         grouped.setdefault(NUMBER.sub("#", message), []).append(message)

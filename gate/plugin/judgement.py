@@ -56,13 +56,8 @@ class Setting(NamedTuple):
 
 
 def read_setting(root: Path, given: Mapping[str, str]) -> Setting:
-    """Return the setting that the plugin's options describe.
-
-    An option that is not given is "". Paths are relative to `root`.
-
-    Raises:
-        pytest.UsageError: an option is invalid.
-    """
+    """Return the setting that the plugin's options describe; "" is an option that is not given, and
+    paths are relative to `root`. Raise pytest.UsageError if an option is invalid."""
     try:
         return _read(root, given)
     except BAD_INPUT as error:
@@ -137,11 +132,7 @@ class Judgement:
         self._failure: Exception | None = None
 
     def answer(self, rules: frozenset[str]) -> Answer:
-        """Return the gate's answer on these rules. The first call runs the gate.
-
-        Raises:
-            TargetFault, or one of BAD_INPUT: the target cannot be judged.
-        """
+        """Return the gate's answer on these rules. The first call runs the gate."""
         if self._failure is not None:  # one test shows the complete error and fails the run
             pytest.skip(f"not judged: {shortened(one_line(str(self._failure)))}")
         try:
@@ -225,8 +216,6 @@ class Judgement:
 
 
 def _reports(found: Sequence[Found], verdict: Verdict, rules: Sequence[Rule]) -> dict[str, str]:
-    """Return, for each rule, the report of its first finding, with the fault that this finding
-    represents."""
     by_id, reports = {rule.id: rule for rule in rules}, dict[str, str]()
     faults = {fault.scenario: fault for fault in verdict.faults}
     for event in sorted(found, key=lambda event: event.finding.scenario not in faults):

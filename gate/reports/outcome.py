@@ -36,7 +36,6 @@ def broken_off(verdict: Verdict) -> str | None:
 
 
 def out_of_date(verdict: Verdict) -> dict[str, str]:
-    """Return the known deviations that fail the gate, each with the reason."""
     return {
         f"deviation of {entry.rule} ({entry.scenario or entry.version})": (
             f"{entry.state}: {entry.says}"
@@ -47,7 +46,6 @@ def out_of_date(verdict: Verdict) -> dict[str, str]:
 
 
 def reason_of(entry: RuleVerdict) -> str:
-    """Return why the rule has this status, or an empty text."""
     if entry.status == "held":
         return f"exercised in {entry.exercised} steps"
     also = [f"with {entry.consequence_of}"] if entry.consequence_of else []
@@ -111,7 +109,6 @@ def _first_lines(file: str) -> str:
 
 
 def breaks(rules: Sequence[str]) -> str:
-    """Return "break" or "breaks", whichever fits this number of rules."""
     return "breaks" if len(rules) == 1 else "break"
 
 
@@ -123,7 +120,6 @@ def in_short(fault: Fault) -> str:
 
 
 def reach_in_words(reach: Reach) -> str:
-    """Describe in one line how large the runs were, and which features they had."""
     sizes = (
         f"{plural(reach.runs, 'run')} of up to {plural(reach.requests, 'request')} and "
         f"{plural(reach.steps, 'step')}, prompts up to {plural(reach.prompt_tokens, 'token')}, "
@@ -140,5 +136,4 @@ def how_many(faults: Sequence[Fault]) -> str:
 
 
 def start_line(start_up: StartUp) -> str:
-    """Say in one printable line whether a server in production starts with this configuration."""
     return f"starts in production: {one_line(str(start_up))}"

@@ -88,7 +88,6 @@ class TraceReporter:
 
 
 def print_broken(console: Console, run: TraceRun) -> None:
-    """Print the rule, the place in the file, the numbers, the requests, and the steps before."""
     begun, (first, *others) = run.begun, run.broken
     rule = next(known for known in load(begun.system, begun.revision) if known.id == first.rule)
     word = "ADAPTER" if first.by_adapter else "BROKEN"
@@ -115,8 +114,6 @@ def print_broken(console: Console, run: TraceRun) -> None:
 
 
 def print_explanation(console: Console, run: TraceRun, explainer: Explainer) -> None:
-    """Print how far each model matches the run, and the steps that the best one would have taken
-    next."""
     best = explainer.best
     output.say(console, f"  the models on run {run.number} ({run.steps:,} steps):")
     for match in explainer.matches:
@@ -135,7 +132,6 @@ def print_explanation(console: Console, run: TraceRun, explainer: Explainer) -> 
 
 
 def print_trace_verdict(console: Console, verdict: TraceVerdict, explained: bool) -> None:
-    """Print a line per rule for each system and revision, then what was read, then the result."""
     for part in verdict.parts:
         rules = load(part.system, part.revision)
         terminal.print_rules(console, part.rules, rules)

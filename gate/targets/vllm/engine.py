@@ -80,7 +80,6 @@ class VllmEngine(SchedulerView):
             self._offer(self._loads, request)
 
     def _adapter(self, name: str | None) -> Any:
-        """Return the adapter with this name, in the form in which vLLM passes it with a request."""
         if name is None:
             return None
         number = self._adapters.setdefault(name, len(self._adapters) + 1)
@@ -109,7 +108,6 @@ class VllmEngine(SchedulerView):
         self._requested_blocks = blocks
 
     def abort(self, name: str) -> bool:
-        """End a request at once; return False if the scheduler does not know it."""
         if name not in self.requests or self.requests[name].is_finished():
             return False
         self.scheduler.finish_requests(name, self._aborted)
@@ -160,8 +158,6 @@ class VllmEngine(SchedulerView):
             )
 
     def _sample(self, name: str, first: int, drafts: int) -> list[int]:
-        """Return the correct drafts and the token after them, beginning at token `first` of the
-        output."""
         output = self._outputs[name]
         last = first + self.drafts.count_right(output, drafts)
         return [output.token(number) for number in range(first, last + 1)]
@@ -170,10 +166,9 @@ class VllmEngine(SchedulerView):
 def class_for(release: Release, config: Mapping[str, Any]) -> Any:
     """Return the scheduler class that vLLM chooses for the configuration.
 
-    Raises:
-        RefusedError: the configuration requires deciding ahead, which the user's class cannot do;
-            or the class always decides ahead, but the configuration of a pipeline does not say
-            that, so vLLM's workers would wait for tokens that never come.
+    Refuse the user's class if the configuration requires deciding ahead and the class cannot.
+    Refuse a class that always decides ahead if the configuration of a pipeline does not say that,
+    because vLLM's workers would wait for tokens that never come.
     """
     if not config.get("async_scheduling"):
         decides_ahead = any(base.__name__ == AHEAD for base in release.scheduler_class.__mro__)
@@ -195,14 +190,9 @@ def blocks_for(tokens: int, block_size: int) -> int:
 
 
 def plenty_of_blocks(config: Mapping[str, Any]) -> int:
-    """Return the size of a pool that stands for an unbounded one.
-
-    Besides the watermark, which is a share of the pool, it has room for a full batch of the longest
-    requests and for the cached contents of some more, or of hundreds if the batch is large.
-
-    Raises:
-        RefusedError: the pool would be too large.
-    """
+    """Return the size of a pool that stands for an unbounded one. Besides the watermark, which is a
+    share of the pool, it has room for a full batch of the longest requests and for the cached
+    contents of some more, or of hundreds if the batch is large."""
     longest = blocks_for(config["max_model_len"], config["block_size"])
     longest *= 1 + len(groups.after_first(config))
     needed = (config["max_num_seqs"] + SPARE_REQUESTS) * longest
@@ -252,14 +242,9 @@ def _scheduler(
 
 
 def core_request(release: Release, longest: int, request: CheckedRequest, arrival: float) -> Any:
-    """Return the request as vLLM hands it to its engine core.
-
-    `longest` is max_model_len, in tokens, and `arrival` the request's place in the order of
-    arrival.
-
-    Raises:
-        RefusedError: vLLM refuses it; the message is vLLM's.
-    """
+    """Return the request as vLLM hands it to its engine core. `longest` is max_model_len, in
+    tokens, and `arrival` the request's place in the order of arrival. Raise RefusedError if vLLM
+    refuses it; the message is vLLM's."""
     params = importlib.import_module("vllm.sampling_params").SamplingParams(
         max_tokens=request.max_tokens, temperature=0.0, detokenize=False
     )
