@@ -27,10 +27,12 @@ TO_CONNECTOR = {
     "load_deferrals": 0,
     "send_steps": None,
 }
-# The fields that choose a request's partition of the prefix cache, with their defaults.
-OF_PARTITION = {"cache_salt": None, "lora": None}
 # Fields of optional features, with their defaults; a target without the feature never sees them.
-OF_FEATURES = {**TO_CONNECTOR, **OF_PARTITION, "grammar_steps": 0, "grammar_fails": False}
+OF_FEATURES = {
+    **TO_CONNECTOR,
+    **{"cache_salt": None, "lora": None},
+    **{"grammar_steps": 0, "grammar_fails": False},
+}
 # An operator's actions on the whole scheduler, named as in vLLM's engine.
 Control = Literal[
     "reset_prefix_cache", "reset_running_requests", "pause_new", "pause_all", "resume"

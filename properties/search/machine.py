@@ -285,7 +285,7 @@ class SchedulerMachine(RuleBasedStateMachine):
         features = request_features_of(self.search.options.system)
         if features is not None and features.has_features(self.config):
             request = data.draw(features.with_features(request, self.config))
-        if self.config.get("reused_ids"):
+        if self.history.features.reuses_ids(self.config):
             request = msgspec.structs.replace(request, sent_as=data.draw(self.ids_of_ended()))
         self.requests.append(request)
         self.judged(self.session.add, request)

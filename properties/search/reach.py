@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 
 from ...model.scenario import Scenario
+from ..history.features import features_of
 from ..history.run_history import RunHistory
 
 
@@ -19,18 +20,14 @@ def features_of_requests(scenario: Scenario) -> dict[str, bool]:
     requests = scenario.requests
     shared = any(stream != request.id for request in requests for stream, _ in request.prompt)
     early = any(request.tokens_to_emit < request.max_tokens for request in requests)
-    features = {
+    own = features_of(scenario.system).of_requests(scenario.config, requests)
+    return {
         "abort": any(request.abort_at is not None for request in requests),
         "end before max_tokens": early,
         "shared prompt": shared and not any(request.encoder_inputs for request in requests),
         "priority": any(request.priority for request in requests),
+        **own,
     }
-    if scenario.config.get("kv_connector"):
-        features["failed load"] = any(request.load_fails_at is not None for request in requests)
-    if scenario.config.get("structured_outputs"):
-        features["grammar"] = any(request.grammar_steps for request in requests)
-        features["invalid grammar"] = any(request.grammar_fails for request in requests)
-    return features
 
 
 class Reach(msgspec.Struct, frozen=True):

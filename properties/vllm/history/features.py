@@ -3,7 +3,7 @@
 Each feature has its own file, which is used only if the configuration has the feature.
 """
 
-from collections.abc import Container, Mapping
+from collections.abc import Container, Mapping, Sequence
 from typing import Any
 
 from msgspec.structs import replace
@@ -50,9 +50,21 @@ class VllmFeatures(Features):
             request = replace(request, cache_salt=None, lora=None)
         if not config.get(blocked.KEY):
             request = replace(request, grammar_steps=0, grammar_fails=False)
-        if not config.get("reused_ids"):
+        if not self.reuses_ids(config):
             request = replace(request, sent_as=None)
         return request if loads.are_made(config) else request.without_connector()
+
+    def reuses_ids(self, config: Config) -> bool:
+        return bool(config.get("reused_ids"))
+
+    def of_requests(self, config: Config, requests: Sequence[Request]) -> dict[str, bool]:
+        occurs = {}
+        if loads.are_made(config):
+            occurs["failed load"] = any(request.load_fails_at is not None for request in requests)
+        if config.get(blocked.KEY):
+            occurs["grammar"] = any(request.grammar_steps for request in requests)
+            occurs["invalid grammar"] = any(request.grammar_fails for request in requests)
+        return occurs
 
     def follows(self, config: Config) -> tuple[str, ...]:
         """Return the fields that show which requests wait for a load, and which end because of a
