@@ -81,7 +81,6 @@ class Request(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
 
     @property
     def prompt_len(self) -> int:
-        """Return the number of tokens of the prompt."""
         return sum(length for _, length in self.prompt)
 
     @property
@@ -96,7 +95,6 @@ class Request(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
         return self.max_tokens if self.output_len is None else self.output_len
 
     def for_target(self) -> dict[str, Any]:
-        """Return the request as the target protocol's `add` sends it."""
         options: dict[str, Any] = {
             "id": self.id,
             "prompt": [list(segment) for segment in self.prompt],

@@ -36,21 +36,16 @@ class ReferenceModel(Generic[State]):
 
     @property
     def observes(self) -> tuple[str, ...]:
-        """Return the fields of the step observation that this model shows."""
         return self.fields + tuple(field for field, shown in self.options().items() if shown)
 
     @property
     def controls(self) -> tuple[str, ...]:
-        """Return the control events that are possible in this configuration."""
         return ()
 
     def control(self, state: State, kind: str) -> tuple[State, bool]:
-        """Perform a control event before the next decision; return the state and whether it was
-        carried out."""
         raise NotImplementedError(kind)
 
     def initial(self) -> State:
-        """Return the state before any request arrives."""
         made: State = self.state(pool=Pool(self.config.num_blocks))
         return made
 
@@ -71,7 +66,7 @@ class Model(Protocol):
         """Return the state before any request arrives."""
 
     def refusal(self, request: Request) -> str | None:
-        """Return why the request can never run, or None."""
+        """Return why the request can never run, or None (ALL-R12)."""
 
     def arrive(self, state: Any, request: Request) -> Any:
         """Put the request into the waiting queue."""
@@ -84,19 +79,27 @@ class Model(Protocol):
         carried out."""
 
     def step(self, state: Any, abort_inside: tuple[str, ...] = ()) -> tuple[Any, dict[str, Any]]:
-        """Take one decision and complete it; return the next state and the step observation
-        (ALL-R07)."""
+        """Take one decision and complete it; return the next state and the step observation of the
+        target protocol (ALL-R07).
+
+        `abort_inside`: requests that are aborted after the decision and before it completes, so
+        that their tokens are not emitted.
+        """
 
 
 class Reference(NamedTuple):
-    """A system's reference models: functions that read a configuration and build a model.
+    """A system's reference models.
 
-    Both functions take a revision, and raise InputError for an impossible configuration.
-    `with_formula` returns a model that uses the named formula, or None for an unknown name; it is
-    None for systems without named formulas. `formulas` has the names of the formulas, and the form
-    of a user-defined one. `unsupported` yields the fields of a request, of any system, that need
-    other values in a configuration, each with the problem. `valid_events` says in which
-    configurations the system has control events.
+    Attributes:
+        read_config: reads a configuration for a revision; missing keys have defaults. Raises
+            InputError for an unknown key, a wrong type, or values that do not fit together.
+        make_model: builds a revision's model. Raises InputError as `read_config` does.
+        with_formula: returns a model that uses the named formula, or None for an unknown name; None
+            for systems without named formulas.
+        formulas: the names of the formulas, and the form of a user-defined one.
+        unsupported: yields the fields of a request, of any system, that need other values in a
+            configuration, each with the problem.
+        valid_events: in which configurations the system has control events.
     """
 
     read_config: Callable[[Mapping[str, Any], str], msgspec.Struct]
@@ -108,7 +111,6 @@ class Reference(NamedTuple):
 
 
 def reference(system: str) -> Reference:
-    """Return the reference models of a registered system."""
     model: Reference = part(system, "model")
     return model
 
@@ -119,7 +121,6 @@ def revisions_of(system: str) -> tuple[str, ...]:
 
 
 def check_system(system: str) -> None:
-    """Raise InputError unless `system` is known."""
     if system not in SYSTEMS:
         raise InputError("$.system", f"{system!r:.60} is not a system; valid: {', '.join(SYSTEMS)}")
 

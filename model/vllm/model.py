@@ -45,7 +45,7 @@ DEFAULTS = {field.name: field.default for field in fields(Request)}
 
 @dataclass(frozen=True)
 class VllmModel(ReferenceModel[State]):
-    """One configuration of one revision. Every method is pure: it takes and returns states."""
+    """vLLM in one configuration of one revision."""
 
     config: VllmConfig
     revision: Revision = DOCUMENTED
@@ -64,7 +64,7 @@ class VllmModel(ReferenceModel[State]):
         }
 
     def refusal(self, request: Request) -> str | None:
-        """Return why `request` can never run, or None (V1-R17, ALL-R12).
+        """Return why `request` can never run, or None (V1-R17).
 
         Source: target protocol, "Refusals at add".
         """
@@ -119,7 +119,6 @@ class VllmModel(ReferenceModel[State]):
         return scheduler.arrive(self.config, state, newcomer)
 
     def abort(self, state: State, request_id: str) -> State:
-        """Abort the request before the next decision."""
         return scheduler.abort(self.config, state, request_id)
 
     @property
@@ -136,8 +135,6 @@ class VllmModel(ReferenceModel[State]):
     def step(
         self, state: State, abort_inside: tuple[str, ...] = ()
     ) -> tuple[State, dict[str, Any]]:
-        """Take one decision and complete it; return the next state and the step observation
-        (ALL-R07)."""
         if state.pause:
             plan = control.decide(self.config, state, self.revision)
         elif self.config.has_grammars:
@@ -153,11 +150,6 @@ class VllmModel(ReferenceModel[State]):
 
 
 def make_model(revision: str, config: Mapping[str, Any]) -> VllmModel:
-    """Return the model of the revision with this configuration.
-
-    Raises:
-        InputError: an unknown key, or an impossible value.
-    """
     return VllmModel(read_config(config, revision), REVISIONS[revision])
 
 

@@ -196,7 +196,6 @@ class Session:
 
     @property
     def excerpt(self) -> Excerpt:
-        """Return the end of the run so far."""
         return Excerpt(self.started.version, tuple(self.recent), self.details)
 
     @property

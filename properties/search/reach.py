@@ -15,8 +15,6 @@ from ..history.run_history import RunHistory
 
 
 def features_of_requests(scenario: Scenario) -> dict[str, bool]:
-    """Return, for each feature that the configuration allows, whether one of the requests has
-    it."""
     requests = scenario.requests
     shared = any(stream != request.id for request in requests for stream, _ in request.prompt)
     early = any(request.tokens_to_emit < request.max_tokens for request in requests)
@@ -68,7 +66,6 @@ class Reach(msgspec.Struct, frozen=True):
         )
 
     def __add__(self, other: "Reach") -> "Reach":
-        """Return the combined reach."""
         features = Counter(self.features)
         features.update(other.features)
         return Reach(
