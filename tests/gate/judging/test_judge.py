@@ -10,7 +10,13 @@ from schedproof.gate.files.scenario_file import FileError, read_scenario
 from schedproof.gate.judging.context import shrink_model_of
 from schedproof.gate.judging.events import Began, Concluded, Found, Notice, Progress
 from schedproof.gate.judging.judge import judge
-from schedproof.gate.judging.verdict import EngineRun, RuleVerdict, TargetInfo, exit_code, not_judged
+from schedproof.gate.judging.verdict import (
+    EngineRun,
+    RuleVerdict,
+    TargetInfo,
+    exit_code,
+    not_judged,
+)
 from schedproof.gate.reports.outcome import broken_off
 from schedproof.gate.targets import probe as probing
 from schedproof.model.faults import ConfigRefused, TargetHung
