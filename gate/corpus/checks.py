@@ -39,12 +39,13 @@ class Running(NamedTuple):
 def run_entries(running: Running, entries: Sequence[Entry]) -> int:
     """Replay each entry, print a line for it with any unexpected failure, and return the exit
     code."""
-    counts = dict.fromkeys(STYLES, 0)
+    counts, refused = dict.fromkeys(STYLES, 0), 0
     for entry in entries:
         rules = rules_for(entry.scenario, running.rules)
         found_on = entry.origin.found_on
         judged = judge(running.target, entry.scenario, entry.rule, rules, found_on)
         counts[judged.status] += 1
+        refused += judged.refused
         why = f": {output.one_line(judged.why)}" if judged.why else ""
         style = STYLES[judged.status]
         running.console.print(f"[{style}]{judged.status:<15}[/{style}] ", end="")
@@ -55,7 +56,8 @@ def run_entries(running: Running, entries: Sequence[Entry]) -> int:
     output.say(running.console, reported or "no entry to run")
     if counts["NOT AS EXPECTED"]:
         return BROKEN
-    return INCONCLUSIVE if counts["inconclusive"] or not counts["as expected"] else CONFORMS
+    judged_all = not counts["inconclusive"] and not refused and counts["as expected"]
+    return CONFORMS if judged_all else INCONCLUSIVE
 
 
 def _print_failure(running: Running, entry: Entry, judged: EntryVerdict) -> None:

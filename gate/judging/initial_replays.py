@@ -32,7 +32,6 @@ from .findings import Place, collect_into, confirm, keep, shrink_and_keep
 
 # Shrinking a scenario may take this many steps, so a long one is shrunk less thoroughly.
 SHRINK_STEPS = 20_000
-OWN_CORPUS = "own corpus"  # the name under which these replays are reported
 # Called with a scenario that breaks a rule, its outcome and the seconds that it took; returns
 # whether to continue.
 Found = Callable[[Scenario, Outcome, float], bool]
@@ -134,7 +133,7 @@ def replay_builtin(gate: GateContext) -> None:
     scenarios = by_length(gate.options.system)
     if gate.options.fixed:
         scenarios = {name: entry for name, entry in scenarios.items() if _has_fixed(gate, entry)}
-    _replay_and_shrink(gate, "production", _short_enough(gate, scenarios))
+    _replay_and_shrink(gate, verdict.PUBLISHED, _short_enough(gate, scenarios))
 
 
 def _has_fixed(gate: GateContext, scenario: Scenario) -> bool:
@@ -152,7 +151,7 @@ def replay_own(gate: GateContext) -> None:
 
     def on_failure(scenario: Scenario, outcome: Outcome, seconds: float) -> bool:
         first = outcome.broken[0]
-        place = Place(OWN_CORPUS, "given", frozenset(known))
+        place = Place(verdict.OWN_CORPUS, "given", frozenset(known))
         again = confirm(gate, place, scenario, first)
         known.update(keep(gate, place, scenario, again, seconds, 0.0).rules)
         return not gate.results.hung
@@ -161,9 +160,9 @@ def replay_own(gate: GateContext) -> None:
     own = [scenario for scenario in whole if scenario.system == system]
     if others := len(whole) - len(own):
         about = f"{others} of {len(whole)} scenarios left out: they are not of {system}"
-        gate.report(Notice(f"{OWN_CORPUS}: {about}"))
+        gate.report(Notice(f"{verdict.OWN_CORPUS}: {about}"))
     if own:
-        _replay(gate, OWN_CORPUS, "given", own, on_failure, known)
+        _replay(gate, verdict.OWN_CORPUS, "given", own, on_failure, known)
 
 
 def _short_enough(gate: GateContext, scenarios: Mapping[str, Scenario]) -> list[Scenario]:
@@ -228,14 +227,16 @@ def _replay_to_end(
             make_model(meant.system, gate.options.revision, meant.config)
             rules = gate.rules_beyond(known)
             outcome = replay(gate.target, meant, rules, last_step=last, new=gate.in_run())
+            if place.engine == verdict.OWN_CORPUS and not outcome.broken:
+                if len(outcome.session.rejected) == len(meant.requests):
+                    raise ConfigRefused("every request")
         except (ConfigRefused, InputError) as refusal:  # for example, the release lacks an option
             totals["refused"] += 1
             gate.results.refusals[str(refusal)] += 1
-            if place.engine == OWN_CORPUS:
+            if place.engine == verdict.OWN_CORPUS:
                 name = meant.name or "a scenario"
-                gate.report(
-                    Notice(f"{OWN_CORPUS}: {name} left out, the target refuses it: {refusal}")
-                )
+                about = f"{name} left out, the target refuses it: {refusal}"
+                gate.report(Notice(f"{verdict.OWN_CORPUS}: {about}"))
             return True
         totals.update(outcome.counts)
         totals["runs"] = runs  # counts as one run, however often it is repeated

@@ -122,7 +122,7 @@ def _base_of(gate: GateContext) -> verdict.TargetInfo | None:
 
 def _replays(capabilities: Capabilities) -> list[Stage]:
     seeds = [Stage("seeds", scale, capabilities.fixed[scale]) for scale in capabilities.scales]
-    return [*seeds, Stage("builtin", "production")]
+    return [*seeds, Stage("builtin", verdict.PUBLISHED)]
 
 
 def _searches(
@@ -191,7 +191,8 @@ def _conclude(
     faults = faults_of(results.findings, catalogue, datetime.date.today(), own_file)
     rules = tuple(judge_rules(gate, observes, faults))
     deviations = tuple(gate.deviations.judged([rule.id for rule in rules], results.exercised))
-    code = verdict.exit_code(rules, options.named, results.broken_off, deviations)
+    cut = results.broken_off or bool(verdict.not_judged(results.engines))
+    code = verdict.exit_code(rules, options.named, cut, deviations)
     judged = verdict.Verdict(
         target=target,
         system=options.system,

@@ -31,7 +31,7 @@ from ..judging.initial_replays import settle
 from ..judging.judge import judge
 from ..judging.profiles import PROFILES, set_hypothesis_home
 from ..judging.rule_choice import excluded
-from ..judging.verdict import Verdict
+from ..judging.verdict import Verdict, not_judged
 from ..reports.outcome import explanation_lines
 from ..targets.factory import Opened, opened
 from ..targets.supported_releases import ReleaseError
@@ -212,6 +212,8 @@ class Judgement:
         if verdict.exit_code == INCONCLUSIVE and not gate.results.reach.requests:
             # Otherwise every test would be skipped, and pytest would report success.
             raise BrokenOff(BreakOff("the target took no request, so nothing was judged", ""))
+        if lines := not_judged(verdict.engines):
+            raise BrokenOff(BreakOff(f"nothing is judged of {'; nor of '.join(lines)}", ""))
         return Answer(verdict, _reports(found, verdict, setting.rules))
 
 

@@ -10,7 +10,7 @@ from ..console import INCONCLUSIVE
 from ..console.interrupts import why
 from ..console.output import failure_lines, one_line, plural
 from ..judging.events import Found
-from ..judging.verdict import Fault, RuleVerdict, Verdict
+from ..judging.verdict import Fault, RuleVerdict, Verdict, not_judged
 
 UNTIL_THEN = "the verdict covers only what ran until then"
 SHOWN_FILES, SHOWN_RANGES = 3, 6  # how much is shown of the lines that run only in a counterexample
@@ -29,6 +29,8 @@ def broken_off(verdict: Verdict) -> str | None:
         return verdict.fault
     if verdict.interrupted:
         return f"{why()}: {UNTIL_THEN}"
+    if lines := not_judged(verdict.engines):
+        return f"nothing is judged of {'; nor of '.join(lines)}"
     statuses = {entry.status for entry in verdict.rules}
     if verdict.exit_code == INCONCLUSIVE and "inconclusive" not in statuses:
         return "a requested rule was never exercised, or the target does not show what it needs"

@@ -173,7 +173,8 @@ class _Reading:
             raise self._error(f'$.op: "{operation}" before a start that the target accepted')
         line = self._line()
         if line is None:
-            return Cut(number, f'its "{operation}" has no reply, so its result is unknown')
+            why = "the record was cut there, or the target ended or hung in it"
+            return Cut(number, f'its "{operation}" has no reply: {why}')
         if isinstance(line, Cut):
             return line
         reply = self._object(line)
