@@ -22,8 +22,7 @@ from .release import NULL_BLOCK, Release, cached_config, configure
 
 AHEAD = "AsyncScheduler"  # vLLM's class that decides a step ahead of the computed one
 SPARE_REQUESTS = 64  # requests; an unbounded pool has room for the cached contents of this many
-LARGE_BATCH = 16  # requests in a batch; from this size on, searches send hundreds of requests
-ROOMY = 20_000  # blocks, enough for the contents of hundreds of requests
+ROOMY = 7_000  # blocks, for the contents of the thousand short requests of the longest workload
 MAX_BLOCKS = 1_000_000  # the largest pool for an unbounded one, which takes a second and 150 MB
 
 
@@ -192,12 +191,10 @@ def blocks_for(tokens: int, block_size: int) -> int:
 def plenty_of_blocks(config: Mapping[str, Any]) -> int:
     """Return the size of a pool that stands for an unbounded one. Besides the watermark, which is a
     share of the pool, it has room for a full batch of the longest requests and for the cached
-    contents of some more, or of hundreds if the batch is large."""
+    contents of some more, or of a thousand short ones."""
     longest = blocks_for(config["max_model_len"], config["block_size"])
     longest *= 1 + len(groups.after_first(config))
-    needed = (config["max_num_seqs"] + SPARE_REQUESTS) * longest
-    if config["max_num_seqs"] >= LARGE_BATCH:
-        needed = max(needed, ROOMY)
+    needed = max((config["max_num_seqs"] + SPARE_REQUESTS) * longest, ROOMY)
     plenty = int(needed / (1 - config["watermark"])) + 1
     if plenty > MAX_BLOCKS:
         valid = (
