@@ -157,8 +157,8 @@ def main() -> int:
         row: tuple[str | int, ...] = (f"`{kind}`", read + refused + wrong, read, refused, wrong)
         cells = [f"{cell:,}" if isinstance(cell, int) else cell for cell in row]
         lines.append(f"| {' | '.join(cells)} | {report.slowest:.2f} s |")
-    spent = f"{time.monotonic() - began:.0f} s of {options.jobs} processes"
-    lines += ["", f"Seed {options.seed}, {spent}, at most {megabytes} MB each."]
+    spent = f"{time.monotonic() - began:.0f} s; number of processes: {options.jobs}"
+    lines += ["", f"Time: {spent}, each with at most {megabytes} MB (seed {options.seed})."]
     wrong_lines = [line for kind in LOADERS for line in reports[kind].wrong]
     return finish("inputs", lines, wrong_lines, write=options.write)
 
