@@ -227,9 +227,9 @@ def _replay_to_end(
             make_model(meant.system, gate.options.revision, meant.config)
             rules = gate.rules_beyond(known)
             outcome = replay(gate.target, meant, rules, last_step=last, new=gate.in_run())
-            if place.engine == verdict.OWN_CORPUS and not outcome.broken:
-                if len(outcome.session.rejected) == len(meant.requests):
-                    raise ConfigRefused("every request")
+            all_rejected = len(outcome.session.rejected) == len(meant.requests)
+            if place.engine == verdict.OWN_CORPUS and all_rejected and not outcome.broken:
+                raise ConfigRefused("every request")
         except (ConfigRefused, InputError) as refusal:  # for example, the release lacks an option
             totals["refused"] += 1
             gate.results.refusals[str(refusal)] += 1
