@@ -17,7 +17,7 @@ from ...model.spyre.volumetric import Check
 from ..smt.builtins import Prefix, on_symbols
 from ..smt.execution import SymbolicRun, Truth, bare, holds_on, paths, stubbed
 from ..smt.numbers import Numbers
-from ..smt.obligation import Obligation
+from ..smt.obligation import Obligation, lemma
 from .symbolic_admission import MANY, Lengths, length, round_up
 
 FIRST = 5  # how many of any number of decoding requests the walk visits
@@ -37,16 +37,6 @@ def walk_counts_every_request(size: int | None) -> Obligation:
         "longer never has a smaller term.",
         partial(_walk_counts_every_request, size, 0),
         partial(_walk_counts_every_request, size, 1),
-    )
-
-
-def formula_projects_every_member(check: Check, block: int, size: int) -> Obligation:
-    return Obligation(
-        f"formula_projects_every_member_{size}",
-        "The check gives the walk the limit and, for the newcomer and each decoding request "
-        f"({size}), a term that covers it; it accepts only if the walk does.",
-        partial(_formula_projects_every_member, check, block, size, 0),
-        partial(_formula_projects_every_member, check, block, size, 1),
     )
 
 
@@ -117,7 +107,12 @@ def _walk_counts_every_request(size: int | None, beyond: int) -> list[Any]:
     return holds_on(numbers, taken, lambda accepted: z3.Or(z3.BoolVal(not accepted), within))
 
 
-def _formula_projects_every_member(check: Check, block: int, size: int, more: int) -> list[Any]:
+@lemma(
+    "The check gives the walk the limit and, for the newcomer and each decoding request "
+    "({size}), a term that covers it; it accepts only if the walk does.",
+    name="formula_projects_every_member_{size}",
+)
+def formula_projects_every_member(check: Check, block: int, size: int, more: int) -> list[Any]:
     """Claim that each term covers the blocks of the base for as long as its request runs
     (`covers_decoding`), and that the check accepts only if the walk does."""
     numbers, lengths = Numbers(), Lengths(block, None)

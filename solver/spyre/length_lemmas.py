@@ -35,8 +35,6 @@ first arrives at step 0, the second early enough for its first chunk. Replay the
 them.
 """
 
-from collections.abc import Callable
-from functools import partial
 from typing import Any, NamedTuple
 
 import z3
@@ -45,7 +43,7 @@ from ...model.scenario import Request, Scenario
 from ...model.spyre import volumetric
 from ...model.spyre.documented import chunk_count
 from ..smt.numbers import Numbers, negated, ordered, read
-from ..smt.obligation import Obligation
+from ..smt.obligation import Obligation, lemma
 from .symbolic_admission import (
     Joining,
     Lengths,
@@ -68,19 +66,8 @@ NEVER_REFUSE_ALONE = tuple(
 
 def obligations(block: int | None = None) -> list[Obligation]:
     lengths = lengths_of(block)
-    lemmas = [
-        Obligation(name, sentence, partial(lemma, lengths, 0), partial(lemma, lengths, 1))
-        for name, (sentence, lemma) in LEMMAS.items()
-    ]
-    return lemmas + [
-        Obligation(
-            f"lone_request_passes_volume_{name}",
-            f"No request that is alone is refused for volume by {name}.",
-            partial(alone_within_volume, name, lengths, 0),
-            partial(alone_within_volume, name, lengths, 1),
-        )
-        for name in NEVER_REFUSE_ALONE
-    ]
+    lemmas = [make(lengths) for make in LEMMAS]
+    return lemmas + [lone_request_passes_volume(name, lengths) for name in NEVER_REFUSE_ALONE]
 
 
 def passes(
@@ -124,14 +111,16 @@ def _ordered(numbers: Numbers, lengths: Lengths, known: list[Any], *tokens: Any)
     ordered(numbers, lengths.block, *wholes)
 
 
-def _more_blocks_are_one_block_more(lengths: Lengths, more: int) -> list[Any]:
+@lemma("More blocks are at least one block's tokens more.")
+def more_blocks_are_one_block_more(lengths: Lengths, more: int) -> list[Any]:
     numbers = make_numbers(lengths)
     first, other = numbers.fresh("one", 0, None), numbers.fresh("other", 0, None)
     numbers.facts.append(first > other)
     return negated(numbers, first * lengths.block >= (other + 1) * lengths.block + more)
 
 
-def _whole_blocks_keep_model_length(lengths: Lengths, more: int) -> list[Any]:
+@lemma("If max_model_len is whole blocks, the front door alone keeps every tkv within it.")
+def whole_blocks_keep_model_length(lengths: Lengths, more: int) -> list[Any]:
     numbers = make_numbers(lengths)
     blocks = numbers.fresh("blocks", 1, None)
     longest = blocks * lengths.block + more
@@ -141,7 +130,8 @@ def _whole_blocks_keep_model_length(lengths: Lengths, more: int) -> list[Any]:
     return negated(numbers, tkv <= longest)
 
 
-def _no_tkv_exceeds_rounded_model_length(lengths: Lengths, less: int) -> list[Any]:
+@lemma("No tkv is beyond max_model_len, rounded up to whole blocks.")
+def no_tkv_exceeds_rounded_model_length(lengths: Lengths, less: int) -> list[Any]:
     numbers = make_numbers(lengths)
     longest = numbers.fresh("longest", 1, None)
     first, other = _two(numbers, longest)
@@ -150,9 +140,22 @@ def _no_tkv_exceeds_rounded_model_length(lengths: Lengths, less: int) -> list[An
     return negated(numbers, tkv <= round_up(numbers, lengths, longest) - less)
 
 
-def _constraint_admits_rounded_model_length(
-    at_the_door: bool, lengths: Lengths, less: int
-) -> list[Any]:
+@lemma(
+    "If max_model_len is not whole blocks, the constraint lets two requests reach it, rounded up."
+)
+def constraint_admits_rounded_model_length(lengths: Lengths, less: int) -> list[Any]:
+    return _two_reach_rounded_model_length(lengths, less, at_the_door=False)
+
+
+@lemma(
+    "So do the constraint and the releases' front door, if it is two tokens or more beyond "
+    "whole blocks."
+)
+def front_door_admits_rounded_model_length(lengths: Lengths, less: int) -> list[Any]:
+    return _two_reach_rounded_model_length(lengths, less, at_the_door=True)
+
+
+def _two_reach_rounded_model_length(lengths: Lengths, less: int, *, at_the_door: bool) -> list[Any]:
     """Claim that front door and constraint accept two requests that reach the rounded model length.
 
     They are those of `beyond_length`: the first is two tokens beyond a block border, the second has
@@ -183,7 +186,10 @@ def _constraint_admits_rounded_model_length(
     return negated(numbers, z3.And(joins, door, reached))
 
 
-def _front_door_excludes_one_odd_token(lengths: Lengths, more: int) -> list[Any]:
+@lemma(
+    "If max_model_len is one token beyond whole blocks, the releases let no request use that token."
+)
+def front_door_excludes_one_odd_token(lengths: Lengths, more: int) -> list[Any]:
     numbers = make_numbers(lengths)
     whole = numbers.fresh("blocks", 1, None) * lengths.block
     prompt, max_tokens = numbers.fresh("prompt", 1, None), numbers.fresh("max_tokens", 1, None)
@@ -198,7 +204,8 @@ def _alone(numbers: Numbers, longest: Any) -> Joining:
     return Joining(prompt, remaining)
 
 
-def _lone_request_passes_length(lengths: Lengths, stale: int) -> list[Any]:
+@lemma("Alone and with no tkv remembered, every request passes the constraint.")
+def lone_request_passes_length(lengths: Lengths, stale: int) -> list[Any]:
     """Claim that a lone request passes. With `stale`, the tkv may be that of any earlier batch."""
     numbers = make_numbers(lengths)
     longest = numbers.fresh("longest", 1, None)
@@ -207,6 +214,14 @@ def _lone_request_passes_length(lengths: Lengths, stale: int) -> list[Any]:
     joins = passes(numbers, lengths, remembered, [], newcomer, longest)
     _ordered(numbers, lengths, [], newcomer.prompt, base_of(remembered, newcomer))
     return negated(numbers, joins)
+
+
+@lemma(
+    "No request that is alone is refused for volume by {check}.",
+    name="lone_request_passes_volume_{check}",
+)
+def lone_request_passes_volume(check: str, lengths: Lengths, others: int) -> list[Any]:
+    return alone_within_volume(check, lengths, others)
 
 
 def alone_within_volume(check: str, lengths: Lengths, others: int) -> list[Any]:
@@ -223,40 +238,15 @@ def alone_within_volume(check: str, lengths: Lengths, others: int) -> list[Any]:
     return negated(numbers, z3.And(fits))
 
 
-Lemma = Callable[[Lengths, int], list[Any]]
-LEMMAS: dict[str, tuple[str, Lemma]] = {
-    "more_blocks_are_one_block_more": (
-        "More blocks are at least one block's tokens more.",
-        _more_blocks_are_one_block_more,
-    ),
-    "whole_blocks_keep_model_length": (
-        "If max_model_len is whole blocks, the front door alone keeps every tkv within it.",
-        _whole_blocks_keep_model_length,
-    ),
-    "no_tkv_exceeds_rounded_model_length": (
-        "No tkv is beyond max_model_len, rounded up to whole blocks.",
-        _no_tkv_exceeds_rounded_model_length,
-    ),
-    "constraint_admits_rounded_model_length": (
-        "If max_model_len is not whole blocks, the constraint lets two requests reach it, "
-        "rounded up.",
-        partial(_constraint_admits_rounded_model_length, False),
-    ),
-    "front_door_admits_rounded_model_length": (
-        "So do the constraint and the releases' front door, if it is two tokens or more beyond "
-        "whole blocks.",
-        partial(_constraint_admits_rounded_model_length, True),
-    ),
-    "front_door_excludes_one_odd_token": (
-        "If max_model_len is one token beyond whole blocks, the releases let no request use that "
-        "token.",
-        _front_door_excludes_one_odd_token,
-    ),
-    "lone_request_passes_length": (
-        "Alone and with no tkv remembered, every request passes the constraint.",
-        _lone_request_passes_length,
-    ),
-}
+LEMMAS = (
+    more_blocks_are_one_block_more,
+    whole_blocks_keep_model_length,
+    no_tkv_exceeds_rounded_model_length,
+    constraint_admits_rounded_model_length,
+    front_door_admits_rounded_model_length,
+    front_door_excludes_one_odd_token,
+    lone_request_passes_length,
+)
 
 
 PATIENCE = 60.0  # seconds of Z3 for one search

@@ -18,8 +18,8 @@ from ...model.spyre.model import REVISIONS
 from ...model.spyre.state import Sequence, State
 from ..smt.execution import SymbolicRun, Truth, bare, holds_on, paths, stubbed
 from ..smt.numbers import Numbers
-from ..smt.obligation import Obligation
-from .code_lemmas import BLOCK, HUGE, both, config_of, door, make_request
+from ..smt.obligation import Obligation, lemma
+from .code_lemmas import BLOCK, HUGE, config_of, door_refuses_what_lemmas_assume, make_request
 from .symbolic_admission import Lengths, blocks, length
 
 KINDS = {
@@ -41,25 +41,15 @@ def obligations(block: int | None = None) -> list[Obligation]:
         "2.5.2": "spyre.release_2_5_2.blocks_at_end",
     }
     lost = {"sound": "spyre.blocks.lost_blocks", "2.5.2": "spyre.release_2_5_2.lost_blocks"}
-    lemmas = [door(size)]
+    lemmas = [door_refuses_what_lemmas_assume(size)]
     for name, code in at_end.items():
-        lemmas += [
-            *(
-                Obligation(
-                    f"step_keeps_promises_covered_{kind}_{name}",
-                    f"{sentence}, a step promises no more blocks than are free (revision {name}).",
-                    *both(_step_keeps_promises, size, name, kind),
-                    (*step, *((code, *joins) if kind.startswith("admits") else ())),
-                )
-                for kind, sentence in KINDS.items()
-            ),
-            Obligation(
-                f"code_keeps_promises_covered_at_abort_{name}",
-                f"An abort leaves no more blocks promised than are free (revision {name}).",
-                *both(_abort_keeps_promises, size, name),
-                ("spyre.scheduler.abort", lost[name]),
-            ),
-        ]
+        for kind, event in KINDS.items():
+            kept = step_keeps_promises_covered(size, name, kind)
+            joined = (code, *joins) if kind.startswith("admits") else ()
+            sentence = f"{event}, {kept.sentence}"
+            lemmas.append(replace(kept, sentence=sentence, code=(*step, *joined)))
+        aborted = code_keeps_promises_covered_at_abort(size, name)
+        lemmas.append(replace(aborted, code=("spyre.scheduler.abort", lost[name])))
     return lemmas
 
 
@@ -136,7 +126,11 @@ def _after(state: State) -> Any:
     return held, bare(free), bare(state.lost_blocks)
 
 
-def _step_keeps_promises(block: int, name: str, kind: str, more: int) -> list[Any]:
+@lemma(
+    "a step promises no more blocks than are free (revision {name}).",
+    name="step_keeps_promises_covered_{kind}_{name}",
+)
+def step_keeps_promises_covered(block: int, name: str, kind: str, more: int) -> list[Any]:
     """Claim that a step keeps the promises.
 
     With `more`, one more block is promised than is free before the step.
@@ -195,7 +189,11 @@ def _nothing(*_: Any) -> Any:
     return {}
 
 
-def _abort_keeps_promises(block: int, name: str, more: int) -> list[Any]:
+@lemma(
+    "An abort leaves no more blocks promised than are free (revision {name}).",
+    name="code_keeps_promises_covered_at_abort_{name}",
+)
+def code_keeps_promises_covered_at_abort(block: int, name: str, more: int) -> list[Any]:
     """Claim that an abort keeps the promises; a request holds two blocks, one of them perhaps
     shared.
 

@@ -25,7 +25,7 @@ from . import (
     step_lemmas,
 )
 from .admission_sequences import ADMITS_BY, Setting
-from .symbolic_admission import MANY
+from .symbolic_admission import MANY, SIZES
 from .symbolic_step import StepConfiguration
 
 # The volumetric rules: no decode step exceeds the limit; no request joins that can exceed it.
@@ -76,7 +76,9 @@ def limit_lemmas(rule: str, setting: Setting, block: int | None) -> list[Group]:
     )
     step = step_lemmas.obligations(configuration)
     if pauses:
-        step += pausing_lemmas.batch_within_limit_is_not_paused(tokens)
+        step += [
+            pausing_lemmas.batch_within_limit_is_not_paused(size, tokens) for size in SIZES[1:]
+        ]
     return [
         Group("any number of requests", lemmas),
         *([Group(any_number, code)] if code else []),

@@ -31,31 +31,36 @@ Admission, when nothing is held or promised:
 Each guard removes a block, or adds one.
 """
 
-from collections.abc import Callable
-from functools import partial
 from typing import Any
 
 import z3
 
 from ...model.scenario import Request, Scenario
 from ..smt.numbers import Numbers, negated
-from ..smt.obligation import Obligation
+from ..smt.obligation import Obligation, lemma
 from .symbolic_admission import Lengths, blocks, lengths_of, make_numbers
 
 
 def obligations(block: int | None = None) -> list[Obligation]:
     lengths = lengths_of(block)
-    return [
-        Obligation(name, sentence, partial(lemma, lengths, 0), partial(lemma, lengths, 1))
-        for name, (sentence, lemma) in LEMMAS.items()
-    ]
+    return [make(lengths) for make in LEMMAS]
 
 
 def _count(numbers: Numbers, name: str) -> Any:
     return numbers.fresh(name, 0, None)
 
 
-def _holdings_never_exceed_need(last_token: bool, lengths: Lengths, less: int) -> list[Any]:
+@lemma("No request ever holds more than the blocks of its whole life.")
+def holdings_never_exceed_need(lengths: Lengths, less: int) -> list[Any]:
+    return _within_need(lengths, less, last_token=False)
+
+
+@lemma("Nor does it if the last token, which is never computed, is promised a block as well.")
+def holdings_never_exceed_need_with_last_token(lengths: Lengths, less: int) -> list[Any]:
+    return _within_need(lengths, less, last_token=True)
+
+
+def _within_need(lengths: Lengths, less: int, *, last_token: bool) -> list[Any]:
     numbers = make_numbers(lengths)
     prompt, max_tokens = numbers.fresh("prompt", 1, None), numbers.fresh("max_tokens", 1, None)
     computed, hit = numbers.fresh("computed", 1, None), _count(numbers, "hit")
@@ -67,7 +72,8 @@ def _holdings_never_exceed_need(last_token: bool, lengths: Lengths, less: int) -
     return negated(numbers, z3.And(blocks(numbers, lengths, computed) <= need, hit <= need))
 
 
-def _admission_keeps_promises_covered(lengths: Lengths, more: int) -> list[Any]:
+@lemma("A request that is admitted finds its blocks free, and no more are promised than are left.")
+def admission_keeps_promises_covered(lengths: Lengths, more: int) -> list[Any]:
     """`more` idle hits are subtracted from the need, as if a request held them."""
     numbers = make_numbers(lengths)
     free, others, need = (_count(numbers, name) for name in ("free", "others", "need"))
@@ -78,7 +84,8 @@ def _admission_keeps_promises_covered(lengths: Lengths, more: int) -> list[Any]:
     return negated(numbers, z3.And(taken <= free - idle, others + promised <= left))
 
 
-def _growth_keeps_promises_covered(lengths: Lengths, beyond: int) -> list[Any]:
+@lemma("A request that grows within its promise finds free blocks and leaves those of the others.")
+def growth_keeps_promises_covered(lengths: Lengths, beyond: int) -> list[Any]:
     numbers = make_numbers(lengths)
     free, others, need = (_count(numbers, name) for name in ("free", "others", "need"))
     held, taken = _count(numbers, "held"), _count(numbers, "taken")
@@ -87,7 +94,8 @@ def _growth_keeps_promises_covered(lengths: Lengths, beyond: int) -> list[Any]:
     return negated(numbers, z3.And(taken <= free, kept))
 
 
-def _leaving_keeps_promises_covered(lengths: Lengths, lost: int) -> list[Any]:
+@lemma("When a request ends, no more blocks are promised than are free.")
+def leaving_keeps_promises_covered(lengths: Lengths, lost: int) -> list[Any]:
     numbers = make_numbers(lengths)
     free, others, need = (_count(numbers, name) for name in ("free", "others", "need"))
     held, returned = _count(numbers, "held"), _count(numbers, "returned")
@@ -95,7 +103,8 @@ def _leaving_keeps_promises_covered(lengths: Lengths, lost: int) -> list[Any]:
     return negated(numbers, others <= free + returned - lost)
 
 
-def _abort_keeps_promises_covered(lengths: Lengths, more: int) -> list[Any]:
+@lemma("When a promise outlives its request, no more blocks are promised than are free.")
+def abort_keeps_promises_covered(lengths: Lengths, more: int) -> list[Any]:
     """With `more`, that many more blocks stay promised."""
     numbers = make_numbers(lengths)
     free, others, need = (_count(numbers, name) for name in ("free", "others", "need"))
@@ -104,7 +113,8 @@ def _abort_keeps_promises_covered(lengths: Lengths, more: int) -> list[Any]:
     return negated(numbers, others + (need - held) + more <= free + returned)
 
 
-def _lone_request_is_admitted(lengths: Lengths, less: int) -> list[Any]:
+@lemma("With nothing held or promised, a request that the front door accepted is admitted.")
+def lone_request_is_admitted(lengths: Lengths, less: int) -> list[Any]:
     numbers = make_numbers(lengths)
     prompt, max_tokens = numbers.fresh("prompt", 1, None), numbers.fresh("max_tokens", 1, None)
     pool = numbers.fresh("pool", 1, None)
@@ -112,7 +122,10 @@ def _lone_request_is_admitted(lengths: Lengths, less: int) -> list[Any]:
     return negated(numbers, blocks(numbers, lengths, prompt + max_tokens - 1) <= pool)
 
 
-def _lone_request_is_admitted_with_last_token(lengths: Lengths, protocol: int) -> list[Any]:
+@lemma(
+    "So is one that the releases' front door accepted if its last token is promised a block, too."
+)
+def lone_request_is_admitted_with_last_token(lengths: Lengths, protocol: int) -> list[Any]:
     """With `protocol`, the front door is that of the target protocol: prompt + max_tokens - 1."""
     numbers = make_numbers(lengths)
     prompt, max_tokens = numbers.fresh("prompt", 1, None), numbers.fresh("max_tokens", 1, None)
@@ -124,42 +137,16 @@ def _lone_request_is_admitted_with_last_token(lengths: Lengths, protocol: int) -
     return negated(numbers, blocks(numbers, lengths, prompt + max_tokens) <= pool)
 
 
-Lemma = Callable[[Lengths, int], list[Any]]
-LEMMAS: dict[str, tuple[str, Lemma]] = {
-    "holdings_never_exceed_need": (
-        "No request ever holds more than the blocks of its whole life.",
-        partial(_holdings_never_exceed_need, False),
-    ),
-    "holdings_never_exceed_need_with_last_token": (
-        "Nor does it if the last token, which is never computed, is promised a block as well.",
-        partial(_holdings_never_exceed_need, True),
-    ),
-    "admission_keeps_promises_covered": (
-        "A request that is admitted finds its blocks free, and no more are promised than are left.",
-        _admission_keeps_promises_covered,
-    ),
-    "growth_keeps_promises_covered": (
-        "A request that grows within its promise finds free blocks and leaves those of the others.",
-        _growth_keeps_promises_covered,
-    ),
-    "leaving_keeps_promises_covered": (
-        "When a request ends, no more blocks are promised than are free.",
-        _leaving_keeps_promises_covered,
-    ),
-    "abort_keeps_promises_covered": (
-        "When a promise outlives its request, no more blocks are promised than are free.",
-        _abort_keeps_promises_covered,
-    ),
-    "lone_request_is_admitted": (
-        "With nothing held or promised, a request that the front door accepted is admitted.",
-        _lone_request_is_admitted,
-    ),
-    "lone_request_is_admitted_with_last_token": (
-        "So is one that the releases' front door accepted if its last token is promised a block, "
-        "too.",
-        _lone_request_is_admitted_with_last_token,
-    ),
-}
+LEMMAS = (
+    holdings_never_exceed_need,
+    holdings_never_exceed_need_with_last_token,
+    admission_keeps_promises_covered,
+    growth_keeps_promises_covered,
+    leaving_keeps_promises_covered,
+    abort_keeps_promises_covered,
+    lone_request_is_admitted,
+    lone_request_is_admitted_with_last_token,
+)
 
 
 def never_admitted(block: int, pool: int, chunk: int) -> Scenario:

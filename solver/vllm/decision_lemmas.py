@@ -14,8 +14,16 @@ from ...model.vllm.config import VllmConfig
 from ...model.vllm.state import Sequence, State
 from ..smt.execution import SymbolicRun, Truth, bare, holds_on, paths, stubbed
 from ..smt.numbers import Numbers
+from ..smt.obligation import lemma
 from . import symbols
 from .symbols import some
+
+STEP = (
+    "vllm.scheduler.schedule",
+    "vllm.scheduler.advance_running",
+    "vllm.scheduler.admit_waiting",
+    "vllm.scheduler.preempt",
+)
 
 
 class Symbolic(NamedTuple):
@@ -161,6 +169,11 @@ def decided(policy: Any, running: int, waiting: int, then: Any = None) -> Decide
     return Decided(numbers, requests, ran, budget, threshold, slots, chunks, taken)
 
 
+@lemma(
+    "A decision shares out its budget, and no slot twice (running and waiting requests).",
+    *STEP,
+    name="step_keeps_budget_{policy}_{running}_{waiting}",
+)
 def step_keeps_budget(policy: str, running: int, waiting: int, more: int) -> list[Any]:
     decision = decided(policy, running, waiting)
 
@@ -184,7 +197,12 @@ def step_keeps_budget(policy: str, running: int, waiting: int, more: int) -> lis
     return holds_on(decision.numbers, decision.taken, keeps)
 
 
-def first_is_kept(policy: str, running: int, waiting: int, other: int) -> list[Any]:
+@lemma(
+    "A decision keeps the first request and the order (running and waiting requests).",
+    *STEP,
+    name="decision_keeps_first_{policy}_{running}_{waiting}",
+)
+def decision_keeps_first(policy: str, running: int, waiting: int, other: int) -> list[Any]:
     """Claim that the request that goes first, or the most important one, keeps its place.
 
     No request comes before one that stays; a step that computes nothing has a victim and admits no
@@ -228,6 +246,10 @@ def _before(decision: Decided, name: str, other: str) -> Any:
     return z3.Or(first.priority < second.priority, same)
 
 
+@lemma(
+    "After a step, each request that continues has a token to compute.",
+    *("vllm.scheduler.carry_out", "vllm.scheduler.complete"),
+)
 def completion_leaves_next_token(more: int) -> list[Any]:
     """Claim that a whole step counts the tokens that it computes, and emits only for requests that
     have caught up.
