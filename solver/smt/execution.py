@@ -53,8 +53,13 @@ class SymbolicRun:
         # kept alive, since Z3 would otherwise give their ids to other terms
         self._answered: list[Any] = []
 
-    def number(self, of: Any) -> "Number":
+    def number(self, of: Any) -> Any:
+        """Return a symbolic number, which the code takes for an int."""
         return Number(self, of)
+
+    def truth(self, of: Any) -> Any:
+        """Return a comparison, which the code takes for a bool; it is decided when it is read."""
+        return Truth(self, of)
 
     def answer(self, condition: Any) -> bool:
         """Return whether a comparison holds on this path; repeated calls give the same answer.

@@ -15,7 +15,7 @@ from ...model.spyre import volumetric
 from ...model.spyre.state import Sequence as Request
 from ...model.spyre.volumetric import Check
 from ..smt.builtins import Prefix, on_symbols
-from ..smt.execution import SymbolicRun, Truth, bare, holds_on, paths, stubbed
+from ..smt.execution import SymbolicRun, bare, holds_on, paths, stubbed
 from ..smt.numbers import Numbers
 from ..smt.obligation import Obligation, lemma
 from .symbolic_admission import MANY, Lengths, length, round_up
@@ -71,14 +71,14 @@ def _walk_counts_every_request(size: int | None, beyond: int) -> list[Any]:
     def code(run: SymbolicRun) -> Any:
         known = [run.number(term) for term in terms]
         decoding = Prefix(known, run.number(count)) if size is None else known
-        projection = volumetric.Projection(cast(int, run.number(own)), cast(list[int], decoding))
+        projection = volumetric.Projection(run.number(own), cast(list[int], decoding))
 
         def answer_at(term: Any, to_come: Any, *others: Any) -> bool | None:
             compared.append((bare(term), bare(to_come)))
             return answer(term, to_come, *others)
 
         with on_symbols(volumetric), stubbed(volumetric, answer_at=answer_at):
-            return volumetric.accepts(projection, cast(int, run.number(limit)))
+            return volumetric.accepts(projection, run.number(limit))
 
     taken = list(paths(numbers, code, quick=True))
     for term, left in zip(terms, lefts, strict=True):
@@ -133,9 +133,9 @@ def formula_projects_every_member(check: Check, block: int, size: int, more: int
 
         def walk(projection: Any, most: Any) -> bool:
             walked.append((projection, most))
-            return bool(Truth(run, says))
+            return run.answer(says)
 
-        number = cast(Any, run.number)
+        number = run.number
         symbols = [volumetric.Decoding(*map(number, member)) for member in members]
         if size == MANY:
             symbols[-1] = several(symbols[-1], number(more_members))

@@ -15,7 +15,7 @@ the code.
 
 from dataclasses import replace
 from types import SimpleNamespace
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
 import z3
 
@@ -25,7 +25,7 @@ from ...model.spyre.config import SpyreConfig
 from ...model.spyre.model import REVISIONS, SpyreModel
 from ...model.spyre.sound import SOUND
 from ...model.spyre.state import Sequence, State
-from ..smt.execution import SymbolicRun, Truth, bare, holds_on, paths, stubbed
+from ..smt.execution import SymbolicRun, bare, holds_on, paths, stubbed
 from ..smt.numbers import Numbers
 from ..smt.obligation import Obligation, lemma
 from . import chunk_lemmas, length_lemmas
@@ -95,9 +95,7 @@ def chunk_is_planned_as_in_lemmas(block: int, more: int) -> list[Any]:
     def code(run: SymbolicRun) -> Any:
         prompt: Any = run.number(plan.prompt)
         chunk = CHUNK_BLOCKS * block
-        start, end = documented.next_chunk(
-            prompt, cast(int, run.number(plan.computed)), chunk, block
-        )
+        start, end = documented.next_chunk(prompt, run.number(plan.computed), chunk, block)
         padding = documented.left_padding_blocks(prompt, chunk, block)
         return [bare(start), bare(end), bare(padding), bare(documented.chunk_count(prompt, chunk))]
 
@@ -159,7 +157,7 @@ def step_runs_planned_chunk(block: int, name: str, more: int) -> list[Any]:
             covered.append(bare(tokens))
             return holder, pool
 
-        if starts := bool(Truth(run, first)):
+        if starts := run.answer(first):
             request = request._replace(computed=0, prefix_hit=0)
         state = State(waiting=(request,) if starts else (), running=() if starts else (request,))
         with (
@@ -224,7 +222,7 @@ def constraint_is_as_in_lemmas(block: int, members: int, more: int) -> list[Any]
 
     def code(run: SymbolicRun) -> Any:
         config = config_of(block, max_model_len=run.number(longest))
-        at = cast(int, run.number(current))
+        at = run.number(current)
         return documented.fits_model_length(config, at, joined.members(run), joined.joining(run))
 
     fits = length_lemmas.passes(
@@ -243,7 +241,7 @@ def max_tkv_is_as_in_lemmas(block: int, more: int) -> list[Any]:
     number, other = length(numbers, "one"), length(numbers, "other")
 
     def code(run: SymbolicRun) -> Any:
-        first, second = (cast(int, run.number(tokens)) for tokens in (number, other))
+        first, second = (run.number(tokens) for tokens in (number, other))
         batch = documented.max_tkv([first, second], block)
         return bare(batch), bare(release_2_1_2.tkv_after_last_chunk(first, second, block))
 
@@ -300,16 +298,16 @@ def step_obeys_length_constraint(block: int, unasked: int) -> list[Any]:
 
     def code(run: SymbolicRun) -> Any:
         newcomer = joined.joining(run)
-        newcomer = newcomer._replace(computed=cast(int, run.number(done * block)))
+        newcomer = newcomer._replace(computed=run.number(done * block))
         members = tuple(joined.members(run))
-        waits = bool(Truth(run, done == 0))
+        waits = run.answer(done == 0)
         state = State(
             waiting=(newcomer,) if waits else (), running=members if waits else (*members, newcomer)
         )
         revision = replace(
             SOUND,
-            fits_model_length=lambda *_: bool(Truth(run, says)),
-            volume_check=lambda *_: bool(Truth(run, z3.Bool("volume"))),
+            fits_model_length=lambda *_: run.answer(says),
+            volume_check=lambda *_: run.answer(z3.Bool("volume")),
         )
         _, decision = revision.decide(config_of(block), revision, state)
         chosen = decision.kind == "prefill"

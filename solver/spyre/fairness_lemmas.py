@@ -16,7 +16,7 @@ from ...model.spyre import release_2_5_2, scheduler
 from ...model.spyre.config import SpyreConfig
 from ...model.spyre.model import REVISIONS
 from ...model.spyre.state import State
-from ..smt.execution import SymbolicRun, Truth, holds_on, paths, stubbed
+from ..smt.execution import SymbolicRun, holds_on, paths, stubbed
 from ..smt.numbers import Numbers
 from ..smt.obligation import Obligation, lemma
 from .code_lemmas import BLOCK, config_of, make_request
@@ -46,7 +46,7 @@ def _settling(run: SymbolicRun) -> Callable[[Any, Any], bool]:
 
     def fits(_: Any, batch: Any) -> bool:
         calls.append(1)
-        return len(batch) == 1 or bool(Truth(run, z3.Bool(f"fits {len(calls)}")))
+        return len(batch) == 1 or run.answer(z3.Bool(f"fits {len(calls)}"))
 
     return fits
 

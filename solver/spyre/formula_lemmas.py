@@ -118,13 +118,12 @@ def _projected(formula: str, numbers: Numbers, lengths: Lengths, batch: Batch) -
 
     def code(run: SymbolicRun) -> volumetric.Projection:
         members = [
-            volumetric.Decoding(*(cast(int, run.number(each)) for each in member))
-            for member in batch.members
+            volumetric.Decoding(*(run.number(each) for each in member)) for member in batch.members
         ]
         prompt, tokens = run.number(batch.prompt), run.number(batch.remaining + 1)
-        newcomer = volumetric.Newcomer(cast(int, prompt), cast(int, tokens))
+        newcomer = volumetric.Newcomer(prompt, tokens)
         block = lengths.block if isinstance(lengths.block, int) else run.number(lengths.block)
-        return project(cast(int, run.number(batch.tkv)), members, newcomer, cast(int, block))
+        return project(run.number(batch.tkv), members, newcomer, block)
 
     return list(paths(numbers, code))
 
@@ -186,7 +185,7 @@ def walk_accepts_only_what_fits(beyond: int) -> list[Any]:
 
     def code(run: SymbolicRun) -> Any:
         arguments = (run.number(number) for number in (term, active + others, own, limit))
-        answer = volumetric.answer_at(*(cast(int, number) for number in arguments))
+        answer = volumetric.answer_at(*arguments)
         return answer if answer is None else bool(answer)
 
     def fits(answer: bool | None) -> Any:
@@ -211,9 +210,7 @@ def accepted_request_fits_alone(more: int) -> list[Any]:
     )
 
     def code(run: SymbolicRun) -> Any:
-        config = SpyreConfig(
-            max_model_len=cast(int, run.number(longest)), max_batch_tkv=cast(int, run.number(limit))
-        )
+        config = SpyreConfig(max_model_len=run.number(longest), max_batch_tkv=run.number(limit))
         arriving = cast(Any, ArrivingRequest(run.number(prompt), run.number(tokens)))
         return SpyreModel(config, SOUND).refusal(arriving) is None
 

@@ -41,7 +41,7 @@ In each guard, a step is not counted, or the kept request is missing.
 
 from functools import partial
 from itertools import count, product
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
 import z3
 
@@ -52,7 +52,7 @@ from ...model.spyre.documented import chunk_count
 from ...model.spyre.revision import Revision
 from ...model.spyre.state import Sequence, State
 from ..smt.builtins import on_symbols
-from ..smt.execution import SymbolicRun, Truth, bare, holds_on, paths, stubbed
+from ..smt.execution import SymbolicRun, bare, holds_on, paths, stubbed
 from ..smt.numbers import Numbers, negated
 from ..smt.obligation import Obligation, lemma
 from .admission_lemmas import BLOCK, request
@@ -110,7 +110,7 @@ class Batch(NamedTuple):
         return cls(numbers, length(numbers, "limit"), tokens, more, block)
 
     def config(self, run: SymbolicRun) -> SpyreConfig:
-        return SpyreConfig(block_size=self.block, max_batch_tkv=cast(int, run.number(self.limit)))
+        return SpyreConfig(block_size=self.block, max_batch_tkv=run.number(self.limit))
 
     def requests(self, run: SymbolicRun) -> tuple[Sequence, ...]:
         members = [
@@ -213,7 +213,7 @@ def kept_requests_fit_after_each_turn(all_asked: int) -> list[Any]:
 
         def fits(batch: list[Sequence]) -> bool:
             answers.append(([member.id for member in batch], z3.Bool(f"fits {len(answers)}")))
-            return bool(Truth(run, answers[-1][1]))
+            return run.answer(answers[-1][1])
 
         stay, paused = release_2_5_2.settled([request(0), request(1)], fits)
         return [request.id for request in [*stay, *(paused if all_asked else [])]], answers
@@ -236,11 +236,7 @@ def no_tkv_exceeds_compared_tkv(block: int, less: int) -> list[Any]:
     numbers.facts += [tokens <= longest, last <= filled, filled <= block]
 
     def code(run: SymbolicRun) -> Any:
-        return bare(
-            documented.rectangle_tkv(
-                cast(int, run.number(longest)), cast(int, run.number(filled)), block
-            )
-        )
+        return bare(documented.rectangle_tkv(run.number(longest), run.number(filled), block))
 
     return holds_on(numbers, list(paths(numbers, code)), lambda compared: own <= compared - less)
 

@@ -28,14 +28,14 @@ active up to that step.
 
 from collections.abc import Callable
 from itertools import pairwise
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
 import z3
 
 from ...model.spyre import peak
 from ...model.spyre.volumetric import Decoding, Newcomer
 from ..smt.builtins import goes_first, on_symbols
-from ..smt.execution import Path, SymbolicRun, Truth, bare, holds_on, paths, stubbed
+from ..smt.execution import Path, SymbolicRun, bare, holds_on, paths, stubbed
 from ..smt.numbers import Numbers, negated
 from ..smt.obligation import Obligation, lemma
 from .admission_lemmas import BLOCK, several
@@ -153,8 +153,8 @@ def lone_newcomer_must_fit(check: str, block: int, more: int) -> list[Any]:
     tokens = length(numbers, "tokens", 2)
 
     def code(run: SymbolicRun) -> Any:
-        newcomer = Newcomer(cast(int, run.number(prompt)), cast(int, run.number(tokens)))
-        return peak.CHECKS[check]([], newcomer, block, cast(int, run.number(limit)), 0)
+        newcomer = Newcomer(run.number(prompt), run.number(tokens))
+        return peak.CHECKS[check]([], newcomer, block, run.number(limit), 0)
 
     taken = list(paths(numbers, code))
     numbers.facts.append(step < tokens)
@@ -189,7 +189,7 @@ def check_compares_each_end(check: str, size: int, block: int, more: int) -> lis
             ordered: list[tuple[Any, ...]] = []
             for row in rows:
                 at = len(ordered)
-                while at and Truth(run, goes_first(ordered[at - 1], row)):
+                while at and run.answer(goes_first(ordered[at - 1], row)):
                     at -= 1
                 ordered.insert(at, row)
             return ordered if reverse else ordered[::-1]
@@ -205,12 +205,12 @@ def check_compares_each_end(check: str, size: int, block: int, more: int) -> lis
             return run.number(answers[len(calls) - 1])
 
         members = [
-            Decoding(cast(int, run.number(has)), cast(int, run.number(steps)), 0)
+            Decoding(run.number(has), run.number(steps), 0)
             for has, steps in zip(tokens[1:], ends[1:], strict=True)
         ]
         if size == ENDS[-1]:
             members[-1] = several(members[-1], run.number(more_members))
-        newcomer = Newcomer(cast(int, run.number(tokens[0])), cast(int, run.number(ends[0] + 1)))
+        newcomer = Newcomer(run.number(tokens[0]), run.number(ends[0] + 1))
         with (
             on_symbols(peak),
             stubbed(
@@ -221,7 +221,7 @@ def check_compares_each_end(check: str, size: int, block: int, more: int) -> lis
                 filled_blocks=largest_tkv,
             ),
         ):
-            most = cast(int, run.number(limit))
+            most = run.number(limit)
             return bool(peak.CHECKS[check](members, newcomer, block, most, 0)), calls
 
     def right(result: Any) -> Any:
@@ -281,8 +281,8 @@ def nearest_offsets_are_found(size: int, block: int, more: int) -> list[Any]:
     turn = numbers.fresh("turn", 0, block - 1)
 
     def code(run: SymbolicRun) -> Any:
-        given = [cast(int, run.number(offset)) for offset in offsets]
-        at = cast(int, run.number(turn))
+        given = [run.number(offset) for offset in offsets]
+        at = run.number(turn)
         return bare(peak.next_below(given, at)), bare(peak.next_above(given, at))
 
     def right(result: Any) -> Any:
@@ -308,8 +308,8 @@ def check_uses_nearest_offsets(size: int, block: int, more: int) -> list[Any]:
     offsets = _in_order(numbers, size, block)
 
     def code(run: SymbolicRun) -> Any:
-        given = [cast(int, run.number(offset)) for offset in offsets]
-        most, at = cast(int, run.number(longest)), cast(int, run.number(ends))
+        given = [run.number(offset) for offset in offsets]
+        most, at = run.number(longest), run.number(ends)
         below = peak.next_below(given, (1 - at) % block)
         above = peak.next_above(given, -at % block)
         parts = peak.largest_of_two(most, below, above, at, block)
@@ -375,7 +375,7 @@ class _ToTheEnd(NamedTuple):
 
         def code(run: SymbolicRun) -> Any:
             most, lower, upper, at = (
-                cast(int, run.number(number)) for number in (longest, below, above, ends)
+                run.number(number) for number in (longest, below, above, ends)
             )
             return peak.largest_of_two(most, lower, upper, at, block)
 
@@ -418,9 +418,7 @@ def check_counts_longest_filled_blocks(block: int, less: int) -> list[Any]:
     longest, ends = length(numbers, "longest"), length(numbers, "ends")
 
     def code(run: SymbolicRun) -> Any:
-        return peak.filled_blocks(
-            cast(int, run.number(longest)), [], cast(int, run.number(ends)), block
-        )
+        return peak.filled_blocks(run.number(longest), [], run.number(ends), block)
 
     due = round_up(numbers, Lengths(block, None), longest + ends)
     return holds_on(numbers, list(paths(numbers, code)), lambda most: most - less >= due)

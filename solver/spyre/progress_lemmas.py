@@ -22,7 +22,7 @@ symbols with an unbounded pool; one symbolic request stands for all that decode.
 """
 
 from dataclasses import replace
-from typing import Any, cast
+from typing import Any
 
 import z3
 
@@ -33,7 +33,7 @@ from ...model.spyre.forward import Forward
 from ...model.spyre.revision import Revision
 from ...model.spyre.sound import SOUND
 from ...model.spyre.state import Sequence, State
-from ..smt.execution import SymbolicRun, Truth, bare, holds_on, paths
+from ..smt.execution import SymbolicRun, bare, holds_on, paths
 from ..smt.numbers import Numbers, negated
 from ..smt.obligation import Obligation, lemma
 from .admission_lemmas import BLOCK, request
@@ -91,10 +91,10 @@ def _config(run: SymbolicRun, numbers: Numbers, requests: list[tuple[Any, Any]])
     return SpyreConfig(
         block_size=BLOCK,
         chunk_size=CHUNK,
-        max_num_seqs=cast(int, run.number(slots)),
-        max_model_len=cast(int, run.number(longest)),
-        max_batch_tkv=cast(int, run.number(limit)),
-        interleave=cast(bool, Truth(run, z3.Bool("interleave"))),
+        max_num_seqs=run.number(slots),
+        max_model_len=run.number(longest),
+        max_batch_tkv=run.number(limit),
+        interleave=run.truth(z3.Bool("interleave")),
         pausing=False,
     )
 
@@ -112,7 +112,7 @@ def waiting_request_prevents_idling(revision: Revision, none_there: int) -> list
 
     def code(run: SymbolicRun) -> Any:
         config = _config(run, numbers, [(prompt, tokens), (member, left + 1)])
-        if none_there and Truth(run, z3.Bool("none")):
+        if none_there and run.answer(z3.Bool("none")):
             return revision.decide(config, revision, State())[1].kind
         newcomer = request(
             1,
@@ -121,12 +121,12 @@ def waiting_request_prevents_idling(revision: Revision, none_there: int) -> list
             max_tokens=run.number(tokens),
         )
         beside = request(0, computed=run.number(member), max_tokens=run.number(left + 1))
-        members = (beside,) if Truth(run, z3.Bool("beside")) else ()
-        waits = bool(Truth(run, computed == 0))
+        members = (beside,) if run.answer(z3.Bool("beside")) else ()
+        waits = run.answer(computed == 0)
         state = State(
             waiting=(newcomer,) if waits else (),
             running=members if waits else (newcomer, *members),
-            last_step_was_prefill=cast(bool, Truth(run, z3.Bool("was prefill"))),
+            last_step_was_prefill=run.truth(z3.Bool("was prefill")),
         )
         return revision.decide(config, revision, state)[1].kind
 
@@ -160,14 +160,14 @@ def only_first_in_line_starts(revision: Revision, second: int) -> list[Any]:
                 strict=True,
             )
         )
-        busy = bool(Truth(run, z3.Bool("busy")))
-        waiting = (then, first) if second and Truth(run, z3.Bool("turned")) else (first, then)
+        busy = run.answer(z3.Bool("busy"))
+        waiting = (then, first) if second and run.answer(z3.Bool("turned")) else (first, then)
         state = State(
             waiting=waiting,
             running=(ongoing, member) if busy else (member,),
-            last_step_was_prefill=cast(bool, Truth(run, z3.Bool("was prefill"))),
+            last_step_was_prefill=run.truth(z3.Bool("was prefill")),
         )
-        checked = replace(revision, volume_check=lambda *_: bool(Truth(run, z3.Bool("fits"))))
+        checked = replace(revision, volume_check=lambda *_: run.answer(z3.Bool("fits")))
         decision = checked.decide(config, checked, state)[1]
         return decision.kind == "prefill" and decision.members[0].id != ("2" if busy else "0")
 
@@ -210,7 +210,7 @@ def chunk_brings_decoding_nearer(revision: Revision, more: int) -> list[Any]:
     def code(run: SymbolicRun) -> Any:
         has, had = run.number(prompt), run.number(computed)
         before = chunks_left(config, request(0, prompt=has, computed=had))
-        _, end = documented.next_chunk(cast(int, has), cast(int, had), CHUNK, BLOCK)
+        _, end = documented.next_chunk(has, had, CHUNK, BLOCK)
         ends = bool(end >= has)
         after = 0 if ends else chunks_left(config, request(0, prompt=has, computed=end))
         return bare(before), bare(after), ends
@@ -247,7 +247,7 @@ def first_in_line_starts_at_rank_zero(revision: Revision, beside: int) -> list[A
         config = _config(run, numbers, [(prompt, tokens), (own, left + 1)])
         waits = request(1, prompt=run.number(prompt), max_tokens=run.number(tokens))
         member = request(0, computed=run.number(own), max_tokens=run.number(left + 1))
-        decodes = beside and Truth(run, z3.Bool("beside"))
+        decodes = beside and run.answer(z3.Bool("beside"))
         state = State(waiting=(waits,), running=(member,) if decodes else ())
         return [member.id for member in revision.decide(config, revision, state)[1].members]
 

@@ -6,7 +6,7 @@ request, and perhaps another that joins it; any number of blocks may be promised
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
 import z3
 
@@ -16,7 +16,7 @@ from ...model.spyre import blocks as pool_of
 from ...model.spyre import documented, scheduler
 from ...model.spyre.model import REVISIONS
 from ...model.spyre.state import Sequence, State
-from ..smt.execution import SymbolicRun, Truth, bare, holds_on, paths, stubbed
+from ..smt.execution import SymbolicRun, bare, holds_on, paths, stubbed
 from ..smt.numbers import Numbers
 from ..smt.obligation import Obligation, lemma
 from .code_lemmas import BLOCK, HUGE, config_of, door_refuses_what_lemmas_assume, make_request
@@ -156,7 +156,7 @@ def step_keeps_promises_covered(block: int, name: str, kind: str, more: int) -> 
     def code(run: SymbolicRun) -> Any:
         config = config_of(block, FEW_BLOCKS, num_blocks=HUGE)
         idle = tuple((block, None) for block in hit) if kind == "admits_idle" else ()
-        size = cast(int, run.number(free - len(idle) + 1))
+        size = run.number(free - len(idle) + 1)
         running = tuple(
             request.of(run, n, (int(n) + 1,)) for n, request in holders.items() if request.held
         )
@@ -167,7 +167,7 @@ def step_keeps_promises_covered(block: int, name: str, kind: str, more: int) -> 
             waiting=waiting,
             running=running,
             pool=Pool(size, (), 2, idle),
-            lost_blocks=cast(int, run.number(others)),
+            lost_blocks=run.number(others),
         )
         try:
             with (
@@ -215,17 +215,17 @@ def code_keeps_promises_covered_at_abort(block: int, name: str, more: int) -> li
     shares, inside = z3.Bool("shares"), z3.Bool("inside")
 
     def code(run: SymbolicRun) -> Any:
-        shared = bool(Truth(run, shares))
+        shared = run.answer(shares)
         config = config_of(block, FEW_BLOCKS, num_blocks=HUGE, prefix_caching=shared)
         state = State(
             running=(
                 holders["0"].of(run, "0", (1, 2)),
                 holders["1"].of(run, "1", (1 if shared else 3,)),
             ),
-            pool=Pool(cast(int, run.number(free + 3)), (), 4),
-            lost_blocks=cast(int, run.number(others)),
+            pool=Pool(run.number(free + 3), (), 4),
+            lost_blocks=run.number(others),
         )
-        within = bool(Truth(run, inside))
+        within = run.answer(inside)
         after = scheduler.abort(config, revision, state, "0", inside=within)
         return _after(after)
 

@@ -123,7 +123,7 @@ def no_tkv_is_short(block: int, size: int, more: int) -> list[Any]:
     lengths = [length(numbers, "length") for _ in range(size)]
 
     def code(run: SymbolicRun) -> Any:
-        given = [cast(int, run.number(each)) for each in lengths]
+        given = [run.number(each) for each in lengths]
         with on_symbols(documented):
             own = documented.request_tkvs(given, block)
             return [bare(each) for each in own], bare(documented.max_tkv(given, block))

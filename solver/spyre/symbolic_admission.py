@@ -8,7 +8,7 @@ how long it is, and its offset in its last block.
 
 from collections.abc import Callable, Iterator
 from functools import partial
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
 import z3
 
@@ -106,7 +106,7 @@ def projected(
 
     def other(member: Member, run: SymbolicRun) -> Any:
         at = run.number(tkv), run.number(base), run.number(newcomer.prompt)
-        decoding = model.Decoding(*(cast(int, run.number(number)) for number in member[1:]))
+        decoding = model.Decoding(*(run.number(number) for number in member[1:]))
         return formula.member(max, *at, decoding, block) + formula.slack
 
     others = [merged(numbers, partial(other, member)) for member in decoding]

@@ -20,7 +20,7 @@ off.
 
 from itertools import product
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any
 
 import z3
 
@@ -30,7 +30,7 @@ from ...model.vllm.config import VllmConfig
 from ...model.vllm.model import VllmModel
 from ...model.vllm.queue import Plan
 from ...model.vllm.state import Sequence, State
-from ..smt.execution import SymbolicRun, Truth, bare, holds_on, paths, stubbed
+from ..smt.execution import SymbolicRun, bare, holds_on, paths, stubbed
 from ..smt.numbers import Numbers
 from ..smt.obligation import Obligation, lemma
 from . import symbols
@@ -99,7 +99,7 @@ def share_is_computed_as_in_lemmas(more: int) -> list[Any]:
     def code(run: SymbolicRun) -> Any:
         config = _config(long_prefill_token_threshold=run.number(threshold))
         wanted: Any = run.number(behind)
-        share = scheduler.clamp(config, wanted, cast(int, run.number(left)))
+        share = scheduler.clamp(config, wanted, run.number(left))
         return bare(share), bare(scheduler.capped(config, wanted))
 
     def as_in_lemmas(result: Any) -> Any:
@@ -135,7 +135,7 @@ def door_refuses_what_lemmas_assume(block: int, more: int) -> list[Any]:
             max_model_len=run.number(longest),
             num_blocks=run.number(pool),
             max_num_batched_tokens=run.number(budget),
-            enable_chunked_prefill=Truth(run, chunks),
+            enable_chunked_prefill=run.truth(chunks),
         )
         request: Any = SimpleNamespace(
             prompt_len=run.number(prompt), max_tokens=run.number(tokens), encoder_inputs=()
@@ -178,17 +178,17 @@ def admission_decides_as_in_lemmas(block: int, hit: int, idle: int, more: int) -
             block_size=block,
             lookahead=0,
             max_model_len=run.number(known),
-            reserve_full_isl=Truth(run, whole),
+            reserve_full_isl=run.truth(whole),
             watermark_blocks=run.number(reserve),
             enable_prefix_caching=False,
             more_groups=(),
         )
         hits = tuple(range(100, 100 + hit))
-        size = cast(int, run.number(free - idle))
+        size = run.number(free - idle)
         pool = Pool(size, (), 1, tuple((number, None) for number in hits[:idle]), NOTHING_CACHED)
-        request = Sequence("0", cast(int, run.number(known)), 9, 9)
-        share = cast(int, run.number(tokens))
-        beside = bool(Truth(run, runs))
+        request = Sequence("0", run.number(known), 9, 9)
+        share = run.number(tokens)
+        beside = run.answer(runs)
         admitted = kv_cache.admit(config, pool, request, hits, share, beside)
         if admitted is None:
             return None
@@ -236,10 +236,10 @@ def growth_decides_as_in_lemmas(block: int, held: int, more: int) -> list[Any]:
             enable_prefix_caching=False,
             more_groups=(),
         )
-        pool = Pool(cast(int, run.number(free)), (), 1, (), NOTHING_CACHED)
+        pool = Pool(run.number(free), (), 1, (), NOTHING_CACHED)
         has: Any = run.number(computed)
         request = Sequence("0", 1, 9, 9, computed=has, blocks=tuple(range(100, 100 + held)))
-        grown = kv_cache.grow(config, pool, request, cast(int, run.number(tokens)))
+        grown = kv_cache.grow(config, pool, request, run.number(tokens))
         if grown is None:
             return None
         return len(grown[0].blocks), bare(free_blocks(grown[1]))
@@ -314,17 +314,15 @@ def code_admits_first_in_line(block: int, hit: int, reserve: int) -> list[Any]:
     def code(run: SymbolicRun) -> Any:
         config = VllmConfig(
             block_size=block,
-            max_num_seqs=cast(int, run.number(slots)),
-            max_model_len=cast(int, run.number(longest)),
-            max_num_batched_tokens=cast(int, run.number(budget)),
-            long_prefill_token_threshold=cast(int, run.number(threshold)),
-            enable_chunked_prefill=cast(bool, Truth(run, chunks)),
-            reserve_full_isl=cast(bool, Truth(run, whole)),
+            max_num_seqs=run.number(slots),
+            max_model_len=run.number(longest),
+            max_num_batched_tokens=run.number(budget),
+            long_prefill_token_threshold=run.number(threshold),
+            enable_chunked_prefill=run.truth(chunks),
+            reserve_full_isl=run.truth(whole),
         )
         hits = tuple(range(100, 100 + hit))
-        blocks_free = Pool(
-            cast(int, run.number(pool - hit)), (), 1, tuple((number, None) for number in hits)
-        )
+        blocks_free = Pool(run.number(pool - hit), (), 1, tuple((number, None) for number in hits))
         state = State(waiting=(request.of(run, 0, 0),), pool=blocks_free)
         with stubbed(
             kv_cache,

@@ -12,7 +12,7 @@ from ...model.pool import Pool
 from ...model.vllm import kv_cache, scheduler
 from ...model.vllm.config import VllmConfig
 from ...model.vllm.state import Sequence, State
-from ..smt.execution import SymbolicRun, Truth, bare, holds_on, paths, stubbed
+from ..smt.execution import SymbolicRun, bare, holds_on, paths, stubbed
 from ..smt.numbers import Numbers
 from ..smt.obligation import lemma
 from . import symbols
@@ -104,11 +104,11 @@ def decided(policy: Any, running: int, waiting: int, then: Any = None) -> Decide
 
     def code(run: SymbolicRun) -> Any:
         config = VllmConfig(
-            block_size=cast(int, run.number(block)),
-            max_num_seqs=cast(int, run.number(slots)),
-            max_num_batched_tokens=cast(int, run.number(budget)),
-            long_prefill_token_threshold=cast(int, run.number(threshold)),
-            enable_chunked_prefill=cast(bool, Truth(run, chunks)),
+            block_size=run.number(block),
+            max_num_seqs=run.number(slots),
+            max_num_batched_tokens=run.number(budget),
+            long_prefill_token_threshold=run.number(threshold),
+            enable_chunked_prefill=run.truth(chunks),
             policy=policy,
         )
         # The queue is in order; the running requests may have been admitted in any order.
@@ -120,7 +120,7 @@ def decided(policy: Any, running: int, waiting: int, then: Any = None) -> Decide
 
         def says(what: str, fact: Any = True) -> bool:
             questions.append(1)
-            return bool(Truth(run, z3.And(z3.Bool(f"{what} {len(questions)}"), fact)))
+            return run.answer(z3.And(z3.Bool(f"{what} {len(questions)}"), fact))
 
         def grow(_: Any, pool: Any, number: Any, tokens: Any) -> Any:
             return (number, pool) if pool == 1 or says("room") else None
