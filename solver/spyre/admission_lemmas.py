@@ -2,7 +2,7 @@
 
 A check is the call that `step_lemmas` expects of the scheduler: a formula with its walk, or a
 function of `model.spyre.peak`. Here it runs on symbols with a given number of decoding requests,
-and with versions of `len`, `max` and `sorted` that do not branch (`smt.builtins`). The values of
+and with versions of `len`, `max` and `sorted` that do not branch (`smt.execution`). The values of
 the formula and the largest tkv are replaced by symbols if another lemma covers them.
 """
 
@@ -14,8 +14,7 @@ import z3
 from ...model.spyre import volumetric
 from ...model.spyre.state import Sequence as Request
 from ...model.spyre.volumetric import Check
-from ..smt.builtins import Prefix, on_symbols
-from ..smt.execution import SymbolicRun, bare, holds_on, paths, stubbed
+from ..smt.execution import Prefix, SymbolicRun, bare, holds_on, on_symbols, paths, stubbed
 from ..smt.numbers import Numbers
 from ..smt.obligation import Obligation, lemma
 from .symbolic_admission import MANY, Lengths, length, round_up

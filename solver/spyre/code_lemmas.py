@@ -2,9 +2,9 @@
 assume.
 
 The lemmas on chunks, lengths, promises and fairness hold for any number of requests, and are pure
-arithmetic. Those here, in `promise_lemmas` and in `fairness_lemmas` run the model's own functions
-(`smt.execution`), so that a wrong change of the scheduler makes one of them fail.
-The lemmas in `admission_lemmas`, `formula_lemmas`, `peak_lemmas` and `progress_lemmas` already run
+arithmetic. Those here, in `reservation_lemmas.code` and in `fairness_lemmas` run the model's own
+functions (`smt.execution`), so that a wrong change of the scheduler makes one of them fail. The
+lemmas in `admission_lemmas`, `formula_lemmas`, `peak_lemmas` and `progress_lemmas` already run
 the code.
 
 - `chunks`: the functions that plan a chunk compute what `chunk_lemmas.plan` writes down, and the

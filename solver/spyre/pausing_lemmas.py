@@ -51,8 +51,7 @@ from ...model.spyre.config import SpyreConfig
 from ...model.spyre.documented import chunk_count
 from ...model.spyre.revision import Revision
 from ...model.spyre.state import Sequence, State
-from ..smt.builtins import on_symbols
-from ..smt.execution import SymbolicRun, bare, holds_on, paths, stubbed
+from ..smt.execution import SymbolicRun, bare, holds_on, on_symbols, paths, stubbed
 from ..smt.numbers import Numbers, negated
 from ..smt.obligation import Obligation, lemma
 from .admission_lemmas import BLOCK, request

@@ -34,8 +34,16 @@ import z3
 
 from ...model.spyre import peak
 from ...model.spyre.volumetric import Decoding, Newcomer
-from ..smt.builtins import goes_first, on_symbols
-from ..smt.execution import Path, SymbolicRun, bare, holds_on, paths, stubbed
+from ..smt.execution import (
+    Path,
+    SymbolicRun,
+    bare,
+    goes_first,
+    holds_on,
+    on_symbols,
+    paths,
+    stubbed,
+)
 from ..smt.numbers import Numbers, negated
 from ..smt.obligation import Obligation, lemma
 from .admission_lemmas import BLOCK, several

@@ -20,7 +20,6 @@ from . import (
     pausing_lemmas,
     peak_lemmas,
     progress_lemmas,
-    promise_lemmas,
     reservation_lemmas,
     step_lemmas,
 )
@@ -142,7 +141,7 @@ _RESERVATION = RuleProof(
         "no other constraint refuses a request; a refused one is promised nothing",
     ),
     "which blocks a hit finds, and how publishing names them (ALL-R09)",
-    together(reservation_lemmas.obligations, promise_lemmas.obligations),
+    together(reservation_lemmas.obligations, reservation_lemmas.code),
     {
         "a request that fills the pool, never admitted (SPY-R38, model 2.5.2)": lambda: (
             reservation_lemmas.never_admitted(64, 512, 512)

@@ -31,8 +31,7 @@ from ...model.spyre import documented, scheduler
 from ...model.spyre.model import SpyreModel
 from ...model.spyre.revision import Revision
 from ...model.spyre.state import State
-from ..smt.builtins import condition, on_symbols
-from ..smt.execution import SymbolicRun, bare, holds_on, paths
+from ..smt.execution import SymbolicRun, bare, condition, holds_on, on_symbols, paths
 from ..smt.numbers import Numbers
 from ..smt.obligation import Obligation, lemma
 from .symbolic_admission import MANY, SIZES, length

@@ -27,8 +27,17 @@ from ...model.spyre.forward import Forward
 from ...model.spyre.revision import Revision
 from ...model.spyre.state import Decision, State
 from ...model.spyre.state import Sequence as Request
-from ..smt.builtins import Queue, SymbolicLength, condition, on_symbols
-from ..smt.execution import Path, SymbolicRun, bare, paths, stubbed
+from ..smt.execution import (
+    Path,
+    Queue,
+    SymbolicLength,
+    SymbolicRun,
+    bare,
+    condition,
+    on_symbols,
+    paths,
+    stubbed,
+)
 from ..smt.numbers import Numbers
 from .symbolic_admission import MANY, length
 

@@ -8,8 +8,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+from schedproof.solver.exploration.models import PlainModels
 from schedproof.solver.exploration.scope import Scope, lengths
-from schedproof.solver.exploration.unreduced import PlainModels
 from schedproof.solver.systems import SystemSpace
 
 
