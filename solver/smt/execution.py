@@ -98,7 +98,7 @@ class SymbolicRun:
             ZeroDivisionError: the divisor is zero on this path.
         """
         if isinstance(number, int):
-            number = self.numbers.value(number)
+            number = z3.IntVal(number)
         if self.numbers.is_split(number, by):
             return self.numbers.split(number, by, None)
         positive = by > 0 if isinstance(by, int) else self.numbers.always(by > 0)
@@ -269,7 +269,7 @@ def merged(numbers: Numbers, code: Callable[[SymbolicRun], Any]) -> Any:
     result = last.result
     for path in others:
         result = z3.If(z3.And(path.conditions), path.result, result)
-    return numbers.value(result) if isinstance(result, int) else result
+    return z3.IntVal(result) if isinstance(result, int) else result
 
 
 def paths(
@@ -428,7 +428,7 @@ def _extreme(own: Any, of: Any, options: Any) -> Any:
     if symbol is None or "key" in options:
         return own(items, **options)
     numbers = symbol.run.numbers
-    terms = [numbers.value(item) if isinstance(item, int) else bare(item) for item in items]
+    terms = [z3.IntVal(item) if isinstance(item, int) else bare(item) for item in items]
     return Number(symbol.run, numbers.extreme(terms, least=own is builtins.min))
 
 

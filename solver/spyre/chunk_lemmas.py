@@ -139,7 +139,7 @@ def obligations(block: int | None = None, chunk_blocks: int | None = None) -> li
 
 def _symbols(numbers: Numbers, sizes: Sizes) -> tuple[Any, Any]:
     block, chunk_blocks = (
-        numbers.fresh(name, 1, None) if given is None else given
+        numbers.fresh(name, 1) if given is None else given
         for name, given in zip(("block", "chunk_blocks"), sizes, strict=True)
     )
     return block, chunk_blocks
@@ -152,7 +152,7 @@ def _any_plan(sizes: Sizes, all_cached: int = 0, padding_more: int = 0) -> tuple
     """
     numbers = Numbers()
     block, chunk_blocks = _symbols(numbers, sizes)
-    prompt, done = numbers.fresh("prompt", 1, None), numbers.fresh("done", 0, None)
+    prompt, done = numbers.fresh("prompt", 1), numbers.fresh("done", 0)
     numbers.facts.append(done * block < prompt + all_cached)
     return numbers, plan(numbers, (block, chunk_blocks), prompt, done * block, padding_more)
 
@@ -161,7 +161,7 @@ def _any_plan(sizes: Sizes, all_cached: int = 0, padding_more: int = 0) -> tuple
 def more_chunks_are_one_chunk_more(sizes: Sizes, more: int) -> list[Any]:
     numbers = Numbers()
     _, chunk = _symbols(numbers, sizes)
-    first, other = numbers.fresh("one", 0, None), numbers.fresh("other", 0, None)
+    first, other = numbers.fresh("one", 0), numbers.fresh("other", 0)
     numbers.facts.append(first > other)
     return negated(numbers, first * chunk >= (other + 1) * chunk + more)
 
@@ -209,7 +209,7 @@ def next_chunk_starts_where_last_ended(sizes: Sizes, less: int) -> list[Any]:
 def chunk_number_is_the_same_in_blocks(sizes: Sizes, more: int) -> list[Any]:
     numbers = Numbers()
     block, chunk_blocks = _symbols(numbers, sizes)
-    place = numbers.fresh("place", 0, None)
+    place = numbers.fresh("place", 0)
     in_tokens, _ = numbers.split(place * block, chunk_blocks * block, None)
     in_blocks, _ = numbers.split(place + more, chunk_blocks, None)
     return negated(numbers, in_tokens == in_blocks)
@@ -218,7 +218,7 @@ def chunk_number_is_the_same_in_blocks(sizes: Sizes, more: int) -> list[Any]:
 @lemma("Whole blocks hold the prompt if and only if they are no fewer than its own.")
 def held_prompt_is_the_same_in_blocks(sizes: Sizes, more: int) -> list[Any]:
     numbers, planned = _any_plan(sizes)
-    blocks = numbers.fresh("blocks", 0, None)
+    blocks = numbers.fresh("blocks", 0)
     return negated(
         numbers, (blocks * planned.block + more >= planned.prompt) == (blocks >= planned.held)
     )
@@ -256,7 +256,7 @@ def rest_fits_only_in_last_chunk(sizes: Sizes, more: int) -> list[Any]:
 def _counted_ahead(sizes: Sizes, release: str) -> tuple[Numbers, Plan, Any, Any]:
     """Return a first or later chunk in blocks, and the counted and covered blocks after it."""
     numbers, planned = _any_plan(sizes.in_blocks())
-    prefix_hit = numbers.fresh("prefix_hit", 0, None)
+    prefix_hit = numbers.fresh("prefix_hit", 0)
     numbers.facts.append(prefix_hit <= planned.computed)
     return numbers, planned, *progress(planned, prefix_hit, release == "2.1.2")
 

@@ -59,14 +59,6 @@ def loops(check: Check, block: int) -> list[Obligation]:
     ]
 
 
-@lemma("No member of the batch is longer than the batch's tkv.")
-def no_length_exceeds_tkv(lengths: Lengths, less: int) -> list[Any]:
-    numbers = make_numbers(lengths)
-    own, widest = length(numbers, "own"), length(numbers, "widest")
-    numbers.facts.append(widest >= blocks(numbers, lengths, own))
-    return negated(numbers, own <= own_tkv(numbers, lengths, own, widest) - less)
-
-
 @lemma("After k steps, a request no longer than the base fits in the base's blocks.")
 def growth_stays_within_base_blocks(lengths: Lengths, less: int) -> list[Any]:
     numbers = make_numbers(lengths)

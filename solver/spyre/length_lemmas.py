@@ -58,7 +58,7 @@ from .symbolic_admission import (
 )
 
 LIMIT = 131_072  # tokens; the claims about a request that is alone hold for any limit
-# Without the two checks that no release has and that may refuse a lone request (`refused_alone`).
+# Without the two checks that no release has and that may refuse a lone request.
 NEVER_REFUSE_ALONE = tuple(
     name for name in (*volumetric.FORMULAS, "exact") if name != "document_figure"
 )
@@ -97,7 +97,7 @@ def joint_tkv(numbers: Numbers, lengths: Lengths, number: Any, other: Any) -> An
 
 def _two(numbers: Numbers, longest: Any) -> tuple[Any, Any]:
     """Return the lengths of two requests that the front door accepted."""
-    first, other = numbers.fresh("one", 1, None), numbers.fresh("other", 1, None)
+    first, other = numbers.fresh("one", 1), numbers.fresh("other", 1)
     numbers.facts += [first <= longest, other <= longest]
     return first, other
 
@@ -114,7 +114,7 @@ def _ordered(numbers: Numbers, lengths: Lengths, known: list[Any], *tokens: Any)
 @lemma("More blocks are at least one block's tokens more.")
 def more_blocks_are_one_block_more(lengths: Lengths, more: int) -> list[Any]:
     numbers = make_numbers(lengths)
-    first, other = numbers.fresh("one", 0, None), numbers.fresh("other", 0, None)
+    first, other = numbers.fresh("one", 0), numbers.fresh("other", 0)
     numbers.facts.append(first > other)
     return negated(numbers, first * lengths.block >= (other + 1) * lengths.block + more)
 
@@ -122,7 +122,7 @@ def more_blocks_are_one_block_more(lengths: Lengths, more: int) -> list[Any]:
 @lemma("If max_model_len is whole blocks, the front door alone keeps every tkv within it.")
 def whole_blocks_keep_model_length(lengths: Lengths, more: int) -> list[Any]:
     numbers = make_numbers(lengths)
-    blocks = numbers.fresh("blocks", 1, None)
+    blocks = numbers.fresh("blocks", 1)
     longest = blocks * lengths.block + more
     first, other = _two(numbers, longest)
     tkv = joint_tkv(numbers, lengths, first, other)
@@ -133,7 +133,7 @@ def whole_blocks_keep_model_length(lengths: Lengths, more: int) -> list[Any]:
 @lemma("No tkv is beyond max_model_len, rounded up to whole blocks.")
 def no_tkv_exceeds_rounded_model_length(lengths: Lengths, less: int) -> list[Any]:
     numbers = make_numbers(lengths)
-    longest = numbers.fresh("longest", 1, None)
+    longest = numbers.fresh("longest", 1)
     first, other = _two(numbers, longest)
     tkv = joint_tkv(numbers, lengths, first, other)
     _ordered(numbers, lengths, [], longest - 1, first - 1, other - 1)
@@ -164,7 +164,7 @@ def _two_reach_rounded_model_length(lengths: Lengths, less: int, *, at_the_door:
     numbers = make_numbers(lengths)
     block = lengths.block
     numbers.facts.append(block >= 3)
-    blocks = numbers.fresh("blocks", 1, None)
+    blocks = numbers.fresh("blocks", 1)
     before = blocks * block  # all whole blocks of max_model_len except one
     longest = before + block + numbers.fresh("beyond", 2 if at_the_door else 1, block - 1)
     short = z3.IntVal(1)
@@ -191,15 +191,15 @@ def _two_reach_rounded_model_length(lengths: Lengths, less: int, *, at_the_door:
 )
 def front_door_excludes_one_odd_token(lengths: Lengths, more: int) -> list[Any]:
     numbers = make_numbers(lengths)
-    whole = numbers.fresh("blocks", 1, None) * lengths.block
-    prompt, max_tokens = numbers.fresh("prompt", 1, None), numbers.fresh("max_tokens", 1, None)
+    whole = numbers.fresh("blocks", 1) * lengths.block
+    prompt, max_tokens = numbers.fresh("prompt", 1), numbers.fresh("max_tokens", 1)
     numbers.facts.append(round_up(numbers, lengths, prompt) + max_tokens <= whole + 1 + more)
     return negated(numbers, prompt + max_tokens - 1 <= whole)
 
 
 def _alone(numbers: Numbers, longest: Any) -> Joining:
     """Return any request that the front door accepted, with a token to decode."""
-    prompt, remaining = numbers.fresh("prompt", 1, None), numbers.fresh("remaining", 1, None)
+    prompt, remaining = numbers.fresh("prompt", 1), numbers.fresh("remaining", 1)
     numbers.facts.append(prompt + remaining <= longest)
     return Joining(prompt, remaining)
 
@@ -208,7 +208,7 @@ def _alone(numbers: Numbers, longest: Any) -> Joining:
 def lone_request_passes_length(lengths: Lengths, stale: int) -> list[Any]:
     """Claim that a lone request passes. With `stale`, the tkv may be that of any earlier batch."""
     numbers = make_numbers(lengths)
-    longest = numbers.fresh("longest", 1, None)
+    longest = numbers.fresh("longest", 1)
     newcomer = _alone(numbers, longest)
     remembered = numbers.fresh("remembered", 0, longest if stale else 0)
     joins = passes(numbers, lengths, remembered, [], newcomer, longest)
@@ -332,20 +332,6 @@ def idle(scale: Scale, revision: str = "2.1.2") -> Scenario | None:
     return _solved(best, scale, revision, (first, second), "an idle step")
 
 
-def refused_alone(scale: Scale, limit: int) -> Scenario:
-    """Return a request of two chunks that is alone at its last chunk, and that a check refuses
-    forever.
-
-    It may generate up to the limit on batch x tkv. A check that rounds this up to whole blocks
-    (`rounded`) refuses it if the limit is not whole blocks; one that adds a token first
-    (`document_figure`) always refuses it.
-    """
-    prompt = scale.chunk + 1
-    alone = Ask(prompt, min(scale.max_model_len, limit) - prompt + 1)
-    note = "refused although it is alone"
-    return _scenario(scale, "sound", [alone], note, max_batch_tkv=limit)
-
-
 def _requests(numbers: Numbers, lengths: Lengths, scale: Scale) -> tuple[Ask, Ask]:
     """Return two requests that pass the releases' own input checks, which round prompts up."""
     requests = []
@@ -385,7 +371,6 @@ def _scenario(
     requests: list[Ask],
     note: str,
     decodes: int = 1,
-    max_batch_tkv: int = 131_072,
 ) -> Scenario:
     """Return the scenario in which the second request arrives once the first has run `decodes`
     decode steps."""
@@ -397,7 +382,7 @@ def _scenario(
             "block_size": scale.block,
             "chunk_size": scale.chunk,
             "max_model_len": scale.max_model_len,
-            "max_batch_tkv": max_batch_tkv,
+            "max_batch_tkv": LIMIT,
         },
         requests=tuple(
             Request(
@@ -406,7 +391,7 @@ def _scenario(
                 prompt=((f"r{number}", request.prompt),),
                 max_tokens=request.max_tokens,
             )
-            for number, (step, request) in enumerate(zip(steps, requests, strict=False))
+            for number, (step, request) in enumerate(zip(steps, requests, strict=True))
         ),
         origin={"engine": "z3", "note": note, "seed": None},
     )

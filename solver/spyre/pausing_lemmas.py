@@ -334,9 +334,9 @@ def starving(scale: Scale, members: int, passing: int) -> Scenario:
 
 def _any_rank(numbers: Numbers) -> FairnessRank:
     return FairnessRank(
-        numbers.fresh("paused_steps", 0, None),
-        numbers.fresh("generated", 1, None),
-        numbers.fresh("place", 0, None),
+        numbers.fresh("paused_steps", 0),
+        numbers.fresh("generated", 1),
+        numbers.fresh("place", 0),
     )
 
 
@@ -347,14 +347,14 @@ def _paused(rank: FairnessRank, place: Any, uncounted: int = 0) -> FairnessRank:
 
 def _kept(numbers: Numbers, rank: FairnessRank) -> FairnessRank:
     """Return the rank after a step in which the request decoded, at whatever place it then has."""
-    return FairnessRank(z3.IntVal(0), rank.generated + 1, numbers.fresh("place", 0, None))
+    return FairnessRank(z3.IntVal(0), rank.generated + 1, numbers.fresh("place", 0))
 
 
 @lemma("The first request in the order of fairness decodes in this step.")
 def first_in_order_decodes(more: int) -> list[Any]:
     numbers = Numbers()
-    prompt, max_tokens = numbers.fresh("prompt", 1, None), numbers.fresh("max_tokens", 1, None)
-    generated, limit = numbers.fresh("generated", 1, None), numbers.fresh("limit", 1, None)
+    prompt, max_tokens = numbers.fresh("prompt", 1), numbers.fresh("max_tokens", 1)
+    generated, limit = numbers.fresh("generated", 1), numbers.fresh("limit", 1)
     numbers.facts += [generated < max_tokens, prompt + max_tokens - 1 <= limit + more]
     computed = prompt + generated - 1
     return negated(numbers, computed + 1 <= limit)  # alone, a request's tkv is its length
@@ -366,7 +366,7 @@ def paused_request_stays_ahead(uncounted: int) -> list[Any]:
     rank, other, long_outputs = _any_rank(numbers), _any_rank(numbers), z3.Bool("long_outputs")
     numbers.facts.append(before(rank, other, long_outputs))
     # Paused requests are listed in the order in which they were considered.
-    first, second = numbers.fresh("first", 0, None), numbers.fresh("second", 0, None)
+    first, second = numbers.fresh("first", 0), numbers.fresh("second", 0)
     numbers.facts.append(first < second)
     still = _paused(rank, first, uncounted)
     return negated(
@@ -403,8 +403,8 @@ def slots_bound_decoding_and_paused(none_there: int) -> list[Any]:
     With `none_there`, that step may keep no request.
     """
     numbers = Numbers()
-    slots, together = numbers.fresh("slots", 1, None), numbers.fresh("together", 0, None)
-    kept, running = numbers.fresh("kept", 1 - none_there, None), numbers.fresh("running", 0, None)
+    slots, together = numbers.fresh("slots", 1), numbers.fresh("together", 0)
+    kept, running = numbers.fresh("kept", 1 - none_there), numbers.fresh("running", 0)
     paused = together - kept
     numbers.facts += [together <= slots, paused >= 0, running <= kept]
     # When a prefill may start: no request runs, or no request is paused and a slot is free

@@ -57,7 +57,7 @@ def obligations(block: int | None = None) -> list[Obligation]:
 
 
 def _count(numbers: Numbers, name: str) -> Any:
-    return numbers.fresh(name, 0, None)
+    return numbers.fresh(name, 0)
 
 
 @lemma("No request ever holds more than the blocks of its whole life.")
@@ -72,8 +72,8 @@ def holdings_never_exceed_need_with_last_token(lengths: Lengths, less: int) -> l
 
 def _within_need(lengths: Lengths, less: int, *, last_token: bool) -> list[Any]:
     numbers = make_numbers(lengths)
-    prompt, max_tokens = numbers.fresh("prompt", 1, None), numbers.fresh("max_tokens", 1, None)
-    computed, hit = numbers.fresh("computed", 1, None), _count(numbers, "hit")
+    prompt, max_tokens = numbers.fresh("prompt", 1), numbers.fresh("max_tokens", 1)
+    computed, hit = numbers.fresh("computed", 1), _count(numbers, "hit")
     # Chunks end with the prompt, decode steps before the last token; a hit leaves a token of it.
     numbers.facts += [computed <= prompt + max_tokens - 1, hit * lengths.block <= prompt - 1]
     # If the last token gets a block, the request may have one more than it needs.
@@ -126,8 +126,8 @@ def abort_keeps_promises_covered(lengths: Lengths, more: int) -> list[Any]:
 @lemma("With nothing held or promised, a request that the front door accepted is admitted.")
 def lone_request_is_admitted(lengths: Lengths, less: int) -> list[Any]:
     numbers = make_numbers(lengths)
-    prompt, max_tokens = numbers.fresh("prompt", 1, None), numbers.fresh("max_tokens", 1, None)
-    pool = numbers.fresh("pool", 1, None)
+    prompt, max_tokens = numbers.fresh("prompt", 1), numbers.fresh("max_tokens", 1)
+    pool = numbers.fresh("pool", 1)
     numbers.facts.append(prompt + max_tokens - 1 <= (pool + less) * lengths.block)
     return negated(numbers, blocks(numbers, lengths, prompt + max_tokens - 1) <= pool)
 
@@ -138,8 +138,8 @@ def lone_request_is_admitted(lengths: Lengths, less: int) -> list[Any]:
 def lone_request_is_admitted_with_last_token(lengths: Lengths, protocol: int) -> list[Any]:
     """With `protocol`, the front door is that of the target protocol: prompt + max_tokens - 1."""
     numbers = make_numbers(lengths)
-    prompt, max_tokens = numbers.fresh("prompt", 1, None), numbers.fresh("max_tokens", 1, None)
-    longest = numbers.fresh("longest", 1, None)
+    prompt, max_tokens = numbers.fresh("prompt", 1), numbers.fresh("max_tokens", 1)
+    longest = numbers.fresh("longest", 1)
     rounded = blocks(numbers, lengths, prompt) * lengths.block
     within = prompt + max_tokens - 1 if protocol else rounded + max_tokens
     numbers.facts.append(within <= longest)

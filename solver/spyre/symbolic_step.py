@@ -191,14 +191,14 @@ class Step:
     def _new(self, least: int = 0) -> Lengths:
         numbers, block = self.numbers, self.configuration.block
         prompt, tokens, ends = (length(numbers, name) for name in ("prompt", "tokens", "ends"))
-        hit = numbers.fresh("hit", 0, None)
+        hit = numbers.fresh("hit", 0)
         # The front door accepts a request that is within the limit when alone; its last token is
         # never a hit.
         numbers.facts += [ends <= tokens, prompt + tokens - 1 <= self.limit]
         numbers.facts.append(hit * block < prompt)
         if self.settles or self.size > FEW:
             numbers.facts.append(ends == tokens)
-        return Lengths(prompt, tokens, ends, numbers.value(0), numbers.value(0), hit)
+        return Lengths(prompt, tokens, ends, z3.IntVal(0), z3.IntVal(0), hit)
 
     def _decoding(self, number: int) -> Lengths:
         new, generated = self._new(), length(self.numbers, "generated")
