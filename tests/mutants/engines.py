@@ -25,8 +25,9 @@ from schedproof.properties.search.run import run_search
 from schedproof.properties.search.state import Search, SearchOptions
 from schedproof.properties.shrinking.shrink import shrink
 from schedproof.solver.exploration.exploration import Exploration, ExploreOptions
-from schedproof.solver.systems import explored_systems, space_of
+from schedproof.solver.systems import explored_systems
 from schedproof.spec.catalogue import Rule, load
+from schedproof.tests.mutants.checkups import checkup
 from schedproof.tests.mutants.faults import Fault, kept_runs
 from schedproof.tests.mutants.targets import Release
 
@@ -137,7 +138,7 @@ def _checkups(
 ) -> Iterator[Exploration]:
     """The small scopes of a revision explored, one after the other, for so long."""
     ends = time.process_time() + seconds
-    for scope in space_of(system).checkup:
+    for scope in checkup(system):
         if not scope.belongs_to(revision):
             continue
         run = Exploration(ExploreOptions(revision, scope, first_only=first_only), rules)
