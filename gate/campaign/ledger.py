@@ -20,8 +20,7 @@ from ...model.scenario import check_requests
 from ...model.systems import full_config, resolve_revision
 from ...properties.shrinking.shrink import size
 from ...spec.catalogue import CatalogueError, load, select
-from ..files.reading import FileError, check_regular, decode_json
-from ..files.writing import naming_file, write
+from ..files.disk import FileError, check_regular, decode_json, naming_file, write
 from .items import (
     EXAMPLES,
     Failure,

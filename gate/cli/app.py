@@ -17,7 +17,7 @@ from ..files.scenario_file import FileError
 from ..targets.supported_releases import ReleaseError
 from ..targets.target_spec import UnknownTargetError
 from .groups import SETTINGS, Grouped
-from .project import defaults
+from .options import defaults
 
 # Typer contains its own copy of click and exports only subclasses of click's error; this is the
 # base class.

@@ -100,10 +100,9 @@ def _run(
     ends: float,
     out: Path,
 ) -> int:
-    from ..campaign.campaign import run_campaign
     from ..campaign.ledger import opened, read_ledger
     from ..campaign.report import report
-    from ..campaign.running import work
+    from ..campaign.running import run_campaign, work
     from ..processes.executors import ClusterError, make_executor
 
     with opened(path, lambda begun: options.settings(path, begun)) as ledger:

@@ -16,8 +16,8 @@ from ...spec.systems import SYSTEMS
 from ..console import output
 from ..console.interrupts import why
 from ..console.option_checks import at_least, check_different, check_file, option, rule_words
-from ..files.writing import write
-from ..judging.own_rules import use_rules
+from ..files.disk import write
+from ..judging.rule_choice import use_rules
 from ..traces.judge import TraceJudge, TraceRun
 from ..traces.perfetto import Recorded, check_perfetto, collecting, write_perfetto
 from ..traces.report import TraceReporter, print_trace_verdict

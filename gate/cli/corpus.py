@@ -13,14 +13,14 @@ from ...spec.catalogue import Rule, load
 from ..console import BROKEN, CONFORMS, INCONCLUSIVE, USAGE, output
 from ..console.option_checks import at_least, check_file
 from ..corpus import adding as corpus_adding
-from ..corpus import checks as corpus_checks
 from ..corpus import export as corpus_export
 from ..corpus import folder as corpus_folder
+from ..corpus import replay as corpus_replay
 from ..corpus.folder import DEFAULT_FOLDER, Entry, builtin_lines, counted, row
 from ..corpus.folder import line as entry_line
 from ..corpus.replay import rule_ids
+from ..files.disk import write
 from ..files.scenario_file import FileError
-from ..files.writing import write
 from ..judging.profiles import set_hypothesis_home
 from ..targets.factory import opened
 from ..targets.target_spec import parse_target, replay_options
@@ -116,10 +116,10 @@ def run(
     options = replay_options(spec, ids, step_limit)
     notice = output.notice(console)
     with opened(spec, step_limit=step_limit, offline=offline, report=notice) as open_target:
-        running = corpus_checks.Running(
+        running = corpus_replay.Running(
             console, open_target.target, ids, options, open_target.stderr
         )
-        code = corpus_checks.run_entries(running, entries)
+        code = corpus_replay.run_entries(running, entries)
     raise typer.Exit(code)
 
 
@@ -212,7 +212,7 @@ def prune(
     console = output.make_console()
     notice = output.notice(console)
     with opened(spec, step_limit=step_limit, offline=offline, report=notice) as open_target:
-        corpus_checks.prune(entries, open_target.target, _sayer(console), dry_run=dry_run)
+        corpus_replay.prune(entries, open_target.target, _sayer(console), dry_run=dry_run)
 
 
 @app.command(cls=Command, context_settings=SETTINGS)
@@ -231,7 +231,7 @@ def verify(
     console = output.make_console()
     notice = output.notice(console)
     with opened(spec, step_limit=step_limit, offline=offline, report=notice) as open_target:
-        number, faults = corpus_checks.problems(corpus, open_target.target)
+        number, faults = corpus_replay.problems(corpus, open_target.target)
     say = _sayer(console)
     for line in faults:
         say(line)

@@ -13,16 +13,21 @@ from ...model.faults import ConfigRefused, TargetFault
 from ...model.replies import Started
 from ...properties.checking.differential_target import DifferentialTarget, Side
 from ...properties.checking.recording import Recorded
-from ..compare.baseline import read_baseline
-from ..compare.baseline_runs import Recording, record, replay_baseline
-from ..compare.keeping import finding_of, keep_differences
+from ..compare.baseline import Recording, read_baseline, record, replay_baseline
+from ..compare.keeping import (
+    Compared,
+    DiffFinding,
+    DiffVerdict,
+    exit_code,
+    finding_of,
+    keep_differences,
+)
 from ..compare.report import DiffReporter, SideNames, print_finding, print_summary
 from ..compare.setting import Setting, read_setting, setting_of_baseline, translation_line
-from ..compare.verdict import Compared, DiffFinding, DiffVerdict, exit_code
 from ..console import output
 from ..console.interrupts import why
 from ..console.option_checks import at_least, check_file, check_places, option
-from ..files.writing import write
+from ..files.disk import write
 from ..judging.base import Base, BaseOptions
 from ..judging.context import BreakOff, GateContext, GateOptions, GateResults
 from ..judging.deviations import Deviations
@@ -32,8 +37,7 @@ from ..judging.verdict import TargetInfo
 from ..targets.checkouts import known_checkouts
 from ..targets.factory import Opened, opened
 from ..targets.target_spec import TargetSpec, parse_target, replay_options
-from .options import Offline, SchedulerClass, StepLimit, TimeLimit
-from .project import from_project, with_its_target
+from .options import Offline, SchedulerClass, StepLimit, TimeLimit, from_project, with_its_target
 
 TARGETS = "model, MODULE:FACTORY, 'cmd:COMMAND LINE', a release or a checkout"
 

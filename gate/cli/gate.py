@@ -24,22 +24,19 @@ from ..console import BROKEN, USAGE, output
 from ..console.interrupts import why
 from ..console.option_checks import check_places, check_unicode, option
 from ..corpus.folder import entries
-from ..files.writing import naming_file, write
+from ..files.disk import naming_file, write
 from ..judging.context import MAX_FAILURES, GateOptions
 from ..judging.deviations import Deviations, read_deviations
 from ..judging.judge import no_fields, run_gate
-from ..judging.own_rules import use_rules
 from ..judging.profiles import PROFILES
-from ..judging.rule_choice import NO_LOCKSTEP
+from ..judging.rule_choice import NO_LOCKSTEP, use_rules
 from ..judging.verdict import Verdict
 from ..library.judging import gate_options
 from ..reports.options import ReportOptions, check_report_options, reporters
 from ..reports.outcome import UNTIL_THEN
 from ..reports.terminal import Terminal
-from ..targets.bases import base_of
 from ..targets.target_spec import MEMORY_LIMIT, TargetSpec, take_formula
-from ..web.coverage import coverage_page
-from ..web.gate_page import GatePage
+from ..web.gate_page import GatePage, coverage_page
 from .options import (
     AgainstBase,
     BaseOption,
@@ -56,9 +53,14 @@ from .options import (
     StepLimit,
     SystemOption,
     TimeLimit,
+    base_of,
     check_limits,
+    is_unset,
+    left_out,
+    meant_for_another,
+    named_target,
+    with_its_target,
 )
-from .project import is_unset, left_out, meant_for_another, named_target, with_its_target
 
 BUDGETS = "; ".join(
     f"{name}, {profile.examples:,} runs or {profile.steps:,} steps"

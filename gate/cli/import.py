@@ -13,10 +13,9 @@ from ...model.systems import check_system, resolve_revision
 from ..console import output
 from ..console.option_checks import at_least, check_file, option
 from ..console.output import plural
+from ..files.disk import FileError, write
 from ..files.loads import FORMS, Load, read_load, scenario_of_load, shared_tokens
-from ..files.reading import FileError
 from ..files.scenario_file import MAX_BYTES, scenario_json
-from ..files.writing import write
 from ..targets.scales import read_changes
 
 SHOWN_REASONS = 3

@@ -16,9 +16,8 @@ from ...spec.catalogue import load
 from ...spec.systems import SYSTEMS
 from ..console import output
 from ..console.option_checks import option
+from ..files.disk import FileError, write
 from ..files.project_file import FILE, read_project
-from ..files.reading import FileError
-from ..files.writing import write
 
 NO_ADDRESS = "Where schedproof comes from: its repository, or a wheel that is checked in."
 

@@ -12,10 +12,9 @@ from ...model.errors import InputError
 from ..console import INCONCLUSIVE, output
 from ..console.interrupts import why
 from ..console.option_checks import at_least, check_unicode, option
-from ..files.writing import write
+from ..files.disk import write
 from ..judging.profiles import PROFILES
-from ..matrix.cells import CellVerdict, cells_of, run_cells
-from ..matrix.table import matrix_of, page_of
+from ..matrix.cells import CellVerdict, cells_of, matrix_of, page_of, run_cells
 from ..processes.executors import ClusterError
 from ..targets.releases import releases_of
 from ..targets.supported_releases import packages

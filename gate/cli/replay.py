@@ -24,13 +24,11 @@ from ..compare.report import print_difference
 from ..console import BROKEN, CONFORMS, INCONCLUSIVE, output
 from ..console.option_checks import check_different
 from ..console.step_lines import StepLines
-from ..corpus.builtin_scenarios import scenario_named
+from ..corpus.folder import scenario_named
 from ..files.scenario_file import FileError
 from ..judging.base import Noted
-from ..judging.own_rules import use_rules
-from ..judging.rule_choice import judged_by, lockstep_of
+from ..judging.rule_choice import judged_by, lockstep_of, use_rules
 from ..reports.outcome import start_line
-from ..targets.bases import base_of
 from ..targets.factory import opened
 from ..targets.target_spec import MEMORY_LIMIT, TargetSpec, replay_options
 from ..traces.perfetto import check_perfetto, run_of, write_perfetto
@@ -49,9 +47,11 @@ from .options import (
     StepLimit,
     TargetOption,
     TimeLimit,
+    base_of,
     check_limits,
+    left_out,
+    named_target,
 )
-from .project import left_out, named_target
 
 A_WHILE = 1_000  # steps
 

@@ -12,18 +12,15 @@ from ...model.errors import InputError
 from ...model.faults import ConfigRefused
 from ..console import BROKEN, CONFORMS, output
 from ..console.option_checks import check_file, check_unicode
-from ..corpus.builtin_scenarios import scenario_named
-from ..files.reading import check_regular
+from ..corpus.folder import scenario_named
+from ..files.disk import check_regular, write
 from ..files.scenario_file import FileError
-from ..files.writing import write
-from ..judging.own_rules import use_rules
-from ..judging.rule_choice import judged_by, lockstep_of
+from ..judging.rule_choice import judged_by, lockstep_of, use_rules
 from ..targets.factory import opened
 from ..targets.target_spec import MEMORY_LIMIT, STEP_LIMIT, replay_options
 from ..traces.trace_file import GZIP, opened_trace
 from ..web.show.page import page
-from ..web.show.recording import recorded
-from ..web.show.trace_recording import recorded_trace
+from ..web.show.recording import recorded, recorded_trace
 from .check_trace import check_rules
 from .options import (
     BeyondStartUp,
@@ -37,8 +34,10 @@ from .options import (
     StepLimit,
     TimeLimit,
     check_limits,
+    from_project,
+    left_out,
+    named_target,
 )
-from .project import from_project, left_out, named_target
 
 SUFFIX = ".html"
 # Every line of a trace has one of these keys, and no scenario does.

@@ -12,7 +12,7 @@ from ...properties.rules.registry import LOCKSTEP
 from ...spec.catalogue import load
 from ..console import CONFORMS, output
 from ..console.option_checks import between, option
-from ..corpus.builtin_scenarios import scenario_named
+from ..corpus.folder import scenario_named
 from ..targets.factory import opened
 from ..targets.scales import scales_of
 from ..targets.target_spec import MEMORY_LIMIT, replay_options
@@ -28,8 +28,8 @@ from .options import (
     SystemOption,
     TargetOption,
     check_limits,
+    named_target,
 )
-from .project import named_target
 
 PRODUCTION = "production"
 SCALES = ("small", "short", "tight", PRODUCTION)

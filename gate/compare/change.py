@@ -16,8 +16,7 @@ from ..console.output import one_line, plural
 from ..files.scenario_file import write_scenario
 from ..judging.base import BaseOptions, Noted
 from ..judging.context import BreakOff, GateContext
-from ..judging.events import Concluded, Event, Found
-from ..judging.verdict import Change, Fault, Verdict
+from ..judging.verdict import Change, Concluded, Event, Fault, Found, Verdict
 from ..reports.outcome import lines_of_code
 from ..reports.terminal import Terminal, print_coverage
 from ..targets.target_spec import TargetSpec, replay_options

@@ -13,9 +13,8 @@ from ...properties.checking.difference import CLASSES, only, plain
 from ...properties.checking.lockstep import Differing
 from ..console import output
 from ..console.step_lines import step_line
-from ..judging.events import Began, Event, Notice, Progress
-from .keeping import Kept
-from .verdict import DiffFinding, DiffVerdict
+from ..judging.verdict import Began, Event, Notice, Progress
+from .keeping import DiffFinding, DiffVerdict, Kept
 
 EVENTS = ("prefix hit", "preemption", "pause", "abort", "early EOS")
 

@@ -20,9 +20,8 @@ from ...properties.shrinking.shrink import shrink, size
 from ...spec.catalogue import CatalogueError, load, select
 from ..files.scenario_file import FileError, file_name
 from . import folder as corpus_folder
-from .builtin_scenarios import scenario_named
-from .folder import Entry, FoundOn, Origin
-from .replay import expecting, rules_for
+from .folder import Entry, FoundOn, Origin, scenario_named
+from .replay import expectation, expecting, rules_for
 
 Expected = Literal["holds", "violates"]
 Say = Callable[[str], None]
@@ -245,12 +244,3 @@ def _keep(adding: Adding, file: Path, scenario: Scenario, origin: Origin, how: s
     instead = f", instead of {', '.join(entry.path.name for entry in alike)}" * bool(alike)
     about = f"{in_words(scenario)}, {how}; {expectation(scenario)}"
     adding.say(f"{file}: added {path}{instead} ({about})")
-
-
-def expectation(scenario: Scenario) -> str:
-    expect = scenario.expect
-    if expect is not None and expect.violates:
-        return f"expects that {', '.join(expect.violates)} breaks"
-    if expect is not None and expect.steps and not expect.holds:
-        return f"expects {len(expect.steps)} steps"
-    return "expects that every rule holds"

@@ -12,8 +12,8 @@ from ...solver.exploration.exploration import Counterexample, ExplorationResult,
 from ...solver.systems import space_of
 from ...spec.catalogue import Rule
 from ..console import BROKEN, CONFORMS, INCONCLUSIVE, output
+from ..files.disk import write
 from ..files.scenario_file import write_scenario
-from ..files.writing import write
 from ..targets.target_spec import model_spec, replay_options
 from .explorer import Budget, Ended, Event, Failed, Progress, confirm, explore, parts_of
 

@@ -22,7 +22,7 @@ import msgspec
 from ...model.errors import InputError
 from ...model.scenario import Request, Scenario, Segment
 from ...model.systems import full_config, make_model
-from .reading import FileError, check_regular, located, quoted, unique_keys
+from .disk import FileError, check_regular, located, quoted, unique_keys
 
 LAST_ARRIVAL = 10**7  # the latest arrival that the scenario format allows, in steps
 MAX_LINE = 8 * 1024 * 1024  # bytes

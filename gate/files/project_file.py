@@ -14,7 +14,7 @@ import msgspec
 
 from ...model.errors import InputError
 from ...model.systems import check_system, resolve_revision
-from .reading import FileError, read_toml
+from .disk import FileError, read_toml
 
 FILE = Path("pyproject.toml")
 TABLE = "tool.schedproof"

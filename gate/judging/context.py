@@ -30,8 +30,8 @@ from ..targets.target_spec import MEMORY_LIMIT, STEP_LIMIT, TargetSpec, replay_o
 from . import verdict
 from .base import Base, BaseOptions, Compared
 from .deviations import Deviations, New, State
-from .events import Report
 from .profiles import PROFILES, Profile
+from .verdict import Report
 
 MAX_FAILURES = 10
 # Failures that are always shrunk: a crash, a hang, and requests or blocks that are lost or

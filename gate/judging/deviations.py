@@ -31,7 +31,7 @@ from ...model.scenario import Scenario
 from ...properties.checking.failure_signature import shape
 from ...properties.rules.predicate import Broken
 from ...spec.catalogue import CatalogueError, Rule
-from ..files.reading import read_toml
+from ..files.disk import read_toml
 from ..files.scenario_file import FileError, read_scenario
 from .rule_choice import excluded
 

@@ -15,9 +15,8 @@ from ...properties.search.run import run_search
 from ...properties.search.state import Hooks, Search, SearchOptions, StopSearch
 from ..console import interrupts
 from .context import GateContext
-from .events import Progress
 from .findings import Place, shrink_and_keep
-from .verdict import EngineRun, Finding
+from .verdict import EngineRun, Finding, Progress
 
 
 def search_scale(

@@ -32,7 +32,7 @@ from . import verdict
 from .context import GateContext
 from .coverage import only_here
 from .deviations import New
-from .events import Found, Progress
+from .verdict import Found, Progress
 
 # A shrink model tries this many scenarios while a real release runs one.
 SHRINK_MODEL_ATTEMPTS = 20

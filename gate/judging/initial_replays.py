@@ -22,13 +22,13 @@ from ...properties.search.workloads import workloads
 from ...properties.shrinking.shrink import until
 from ...spec.catalogue import Rule
 from ..console import interrupts
-from ..corpus.builtin_scenarios import by_length, longest, seed_corpus
+from ..corpus.folder import by_length, longest, seed_corpus
 from ..targets.scales import scales_of
 from . import verdict
 from .context import GateContext
 from .deviations import Deviations
-from .events import Notice, Progress
 from .findings import Place, collect_into, confirm, keep, shrink_and_keep
+from .verdict import Notice, Progress
 
 # Shrinking a scenario may take this many steps, so a long one is shrunk less thoroughly.
 SHRINK_STEPS = 20_000

@@ -21,11 +21,11 @@ from . import verdict
 from .context import BreakOff, GateContext, GateOptions, GateResults, opened_gate, shrink_model_of
 from .coverage import PAGE, Changes, changes_since, coverage_of
 from .deviations import Deviations
-from .events import Began, Concluded, Notice, Report
 from .faults import faults_of
 from .initial_replays import replay_deviations, replay_own
 from .profiles import set_hypothesis_home
 from .stages import Stage, run_stages
+from .verdict import Began, Concluded, Notice, Report
 
 # Called before the targets end; returns further fields of the verdict.
 Finish = Callable[[GateContext], Mapping[str, Any]]

@@ -17,10 +17,10 @@ from ..processes.work_process import WorkProcess
 from .context import BreakOff, GateContext, GateOptions, GateResults, opened_gate, shrink_model_of
 from .deviations import Deviations
 from .engines import search_scale
-from .events import Found
 from .initial_replays import replay_builtin, replay_seeds, replay_workloads
-from .own_rules import use_rules
 from .profiles import set_hypothesis_home
+from .rule_choice import use_rules
+from .verdict import Found
 
 
 @dataclass(frozen=True)

@@ -21,17 +21,15 @@ from ...properties.search.state import Search, SearchOptions
 from ...properties.shrinking.shrink import shrink
 from ...spec.catalogue import load
 from ..console.option_checks import at_least, option
-from ..corpus.builtin_scenarios import scenario_named
+from ..corpus.folder import scenario_named
 from ..files import scenario_file
 from ..judging.context import MAX_FAILURES, GateContext, GateOptions
 from ..judging.deviations import Deviations
-from ..judging.events import Event
 from ..judging.judge import judge as judge_context
 from ..judging.judge import run_gate
-from ..judging.own_rules import use_rules
 from ..judging.profiles import PROFILES, set_hypothesis_home
-from ..judging.rule_choice import excluded, judged_by, rules_named
-from ..judging.verdict import Verdict
+from ..judging.rule_choice import excluded, judged_by, rules_named, use_rules
+from ..judging.verdict import Event, Verdict
 from ..targets.factory import opened
 from ..targets.pipe import read_reply
 from ..targets.scales import read_changes

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from .keys import JUDGEMENT, REPORTED
+from . import JUDGEMENT, REPORTED
 
 OPTIONS = {
     "target": "the scheduler under test, named as for `schedproof gate`",

@@ -26,12 +26,11 @@ from ..files.project_file import read_project
 from ..files.scenario_file import FileError
 from ..judging.context import BreakOff, GateContext, GateOptions
 from ..judging.deviations import Deviations, read_deviations
-from ..judging.events import Event, Found
 from ..judging.initial_replays import settle
 from ..judging.judge import judge
 from ..judging.profiles import PROFILES, set_hypothesis_home
 from ..judging.rule_choice import excluded
-from ..judging.verdict import Verdict
+from ..judging.verdict import Event, Found, Verdict
 from ..reports.outcome import explanation_lines
 from ..targets.factory import Opened, opened
 from ..targets.supported_releases import ReleaseError

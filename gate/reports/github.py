@@ -10,8 +10,7 @@ from rich.console import Console
 from ...spec.catalogue import Rule
 from ..console.output import one_line, say
 from ..files.scenario_file import FileError
-from ..judging.events import Began, Concluded, Event
-from ..judging.verdict import Verdict
+from ..judging.verdict import Began, Concluded, Event, Verdict
 from .markdown import markdown
 from .outcome import breaks, broken_off, out_of_date
 

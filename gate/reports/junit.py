@@ -6,9 +6,8 @@ from pathlib import Path
 
 from ...spec.catalogue import Rule
 from ..console.output import one_line
-from ..files.writing import write
-from ..judging.events import Concluded, Event, Found
-from ..judging.verdict import RuleVerdict, Verdict
+from ..files.disk import write
+from ..judging.verdict import Concluded, Event, Found, RuleVerdict, Verdict
 from .outcome import broken_off, explanation_lines, out_of_date, reason_of
 
 # The element inside a rule's test case, by verdict; there is none if the rule held.

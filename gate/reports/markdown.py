@@ -6,9 +6,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from ..console.output import one_line, plural
-from ..files.writing import write
-from ..judging.events import Concluded, Event
-from ..judging.verdict import Fault, RuleVerdict, Verdict
+from ..files.disk import write
+from ..judging.verdict import Concluded, Event, Fault, RuleVerdict, Verdict
 from .outcome import broken_off, how_many, in_short, out_of_date, reason_of, result
 
 PUNCTUATION = re.compile(r"([!#$&()*+\-./:<>?@\[\\\]^_`{|}~])")

@@ -12,10 +12,8 @@ from rich.console import Console
 from ...spec.catalogue import Rule
 from ..console.option_checks import check_different, check_file
 from ..console.output import as_json, json_line
-from ..files.reading import FileError
-from ..files.writing import write
-from ..judging.events import Concluded, Event, Found, Report
-from ..judging.verdict import Finding
+from ..files.disk import FileError, write
+from ..judging.verdict import Concluded, Event, Finding, Found, Report
 from .github import GitHub
 from .junit import JUnit
 from .markdown import Markdown

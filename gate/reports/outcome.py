@@ -9,8 +9,7 @@ from ...spec.catalogue import Rule
 from ..console import INCONCLUSIVE
 from ..console.interrupts import why
 from ..console.output import failure_lines, one_line, plural
-from ..judging.events import Found
-from ..judging.verdict import Fault, RuleVerdict, Verdict
+from ..judging.verdict import Fault, Found, RuleVerdict, Verdict
 
 UNTIL_THEN = "the verdict covers only what ran until then"
 SHOWN_FILES, SHOWN_RANGES = 3, 6  # how much is shown of the lines that run only in a counterexample

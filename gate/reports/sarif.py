@@ -13,9 +13,8 @@ from ...properties.checking.failure_signature import shape
 from ...properties.rules.predicate import Broken
 from ...spec.catalogue import Rule
 from ..console.output import as_json, one_line
-from ..files.writing import write
-from ..judging.events import Concluded, Event, Found
-from ..judging.verdict import Fault, Finding, Verdict
+from ..files.disk import write
+from ..judging.verdict import Concluded, Event, Fault, Finding, Found, Verdict
 from .outcome import breaks, broken_off, out_of_date
 
 SCHEMA = (

@@ -11,12 +11,17 @@ from ...spec.catalogue import Rule
 from ..console import CONFORMS
 from ..console.output import one_line, plural, print_details, say, show_failure
 from ..judging.coverage import Coverage, coverage_lines
-from ..judging.events import Began, Concluded, Event, Found, Notice, Progress
 from ..judging.verdict import (
     NOT_SHOWN,
     WORKLOADS,
+    Began,
+    Concluded,
     EngineRun,
+    Event,
     Fault,
+    Found,
+    Notice,
+    Progress,
     Refusal,
     RuleVerdict,
     Verdict,

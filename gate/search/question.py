@@ -22,8 +22,8 @@ from ..explore.explorer import MEMORY_MB, Budget, chosen_rules, chosen_scopes
 from ..explore.report import run_exploration
 from ..judging.context import GateOptions
 from ..judging.deviations import Deviations
-from ..judging.events import Concluded, Event, Found, Progress
 from ..judging.judge import run_gate
+from ..judging.verdict import Concluded, Event, Found, Progress
 from ..reports.terminal import Terminal
 from ..targets.target_spec import model_spec
 from .proofs import check_certificate, read_block, run_proofs

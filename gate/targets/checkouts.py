@@ -20,7 +20,7 @@ from packaging.version import InvalidVersion, Version
 
 from ...model.errors import InputError
 from ...spec.systems import SYSTEMS, part
-from ..files.writing import write
+from ..files.disk import write
 from ..processes.watchdog import run_watched
 from .supported_releases import CHECKOUT, Package, Release, packages
 

@@ -19,7 +19,7 @@ from ...properties.rules.predicate import Broken
 from ..console.option_checks import check_file
 from ..console.output import json_line
 from ..console.step_lines import News, step_news
-from ..files.writing import write
+from ..files.disk import write
 from .run_events import Added, Begun, Event, Stepped
 
 STEP_US = 1_000

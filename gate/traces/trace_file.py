@@ -26,7 +26,7 @@ from ...model.observation import FIELDS, NULLABLE, Count, Step
 from ...model.replies import DECLARED, DEFAULTS, read_started
 from ...model.scenario import CONTROLS, OF_FEATURES, Request, check_requests
 from ...model.systems import full_config, resolve_revision
-from ..files.reading import FileError, check_unique, located, quoted
+from ..files.disk import FileError, check_unique, located, quoted
 from .run_events import (
     Aborted,
     Added,

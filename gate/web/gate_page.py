@@ -1,4 +1,5 @@
-"""Draw a whole gate on one page: each fault with its cause, and what ran or was left out."""
+"""Draw a whole gate on one page: each fault with its cause, and what ran or was left out. Another
+page shows which parts of the target's code ran: by module, function and line."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -7,10 +8,16 @@ from typing import Any, NamedTuple
 
 from ...spec.catalogue import Rule
 from ..console.output import SHOWN_DETAILS, request_lines, scenario_config
-from ..files.writing import write
-from ..judging.coverage import coverage_lines
-from ..judging.events import Concluded, Event, Found
-from ..judging.verdict import Fault, Verdict
+from ..files.disk import write
+from ..judging.coverage import (
+    Coverage,
+    FileCoverage,
+    FunctionCoverage,
+    coverage_lines,
+    missed_lines,
+    never_entered,
+)
+from ..judging.verdict import Concluded, Event, Fault, Found, TargetInfo, Verdict
 from ..reports.outcome import broken_off, how_many, out_of_date, reach_in_words, reason_of, result
 from ..reports.terminal import in_one_line
 from .base.drawing import WIDE, Picture, picture
@@ -97,3 +104,43 @@ def _draw(fault: Fault, rule: Rule, event: Found | None) -> DrawnFault:
 def _counts(verdict: Verdict) -> list[tuple[str, int]]:
     counted = Counter[str](entry.status for entry in verdict.rules)
     return [(WORDS[status], counted[status]) for status in WORDS if counted[status]]
+
+
+class SourceLine(NamedTuple):
+    """A line of source, and whether it has code that never ran."""
+
+    number: int
+    text: str
+    missed: bool
+
+
+def coverage_page(target: TargetInfo, coverage: Coverage) -> str:
+    """Return the page as HTML. The source of functions that did not run completely is read from
+    their files; it is left out if a file no longer exists."""
+    sources = {file.path: _source(file) for file in coverage.files}
+    values = {
+        "target": f"{target.name} {target.version}",
+        "lines": coverage_lines(coverage),
+        "base": coverage.base,
+        "changed": [function for function in never_entered(coverage) if function.function.changed],
+        "files": coverage.files,
+        "excerpt": lambda file, function: _excerpt(sources[file.path], function),
+    }
+    return render_template("coverage", values, [])
+
+
+def _source(file: FileCoverage) -> list[str]:
+    try:
+        return Path(file.path).read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:
+        return []
+
+
+def _excerpt(source: list[str], function: FunctionCoverage) -> list[SourceLine]:
+    missed = missed_lines(function)
+    numbers = range(function.line, max(missed, default=0) + 1)
+    return [
+        SourceLine(number, source[number - 1], number in missed)
+        for number in numbers
+        if number <= len(source)
+    ]

@@ -12,8 +12,7 @@ import inspect
 from collections.abc import Mapping
 from typing import Any
 
-from ..protocol_checks import CheckedRequest, RefusedError, refuse
-from ..streams import Output
+from ..protocol_checks import CheckedRequest, Output, RefusedError, refuse
 
 FIELDS = ["emitted", "waiting", "running", "prefilling", "preempted", "finished"]
 FIELDS += ["computed", "prompt_throughput", "decode_throughput"]

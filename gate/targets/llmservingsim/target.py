@@ -23,9 +23,8 @@ from typing import Any, NamedTuple
 
 from .. import coverage, protocol_checks
 from ..jsonl import Reply, serve
-from ..protocol_checks import CheckedRequest, RefusedError, refuse
+from ..protocol_checks import CheckedRequest, Output, RefusedError, refuse
 from ..release_adapter import Hosted, HostedTarget
-from ..streams import Output
 from .radix import RadixEngine
 from .radix import build as build_radix
 

@@ -10,7 +10,7 @@ import importlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ..streams import FIRST_TOKEN, Output
+from ..protocol_checks import FIRST_TOKEN, Output
 from .offline import MODEL
 
 KEYS = ("num_speculative_tokens", "num_lookahead_tokens")  # absent if nothing is speculated

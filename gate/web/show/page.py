@@ -20,9 +20,8 @@ from ...console import output
 from ...console.step_lines import one_line
 from ..base.drawing import WIDE, picture
 from ..base.page import render_template
-from .following import KINDS, STATES, STOPS, WORDS
+from .following import KINDS, STATES, STOPS, WORDS, Changes, Line
 from .recording import RecordedRun
-from .segments import Changes, Line
 
 SCRIPTS = [
     f"show_{part}"

@@ -29,8 +29,8 @@ from ...console.output import config_line
 from ...console.step_lines import step_line
 from ...explore.explorer import Ended, memory_mb
 from ...explore.report import Reporter
+from ...files.disk import write
 from ...files.scenario_file import file_name, scenario_json
-from ...files.writing import write
 from ...targets.target_spec import MODEL, STEP_LIMIT, replay_options
 from ..base.page import render_page
 from ..base.words import progress, queues

@@ -1,8 +1,7 @@
 """What is pruned from a corpus, and what never is."""
 
-from schedproof.gate.corpus.checks import prune
 from schedproof.gate.corpus.folder import FoundOn, entries
-from schedproof.gate.corpus.replay import expecting, judge, rules_for
+from schedproof.gate.corpus.replay import expecting, judge, prune, rules_for
 from schedproof.model.faults import TargetBroken
 from schedproof.model.target import ModelTarget
 

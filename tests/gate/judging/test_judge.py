@@ -8,9 +8,17 @@ import pytest
 
 from schedproof.gate.files.scenario_file import FileError, read_scenario
 from schedproof.gate.judging.context import shrink_model_of
-from schedproof.gate.judging.events import Began, Concluded, Found, Notice, Progress
 from schedproof.gate.judging.judge import judge
-from schedproof.gate.judging.verdict import RuleVerdict, TargetInfo, exit_code
+from schedproof.gate.judging.verdict import (
+    Began,
+    Concluded,
+    Found,
+    Notice,
+    Progress,
+    RuleVerdict,
+    TargetInfo,
+    exit_code,
+)
 from schedproof.gate.targets import probe as probing
 from schedproof.model.faults import ConfigRefused, TargetHung
 from schedproof.model.scenario import Request, Scenario

@@ -5,8 +5,7 @@ import xml.etree.ElementTree as ET
 import pytest
 
 from schedproof.gate.console import CONFORMS, INCONCLUSIVE
-from schedproof.gate.judging.events import Concluded
-from schedproof.gate.judging.verdict import RuleVerdict, Status
+from schedproof.gate.judging.verdict import Concluded, RuleVerdict, Status
 from schedproof.gate.reports.junit import ELEMENTS, JUnit
 
 from .. import reported

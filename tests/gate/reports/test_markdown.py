@@ -2,8 +2,7 @@
 
 from msgspec.structs import replace
 
-from schedproof.gate.judging.events import Concluded
-from schedproof.gate.judging.verdict import Change, TargetInfo
+from schedproof.gate.judging.verdict import Change, Concluded, TargetInfo
 from schedproof.gate.reports.markdown import Markdown, markdown
 
 from .. import reported

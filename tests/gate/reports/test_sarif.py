@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from schedproof.gate.console import CONFORMS, INCONCLUSIVE
-from schedproof.gate.judging.events import Concluded
+from schedproof.gate.judging.verdict import Concluded
 from schedproof.gate.reports import sarif
 from schedproof.gate.reports.sarif import Sarif
 

@@ -5,7 +5,7 @@ import re
 from msgspec.structs import replace
 
 from schedproof.gate.judging.coverage import Coverage, FileCoverage, FunctionCoverage
-from schedproof.gate.judging.events import Found
+from schedproof.gate.judging.verdict import Found
 from schedproof.gate.web.base.drawing import picture
 from schedproof.gate.web.gate_page import DRAWN, GatePage, gate_page
 from schedproof.properties.explanations.cause import Bar, Cause, Cell, Curve, Need, Part, Row

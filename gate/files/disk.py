@@ -1,9 +1,12 @@
-"""Read a user's file, if it is a regular file and not too large."""
+"""Read a user's file, if it is regular and not too large, and write files whole or not at all."""
 
 import json
+import os
 import re
 import stat
 import tomllib
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -136,3 +139,42 @@ def unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         double = next(key for key in keys if keys.count(key) > 1)
         raise ValueError(f"key {double!a:.60} is given twice in one object")
     return read
+
+
+def write(path: Path, data: bytes) -> None:
+    """Write a file that an option names. Raise FileError if the file cannot be written to."""
+    with whole(path) as place, naming_file(path):
+        place.write_bytes(data)
+
+
+@contextmanager
+def whole(path: Path) -> Iterator[Path]:
+    """Yield a path to write to. When the block ends, the file appears under its own name, whole or
+    not at all.
+
+    A path that is not a regular file, such as `/dev/stdout`, is written in place, because a file
+    must not replace a device. So is a path whose folder cannot hold a second file. Raise FileError
+    if the file cannot be replaced.
+    """
+    real = path.resolve()
+    partial = real.with_name(f".{real.name}.{os.getpid()}.partial")
+    # An unnamed pipe (`>(gzip > FILE)`) exists, but its resolved path does not.
+    here = (path.exists() and not path.is_file()) or not os.access(real.parent, os.W_OK)
+    try:
+        yield path if here else partial
+        if not here:
+            with naming_file(path):
+                partial.replace(real)
+    finally:
+        if not here:
+            with suppress(OSError):
+                partial.unlink()
+
+
+@contextmanager
+def naming_file(path: Path) -> Iterator[None]:
+    """Turn an OSError of the block into a FileError that names the file."""
+    try:
+        yield
+    except OSError as error:
+        raise FileError(f"{path}: cannot be written to ({error.strerror})") from None
