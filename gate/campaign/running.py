@@ -66,8 +66,7 @@ def run_item(item: Item) -> Result:
 def rules_of(
     system: str, revision: str, ids: tuple[str, ...] = (), target: str = "model"
 ) -> tuple[Rule, ...]:
-    """Return the rules of the revision that judge the target's runs; `ids`, if not empty, selects
-    among them."""
+    """Return the rules that judge the target's runs; `ids`, if not empty, selects among them."""
     is_model = parse_target(target).is_model
     return tuple(
         rule

@@ -135,7 +135,6 @@ def _seconds(budget: str) -> float:
 
 
 def _words(values: Sequence[str] | None) -> tuple[str, ...] | None:
-    """Return the values of a repeatable option; `A,B` counts as A and B."""
     if values is None:
         return None
     return tuple(part.strip() for value in values for part in value.split(",") if part.strip())

@@ -30,7 +30,6 @@ class Written(NamedTuple):
 
 
 def write_files(folder: Path, system: str, revision: str) -> list[Written]:
-    """Write the files into the folder, and keep those that exist."""
     read_project(folder)  # raises if the existing file is not TOML
     written = []
     for name, text in texts(system, revision).items():

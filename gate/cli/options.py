@@ -286,7 +286,6 @@ def base_of(spec: TargetSpec, against_base: bool, base: str | None) -> TargetSpe
 
 
 def at_revision(spec: TargetSpec, revision: str) -> TargetSpec:
-    """Return the checkout at another revision of its repository, in a folder of the cache."""
     assert spec.checkout is not None
     folder = checkouts.folder_of(spec.checkout, spec.folder)
     place = releases.checkout_at(folder, revision, spec.checkout.name)

@@ -186,7 +186,6 @@ def _beside(
     limits: tuple[float, int],
     offline: bool,
 ) -> int:
-    """Run a scenario on a target and its base, and show the step in which they differ."""
     system = scenario.system
     revision = resolve_revision(system, scenario.revision)
     with ExitStack() as stack:

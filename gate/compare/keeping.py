@@ -132,7 +132,6 @@ def _gravest_first(noted: Noted) -> tuple[int, tuple[int, int]]:
 
 
 def _refused_configurations(gate: GateContext) -> list[Noted]:
-    """Return the configurations that only one target accepts, each with a single request."""
     assert gate.base is not None
     request = Request(id="r0", arrival=0, prompt=(("r0", 1),), max_tokens=1)
     options = gate.options
@@ -233,7 +232,6 @@ def finding_of(gate: GateContext, kept: Kept) -> DiffFinding:
 
 
 def _for_second(gate: GateContext, scenario: Scenario) -> str | None:
-    """Write the file that B replays if it belongs to another system; return its path, or None."""
     assert gate.base is not None
     other = gate.base.pair.sides[1]
     if other.system == scenario.system:

@@ -89,8 +89,8 @@ def expressible(kind: str, entries: Sequence[Entry]) -> tuple[list[Entry], list[
 
 
 def found_on(entries: Sequence[Entry]) -> str:
-    """Return the target that all entries were found on. Raise FileError if they were found on
-    several targets, or none of them records its target."""
+    """Return the target that all entries were found on; raise FileError if there is no single
+    one."""
     targets = sorted({entry.origin.found_on.target for entry in entries} - {""})
     if len(targets) != 1:
         known = (
@@ -103,7 +103,6 @@ def found_on(entries: Sequence[Entry]) -> str:
 
 
 def as_repository_tests(entries: Sequence[Entry]) -> str:
-    """Return a test file for the target's own repository, with a function for each entry."""
     systems = sorted({entry.scenario.system for entry in entries})
     if len(systems) > 1:
         raise FileError(

@@ -112,8 +112,7 @@ class FoundOn(msgspec.Struct, frozen=True):
 
 
 class Origin(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The keys of `origin` that a corpus needs; other keys are for readers. `shape` is that of the
-    failure (`checking.failure_signature`), empty for a witness; `found` is a date, YYYY-MM-DD."""
+    """The keys of `origin` that a corpus needs; other keys are for readers."""
 
     rule: str
     shape: str = ""

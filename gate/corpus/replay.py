@@ -161,7 +161,6 @@ def rule_ids(words: Sequence[str] | None) -> list[str]:
 
 @contextmanager
 def opened_target(spec: str) -> Iterator[Target]:
-    """Open the target of an exported test file, for all of its tests."""
     with opened(parse_target(spec)) as open_target:
         yield open_target.target
 
@@ -301,7 +300,6 @@ def _preference(entry: Entry) -> tuple[tuple[int, int], bool, str]:
 
 
 def _why_not(entry: Entry, smallest: dict[tuple[str, ...], Entry]) -> str:
-    """Return why an entry may be deleted; empty if it may not."""
     if entry.failure in smallest:
         return f"the same failure as {smallest[entry.failure].path}, which is not larger"
     judged = judge(ModelTarget(), entry.scenario, entry.rule, rules_for(entry.scenario))

@@ -86,7 +86,6 @@ def changed(scope: Scope, requests: int | None, limits: str | None, aborts: str 
 
 
 def read_limits(words: str) -> tuple[int, ...]:
-    """Parse limits such as "6-40" or "12,20,40", and return them, in tokens, in ascending order."""
     limits: set[int] = set()
     for part in words.split(","):
         first, dash, last = part.strip().partition("-")

@@ -104,8 +104,8 @@ class Base:
 
     @property
     def hangs(self) -> bool:
-        """Return whether the change or the base hangs. If one does, every further run may cost
-        another time limit."""
+        """Whether the change or the base hangs; then every further run may cost another time
+        limit."""
         return any(shape.startswith(HANG) for shape in self.compared.differences)
 
     def new(self, broken: list[Broken], scenario: Scenario) -> list[Broken]:
@@ -147,8 +147,6 @@ class Base:
         return explained
 
     def failures_of_base(self, scenario: Scenario, last_step: int | None = None) -> list[Broken]:
-        """Run a scenario to its end, or up to a step, on the base alone; return its failures in
-        order."""
         self.pair.part()
         failures: list[Broken] = []
 

@@ -1,4 +1,5 @@
-"""Report which parts of the target's code a gate entered, and which parts it never entered."""
+"""Report which parts of the target's code a gate entered, and which parts it never entered.
+`docs/formats.toml` describes every field."""
 
 import ast
 import os
@@ -17,8 +18,7 @@ SHOWN_FILES, SHOWN_FUNCTIONS, SHOWN_CHANGED = 5, 5, 20  # how many of each a rep
 
 
 class FunctionCoverage(msgspec.Struct, frozen=True):
-    """The coverage of a function. `missed` lists the lines that did not run, such as "312-318,
-    330"; `changed` says that its code differs from the base's."""
+    """The coverage of a function."""
 
     name: str
     line: int
@@ -29,8 +29,7 @@ class FunctionCoverage(msgspec.Struct, frozen=True):
 
 
 class FileCoverage(msgspec.Struct, frozen=True):
-    """An imported module of the target; only lines of functions count. `name` is its path relative
-    to the folder that contains its package."""
+    """An imported module of the target; only lines of functions count."""
 
     name: str
     path: str
@@ -45,9 +44,7 @@ class FileCoverage(msgspec.Struct, frozen=True):
 
 
 class Coverage(msgspec.Struct, frozen=True):
-    """The lines that ran in any run of a gate, by module; modules with the most lines come first.
-    `page` is a file that shows them line by line. `base` names the code with which the modules were
-    compared."""
+    """The lines that ran in any run of a gate; modules with the most lines come first."""
 
     lines: int
     entered: int
@@ -73,7 +70,6 @@ class Missed(NamedTuple):
 
 
 def coverage_of(folder: Path | None, page: Path, changes: Changes | None = None) -> Coverage | None:
-    """Return the coverage that the target's processes recorded in `folder`, if there is any."""
     if folder is None:
         return None
     changed = {} if changes is None else changes.functions

@@ -117,7 +117,6 @@ class Deviations:
                 )
 
     def replayed(self, number: int, steps: Sequence[Sequence[Broken]]) -> None:
-        """Note the rules that each step of an entry's scenario breaks, to the end of the run."""
         entry, names = self.entries[number], _names(self.scenarios[number])
         for index, broken in enumerate(steps):
             own = next((failure for failure in broken if failure.rule == entry.rule), None)
@@ -138,7 +137,6 @@ class Deviations:
             self.status[number] = "passes", "the scenario no longer breaks the rule"
 
     def replayed_all(self) -> None:
-        """Mark an entry as redundant if the failure of another entry includes its failure."""
         for number, rules in self.follows.items():
             cause = self.entries[number]
             for other, entry in enumerate(self.entries):

@@ -129,7 +129,6 @@ def _watch(gate: GateContext, before: Progress, search: Search) -> None:
 def _keep_finding(
     gate: GateContext, place: Place, search: Search, attempts: int, shrunk: int
 ) -> Finding | None:
-    """Shrink, confirm and keep the finding of a search; None if the base has the same failure."""
     assert search.failure is not None
     scenario, (first, *_) = search.failure
     took = (search.found_after, search.shrink_seconds, gate.others_first(first.rule, shrunk))

@@ -149,8 +149,7 @@ def _comes_after(later: Finding, earlier: Finding) -> bool:
 
 
 def _content(finding: Finding) -> str:
-    """Return the part of the scenario's file name that depends on its configuration and
-    requests."""
+    """Return the part of the scenario's file name that depends on its content."""
     return Path(finding.scenario).stem.rpartition("-")[2]
 
 
@@ -178,7 +177,6 @@ def _root_first(finding: Finding, order: Sequence[Finding]) -> tuple[bool, bool,
 
 
 def kind_of(finding: Finding, rules: Mapping[str, Rule]) -> str:
-    """Return the kind of failure, a key of `MEANS`."""
     if finding.by_adapter:
         return "adapter"
     return KINDS.get(finding.rule) or BY_RULE_KIND[rules[finding.rule].kind]

@@ -225,8 +225,7 @@ def _behind(gate: GateContext, place: Place, scenario: Scenario, first: Broken) 
 
 
 def collect_into(steps: list[list[Broken]]) -> New:
-    """Return a filter that appends the failures of each step to `steps`, and lets the run
-    continue."""
+    """Return a filter that appends the failures of each step to `steps`; the run continues."""
 
     def new(broken: Sequence[Broken], _: Scenario) -> list[Broken]:
         if broken:

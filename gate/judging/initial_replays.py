@@ -257,8 +257,7 @@ def _accepted_part(scenario: Scenario, outcome: Outcome) -> Scenario:
 
 
 def replay_deviations(gate: GateContext) -> None:
-    """Replay the scenarios of known failures, each to its end; report any other failure as a
-    finding."""
+    """Replay the scenarios of known failures, each to its end; other failures are findings."""
     began = time.monotonic()
     settled = settle(gate.deviations, gate.target, gate.options.revision, gate.options.rules)
     for outcome in settled:

@@ -166,7 +166,6 @@ def _changes(options: GateOptions) -> Changes | None:
 
 
 def _own_file(scheduler: str) -> str:
-    """Return the file of the user's class as coverage names it."""
     place, _, name = scheduler.rpartition(":")
     return Path(place).name if place.endswith(".py") else f"{'/'.join(name.split('.')[:-1])}.py"
 

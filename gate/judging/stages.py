@@ -159,8 +159,7 @@ def _leave_later(
 def _add_in_order(
     gate: GateContext, stages: Sequence[Stage], workers: Mapping[Stage, _Worker]
 ) -> None:
-    """Add the results up to the first stage that ended early, and the findings of unfinished
-    stages."""
+    """Add the results up to the first stage that ended early, and findings of unfinished stages."""
     for stage in stages:
         worker = workers.get(stage)
         if worker is None:

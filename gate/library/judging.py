@@ -124,7 +124,6 @@ def _plain(op: str, reply: Any) -> Reply:
 
 
 def spec_of(target: AnyTarget) -> TargetSpec:
-    """Return the specification of a target. For an object, it names the object's class."""
     if isinstance(target, TargetSpec):
         return target
     if isinstance(target, str):

@@ -131,7 +131,6 @@ class Judgement:
         self._failure: Exception | None = None
 
     def answer(self, rules: frozenset[str]) -> Answer:
-        """Return the gate's answer on these rules. The first call runs the gate."""
         if self._failure is not None:  # one test shows the complete error and fails the run
             pytest.skip(f"not judged: {shortened(one_line(str(self._failure)))}")
         try:
@@ -153,8 +152,7 @@ class Judgement:
         return tuple(str(root / path) for path in self._config.getini("pythonpath"))
 
     def known_failures(self, scenario: Scenario) -> Deviations:
-        """Return the known deviations, settled for this target. The target must accept
-        `scenario`."""
+        """Return the known deviations, settled for this target, which must accept `scenario`."""
         setting, target = self.setting, self.open_target.target
         known = setting.deviations
         if known.entries:

@@ -205,7 +205,6 @@ class DaskCluster:
         future.add_done_callback(lambda done: ended.put((number, done)))
 
     def finished(self, seconds: float) -> list[tuple[int, TaskResult | None]]:
-        """Return two tasks for each thread that the workers offer now."""
         ended = [(number, self._result(future)) for number, future in _all(self._ended, seconds)]
         self._check()
         return ended

@@ -53,7 +53,6 @@ class WatchedProcess(subprocess.Popen[bytes]):
         cwd: "str | os.PathLike[str] | None" = None,
         env: Mapping[str, str] | None = None,
     ) -> None:
-        """Start the command; the other arguments are those of `subprocess.Popen`."""
         self._lifeline, other = socket.socketpair()
         try:
             with other:

@@ -70,7 +70,6 @@ def markdown(verdict: Verdict) -> str:
 
 
 def escaped(text: str) -> str:
-    """Return a printable line that Markdown shows as plain text."""
     return PUNCTUATION.sub(r"\\\1", _short(text))
 
 

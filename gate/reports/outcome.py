@@ -112,7 +112,6 @@ def breaks(rules: Sequence[str]) -> str:
 
 
 def in_short(fault: Fault) -> str:
-    """Describe a fault in one line: its kind and the rules that break."""
     follows = f" (and {', '.join(fault.follows)})" * bool(fault.follows)
     known = f"; known divergence of {fault.divergence}" if fault.divergence else ""
     return one_line(f"{fault.number}. {fault.kind}: {fault.rule}{follows}: {fault.message}{known}")

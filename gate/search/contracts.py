@@ -82,7 +82,6 @@ def run_contracts(console: Console, only: list[str], profile: str, time_limit: f
 
 
 def by_crosshair(name: str, seconds: float) -> Iterator[Claim]:
-    """Yield CrossHair's answer on a contract, after at most this many CPU seconds."""
     from crosshair.core_and_libs import MessageType, analyze_function, run_checkables
     from crosshair.options import AnalysisOptionSet
     from crosshair.register_contract import REGISTERED_CONTRACTS, register_contract
@@ -153,8 +152,7 @@ def called_with(contract: Contract, message: str) -> dict[str, Any] | None:
 
 
 def confirm_claim(contract: Contract, claim: Claim) -> Answer:
-    """Return the answer on a contract, after trying the claim's counterexample with plain
-    numbers."""
+    """Return the answer on a contract, after trying the claim's counterexample on plain numbers."""
     if claim.holds:
         return Answer("holds", "")
     if claim.arguments is None or not _allowed(contract, claim.arguments):

@@ -29,8 +29,7 @@ ANY_LATER = "9999"  # a version later than any real one
 
 
 def read_project(file: Path) -> dict[str, Any]:
-    """Return the table [project] of a pyproject.toml. Raise InputError if the file cannot be
-    read."""
+    """Return the table [project] of a pyproject.toml; raise InputError if it cannot be read."""
     try:
         project = tomllib.loads(file.read_text(encoding="utf-8")).get("project")
     except (OSError, ValueError) as error:
@@ -41,8 +40,7 @@ def read_project(file: Path) -> dict[str, Any]:
 
 
 def metadata_folder(checkout: Path, folder: Path) -> Path:
-    """Make a folder for the path, inside `folder`, with metadata from the checkout's
-    pyproject.toml."""
+    """Make a folder for the path, inside `folder`, with metadata of the checkout."""
     project = read_project(checkout / "pyproject.toml")
     name = project["name"].replace("-", "_")
     made = folder / f"{name}-{VERSION}.dist-info"
@@ -103,7 +101,6 @@ def named(spec: str) -> tuple[Checkout, str] | None:
 
 
 def with_path(spec: str, path: Path | None) -> str:
-    """Add the folder of `--path` to the target NAME, and return NAME:DIR."""
     if path is None:
         return spec
     checkouts = known_checkouts()
@@ -184,7 +181,6 @@ def command_of(checkout: Checkout, folder: str) -> tuple[list[str], dict[str, st
 
 
 def release_of(package: Package, checkout: Checkout, folder: str) -> Release:
-    """Return the checkout as the next release of the package."""
     path = folder_of(checkout, folder)
     base = CHECKOUT
     if package.runs_on is not None:
@@ -193,7 +189,6 @@ def release_of(package: Package, checkout: Checkout, folder: str) -> Release:
 
 
 def _base_for(base: Package, file: Path) -> str:
-    """Return the latest supported version of `base` that the project accepts."""
     try:
         needs = [Requirement(text) for text in read_project(file).get("dependencies", ())]
     except (InvalidRequirement, TypeError) as error:

@@ -114,7 +114,6 @@ def _insert_probes(tree: ast.AST) -> int:
 
 
 def _probe(number: int, statement: ast.stmt) -> ast.stmt:
-    """Return the statement PROBES[number] = 1, at the line of the original statement."""
     place = ast.Subscript(ast.Name(PROBES, ast.Load()), ast.Constant(number), ast.Store())
     return ast.fix_missing_locations(
         ast.copy_location(ast.Assign([place], ast.Constant(1)), statement)

@@ -251,7 +251,6 @@ def with_few_blocks(query: ProbeRequest, scenario: Scenario, capabilities: Capab
 
 
 def judgeable(rules: Any, revision: str, observes: frozenset[str]) -> Remarks:
-    """Yield how many rules can be judged, and how many more if the target showed further fields."""
     checked = [rule for rule in rules if rule.checked and applies(rule, revision)]
     seen = [rule for rule in checked if observes.issuperset(rule.needs)]
     yield Remark("ok", "rules", f"{len(seen)} of {len(checked)} can be judged")

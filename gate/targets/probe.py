@@ -35,13 +35,9 @@ class ProbeRequest(NamedTuple):
 class Capabilities:
     """The configurations and features that a target accepts, and the fields that it shows.
 
-    Attributes:
-        started: the target's reply to the first `start`.
-        shows: every field that it shows in some configuration.
-        scales: the scales that it accepts.
-        fixed: for each scale, the keys that it accepts with one value only, and these values.
-        refused_kinds: kinds of configuration (`GateScales.kinds`) that it refuses.
-        left_out: lines for the user that describe what it refused.
+    `fixed` has, for each scale, the keys that it accepts with one value only. `refused_kinds` are
+    kinds of configuration (`GateScales.kinds`). `left_out` are lines for the user about what it
+    refused.
     """
 
     started: Started

@@ -50,7 +50,6 @@ class RefusedError(Exception):
 
 
 def refuse(key: str, value: object, valid: str) -> RefusedError:
-    """Return a refusal of a configuration; it names the key, the value and the valid values."""
     return RefusedError(f"$.config.{key} is {json.dumps(value, default=repr)}; valid is {valid}")
 
 
@@ -144,7 +143,6 @@ class CheckedRequest(NamedTuple):
 
 
 def read_request(request: Mapping[str, Any]) -> CheckedRequest:
-    """Parse the request in an `add`; raise ProtocolError if it is malformed."""
     try:
         name, max_tokens = request["id"], request["max_tokens"]
         segments = [(stream, length) for stream, length in request["prompt"]]

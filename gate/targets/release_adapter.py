@@ -110,8 +110,7 @@ class HostedTarget:
         return {"ok": True}
 
     def control(self, kind: str) -> Reply:
-        """Perform a control event before the next decision; the reply's `done` says whether it was
-        possible."""
+        """Perform a control event before the next decision; `done` says whether it was possible."""
         return {"ok": True, "done": bool(self._started().control(kind))}
 
     def abort_inside(self, engine: Any) -> list[str]:
@@ -121,8 +120,6 @@ class HostedTarget:
         return self._aborted
 
     def step(self) -> Reply:
-        """Let the scheduler take one decision, carry it out, and return the results to the
-        scheduler."""
         seen = self.advance(self._started())
         self._inside, self._aborted = [], []
         return {"ok": True, "step": seen}

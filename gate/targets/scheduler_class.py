@@ -60,7 +60,6 @@ def chosen(own: type) -> Any:
 
 
 def own_class(cls: type, own: type) -> type:
-    """Return the nearest base class of `cls` that belongs to the package of `own`."""
     package = own.__module__.partition(".")[0]
     return next(base for base in cls.__mro__ if base.__module__.partition(".")[0] == package)
 

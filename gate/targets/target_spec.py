@@ -163,7 +163,6 @@ def parse_target(
 
 
 def _with_class(text: str, path: Path | None, scheduler_cls: str) -> str:
-    """Combine a release with `--scheduler-cls` and `--path`: RELEASE:CLASS or RELEASE:DIR:CLASS."""
     if ":" in text or parse_release(text) is None:
         raise InputError(
             "--scheduler-cls",
@@ -174,8 +173,7 @@ def _with_class(text: str, path: Path | None, scheduler_cls: str) -> str:
 
 
 def _scheduler(text: str, words: str) -> str:
-    """Return FILE.py:CLASS or DIR:PACKAGE.MODULE.CLASS with absolute FILE and DIR; "" if no class
-    is named."""
+    """Return the class with absolute FILE or DIR; "" if no class is named."""
     if not words:
         return ""
     place, _, name = words.rpartition(":")

@@ -130,8 +130,7 @@ class Part(msgspec.Struct, frozen=True):
 
 
 class TraceVerdict(msgspec.Struct, frozen=True):
-    """The verdict on a trace. `cut` says where and how the record ends too early. `inapplicable`
-    lists requested rules that apply to no run."""
+    """The verdict on a trace."""
 
     file: str
     parts: tuple[Part, ...]

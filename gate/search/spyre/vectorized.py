@@ -70,7 +70,6 @@ def run_vectorized(
     out: Path,
     time_limit: float,
 ) -> int:
-    """Run nets of random loads until a load breaks the rule or time is up; return the exit code."""
     cast = read_cast(rule.id, revision, changes)
     cast.published = also is not None
     output.say(console, f"search {rule.id} by the vectorized model, {cast.admits_by}")

@@ -25,8 +25,7 @@ NEVER = -1  # for times that are not known yet
 
 
 def build(scheduler: Any, gib: float, config: Mapping[str, Any], model: str, host: float) -> Any:
-    """Return a scheduler for one accelerator with `gib` GiB of memory, and a host with `host`
-    GiB."""
+    """Return a scheduler for an accelerator with `gib` and a host with `host` GiB of memory."""
     values = {
         **{"model": model, "node_id": 0, "instance_id": 0, "num_npus": 1, "tp_size": 1},
         **{"pp_size": 1, "npu_mem": gib, "cpu_mem": host, "start_npu": NPU, "pd_type": None},
@@ -85,7 +84,6 @@ class RadixEngine:
         return [*FIELDS, *hit, *(["free_blocks"] if self.config["num_blocks"] else [])]
 
     def add(self, request: CheckedRequest) -> None:
-        """Queue a request. The scheduler itself refuses none."""
         output, prompt = request.output, request.prompt
         if any(output.id == other.id for other in self.outputs.values()):
             raise RefusedError(f"another request already has the id {output.id!r}")

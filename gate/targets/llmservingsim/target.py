@@ -70,7 +70,6 @@ class Checkout(NamedTuple):
 
 
 def package_in(folder: str) -> str:
-    """Return the package that contains the scheduler; raise RefusedError if there is none."""
     for package in PACKAGES:
         if Path(folder, *package.split("."), "scheduler.py").is_file():
             return package
@@ -106,8 +105,6 @@ SMALLEST = {
 
 
 def build(scheduler: Any, gib: float, config: Mapping[str, Any], stages: int = 1) -> Any:
-    """Return a scheduler for one accelerator with `gib` GiB of memory, no slower memory, and
-    `stages` stages."""
     return scheduler(
         **{"model": MODEL, "node_id": 0, "instance_id": 0, "num_npus": 1, "tp_size": 1},
         **{"pp_size": stages, "npu_mem": gib, "cpu_mem": 0, "start_npu": NPU, "pd_type": None},
@@ -164,7 +161,6 @@ class Engine:
         self._requested_blocks = 0  # requested by all requests so far, finished ones included
 
     def add(self, request: CheckedRequest) -> None:
-        """Queue a request. The scheduler itself refuses none."""
         output, prompt = request.output, request.prompt
         if output.id in self._known:
             raise RefusedError(f"another request already has the id {output.id!r}")
@@ -201,7 +197,6 @@ class Engine:
         return batch
 
     def complete(self, batch: Any) -> tuple[int, int, list[Any]]:
-        """Complete a batch; return both throughputs in tokens, and the finished requests."""
         # The simulator reports a batch as done by its number plus 1.
         done: tuple[int, int, list[Any]] = self.scheduler.add_done(
             batch.batch_id + 1, NPU, self.steps

@@ -113,7 +113,6 @@ class NanoTarget(HostedTarget):
         return Hosted(engine, "nano-vllm", engine.version, OBSERVES)
 
     def admit(self, engine: "Engine", request: protocol_checks.CheckedRequest) -> None:
-        """Queue a request, unless it has no prompt or has the id of an unfinished request."""
         if request.output.id in engine.live:
             raise protocol_checks.RefusedError(
                 f"an unfinished request has the id {request.output.id!r}"
@@ -127,8 +126,6 @@ class NanoTarget(HostedTarget):
         return {"ok": False, "error": "unsupported", "message": "nano-vLLM has no abort"}
 
     def advance(self, engine: "Engine") -> dict[str, Any]:
-        """Let the scheduler take one decision, and give it made-up tokens in place of the
-        model's."""
         return engine.step()
 
 

@@ -85,8 +85,6 @@ class WeightlessModel:
         return self._torch.zeros((len(self._rows), 1))
 
     def sample(self, logits: Any, sampling_metadata: Any) -> Any:
-        """Return the next token of each row's request, according to the runner's own request
-        state."""
         sampled = [
             [self._outputs[row].token(len(self._runner.requests[row].output_token_ids))]
             for row in self._rows
@@ -136,8 +134,7 @@ class SpyreEngine:
 
     @property
     def runner_owns_blocks(self) -> bool:
-        """Return whether the runner allocates the blocks and the scheduler has none (vllm-spyre
-        1.x)."""
+        """Whether the runner allocates the blocks, and the scheduler has none (vllm-spyre 1.x)."""
         return hasattr(self.runner, "_set_blocks")
 
     @property
@@ -180,7 +177,6 @@ class SpyreEngine:
         )
 
     def add(self, request: CheckedRequest) -> None:
-        """Queue a request through the release's own front door."""
         try:
             params = self._params_class(
                 max_tokens=request.max_tokens, temperature=0.0, detokenize=False
@@ -203,7 +199,6 @@ class SpyreEngine:
         self.outputs[request.output.id] = request.output
 
     def abort(self, request: str) -> bool:
-        """End a request at once; return False if the scheduler does not know it."""
         if request not in self.scheduler.requests:
             return False
         self.scheduler.finish_requests(request, self._aborted)

@@ -48,8 +48,6 @@ class Drafts:
         self._verified: dict[str, int] = {}
 
     def count_right(self, output: Output, drafts: int) -> int:
-        """Return how many of these drafts of a request are right, and count one more
-        verification."""
         if not drafts or not output.accepted:
             return 0
         time = self._verified.get(output.id, 0)

@@ -76,8 +76,6 @@ def features(config: Mapping[str, Any], request: CheckedRequest) -> list[Any]:
 
 
 def encoder_fields(decision: Any, numbers: Mapping[str, tuple[int, ...]]) -> dict[str, Any]:
-    """Return the encoder's fields of a decision. For each request, `numbers` has the numbers of the
-    segments that come from the encoder."""
     return {
         "encoder_inputs": {
             name: sorted(numbers[name][place] for place in places)

@@ -26,7 +26,6 @@ class Grammars:
         self._left.append((steps, grammar, fails))
 
     def step(self) -> None:
-        """Begin a step, and hand over the grammars that are ready."""
         for steps, grammar, fails in self._left:
             if not steps and fails:
                 grammar.set_exception(RuntimeError("the grammar is invalid"))

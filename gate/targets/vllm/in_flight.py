@@ -104,8 +104,7 @@ class Flights:
         return empty or len(self._queue) == self.most
 
     def completed(self, decision: Any) -> Flight | None:
-        """Remove the decision from the queue and return it, or return None if it is not the oldest
-        one."""
+        """Remove the decision from the queue and return it; None if it is not the oldest one."""
         if self._queue and self._queue[0].decision is decision:
             return self._queue.popleft()
         return None

@@ -72,7 +72,6 @@ class SchedulerView:
         return held
 
     def group_blocks(self, names: Iterable[str]) -> dict[str, list[list[int]]]:
-        """Return the blocks of these requests in each group of the KV cache after the first."""
         return {
             name: [
                 [block.block_id for block in manager.req_to_blocks.get(name, ())]
@@ -91,8 +90,7 @@ class SchedulerView:
         self.flights.forget(name)
 
     def free_blocks(self) -> int:
-        """Return the number of blocks that no request holds, including those with cached
-        contents."""
+        """Return the number of blocks that no request holds, including cached ones."""
         return int(self.scheduler.kv_cache_manager.block_pool.get_num_free_blocks())
 
 
@@ -130,7 +128,6 @@ class Decided(NamedTuple):
 
 
 def look_before(engine: SchedulerView) -> dict[str, int]:
-    """Return how often each running request has been preempted so far."""
     return {request.request_id: request.num_preemptions for request in engine.scheduler.running}
 
 

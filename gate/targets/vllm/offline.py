@@ -71,7 +71,6 @@ def block_hasher(vllm_config: Any) -> Any:
 
 
 def version_of(name: str) -> str:
-    """Return the version of a package on the path, or "checkout" for a checkout, which has none."""
     try:
         return importlib.metadata.version(name)
     except importlib.metadata.PackageNotFoundError:

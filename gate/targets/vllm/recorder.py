@@ -45,7 +45,6 @@ REVISIONS = ("0.25", "0.30", "0.31", "0.33")  # of the model, which is not impor
 
 
 def revision_of(version: str) -> str:
-    """Return the newest revision of schedproof's model that is not newer than this vLLM."""
     number = [int(part) for part in re.findall(r"\d+", version)[:2]]
     older = [name for name in REVISIONS if [int(part) for part in name.split(".")] <= number]
     return older[-1] if older else "documented"
@@ -126,7 +125,6 @@ class Record:
         self._end_step(seen, completes=True)
 
     def ends(self, why: str) -> None:
-        """End the record before an event that a trace cannot express."""
         raise RecordEnds(why)
 
     def _no_completion(self) -> None:
@@ -182,8 +180,7 @@ def changed(before: Mapping[str, list[int]], now: Mapping[str, list[int]]) -> di
 
 @functools.cache
 def recording(scheduler: Any) -> Any:
-    """Return a subclass of the scheduler that records its decisions in the file
-    SCHEDPROOF_TRACE."""
+    """Return a subclass that records its decisions in the file SCHEDPROOF_TRACE."""
 
     class Recording(scheduler):  # type: ignore[misc]
         def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -374,7 +371,6 @@ class Contents:
             raise SameTokens(f"{request.request_id} found tokens that two other requests share")
 
     def grown(self, requests: list[Any]) -> None:
-        """Record the new tokens of requests, which may have filled blocks."""
         for request in requests:
             if request is not None and request.request_id in self._live:
                 name, hashes = request.request_id, request.block_hashes

@@ -63,7 +63,6 @@ class VllmEngine(SchedulerView):
         self._requested_blocks = 0  # requested by all requests so far, finished ones included
 
     def add(self, request: CheckedRequest) -> None:
-        """Queue a request through vLLM's front door; raises RefusedError."""
         name = request.output.id
         if name in self.requests:
             raise RefusedError(f"a live request already has the id {name!r}")
@@ -126,7 +125,6 @@ class VllmEngine(SchedulerView):
         return carry_out(self, kind)
 
     def execute(self, decision: Any) -> Flight:
-        """Return a scheduling decision with the output that a model runner would give for it."""
         names = list(decision.num_scheduled_tokens)
         flight = self.flight(decision)
         tokens: list[list[int]] = []
@@ -145,7 +143,6 @@ class VllmEngine(SchedulerView):
         return flight._replace(output=output)
 
     def loads_step(self, output: Any) -> None:
-        """Advance all loads by one step, and add the worker's report on them to the output."""
         if self._loads is not None:
             connector_output = importlib.import_module("vllm.v1.outputs").KVConnectorOutput
             report = self._loads.step()

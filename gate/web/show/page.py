@@ -172,8 +172,7 @@ def _lines(lines: Mapping[str, Line]) -> dict[str, list[int]]:
 
 
 def _growth(changes: Changes | None) -> list[list[Any]]:
-    """Return each change of a request's blocks: the step, how many blocks stay, and the new
-    ones."""
+    """Return each change of a request's blocks: the step, how many blocks stay, the new ones."""
     grown: list[list[Any]] = []
     before: Sequence[int] = ()
     for step, blocks in changes.kept if changes is not None else ():

@@ -31,15 +31,10 @@ from .following import Follower, Happening
 class RecordedRun:
     """A run, judged up to the first step that breaks a rule, with everything that a page shows.
 
-    Attributes:
-        scenario: what the target was sent, as far as a trace records it.
-        broken: the rules that the last step breaks, in order. For a crash, `step` is the step after
-            the last one that completed.
-        expected: the last step as the model would have taken it, if one runs beside the target.
-        projected: if the target's formula is known, the volumes that admission computed for
-            requests that joined and for requests that the limit kept out.
-        details: the end of a traceback, or of what a crashed target wrote to stderr.
-        replay: the command that repeats the run; empty if no command does.
+    `scenario` is what the target was sent, as far as a trace records it. `broken` has the rules
+    that the last step breaks; for a crash, that step did not complete. `expected` is the last step
+    as the model would have taken it. `projected` has the volumes that admission computed, if the
+    target's formula is known.
     """
 
     name: str

@@ -259,7 +259,6 @@ def _plain(scenario: Scenario, field: str, *, keep: bool = False) -> Any:
 
 
 def shown_run(graph: Graph, rule: Rule) -> Shown | None:
-    """Return the shortest confirmed run that breaks the rule, or else one that exercises it."""
     return _broken_run(graph, rule) or _staked_run(graph, rule)
 
 
@@ -310,6 +309,6 @@ def _decided(graph: Graph, edge: int) -> Iterator[tuple[Label, ...]]:
 
 
 def possible(candidates: Candidates) -> list[int]:
-    """Return the items of the menu that a request may still turn out to be and that the
-    configuration accepts."""
+    """Return the items of the menu that a request may still be, if the configuration accepts
+    them."""
     return [number for number in candidates.numbers() if candidates.menu.accepted[number]]

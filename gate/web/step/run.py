@@ -99,7 +99,6 @@ class ByHand:
 
     @property
     def first_broken(self) -> Broken | None:
-        """Return the broken rule that a replay of this run would report."""
         return next((failure for taken in self.taken for failure in taken.broken), None)
 
     def scenario(self) -> Scenario:

@@ -324,7 +324,6 @@ class Server(ThreadingHTTPServer):
     block_on_close = False
 
     def __init__(self, run: ByHand, options: str, port: int) -> None:
-        """Bind the port, or any free one for 0; `options` are as for `view`."""
         self.run = run
         self.options = options
         self.lock = Lock()
@@ -410,7 +409,6 @@ class Handler(BaseHTTPRequestHandler):
         """Print nothing, because requests of the browser do not belong in the terminal."""
 
     def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:
-        """Send an error of http.server in one line, like all other errors."""
         self.close_connection = True
         self._refuse(HTTPStatus(code), message or HTTPStatus(code).phrase)
 
@@ -437,7 +435,6 @@ class Handler(BaseHTTPRequestHandler):
         return None
 
     def _body(self) -> bytes | None:
-        """Return the body of the request, or None if it was refused."""
         length = self.headers.get("Content-Length", "")
         if not (length.isascii() and length.isdigit()):
             self._refuse(HTTPStatus.LENGTH_REQUIRED, "Content-Length is missing")
