@@ -32,11 +32,11 @@ from ..judging.profiles import PROFILES
 from ..judging.rule_choice import NO_LOCKSTEP, use_rules
 from ..judging.verdict import Verdict
 from ..library.judging import gate_options
-from ..reports.options import ReportOptions, check_report_options, reporters
+from ..reports.options import FileReport, ReportOptions, check_report_options, reporters
 from ..reports.outcome import UNTIL_THEN
 from ..reports.terminal import Terminal
 from ..targets.target_spec import MEMORY_LIMIT, TargetSpec, take_formula
-from ..web.gate_page import GatePage, coverage_page
+from ..web.gate_page import coverage_page, gate_page
 from .options import (
     AgainstBase,
     BaseOption,
@@ -219,7 +219,7 @@ def command(
     if is_unset(context, "target") and not system_named and revision is None:
         output.notice(console)(OUR_OWN)
     printer = Terminal if beside is None else ChangeReporter
-    page_of_all = GatePage(html_file, catalogue) if html_file is not None else None
+    page_of_all = FileReport(html_file, catalogue, gate_page) if html_file is not None else None
     finish = no_fields if beside is None else changes_of
     with (
         reporters(console, catalogue, report_options, printer, page_of_all) as fan_out,

@@ -3,11 +3,9 @@ fault."""
 
 import re
 from collections.abc import Sequence
-from pathlib import Path
 
 from ..console.output import one_line, plural
-from ..files.disk import write
-from ..judging.verdict import Concluded, Event, Fault, RuleVerdict, Verdict
+from ..judging.verdict import Fault, RuleVerdict, Verdict
 from .outcome import broken_off, how_many, in_short, out_of_date, reason_of, result
 
 PUNCTUATION = re.compile(r"([!#$&()*+\-./:<>?@\[\\\]^_`{|}~])")
@@ -18,17 +16,6 @@ OPEN = {
     "excluded": "not judged, on purpose",
     "inconclusive": "inconclusive",
 }
-
-
-class Markdown:
-    """Writes the file once there is a verdict."""
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-
-    def __call__(self, event: Event) -> None:
-        if isinstance(event, Concluded):
-            write(self._path, markdown(event.verdict).encode("utf-8", "backslashreplace"))
 
 
 def markdown(verdict: Verdict) -> str:

@@ -2,13 +2,12 @@
 page shows which parts of the target's code ran: by module, function and line."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from ...spec.catalogue import Rule
 from ..console.output import SHOWN_DETAILS, request_lines, scenario_config
-from ..files.disk import write
 from ..judging.coverage import (
     Coverage,
     FileCoverage,
@@ -17,7 +16,7 @@ from ..judging.coverage import (
     missed_lines,
     never_entered,
 )
-from ..judging.verdict import Concluded, Event, Fault, Found, TargetInfo, Verdict
+from ..judging.verdict import Fault, Found, TargetInfo, Verdict
 from ..reports.outcome import broken_off, how_many, out_of_date, reach_in_words, reason_of, result
 from ..reports.terminal import in_one_line
 from .base.drawing import WIDE, Picture, picture
@@ -47,23 +46,7 @@ class DrawnFault(NamedTuple):
     show: str
 
 
-class GatePage:
-    """Writes the page once there is a verdict on `rules`."""
-
-    def __init__(self, path: Path, rules: Sequence[Rule]) -> None:
-        self._path = path
-        self._rules = {rule.id: rule for rule in rules}
-        self._found: dict[str, Found] = {}
-
-    def __call__(self, event: Event) -> None:
-        if isinstance(event, Found):
-            self._found[event.finding.scenario] = event
-        elif isinstance(event, Concluded):
-            html = gate_page(event.verdict, self._rules, self._found)
-            write(self._path, html.encode("utf-8", "backslashreplace"))
-
-
-def gate_page(verdict: Verdict, rules: dict[str, Rule], found: dict[str, Found]) -> str:
+def gate_page(verdict: Verdict, rules: Mapping[str, Rule], found: Mapping[str, Found]) -> str:
     """Return the page as HTML without scripts or external resources; `found` has the findings by
     scenario."""
     values: dict[str, Any] = {
