@@ -23,6 +23,10 @@ from .options import defaults
 # base class.
 COMMAND_LINE_ERROR: type[Exception] = typer.BadParameter.__mro__[2]
 NO_PROJECT = "no project"
+BAD_INPUT = (
+    *(InputError, FileError, CatalogueError, UnknownTargetError, ReleaseError),
+    *(ConfigRefused, TargetNotStarted, RuleFault),
+)
 TYPER_INTERRUPTED = 130  # Typer's exit code if Ctrl-C ends a command
 
 app = typer.Typer(
@@ -79,18 +83,12 @@ def run(
     except (typer.Abort, KeyboardInterrupt):
         output.fail(interrupts.why())
         code = INCONCLUSIVE
-    except (InputError, FileError, CatalogueError, UnknownTargetError, ReleaseError) as error:
-        output.fail(str(error))
-        code = USAGE
-    except (ConfigRefused, TargetNotStarted) as error:
+    except BAD_INPUT as error:
         output.fail(str(error))
         code = USAGE
     except TargetCrashed as error:  # at the first start; later crashes are findings
         output.fail(str(error))
         output.print_details(error.details)
-        code = USAGE
-    except RuleFault as error:
-        output.fail(str(error))
         code = USAGE
     except TargetFault as error:
         output.fail(str(error))

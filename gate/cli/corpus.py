@@ -11,7 +11,7 @@ from rich.console import Console
 from ...model.errors import InputError
 from ...spec.catalogue import Rule, load
 from ..console import BROKEN, CONFORMS, INCONCLUSIVE, USAGE, output
-from ..console.option_checks import at_least, check_file
+from ..console.option_checks import check_choice, check_file
 from ..corpus import adding as corpus_adding
 from ..corpus import export as corpus_export
 from ..corpus import folder as corpus_folder
@@ -66,13 +66,11 @@ def add(
 ) -> None:
     """Add scenarios: failures, which are shrunk first, or witnesses of a rule. Duplicates are left
     out. If a file cannot be added, the others still are, and the exit code is 2."""
-    if expect not in EXPECTATIONS:
-        raise InputError("--expect", f"{expect!r}; valid: {', '.join(EXPECTATIONS)}")
+    check_choice("--expect", expect, EXPECTATIONS)
     ids = rule_ids(rule)
     today = _date(found)
     _check_place(corpus)
     spec = parse_target(target, path)
-    at_least("--step-limit", step_limit, 0.1)
     set_hypothesis_home()
     console = output.make_console()
     notice = output.notice(console)
@@ -110,7 +108,6 @@ def run(
     """Replay every entry, or those of --rule, judged by that rule alone."""
     ids = rule_ids(rule)
     spec = parse_target(target, path)
-    at_least("--step-limit", step_limit, 0.1)
     entries = [entry for entry in corpus_folder.entries(corpus) if not ids or entry.rule in ids]
     console = output.make_console()
     options = replay_options(spec, ids, step_limit)
@@ -177,7 +174,6 @@ def minimize(
     An entry that breaks no rule on the target is not changed, and the exit code is 3.
     """
     spec = parse_target(target, path)
-    at_least("--step-limit", step_limit, 0.1)
     set_hypothesis_home()
     entries = [corpus_folder.read_entry(file) for file in files]
     for entry in entries:
@@ -207,7 +203,6 @@ def prune(
     """Remove duplicates and entries that no longer replay; keep all that break a rule on the
     target."""
     spec = parse_target(target, path)
-    at_least("--step-limit", step_limit, 0.1)
     entries = corpus_folder.entries(corpus)
     console = output.make_console()
     notice = output.notice(console)
@@ -227,7 +222,6 @@ def verify(
     """Check that every file is readable, named by its content, about a rule, and does what it
     expects."""
     spec = parse_target(target, path)
-    at_least("--step-limit", step_limit, 0.1)
     console = output.make_console()
     notice = output.notice(console)
     with opened(spec, step_limit=step_limit, offline=offline, report=notice) as open_target:
@@ -262,8 +256,7 @@ def export(
 
     If the tests cannot express an entry, the others are still written, and the exit code is 2.
     """
-    if kind not in corpus_export.KINDS:
-        raise InputError("--as", f"{kind!r}; valid: {', '.join(corpus_export.KINDS)}")
+    check_choice("--as", kind, corpus_export.KINDS)
     if target is not None:
         parse_target(target)
     if out is not None:

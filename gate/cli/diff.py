@@ -26,7 +26,7 @@ from ..compare.report import DiffReporter, SideNames, print_finding, print_summa
 from ..compare.setting import Setting, read_setting, setting_of_baseline, translation_line
 from ..console import output
 from ..console.interrupts import why
-from ..console.option_checks import at_least, check_file, check_places, option
+from ..console.option_checks import at_least, check_choice, check_file, check_places, option
 from ..files.disk import write
 from ..judging.base import Base, BaseOptions
 from ..judging.context import BreakOff, GateContext, GateOptions, GateResults
@@ -121,11 +121,9 @@ def command(
     options |= {"--profile": profile, "--seed": seed, "--jobs": None if jobs == 1 else jobs}
     _check_one_question(target_b, path_b, save, since, json_file, options)
     profile, seed = profile or "ci", seed or 0
-    if profile not in PROFILES:
-        raise InputError("--profile", f"{profile!r}; valid: {', '.join(PROFILES)}")
+    check_choice("--profile", profile, PROFILES)
     at_least("--seed", seed, 0)
     at_least("--max-differences", max_differences, 1)
-    at_least("--step-limit", step_limit, 0.1)
     at_least("--jobs", jobs, 1)
     check_places(json_file, out)
     if save is not None:

@@ -37,30 +37,8 @@ from ..reports.outcome import UNTIL_THEN
 from ..reports.terminal import Terminal
 from ..targets.target_spec import MEMORY_LIMIT, TargetSpec, take_formula
 from ..web.gate_page import coverage_page, gate_page
-from .options import (
-    AgainstBase,
-    BaseOption,
-    BeyondStartUp,
-    ClassPath,
-    CompareWithOption,
-    ExcludeOption,
-    ExtraRulesOption,
-    MemoryLimit,
-    Offline,
-    RevisionOption,
-    RuleOption,
-    SchedulerClass,
-    StepLimit,
-    SystemOption,
-    TimeLimit,
-    base_of,
-    check_limits,
-    is_unset,
-    left_out,
-    meant_for_another,
-    named_target,
-    with_its_target,
-)
+from . import options
+from .options import base_of, is_unset, left_out, meant_for_another, named_target, with_its_target
 
 BUDGETS = "; ".join(
     f"{name}, {profile.examples:,} runs or {profile.steps:,} steps"
@@ -82,12 +60,12 @@ def command(
             help="model, MODULE:FACTORY, 'cmd:COMMAND LINE' or a release (vllm==0.28.0)"
         ),
     ] = "model",
-    system: SystemOption = None,
-    revision: RevisionOption = None,
-    rule: RuleOption = None,
-    exclude: ExcludeOption = None,
-    extra_rules: ExtraRulesOption = None,
-    compare_with: CompareWithOption = None,
+    system: options.SystemOption = None,
+    revision: options.RevisionOption = None,
+    rule: options.RuleOption = None,
+    exclude: options.ExcludeOption = None,
+    extra_rules: options.ExtraRulesOption = None,
+    compare_with: options.CompareWithOption = None,
     profile: Annotated[str, typer.Option(help=f"how much to search per scale: {BUDGETS}")] = "ci",
     seed: Annotated[
         int, typer.Option(help="seed of the search, 0 or more; the same seed gives the same runs")
@@ -137,10 +115,10 @@ def command(
             callback=with_its_target,
         ),
     ] = None,
-    step_limit: StepLimit = 10.0,
-    memory_limit: MemoryLimit = MEMORY_LIMIT,
-    time_limit: TimeLimit = None,
-    offline: Offline = False,
+    step_limit: options.StepLimit = 10.0,
+    memory_limit: options.MemoryLimit = MEMORY_LIMIT,
+    time_limit: options.TimeLimit = None,
+    offline: options.Offline = False,
     changes: Annotated[
         list[str] | None,
         typer.Option(
@@ -149,11 +127,11 @@ def command(
             "formula=NAME chooses the formula that admits requests",
         ),
     ] = None,
-    scheduler_cls: SchedulerClass = None,
-    path: ClassPath = None,
-    base: BaseOption = None,
-    against_base: AgainstBase = False,
-    beyond_start_up: BeyondStartUp = False,
+    scheduler_cls: options.SchedulerClass = None,
+    path: options.ClassPath = None,
+    base: options.BaseOption = None,
+    against_base: options.AgainstBase = False,
+    beyond_start_up: options.BeyondStartUp = False,
     jobs: Annotated[
         int,
         typer.Option(
@@ -172,7 +150,6 @@ def command(
     use_rules(extra_rules)
     spec = named_target(context, target, path, scheduler_cls, beyond_start_up)
     spec, changes = take_formula(spec, changes or ())
-    check_limits(step_limit, memory_limit)
     check_unicode("TARGET", target)
     check_unicode("--out", str(out))
     check_places(json_file, out)

@@ -11,11 +11,11 @@ import typer
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from ... import __version__
-from ...model.systems import check_system, config_keys, full_config, make_model, resolve_revision
+from ...model.systems import config_keys, full_config, make_model
 from ...spec.catalogue import load
 from ...spec.systems import SYSTEMS
 from ..console import output
-from ..console.option_checks import option
+from ..console.option_checks import resolved_revision
 from ..files.disk import FileError, write
 from ..files.project_file import FILE, read_project
 
@@ -123,10 +123,7 @@ def command(
 ) -> None:
     """Write an adapter, [tool.schedproof], a workflow and a hook into this folder. Existing files
     are kept."""
-    with option("--system"):
-        check_system(system)
-    with option("--revision"):
-        revision = resolve_revision(system, revision)
+    revision = resolved_revision(system, revision)
     console = output.make_console()
     for path, kept in write_files(Path(), system, revision):
         output.say(console, f"{'kept   ' if kept else 'written'} {path}")

@@ -11,7 +11,7 @@ from ...model.errors import InputError
 from ...spec.catalogue import load
 from ...spec.systems import first_system
 from ..console import interrupts
-from ..console.option_checks import at_least
+from ..console.option_checks import at_least, check_choice
 from ..files.project_file import Project, read_project
 from ..judging.profiles import PROFILES
 from ..judging.rule_choice import excluded, rules_named
@@ -43,11 +43,8 @@ CORPUS_KEYS = {
 def defaults() -> dict[str, Any]:
     """Return the defaults that the folder's pyproject.toml sets, by command and option."""
     project = read_project()
-    if project.profile is not None and project.profile not in PROFILES:
-        valid = ", ".join(PROFILES)
-        raise InputError(
-            "pyproject.toml: tool.schedproof.profile", f"{project.profile!r}; valid: {valid}"
-        )
+    if project.profile is not None:
+        check_choice("pyproject.toml: tool.schedproof.profile", project.profile, PROFILES)
     commands: dict[str, Any] = {name: _given(project, keys) for name, keys in KEYS.items()}
     return commands | {
         "corpus": {name: _given(project, keys) for name, keys in CORPUS_KEYS.items()}
@@ -190,12 +187,33 @@ CompareWithOption = Annotated[
         "(default: the model of --revision, if rule ALL-R07 applies to it)",
     ),
 ]
+
+
+def checked_step_limit(seconds: float) -> float:
+    at_least("--step-limit", seconds, 0.1)
+    return seconds
+
+
+def checked_memory_limit(mib: int) -> int:
+    at_least("--memory-limit", mib, MIN_MEMORY)
+    return mib
+
+
 StepLimit = Annotated[
     float,
-    typer.Option("--step-limit", help="seconds that a target may take for a step, at least 0.1"),
+    typer.Option(
+        "--step-limit",
+        help="seconds that a target may take for a step, at least 0.1",
+        callback=checked_step_limit,
+    ),
 ]
 MemoryLimit = Annotated[
-    int, typer.Option("--memory-limit", help="MiB that the target's process may use, at least 64")
+    int,
+    typer.Option(
+        "--memory-limit",
+        help="MiB that the target's process may use, at least 64",
+        callback=checked_memory_limit,
+    ),
 ]
 Offline = Annotated[
     bool, typer.Option("--offline", help="do not install anything; fail if a release is missing")
@@ -260,11 +278,6 @@ TimeLimit = Annotated[
         expose_value=False,
     ),
 ]
-
-
-def check_limits(step_limit: float, memory_limit: int) -> None:
-    at_least("--step-limit", step_limit, 0.1)
-    at_least("--memory-limit", memory_limit, MIN_MEMORY)
 
 
 def base_of(spec: TargetSpec, against_base: bool, base: str | None) -> TargetSpec | None:

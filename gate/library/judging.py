@@ -20,7 +20,7 @@ from ...properties.search.run import run_search
 from ...properties.search.state import Search, SearchOptions
 from ...properties.shrinking.shrink import shrink
 from ...spec.catalogue import load
-from ..console.option_checks import at_least, option
+from ..console.option_checks import at_least, check_choice, option, resolved_revision
 from ..corpus.folder import scenario_named
 from ..files import scenario_file
 from ..judging.context import MAX_FAILURES, GateContext, GateOptions
@@ -175,14 +175,11 @@ def gate_options(
     system = spec.default_system if system is None else system
     with option("--system"):
         check_system(system)
-    if revision is None:
-        revision = spec.default_revision()
-    with option("--revision"):
-        resolved = resolve_revision(system, revision)
-        if spec.is_plain_model:
+    resolved = resolved_revision(system, revision or spec.default_revision())
+    if spec.is_plain_model:
+        with option("--revision"):
             make_model(system, resolved, {})
-    if profile not in PROFILES:
-        raise InputError("--profile", f"{profile!r}; valid: {', '.join(PROFILES)}")
+    check_choice("--profile", profile, PROFILES)
     at_least("--seed", seed, 0)
     at_least("--max-failures", max_failures, 1)
     at_least("--jobs", jobs, 1)

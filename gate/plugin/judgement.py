@@ -20,7 +20,7 @@ from ...properties.checking.session import Session
 from ...properties.rules.registry import applies
 from ...spec.catalogue import CatalogueError, Rule, load
 from ..console import INCONCLUSIVE, shortened
-from ..console.option_checks import option
+from ..console.option_checks import check_choice, option
 from ..console.output import one_line
 from ..files.project_file import read_project
 from ..files.scenario_file import FileError
@@ -73,8 +73,7 @@ def _read(root: Path, given: Mapping[str, str]) -> Setting:
     with option("schedproof_revision"):
         revision = resolve_revision(system, named)
     profile = given["profile"] or "quick"
-    if profile not in PROFILES:
-        raise InputError("schedproof_profile", f"{profile!r}; valid: {', '.join(PROFILES)}")
+    check_choice("schedproof_profile", profile, PROFILES)
     seed = given["seed"] or "0"
     if not (seed.isascii() and seed.isdigit() and len(seed) < 20):
         raise InputError("schedproof_seed", f"{seed!r}; valid: a number, 0 or more")

@@ -21,6 +21,7 @@ from rich.console import Console
 from ...model.errors import InputError
 from ...solver.systems import MAX_MEMBERS, Contract, contracts
 from ..console import BROKEN, CONFORMS, INCONCLUSIVE, output
+from ..console.option_checks import check_choice
 from ..judging.profiles import set_hypothesis_home
 from ..processes.work_process import Unanswered, bounded
 
@@ -53,8 +54,7 @@ Engine = Callable[[str, float], Iterator[Claim]]
 def run_contracts(console: Console, only: list[str], profile: str, time_limit: float) -> int:
     """Check the contracts, print a line for each, and return the exit code."""
     chosen = _chosen(only)
-    if profile not in PROFILES:
-        raise InputError("--profile", f"{profile!r}; valid: {', '.join(PROFILES)}")
+    check_choice("--profile", profile, PROFILES)
     _require("crosshair", "CrossHair", "crosshair-tool hypothesis-crosshair")
     if PROFILES[profile]:
         _require(

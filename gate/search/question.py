@@ -18,6 +18,7 @@ from ...solver.systems import proofs_of
 from ...spec.catalogue import Rule, load, select
 from ...spec.systems import SYSTEMS, part
 from ..console import BROKEN, CONFORMS, INCONCLUSIVE, output
+from ..console.option_checks import check_choice
 from ..explore.explorer import MEMORY_MB, Budget, chosen_rules, chosen_scopes
 from ..explore.report import run_exploration
 from ..judging.context import GateOptions
@@ -120,11 +121,10 @@ def system_of(rule_id: str) -> str:
 
 
 def _check(question: Question, system: str, rule: Rule, own: OwnQuestions | None) -> None:
-    if question.engine not in ENGINES:
-        raise InputError("--engine", f"{question.engine!r}; valid: {', '.join(ENGINES)}")
+    check_choice("--engine", question.engine, ENGINES)
     objectives = [name for known in all_questions().values() for name in known.objectives]
-    if question.maximize is not None and question.maximize not in objectives:
-        raise InputError("--maximize", f"{question.maximize!r}; valid: {', '.join(objectives)}")
+    if question.maximize is not None:
+        check_choice("--maximize", question.maximize, objectives)
     if question.prove and question.maximize:
         raise InputError("--maximize", "a proof has no worst case; valid: --prove or --maximize")
     if question.engine != "z3" and (question.prove or question.maximize):
