@@ -181,11 +181,8 @@ def _header(path: Path) -> Header:
     place = f"{path}: line 1"
     with _refusing(place):
         check_regular(path)
-        try:
-            with path.open("rb") as file:
-                line = file.readline(2**20)
-        except OSError as error:
-            raise LedgerError(f"{path}: cannot be read ({error.strerror})") from None
+        with naming_file(path, "read"), path.open("rb") as file:
+            line = file.readline(2**20)
         if not line.startswith(b'{"format":"schedproof/campaign@'):
             raise LedgerError(f"{path}: not a ledger; valid: a new file, or a ledger")
         header = decode_json(line, place, Header)

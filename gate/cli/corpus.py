@@ -2,11 +2,11 @@
 
 import datetime
 import os
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
 from ...model.errors import InputError
 from ...spec.catalogue import Rule, load
@@ -83,7 +83,7 @@ def add(
             expected="holds" if expect == "holds" else "violates",
             no_shrink=no_shrink,
             today=today,
-            say=_sayer(console),
+            say=partial(output.say, console),
         )
         left_out = corpus_adding.add_files(adding, files)
     for why in left_out.values():
@@ -142,7 +142,7 @@ def list_entries(
         return
     entries = corpus_folder.entries(corpus)
     console = output.make_console()
-    say = _sayer(console)
+    say = partial(output.say, console)
     for entry in entries:
         say(entry_line(entry))
         say(f"    {entry.shape or 'a witness: nothing breaks'}")
@@ -182,7 +182,9 @@ def minimize(
     notice = output.notice(console)
     with opened(spec, step_limit=step_limit, offline=offline, report=notice) as open_target:
         done = [
-            corpus_adding.minimize_entry(open_target.target, target, entry, _sayer(console))
+            corpus_adding.minimize_entry(
+                open_target.target, target, entry, partial(output.say, console)
+            )
             for entry in entries
         ]
     raise typer.Exit(CONFORMS if all(done) else INCONCLUSIVE)
@@ -207,7 +209,9 @@ def prune(
     console = output.make_console()
     notice = output.notice(console)
     with opened(spec, step_limit=step_limit, offline=offline, report=notice) as open_target:
-        corpus_replay.prune(entries, open_target.target, _sayer(console), dry_run=dry_run)
+        corpus_replay.prune(
+            entries, open_target.target, partial(output.say, console), dry_run=dry_run
+        )
 
 
 @app.command(cls=Command, context_settings=SETTINGS)
@@ -226,7 +230,7 @@ def verify(
     notice = output.notice(console)
     with opened(spec, step_limit=step_limit, offline=offline, report=notice) as open_target:
         number, faults = corpus_replay.problems(corpus, open_target.target)
-    say = _sayer(console)
+    say = partial(output.say, console)
     for line in faults:
         say(line)
     say(f"{counted(number)}, {len(faults)} problem{'s' * (len(faults) != 1)}")
@@ -305,7 +309,3 @@ def _date(date: str | None) -> str:
         return datetime.date.fromisoformat(date).isoformat()
     except ValueError:
         raise InputError("--found", f"{date!r:.60}; valid: a date, YYYY-MM-DD") from None
-
-
-def _sayer(console: Console) -> corpus_adding.Say:
-    return lambda line: output.say(console, output.one_line(line))

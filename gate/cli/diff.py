@@ -292,11 +292,11 @@ def _verdict(gate: GateContext, found: Sequence[DiffFinding], baseline: str | No
     assert gate.base is not None
     assert options.base is not None
     covered = results.compared.coverage
-    infos = []
-    for spec, side in zip((options.spec, options.base.spec), gate.base.pair.sides, strict=True):
-        started = side.started
-        about = (started.name, started.version) if started is not None else ("", "")
-        infos.append(TargetInfo(spec.text, *about))
+    specs = (options.spec, options.base.spec)
+    infos = [
+        TargetInfo.of(spec.text, side.started)
+        for spec, side in zip(specs, gate.base.pair.sides, strict=True)
+    ]
     return DiffVerdict(
         a=infos[0],
         b=infos[1],

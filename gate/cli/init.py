@@ -16,7 +16,7 @@ from ...spec.catalogue import load
 from ...spec.systems import SYSTEMS
 from ..console import output
 from ..console.option_checks import resolved_revision
-from ..files.disk import FileError, write
+from ..files.disk import FileError, naming_file, write
 from ..files.project_file import FILE, read_project
 
 NO_ADDRESS = "Where schedproof comes from: its repository, or a wheel that is checked in."
@@ -44,10 +44,8 @@ def write_files(folder: Path, system: str, revision: str) -> list[Written]:
         elif existing:
             written.append(Written(path, kept=True))
             continue
-        try:
+        with naming_file(path.parent, "created"):
             path.parent.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise FileError(f"{path.parent}: cannot be created ({error.strerror})") from None
         write(path, text.encode())
         written.append(Written(path, kept=False))
     return written

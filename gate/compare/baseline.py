@@ -210,7 +210,7 @@ def record(console: Console, recording: Recording, seed: int, file: Path) -> int
     code. No file is written if the target breaks the protocol."""
     started, scales, fixed, avoid = _probe(recording)
     recording = recording._replace(fixed=fixed, avoid=avoid)
-    info = TargetInfo(recording.spec, started.name, started.version)
+    info = TargetInfo.of(recording.spec, started)
     header = Header(
         target=info,
         system=recording.system,
@@ -255,7 +255,7 @@ def _probe(recording: Recording) -> tuple[Started, list[str], Mapping[str, Any],
     request = ProbeRequest(
         recording.target, recording.system, recording.revision, (), recording.fixed
     )
-    scales, started, _ = probing.as_usual(request)
+    scales, started = probing.as_usual(request)
     if started is not None:
         base = {**scales_of(recording.system).scales[scales[0]], **recording.fixed}
         avoid = frozenset(probing.refused_kinds(request, base, recording.fixed))

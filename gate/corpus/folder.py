@@ -25,7 +25,7 @@ from msgspec.structs import replace
 from ...model.config import MOST
 from ...model.scenario import Scenario
 from ...spec.systems import SYSTEMS
-from ..files.disk import located
+from ..files.disk import located, naming_file
 from ..files.scenario_file import FileError, file_name, read_scenario, write_scenario
 from ..targets.scales import scales_of
 
@@ -159,10 +159,8 @@ def files(folder: Path) -> Iterator[Path]:
     if not folder.is_dir():
         what = "is not a folder" if folder.exists() else "there is no such folder"
         raise FileError(f"{folder}: {what}; `schedproof corpus add FILE` creates a corpus")
-    try:
+    with naming_file(folder, "read"):
         paths = sorted(folder.iterdir())
-    except OSError as error:
-        raise FileError(f"{folder}: cannot be read ({error.strerror})") from None
     yield from (path for path in paths if path.suffix == ".json" and not path.is_dir())
 
 
@@ -203,10 +201,8 @@ def add(folder: Path, scenario: Scenario, origin: Origin) -> Path:
 
 
 def remove(entry: Entry) -> None:
-    try:
+    with naming_file(entry.path, "removed"):
         entry.path.unlink()
-    except OSError as error:
-        raise FileError(f"{entry.path}: cannot be removed ({error.strerror})") from None
 
 
 _OWN_KEYS = frozenset(Origin.__struct_fields__)

@@ -8,6 +8,7 @@ from typing import Any
 from rich.console import Console
 from rich.markup import escape
 
+from ...properties.explanations.pool import spans
 from ...solver.exploration.exploration import Counterexample, ExplorationResult, ExploreOptions
 from ...solver.systems import space_of
 from ...spec.catalogue import Rule
@@ -250,14 +251,7 @@ def _scope(options: ExploreOptions) -> str:
 
 
 def _limits(limits: Sequence[int] | set[int], name: str = "limit") -> str:
-    ranges: list[list[int]] = []
-    for limit in sorted(limits):
-        if ranges and ranges[-1][-1] == limit - 1:
-            ranges[-1].append(limit)
-        else:
-            ranges.append([limit])
-    words = ", ".join(str(r[0]) if len(r) == 1 else f"{r[0]}-{r[-1]}" for r in ranges)
-    return f"{name}{'s' * (len(limits) > 1)} {words}"
+    return f"{name}{'s' * (len(limits) > 1)} {spans(limits, '-')}"
 
 
 def run_exploration(

@@ -46,14 +46,12 @@ def read_text(path: Path, most: int, kind: str) -> str:
     """Return the text of a file of at most `most` bytes; `kind` describes it in errors. Raise
     FileError if the file is not regular, too large, or not UTF-8."""
     check_regular(path)
+    with naming_file(path, "read"), path.open("rb") as file:
+        data = file.read(most + 1)
+    if len(data) > most:
+        raise FileError(f"{path}: larger than {most} bytes, the limit for a {kind}")
     try:
-        with path.open("rb") as file:
-            data = file.read(most + 1)
-        if len(data) > most:
-            raise FileError(f"{path}: larger than {most} bytes, the limit for a {kind}")
         return data.decode("utf-8")
-    except OSError as error:
-        raise FileError(f"{path}: cannot be read ({error.strerror})") from None
     except UnicodeDecodeError as error:
         raise FileError(f"{path}: byte {error.start} is not UTF-8") from None
 
@@ -172,9 +170,9 @@ def whole(path: Path) -> Iterator[Path]:
 
 
 @contextmanager
-def naming_file(path: Path) -> Iterator[None]:
-    """Turn an OSError of the block into a FileError that names the file."""
+def naming_file(path: Path | str, what: str = "written to") -> Iterator[None]:
+    """Turn an OSError of the block into a FileError: the file cannot be `what`."""
     try:
         yield
     except OSError as error:
-        raise FileError(f"{path}: cannot be written to ({error.strerror})") from None
+        raise FileError(f"{path}: cannot be {what} ({error.strerror})") from None

@@ -22,7 +22,7 @@ import msgspec
 from ...model.errors import InputError
 from ...model.scenario import Request, Scenario, Segment
 from ...model.systems import full_config, make_model
-from .disk import FileError, check_regular, located, quoted, unique_keys
+from .disk import FileError, check_regular, located, naming_file, quoted, unique_keys
 
 LAST_ARRIVAL = 10**7  # the latest arrival that the scenario format allows, in steps
 MAX_LINE = 8 * 1024 * 1024  # bytes
@@ -62,13 +62,10 @@ def read_load(form: str, path: Path, first: int, most: int, piece: int) -> Load:
     FileError if the file cannot be read, or a row is not valid in the format."""
     check_regular(path)
     unused: dict[str, None] = {}
-    try:
-        with path.open("rb") as file:
-            rows = FORMS[form](_Lines(path, file), first, piece, unused)
-            read = list(islice(rows, most))
-            goes_on = next(rows, None) is not None
-    except OSError as error:
-        raise FileError(f"{path}: cannot be read ({error.strerror})") from None
+    with naming_file(path, "read"), path.open("rb") as file:
+        rows = FORMS[form](_Lines(path, file), first, piece, unused)
+        read = list(islice(rows, most))
+        goes_on = next(rows, None) is not None
     if not read:
         raise FileError(f"{path}: no row from {first:,} on; valid: --from with a row of the file")
     return Load(sorted(read, key=lambda row: row.time), [*unused], goes_on)

@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 import msgspec
 
+from ..console.output import plural
 from ..targets.coverage import Entered, Function, entered, places
 
 PAGE = "coverage.html"  # written to the folder of counterexamples
@@ -223,14 +224,14 @@ def coverage_lines(coverage: Coverage) -> list[tuple[str, str]]:
     others = [function.function.name for function in missed if not function.function.changed]
     lines = []
     if changed:
-        count = _many(len(changed), "function")
+        count = plural(len(changed), "function")
         names = ", ".join(changed[:SHOWN_CHANGED]) + ", ..." * (len(changed) > SHOWN_CHANGED)
         what = f"{count} changed since {coverage.base}: {names}"
         lines.append(("never entered", what))
     lines.append(("coverage", _shares(coverage)))
     if others:
         names = ", ".join(others[:SHOWN_FUNCTIONS]) + ", ..." * (len(others) > SHOWN_FUNCTIONS)
-        count = f"{len(missed):,} of {_many(coverage.functions, 'function')}"
+        count = f"{len(missed):,} of {plural(coverage.functions, 'function')}"
         lines.append(("never entered", f"{count}: {names} ({coverage.page} lists them)"))
     return lines
 
@@ -241,9 +242,5 @@ def _shares(coverage: Coverage) -> str:
     names = [os.path.relpath(file.name, folder or ".") for file in shown]
     modules = ", ".join(f"{name} {file.percent} %" for name, file in zip(names, shown, strict=True))
     more = ", ..." * (len(coverage.files) > SHOWN_FILES)
-    percent, lines = 100 * coverage.entered // coverage.lines, _many(coverage.lines, "line")
+    percent, lines = 100 * coverage.entered // coverage.lines, plural(coverage.lines, "line")
     return f"{percent} % of {lines} in functions{f' of {folder}' * bool(folder)}: {modules}{more}"
-
-
-def _many(number: int, noun: str) -> str:
-    return f"{number:,} {noun}{'s' * (number != 1)}"

@@ -96,7 +96,7 @@ def _run(gate: GateContext, capabilities: Capabilities) -> None:
 
 def _announce(gate: GateContext, capabilities: Capabilities) -> verdict.TargetInfo:
     options, started = gate.options, capabilities.started
-    target = verdict.TargetInfo(options.spec.text, started.name, started.version)
+    target = verdict.TargetInfo.of(options.spec.text, started)
     about = (options.system, options.revision, options.profile_name, options.seed)
     gate.report(Began(target, *about, tuple(capabilities.scales), _base_of(gate)))
     if options.fixed:
@@ -115,9 +115,7 @@ def _announce(gate: GateContext, capabilities: Capabilities) -> verdict.TargetIn
 def _base_of(gate: GateContext) -> verdict.TargetInfo | None:
     if gate.base is None or gate.options.base is None:
         return None
-    started = gate.base.pair.sides[1].started
-    about = (started.name, started.version) if started is not None else ("", "")
-    return verdict.TargetInfo(gate.options.base.spec.text, *about)
+    return verdict.TargetInfo.of(gate.options.base.spec.text, gate.base.pair.sides[1].started)
 
 
 def _replays(capabilities: Capabilities) -> list[Stage]:

@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from ...model.replies import StartUp
+from ...model.replies import Started, StartUp
 from ...model.scenario import Scenario
 from ...properties.checking.session import Excerpt
 from ...properties.explanations.cause import Cause
@@ -38,6 +38,11 @@ class TargetInfo(msgspec.Struct, frozen=True):
     spec: str
     name: str
     version: str
+
+    @classmethod
+    def of(cls, spec: str, started: Started | None) -> "TargetInfo":
+        name, version = ("", "") if started is None else (started.name, started.version)
+        return cls(spec, name, version)
 
 
 WORKLOADS = "workloads"  # the scales of this engine are shapes of workloads

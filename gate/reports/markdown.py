@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from ..console.output import one_line, plural
 from ..judging.verdict import Fault, RuleVerdict, Verdict
-from .outcome import broken_off, how_many, in_short, out_of_date, reason_of, result
+from .outcome import broken_off, in_short, out_of_date, reason_of, result
 
 PUNCTUATION = re.compile(r"([!#$&()*+\-./:<>?@\[\\\]^_`{|}~])")
 MOST_FAULTS, MOST_DATED, MOST_RULES = 10, 4, 5
@@ -28,7 +28,7 @@ def markdown(verdict: Verdict) -> str:
     lines = [
         f"## schedproof: {escaped(result(verdict))}",
         "",
-        f"**{how_many(verdict.faults)}{new}**; {', '.join(counts)}; "
+        f"**{plural(len(verdict.faults), 'fault')}{new}**; {', '.join(counts)}; "
         f"profile {verdict.profile}, seed {verdict.seed}",
         "",
     ]

@@ -12,7 +12,7 @@ from rich.console import Console
 from ...spec.catalogue import Rule
 from ..console.option_checks import check_different, check_file
 from ..console.output import as_json, json_line
-from ..files.disk import FileError, write
+from ..files.disk import FileError, naming_file, write
 from ..judging.verdict import Concluded, Event, Finding, Found, Report, Verdict
 from .github import GitHub
 from .junit import junit
@@ -39,12 +39,10 @@ class Ndjson:
 
     def __call__(self, event: Event) -> None:
         line = FoundLine(event.finding, event.replay) if isinstance(event, Found) else event
-        try:
+        with naming_file(self._path):
             if self._file is None:
                 self._file = self._path.open("wb", buffering=0)
             self._file.write(json_line(line) + b"\n")
-        except OSError as error:
-            raise FileError(f"{self._path}: cannot be written to ({error.strerror})") from None
 
     def close(self) -> None:
         if self._file is not None:

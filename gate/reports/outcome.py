@@ -129,9 +129,5 @@ def reach_in_words(reach: Reach) -> str:
     return "; ".join([sizes, *([", ".join(features)] * bool(features)), *never])
 
 
-def how_many(faults: Sequence[Fault]) -> str:
-    return f"{len(faults)} fault{'s' * (len(faults) != 1)}"
-
-
 def start_line(start_up: StartUp) -> str:
     return f"starts in production: {one_line(str(start_up))}"

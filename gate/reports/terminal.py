@@ -28,7 +28,6 @@ from ..judging.verdict import (
 )
 from .outcome import (
     explanation_lines,
-    how_many,
     in_short,
     out_of_date,
     reach_in_words,
@@ -208,7 +207,7 @@ def print_coverage(console: Console, coverage: Coverage | None) -> None:
 def print_faults(console: Console, faults: Sequence[Fault]) -> None:
     if not faults:
         return
-    say(console, f"{how_many(faults)}:")
+    say(console, f"{plural(len(faults), 'fault')}:")
     for fault in faults:
         say(console, f"  {in_short(fault)}")
         say(console, f"     {fault.replay}")
@@ -309,7 +308,7 @@ def refusal_line(refusal: Refusal) -> str:
 
 def summary(verdict: Verdict, rules: Sequence[Rule]) -> str:
     dated = len(out_of_date(verdict))
-    parts = [how_many(verdict.faults)] * bool(verdict.faults)
+    parts = [plural(len(verdict.faults), "fault")] * bool(verdict.faults)
     parts.append(counts(verdict.rules, rules))
     parts += [f"{dated} deviation{'s' * (dated > 1)} out of date"] * bool(dated)
     return f"{result(verdict)} ({', '.join(parts)}; seed {verdict.seed})"

@@ -103,30 +103,19 @@ def _without_controls(request: ProbeRequest, started: Started) -> list[str]:
     return [f"control events {', '.join(missing)} {why}"] if missing else []
 
 
-class Usual(NamedTuple):
-    """The scales that a target accepts with the usual features. `started` is a reply of the target,
-    or None if it accepts no scale. `refusals` has its messages about the scales that it refuses."""
-
-    scales: list[str]
-    started: Started | None
-    refusals: dict[str, str]
-
-
-def as_usual(request: ProbeRequest) -> Usual:
-    """Start the target once per scale."""
-    scales, refusals = list[str](), dict[str, str]()
+def as_usual(request: ProbeRequest) -> tuple[list[str], Started | None]:
+    """Start the target once per scale with the usual features; return the scales that it accepts,
+    and a reply if there are some."""
+    scales = list[str]()
     started: Started | None = None
     for scale in SCALES:
         if scale == "short" and "small" in scales:
             continue  # for the same reason as in `probe`
-        try:
-            values = {**scales_of(request.system).scales[scale], **request.fixed}
+        values = {**scales_of(request.system).scales[scale], **request.fixed}
+        with suppress(ConfigRefused, InputError):
             started = _start(request, values)
-        except (ConfigRefused, InputError) as refusal:
-            refusals[scale] = str(refusal)
-        else:
             scales.append(scale)
-    return Usual(scales, started, refusals)
+    return scales, started
 
 
 class _Plainest(NamedTuple):

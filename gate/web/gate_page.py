@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from ...spec.catalogue import Rule
-from ..console.output import SHOWN_DETAILS, request_lines, scenario_config
+from ..console.output import SHOWN_DETAILS, plural, request_lines, scenario_config
 from ..judging.coverage import (
     Coverage,
     FileCoverage,
@@ -17,7 +17,7 @@ from ..judging.coverage import (
     never_entered,
 )
 from ..judging.verdict import Fault, Found, TargetInfo, Verdict
-from ..reports.outcome import broken_off, how_many, out_of_date, reach_in_words, reason_of, result
+from ..reports.outcome import broken_off, out_of_date, reach_in_words, reason_of, result
 from ..reports.terminal import in_one_line
 from .base.drawing import WIDE, Picture, picture
 from .base.page import render_template
@@ -52,7 +52,7 @@ def gate_page(verdict: Verdict, rules: Mapping[str, Rule], found: Mapping[str, F
     values: dict[str, Any] = {
         "verdict": verdict,
         "result": result(verdict),
-        "how_many": how_many(verdict.faults),
+        "how_many": plural(len(verdict.faults), "fault"),
         "why": broken_off(verdict),
         "out_of_date": out_of_date(verdict),
         "faults": [

@@ -21,6 +21,7 @@ from ....properties.explanations.explain import Projected, projections
 from ....properties.rules.predicate import Broken
 from ....properties.rules.registry import LOCKSTEP
 from ....spec.catalogue import Rule, load
+from ...console.output import plural
 from ...traces.judge import TraceJudge, TraceRun
 from ...traces.run_events import Aborted, Added, Begun, Controlled, Event, Rejected, Stepped
 from ...traces.trace_file import Source, read_trace
@@ -129,12 +130,8 @@ def ended(steps: int, broken: Sequence[Broken], *, finished: bool) -> str:
     if broken:
         return f"{broken[0].rule} broke at step {broken[0].step}"
     if finished:
-        return f"every request has left after {_many(steps)}, and no rule is broken"
-    return f"not finished after {_many(steps)}, so there is no verdict"
-
-
-def _many(steps: int) -> str:
-    return f"{steps:,} step{'s' * (steps != 1)}"
+        return f"every request has left after {plural(steps, 'step')}, and no rule is broken"
+    return f"not finished after {plural(steps, 'step')}, so there is no verdict"
 
 
 def _step(happening: Happening) -> int:
