@@ -48,8 +48,7 @@ class Header(msgspec.Struct, frozen=True):
 
 
 class Done(msgspec.Struct, frozen=True):
-    """A finished item. CPU seconds and worker are kept apart from `result`, which must not depend
-    on them."""
+    """A finished item. `result`, unlike the others, must not depend on the worker."""
 
     item: Item
     result: Result
@@ -59,15 +58,7 @@ class Done(msgspec.Struct, frozen=True):
 
 @dataclass
 class Ledger:
-    """The settings of a campaign, and totals over its items.
-
-    Attributes:
-        length: size of the complete lines that were read, in bytes.
-        exercised: by system and revision, steps in which each rule's witness occurred.
-        failed: for each item id, why it has no result.
-        findings: for each id of a `Shrinking`, the smallest scenario; None if the failure did not
-            recur.
-    """
+    """The settings of a campaign, and totals over its items; `length` is in bytes."""
 
     path: Path
     settings: Settings
@@ -136,9 +127,9 @@ class Ledger:
 
 @contextmanager
 def opened(path: Path, begin: Callable[[Settings | None], Settings]) -> Iterator[Ledger]:
-    """Open a ledger for writing. `begin` is called with the settings of an existing ledger (None
-    for a new one) and returns the settings of the campaign. Raise LedgerError if the file is not a
-    ledger, is damaged or in use, or cannot be created."""
+    """Open a ledger for writing. `begin` gets the settings of an existing ledger, or None, and
+    returns those of the campaign. Raise LedgerError if the file is no ledger, is in use or
+    damaged."""
     if path.exists():
         _header(path)  # so that no lock file is created next to a file that is no ledger
     with _locked(path):
@@ -158,8 +149,7 @@ def opened(path: Path, begin: Callable[[Settings | None], Settings]) -> Iterator
 
 
 def read_ledger(path: Path) -> Ledger:
-    """Read a ledger, even while a campaign is writing to it. Raise LedgerError if the file is not a
-    ledger, or has an invalid line."""
+    """Read a ledger, even while a campaign writes to it; raise LedgerError if it is damaged."""
     ledger = Ledger(path, _header(path).settings)
     with path.open("rb") as file:
         ledger.length = len(next(file))

@@ -147,8 +147,8 @@ def failure_of(scenario: Scenario, broken: Broken) -> Failure:
 
 
 def _shrink(item: Shrinking) -> Result:
-    """Replay a failure, shrink it, and replay it again. If another rule breaks first, replay with
-    the failure's own rule alone; report no failure if it does not recur."""
+    """Replay a failure, shrink it, and replay it again, if need be with the failure's own rule
+    alone."""
     failure, target = item.failure, target_of(item.target)
     scenario = failure.scenario
     rules: Sequence[Rule] = rules_of(

@@ -71,8 +71,7 @@ def main(commands: typer.Typer = app) -> None:
 def run(
     commands: typer.Typer = app, words: Sequence[str] | None = None, project: bool = True
 ) -> int:
-    """Run a command line and return its exit code. `words` defaults to the arguments of this
-    process. With `project=False`, `[tool.schedproof]` is ignored."""
+    """Run a command line, by default that of this process, and return its exit code."""
     try:
         code = commands(words, standalone_mode=False, obj=None if project else NO_PROJECT)
         if code == TYPER_INTERRUPTED:

@@ -135,8 +135,7 @@ def check_options(system: str | None, revision: str | None) -> None:
 
 
 def check_rules(words: Sequence[str], system: str | None, explain: bool) -> list[str]:
-    """Return the ids that --rule names (`A,B` counts as A and B). Without a `system`, rules of
-    every system are valid."""
+    """Return the ids that --rule names; without a `system`, rules of every system are valid."""
     systems = SYSTEMS if system is None else (system,)
     known = {rule.id: rule for name in systems for rule in load(name)}
     ids = meant([*known.values()], rule_words("--rule", words))

@@ -223,8 +223,7 @@ def command(
 
 @contextmanager
 def coverage_counted(options: GateOptions, wanted: bool) -> Iterator[GateOptions]:
-    """Yield the options, with a folder for coverage data if the target is Python code. Coverage of
-    the model is of no use, and coverage of a command cannot be measured."""
+    """Yield the options, with a folder for coverage data if the target's code can be measured."""
     if not wanted or options.spec.kind in ("model", "command"):
         yield options
         return
@@ -234,8 +233,6 @@ def coverage_counted(options: GateOptions, wanted: bool) -> Iterator[GateOptions
 
 @contextmanager
 def say_which_system(spec: TargetSpec, named: bool) -> Iterator[None]:
-    """Add a hint to a refusal if the user named no system, since the user's scheduler may not
-    belong to the default one."""
     try:
         yield
     except (ConfigRefused, TargetCrashed) as error:

@@ -88,8 +88,8 @@ def _of_the_model(system: str, revision: str) -> dict[str, object]:
 
 
 def address() -> tuple[str, bool]:
-    """Return the argument of `pip install` that installs this schedproof, and whether its source
-    repository is known."""
+    """Return the argument of `pip install` for this schedproof, and whether a repository is
+    known."""
     try:
         origin = importlib.metadata.distribution("schedproof").read_text("direct_url.json")
     except importlib.metadata.PackageNotFoundError:

@@ -95,8 +95,8 @@ def named_target(
 def left_out(
     context: typer.Context, exclude: Sequence[str] | None, rule: Sequence[str] | None, system: str
 ) -> Sequence[str]:
-    """Return the rules to exclude. The exclusions of the project file apply only to its own system,
-    and never to rules that the command line names."""
+    """Return the rules to exclude. The project file's exclusions apply only to its own system, and
+    never to rules that the command line names."""
     if meant_for_another(context, "exclude", system):
         return ()
     if not (exclude and from_project(context, "exclude")):
@@ -281,9 +281,8 @@ TimeLimit = Annotated[
 
 
 def base_of(spec: TargetSpec, against_base: bool, base: str | None) -> TargetSpec | None:
-    """Return the target that `--base` or `--against-base` names, if any. If the target is a
-    checkout, `--base` may name a revision of its repository. Raise InputError if both options are
-    given, or `--against-base` without a scheduler class."""
+    """Return the target that `--base` or `--against-base` names, if any; for a checkout, `--base`
+    may name a revision of its repository."""
     if against_base:
         if base is not None:
             raise InputError("--against-base", f"not together with --base {base}")

@@ -67,8 +67,7 @@ class Header(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
 
 
 class Record(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A scenario in the published format, the engine and scale that it came from, and the target's
-    answers in order."""
+    """A scenario, the engine and scale that it came from, and the target's answers in order."""
 
     engine: str
     scale: str
@@ -102,8 +101,7 @@ class Writer:
 
 @contextmanager
 def writer(path: Path, header: Header) -> Iterator[Writer]:
-    """Open a baseline for writing; its file appears only if the block ends without an error. Raise
-    FileError if the file cannot be written to."""
+    """Open a baseline for writing; its file appears only if the block ends without an error."""
     with whole(path) as place:
         with naming_file(path):
             raw = place.open("wb")
@@ -206,8 +204,7 @@ class Recording(NamedTuple):
 
 
 def record(console: Console, recording: Recording, seed: int, file: Path) -> int:
-    """Record the corpus and the scenarios that a search generates at each scale; return the exit
-    code. No file is written if the target breaks the protocol."""
+    """Record the corpus and the scenarios of a search at each scale; return the exit code."""
     started, scales, fixed, avoid = _probe(recording)
     recording = recording._replace(fixed=fixed, avoid=avoid)
     info = TargetInfo.of(recording.spec, started)
@@ -293,8 +290,7 @@ def replay_baseline(
     file: Path,
     records: Iterator[tuple[int, Record, Scenario]],
 ) -> list[Kept]:
-    """Replay every scenario of a baseline on the target, and keep the smallest run that shows each
-    difference. Raise ConfigRefused if the target accepts none of the scenarios."""
+    """Replay a baseline on the target, and keep the smallest run that shows each difference."""
     began = time.monotonic()
     totals: Counter[str] = Counter()
     smallest: dict[str, Kept] = {}

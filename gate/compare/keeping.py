@@ -52,8 +52,7 @@ class DiffFinding(msgspec.Struct, frozen=True):
 
 
 class Compared(msgspec.Struct, frozen=True):
-    """How much was compared: the steps, the steps in which both targets showed a field, the events
-    by kind, and the runs in which both targets crashed or hung."""
+    """How much was compared. `fields` counts the steps in which both targets showed a field."""
 
     steps: int
     fields: dict[str, int]
@@ -62,8 +61,7 @@ class Compared(msgspec.Struct, frozen=True):
 
 
 class DiffVerdict(msgspec.Struct, frozen=True):
-    """The result of a comparison. `fixed` holds the values that every configuration had; `fault`
-    says why the comparison ended early."""
+    """The result of a comparison. `fixed` holds the values that every configuration had."""
 
     a: TargetInfo
     b: TargetInfo
@@ -110,8 +108,8 @@ class Kept(NamedTuple):
 
 
 def keep_differences(gate: GateContext, most: int, shrinks: bool = True) -> Iterator[Kept]:
-    """Yield up to `most` of the differences that a gate noted, the most serious first; shrink them
-    unless the gate was interrupted. Raise TargetBroken if one does not show again."""
+    """Yield up to `most` of the noted differences, the most serious first; shrink them unless the
+    gate was interrupted. Raise TargetBroken if one does not show again."""
     assert gate.base is not None
     compared = gate.base.compared
     noted = [*compared.differences.values(), *_refused_configurations(gate)]
@@ -186,8 +184,7 @@ def _smallest(gate: GateContext, noted: Noted, shrinks: bool) -> Kept:
 def differs(
     pair: DifferentialTarget, scenario: Scenario, shape: str, last_step: int
 ) -> Difference | None:
-    """Return the difference of this shape that the scenario shows up to `last_step`. Returns None
-    if there is none, or if a target refuses the scenario."""
+    """Return the difference of this shape that the scenario shows up to `last_step`, if any."""
     try:
         replay(pair, scenario, (), last_step=last_step)
     except (ConfigRefused, InputError):
@@ -210,8 +207,8 @@ def write_difference(gate: GateContext, kept: Kept) -> Kept:
 
 
 def finding_of(gate: GateContext, kept: Kept) -> DiffFinding:
-    """Return a difference as data, and write the file that B replays if it belongs to another
-    system."""
+    """Return a difference as data; if B belongs to another system, write the file that it
+    replays."""
     noted, difference = kept.noted, kept.difference
     return DiffFinding(
         kind=difference.kind,

@@ -100,8 +100,7 @@ def _check_reachable(name: str, path: Path) -> None:
 
 
 def rule_words(name: str, words: Sequence[str]) -> list[str]:
-    """Return the rule ids and patterns that an option gives; `A,B` counts as A and B. Raise
-    InputError if the option is given but names no rule."""
+    """Return the ids and patterns that an option gives (`A,B` counts as A and B)."""
     parts = [part.strip() for word in words for part in word.split(",") if part.strip()]
     if words and not parts:
         raise InputError(name, f"{words[0]!r} names no rule; `schedproof rules` lists the rules")

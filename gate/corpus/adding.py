@@ -73,8 +73,8 @@ def add_file(adding: Adding, file: Path) -> None:
 
 
 def _judge_by_own_rule(adding: Adding, file: Path, scenario: Scenario) -> tuple[Adding, Outcome]:
-    """Replay a scenario, judged by the rule that its file names. The rules of `adding` judge it
-    instead if the file names no rule, if that rule does not break, or with --rule."""
+    """Replay a scenario, judged by the rule that its file names, or if that one does not break, by
+    those of `adding`."""
     rule = (scenario.origin or {}).get("rule")
     if not adding.rules and rule in {known.id for known in rules_for(scenario, ())}:
         alone = dataclasses.replace(adding, rules=[rule])
@@ -85,8 +85,7 @@ def _judge_by_own_rule(adding: Adding, file: Path, scenario: Scenario) -> tuple[
 
 
 def minimize_entry(target: Target, spec: str, entry: Entry, say: Say) -> bool:
-    """Shrink an entry in place; return False if it breaks no rule on the target. Raise FileError if
-    the target cannot run it, or the folder cannot be written to."""
+    """Shrink an entry in place; return False if it breaks no rule on the target."""
     expect = entry.scenario.expect
     if expect is not None and expect.steps:
         say(
@@ -120,8 +119,7 @@ def minimize_entry(target: Target, spec: str, entry: Entry, say: Say) -> bool:
 def minimize(
     target: Target, scenario: Scenario, first: Broken, ids: Sequence[str]
 ) -> tuple[Scenario, str]:
-    """Return the smallest scenario found that fails with the same shape, and how many replays it
-    took."""
+    """Return the smallest scenario that fails with the same shape, and the number of replays."""
     rules = rules_for(scenario, ids)
     own = shape(first, [request.id for request in scenario.requests])
     began = time.monotonic()

@@ -141,7 +141,7 @@ class Entry(NamedTuple):
 
     @property
     def failure(self) -> tuple[str, str, str, str]:
-        """Return what identifies the failure: system, revision, rule and shape. Every witness is
+        """What identifies the failure: system, revision, rule and shape. Every witness is
         unique."""
         scenario = self.scenario
         shape = self.shape or file_name(scenario, self.rule)
@@ -149,8 +149,7 @@ class Entry(NamedTuple):
 
 
 def entries(folder: Path) -> list[Entry]:
-    """Return every entry of a corpus, by file name. Raise FileError if there is no such folder, or
-    a file in it is not an entry."""
+    """Return every entry of a corpus, by file name."""
     return [read_entry(path) for path in files(folder)]
 
 
@@ -165,8 +164,7 @@ def files(folder: Path) -> Iterator[Path]:
 
 
 def read_entry(path: Path) -> Entry:
-    """Read one file of a corpus. Raise FileError if the file is not a scenario, does not name its
-    rule, or is a link out of the folder."""
+    """Read one file of a corpus; raise FileError if it is no entry, or a link out of the folder."""
     if path.is_symlink() and not _real(path).is_relative_to(_real(path.parent)):
         raise FileError(f"{path}: a link to a file outside the corpus; valid: a file")
     scenario = read_scenario(path)

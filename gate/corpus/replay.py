@@ -55,9 +55,8 @@ def judge(
     """Replay a scenario about `rule`, judged by `rules`, and compare the result with its
     expectation.
 
-    A scenario without an expectation expects every rule to hold. On a target other than `found_on`,
-    only the scenario's own rule has to hold. A rule that is expected to break may also break later
-    than other rules.
+    Without one, every rule must hold; on a target other than `found_on`, only the scenario's own. A
+    rule that is expected to break may also break later than other rules.
     """
     if scenario.expect is None:
         scenario = expecting(scenario, None)
@@ -129,8 +128,8 @@ def _of_its_own_rule(
 
 
 def expecting(scenario: Scenario, violates: Sequence[str] | None) -> Scenario:
-    """Return the scenario with a new expectation. It expects the rules of `violates` to break in
-    the same step, or, with None, every rule to hold."""
+    """Return the scenario, expecting these rules to break in one step, or else every rule to
+    hold."""
     reported = Expectation(violates=tuple(violates)) if violates else Expectation(holds=True)
     return replace(scenario, expect=reported)
 
@@ -166,8 +165,7 @@ def opened_target(spec: str) -> Iterator[Target]:
 
 
 def check(data: dict[str, Any], target: Target) -> str:
-    """Replay the scenario of an exported test; return why it does not end as expected, or "". Raise
-    FileError if `data` is not a scenario of a corpus."""
+    """Replay the scenario of an exported test; return why it does not end as expected, or ""."""
     scenario = scenario_of(data, "the exported scenario")
     rule = origin_of(scenario, "the exported scenario").rule
     judged = judge(target, scenario, rule, rules_for(scenario))
@@ -197,8 +195,7 @@ class Running(NamedTuple):
 
 
 def run_entries(running: Running, entries: Sequence[Entry]) -> int:
-    """Replay each entry, print a line for it with any unexpected failure, and return the exit
-    code."""
+    """Replay each entry, print a line for it, and return the exit code."""
     counts = dict.fromkeys(STYLES, 0)
     for entry in entries:
         rules = rules_for(entry.scenario, running.rules)
@@ -274,8 +271,8 @@ def _problems_of(entry: Entry, target: Target) -> list[str]:
 
 
 def prune(entries: Sequence[Entry], target: Target, say: Say, *, dry_run: bool) -> int:
-    """Remove duplicates and entries that can no longer be replayed; return how many. An entry stays
-    if it breaks a rule on the target, or if the reference model still accepts it."""
+    """Remove duplicates, and entries that no longer replay; return how many. An entry stays if it
+    breaks a rule on the target."""
     removed = 0
     smallest: dict[tuple[str, ...], Entry] = {}
     for entry in sorted(entries, key=_preference):

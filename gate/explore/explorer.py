@@ -72,8 +72,6 @@ def chosen_scopes(names: Sequence[str] | None, system: str, revision: str) -> li
 
 
 def changed(scope: Scope, requests: int | None, limits: str | None, aborts: str | None) -> Scope:
-    """Return the scope with the changes that the options make; raise InputError if one is
-    impossible."""
     if requests is not None:
         if not 1 <= requests <= 6:
             raise InputError("--requests", f"{requests}; valid: 1 to 6")
@@ -234,8 +232,8 @@ def _work(
     budget: Budget,
     ends: float,
 ) -> None:
-    """Explore one part in a separate process. The exploration is interrupted only between two
-    reports, so that no state is left half expanded."""
+    """Explore one part in a separate process; it ends only between two reports, when no state is
+    half expanded."""
     gc.set_threshold(100_000, 20, 50)  # states are kept, so a collection seldom finds garbage
     began = reported = time.time()
     try:
@@ -276,8 +274,7 @@ def memory_mb() -> int:
 
 
 def parts_of(options: ExploreOptions, jobs: int) -> list[ExploreOptions]:
-    """Split an exploration into parts for `jobs` processes. Neighbouring limits stay together,
-    because most of their runs are the same."""
+    """Split an exploration for `jobs` processes; neighbouring limits have most runs in common."""
     limits = options.scope.limits
     if jobs < 2 or len(limits) < 8:
         return [options]
@@ -291,8 +288,8 @@ def parts_of(options: ExploreOptions, jobs: int) -> list[ExploreOptions]:
 def confirm(
     counterexample: Counterexample, rules: Sequence[Rule], formula: str | None = None
 ) -> dict[int, tuple[Scenario, Outcome]]:
-    """Replay the counterexample on the model at each of its limits; return the scenario and its
-    outcome for each limit at which the rule breaks. `formula` replaces the revision's own."""
+    """Replay the counterexample on the model at each of its limits; return where it breaks the
+    rule."""
     [rule] = select(rules, [counterexample.rule])
     broken = {}
     for limit in counterexample.limits:
@@ -323,8 +320,7 @@ HARMLESS = {
 
 
 def save_checkpoint(folder: Path, run: Exploration) -> None:
-    """Save an exploration to its file in `folder`. Raise FileError if the file cannot be
-    written."""
+    """Save an exploration to its file in `folder`."""
     path = _path(folder, run.options, run.rules)
     with naming_file(path):
         folder.mkdir(parents=True, exist_ok=True)
@@ -333,8 +329,8 @@ def save_checkpoint(folder: Path, run: Exploration) -> None:
 
 
 def load(folder: Path, options: ExploreOptions, rules: Sequence[Rule]) -> Exploration | None:
-    """Return the saved exploration with these options and rules; None if there is none. Raise
-    FileError if this version cannot use the file."""
+    """Return the saved exploration, if there is one; raise FileError if this version cannot use
+    it."""
     ids = tuple(rule.id for rule in rules)
     path = _path(folder, options, ids)
     try:

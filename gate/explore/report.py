@@ -83,8 +83,7 @@ class Reporter:
         verbose: bool = False,
     ) -> int:
         """Print the verdicts, write the coverage, and return the exit code. Rules that are `chosen`
-        must be exercised; after `stop_requested`, parts that did not run do not count as
-        missing."""
+        must be exercised."""
         for part in self._parts:
             self._leave_out("not started", part)
         if stop_requested:
@@ -266,8 +265,7 @@ def run_exploration(
     until_broken: bool = False,
     verbose: bool = False,
 ) -> int:
-    """Explore, report, and return the exit code; `until_broken` stops at the first
-    counterexample."""
+    """Explore, report, return the exit code; `until_broken` stops at the first counterexample."""
     parts = [part for options in questions for part in parts_of(options, jobs)]
     reporter = Reporter(console, parts, rules, out)
     try:

@@ -28,8 +28,7 @@ NO_BRACKETS = bytes({*range(256)} - {*b"[]{}"})
 
 
 def check_regular(path: Path) -> None:
-    """Raise an error for anything but a regular file, since a pipe or a device may never end. Raise
-    FileError if the path is a folder, a pipe or a device, or does not exist."""
+    """Raise FileError for anything but a regular file, since a pipe or a device may never end."""
     try:
         mode = path.stat().st_mode
     except OSError as error:
@@ -57,11 +56,7 @@ def read_text(path: Path, most: int, kind: str) -> str:
 
 
 def read_toml(path: Path, kind: str) -> dict[str, Any]:
-    """Return the content of a TOML file; `kind` describes it in errors.
-
-    Raises:
-        FileError: as for `read_text`, or the file is not TOML.
-    """
+    """Return the content of a TOML file; errors are as for `read_text`."""
     text = read_text(path, MAX_TOML, kind)
     try:
         return tomllib.loads(text)
@@ -70,8 +65,7 @@ def read_toml(path: Path, kind: str) -> dict[str, Any]:
 
 
 def decode_json(data: bytes, place: str, kind: type[Read]) -> Read:
-    """Decode JSON that schedproof wrote; `place` is the file, with the line if it has many. Raise
-    FileError if the data is not a `kind`."""
+    """Decode JSON that schedproof wrote, or raise a FileError that names `place`."""
     try:
         value = msgspec.json.decode(data, type=kind)
     except RecursionError:
@@ -114,8 +108,7 @@ def located(path: str, error: msgspec.ValidationError, value: Any) -> str:
 
 
 def check_unique(line: bytes, value: dict[str, Any]) -> None:
-    """Raise ValueError if an object in `line` has a key twice. Most lines pass a quick check that
-    counts the keys in `value`, the decoded line."""
+    """Raise ValueError if an object in `line` has a key twice; `value` is the decoded line."""
     # If a key occurs twice, the line has more colons than keys. A colon in a string has the same
     # effect, so such lines are decoded again.
     count = len(value)

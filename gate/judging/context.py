@@ -186,7 +186,7 @@ class GateContext:
             self.results.compared = self.base.compared
 
     def in_run(self) -> New:
-        """Return a filter for one run: it keeps the failures that neither a deviation nor the base
+        """Return a filter for one run, which keeps what neither a deviation nor the base
         explains."""
         known = self.deviations.in_run()
 
@@ -208,8 +208,7 @@ class GateContext:
         return [rule for rule in self.options.rules if rule.id not in known]
 
     def others_first(self, rule: str, shrunk: int) -> int:
-        """Return 0 if this finding must be shrunk, or else the number of findings shrunk before
-        it."""
+        """Return 0 if this finding must be shrunk, else how many were shrunk before it."""
         return 0 if rule in WORST or shrunk < self.options.max_failures else shrunk
 
     @property
@@ -225,8 +224,7 @@ class GateContext:
 
 
 def shrink_model_of(target: Target, system: str, version: str) -> Target | None:
-    """Return a model of the release that the target says it is, even if another revision judges it.
-    None if no revision decides as that release does, or if the target is a model or a pair."""
+    """Return a model that decides as the release that the target says it is, if there is one."""
     decides_as = SYSTEMS[system].decides_as
     if type(target) in (ModelTarget, DifferentialTarget) or version not in decides_as:
         return None
@@ -240,8 +238,7 @@ def shrink_model_of(target: Target, system: str, version: str) -> Target | None:
 
 
 class OpenedGate(NamedTuple):
-    """The target of a gate, or the pair of a target and its base, with a function that returns
-    their stderr."""
+    """The target of a gate, or the pair of a target and its base, with their stderr."""
 
     target: Target
     stderr: Callable[[], str]

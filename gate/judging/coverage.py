@@ -90,8 +90,7 @@ def coverage_of(folder: Path | None, page: Path, changes: Changes | None = None)
 
 
 def only_here(here: Iterable[Entered], elsewhere: Iterable[Entered]) -> tuple[str, ...]:
-    """Return the lines entered in `here` but not in `elsewhere`, such as FILE:312-318, 330; most
-    lines first."""
+    """Return the lines entered only in `here`, such as FILE:312-318, 330; most lines first."""
     others = {module.path: module.probes for module in elsewhere}
     new_lines = []
     for module in here:
@@ -164,8 +163,7 @@ def missed_lines(function: FunctionCoverage) -> set[int]:
 
 
 def never_entered(coverage: Coverage) -> list[Missed]:
-    """Return the functions that no run entered. Those that changed since the base come first, then
-    the others by file and size."""
+    """Return the functions that no run entered, those that changed since the base first."""
     missed_functions = [
         Missed(file, function)
         for file in coverage.files
@@ -176,9 +174,8 @@ def never_entered(coverage: Coverage) -> list[Missed]:
 
 
 def changed_functions(old: str, new: str) -> frozenset[str]:
-    """Return the qualified names of the functions that are new in the module's text, or have new
-    code; comments, blank lines and docstrings do not count. Raise SyntaxError if a text is not
-    Python."""
+    """Return the names of functions that are new in the text or have new code; comments and
+    docstrings do not count."""
     before, after = _bodies(old), _bodies(new)
     return frozenset(name for name, body in after.items() if before.get(name) != body)
 

@@ -180,8 +180,8 @@ class Deviations:
         return next((self.entries[n] for n in known if self.entries[n].rule == rule), None)
 
     def judged(self, rules: Sequence[str], stakes: Mapping[str, int]) -> list[Deviation]:
-        """Return the state of every entry for these rules after the last run; `stakes` counts how
-        often each rule was exercised."""
+        """Return the state of every entry for these rules; `stakes` counts how often each was
+        exercised."""
         verdicts = []
         for number, entry in enumerate(self.entries):
             if entry.rule in rules:
@@ -223,8 +223,7 @@ def is_version(given: str, name: str, version: str) -> bool:
 def read_deviations(
     path: Path, system: str, catalogue: Sequence[Rule], today: datetime.date
 ) -> Deviations:
-    """Read a file of deviations and their scenarios. Raise FileError if the file or a scenario that
-    it names cannot be used."""
+    """Read a file of deviations and their scenarios."""
     read = _read(path)
     entries = read.known
     ids = {rule.id for rule in catalogue}

@@ -94,8 +94,7 @@ def search_scale(
 
 
 def not_deterministic(runs: int, examples: int) -> TargetFault:
-    """Describe a search that ended early. Hypothesis gives up only if the same choices led to two
-    different runs."""
+    """Describe a search that Hypothesis ended because the same choices led to different runs."""
     why = f"the search ended after {runs} of {examples} runs: the target is not deterministic"
     return TargetBroken("step", why, "")
 

@@ -60,9 +60,8 @@ ACCEPTED_FOR = datetime.timedelta(days=90)
 def faults_of(
     findings: Sequence[Finding], rules: Mapping[str, Rule], today: datetime.date, own_file: str = ""
 ) -> tuple[Fault, ...]:
-    """Group findings into faults. Faults that are worst for users come first, and known divergences
-    last. `rules` maps ids to rules. An entry that accepts a fault expires 90 days after `today`.
-    `own_file` is the file of the user's class, as findings name it."""
+    """Group findings into faults: those that are worst for users first, known divergences last. An
+    entry that accepts a fault expires 90 days after `today`; `own_file` is the user's class."""
     groups: list[list[Finding]] = []
     for finding in findings:
         alike = [

@@ -66,8 +66,7 @@ def replay_seeds(gate: GateContext, scale: str, fixed: Mapping[str, Any]) -> fro
 def replay_workloads(
     gate: GateContext, shape: str, within: str, fixed: Mapping[str, Any], known: frozenset[str]
 ) -> None:
-    """Run one shape of workload, drawn from the seed, in the configuration of the scale `within`.
-    `known` holds the rules that broke earlier."""
+    """Run one shape of workload in the configuration of the scale `within`."""
     options = gate.options
     runs = workloads(
         *(options.system, options.revision, shape, scales_of(options.system).scales[within]),
@@ -119,8 +118,7 @@ def _replay_and_shrink(
 
 
 def _can_run(gate: GateContext, scenario: Scenario) -> set[str]:
-    """Return the requests that the model accepts. If the model refuses the configuration, return
-    all requests; the replay then reports the refusal."""
+    """Return the requests that the model accepts, or all if it refuses the configuration."""
     try:
         model = make_model(scenario.system, gate.options.revision, scenario.config)
     except InputError:
@@ -185,9 +183,8 @@ def _replay(
     known: set[str],
     budget: int | None = None,
 ) -> None:
-    """Run each scenario to its end. If a rule breaks, call `on_failure`, which adds the rule to
-    `known`; if that returns true, repeat the run, until it breaks no further rule. The runs end
-    after `budget` steps in all."""
+    """Run each scenario to its end, again if `on_failure` returns true for a broken rule. It adds
+    the rule to `known`. The runs end after `budget` steps in all."""
     began = time.monotonic()
     totals: Counter[str] = Counter()
     complete = False

@@ -146,8 +146,7 @@ def _workloads(gate: GateContext, capabilities: Capabilities) -> list[Stage]:
 
 
 def _changes(options: GateOptions) -> Changes | None:
-    """Return the changes since the base if both are releases or checkouts, or if the target is a
-    user's class."""
+    """Return the changes since the base, if both are code that can be compared."""
     spec, base = options.spec, options.base
     if base is None or spec.coverage is None:
         return None
@@ -294,8 +293,8 @@ def _enders(cut: Counter[str]) -> str:
 def _violation(
     rule: str, finding: verdict.Finding, exercised: int, faults: Sequence[verdict.Fault]
 ) -> verdict.RuleVerdict:
-    """Return the verdict on a rule that the finding breaks, alone or together with others. If the
-    adapter is at fault, the verdict says nothing about the scheduler."""
+    """Return the verdict on a rule that breaks in the finding. If the adapter is at fault, it says
+    nothing about the scheduler."""
     is_first = finding.rule == rule
     fault = next(
         (candidate for candidate in faults if finding.scenario in candidate.scenarios), None

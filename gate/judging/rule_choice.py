@@ -28,8 +28,7 @@ NO_LOCKSTEP = "none"
 
 
 def rules_named(catalogue: Sequence[Rule], words: Sequence[str]) -> dict[str, bool]:
-    """Return the ids that --rule selects (`A,B` counts as A and B), each with whether the user
-    named it in full. Raise InputError if the option names no rule."""
+    """Return the ids that --rule selects, each with whether the user named it in full."""
     return meant(catalogue, rule_words("--rule", words))
 
 
@@ -172,8 +171,7 @@ class OwnRule:
 
 
 def use_rules(path: Path | None) -> None:
-    """Load the rules of a file and judge by them from now on; None unloads them. Raise FileError if
-    the file cannot be run, or has no rules."""
+    """Load the rules of a file and judge by them from now on; None unloads them."""
     systems.remove_rules()
     if path is None:
         return
@@ -236,8 +234,7 @@ def _rule(path: Path, number: int, own: Any, known: set[str]) -> systems.OwnRule
 def _guard(
     path: Path, rule: str, function: RuleFunction, is_answer: Callable[[Any], bool]
 ) -> RuleFunction:
-    """Wrap a function of a user's rule. An exception or an invalid answer is then reported as a
-    fault of the rule, not of the target."""
+    """Wrap a function of a user's rule, so that its errors are not blamed on the target."""
 
     def checked(history: RunHistory, step: Step) -> Any:
         try:

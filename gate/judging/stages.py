@@ -173,8 +173,7 @@ def _add_in_order(
 
 
 def _with_own_coverage(options: GateOptions) -> GateOptions:
-    """Return the options with a coverage folder for this process alone, since other processes run
-    at the same time."""
+    """Return the options with a coverage folder for this process, since others run too."""
     if options.spec.coverage is None:
         return options
     folder = options.spec.coverage / f"{os.getpid()}"

@@ -79,8 +79,7 @@ class CellVerdict(NamedTuple):
 
 
 class GateRun(NamedTuple):
-    """A finished gate: its return code, the files that it wrote (by relative path), and its time in
-    seconds."""
+    """A finished gate: its return code, the files that it wrote, and its time in seconds."""
 
     returned: int
     files: dict[str, bytes]
@@ -88,8 +87,7 @@ class GateRun(NamedTuple):
 
 
 def cells_of(targets: Sequence[str], profile: str, seed: int, scheduler: str = "") -> list[Cell]:
-    """Return a cell for every release in every configuration of its system, or for each release if
-    a `scheduler` is judged."""
+    """Return a cell per release and configuration; with a `scheduler`, per release only."""
     if scheduler:
         return [Cell(target, EVERY, profile, seed, scheduler) for target in targets]
     return [
@@ -280,8 +278,7 @@ def page_of(matrix: Matrix, command: str) -> str:
 
 
 def spans(states: Mapping[str, str]) -> tuple[Releases, ...]:
-    """Return the ranges of consecutive releases that break the rule. A release that did not
-    exercise the rule does not end a range."""
+    """Return the ranges of releases that break the rule; one that did not exercise it ends none."""
     exercised = [(version, state) for version, state in states.items() if state != "not_exercised"]
     groups = groupby(exercised, key=lambda release: release[1] == BROKEN)
     broken = [[version for version, _ in group] for is_broken, group in groups if is_broken]

@@ -94,8 +94,8 @@ def _read(root: Path, given: Mapping[str, str]) -> Setting:
 
 
 def _add_project_options(root: Path, given: Mapping[str, str]) -> Mapping[str, str]:
-    """Fill in options from `[tool.schedproof]` where pytest's own options are empty. The profile is
-    not taken from there, because tests run more often than a gate."""
+    """Fill in options from `[tool.schedproof]`, except the profile: tests run more often than a
+    gate."""
     project = read_project(root).given
     if project.get("target", given["target"]) != given["target"]:
         return given  # the project file is about another target

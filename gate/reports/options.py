@@ -50,8 +50,7 @@ class Ndjson:
 
 
 class ReportOptions(NamedTuple):
-    """The files to write, named like the options; whether to write for GitHub; and whether a
-    passing gate lists every rule."""
+    """The files to write, named like the options, and how to write to the console."""
 
     json: Path | None
     junit: Path | None
@@ -121,8 +120,7 @@ class FanOutReporter:
 
 
 def check_report_options(options: ReportOptions, inputs: Mapping[str, Path | None] = {}) -> None:
-    """Raise InputError, before the gate starts, if a report cannot be written or would replace one
-    of the inputs."""
+    """Raise InputError if a report cannot be written, or would replace one of the inputs."""
     for option, file in options.files().items():
         check_file(option, file)
     named = {option: file for option, file in inputs.items() if file is not None}
@@ -140,9 +138,8 @@ def reporters(
     printer: type[Terminal] = Terminal,
     page: Report | None = None,
 ) -> Iterator[FanOutReporter]:
-    """Open the reporters of the requested files, then the reporter of the console; `page` writes
-    `options.html`. Files come first, because printing may fail if nobody reads the console's
-    output."""
+    """Open the requested reporters, then that of the console. Files come first, because printing
+    may fail if nobody reads the console's output."""
     with ExitStack() as open_reports:
         chosen: list[Report] = []
         if options.ndjson is not None:

@@ -53,8 +53,7 @@ def reason_of(entry: RuleVerdict) -> str:
 
 
 def explanation_lines(event: Found, rule: Rule, fault: Fault | None = None) -> list[str]:
-    """Return everything known about a finding, and about the fault that it represents, as printable
-    lines. This includes earlier failures of the same run, which may be the cause."""
+    """Return everything known about a finding, and about the fault that it represents, as lines."""
     finding = event.finding
     broken = Broken(finding.rule, finding.step, finding.message)
     reported = (rule, event.scenario, broken, finding.scenario, event.replay, event.run)

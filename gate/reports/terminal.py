@@ -174,8 +174,8 @@ class Terminal:
 def print_verdict(
     console: Console, verdict: Verdict, rules: Sequence[Rule], verbose: bool = True
 ) -> None:
-    """Print a line per rule, the runs, and the result. If the target conforms, the rules that held
-    share a line, and so do those that could not be judged, unless `verbose`."""
+    """Print a line per rule, the runs, and the result. If the target conforms, rules with the same
+    status share a line, unless `verbose`."""
     entries = verdict.rules
     if not verbose and verdict.exit_code == CONFORMS:
         print_together(console, entries, rules)

@@ -31,9 +31,8 @@ START_UP = 20.0  # seconds that a new process may take to import CrossHair on a 
 
 
 class Claim(NamedTuple):
-    """What an engine claims about a contract, before that is confirmed. It `holds` if no
-    counterexample was found and every path was explored; `why` is what was found, or why there is
-    no answer."""
+    """What an engine claims about a contract: it `holds` if every path was explored without a
+    counterexample; `why` says what was found, or why there is no answer."""
 
     holds: bool
     why: str = ""
@@ -41,8 +40,7 @@ class Claim(NamedTuple):
 
 
 class Answer(NamedTuple):
-    """The result of a contract: "holds", "refuted" or "inconclusive". If it does not hold, `why`
-    says why."""
+    """The result of a contract: "holds", or "refuted" or "inconclusive" with a reason."""
 
     status: str
     why: str

@@ -185,8 +185,7 @@ def _counterexamples(
 
 
 def _show(say: Say, name: str, rule: str, found: Scenario | ScenarioPair | None, out: Path) -> int:
-    """Replay and show a run that a proof names; return the exit code. It is a counterexample only
-    if it breaks a rule."""
+    """Replay and show a run that a proof names; return the exit code."""
     if found is None:
         say(f"a run: {name}")
         say("  inconclusive: no such run was found")

@@ -50,13 +50,8 @@ class Question(NamedTuple):
 class OwnQuestions:
     """Questions that a system answers itself (`System.questions` in its descriptor).
 
-    Attributes:
-        rules: rules that Z3 decides by such a question.
-        objectives: worst cases that `--maximize` can search for.
-        read_formula: checks the name in `--param formula=NAME`, or raises InputError.
-        answer: asks Z3, prints the answer and returns the exit code.
-        vectorized_rules: rules that the vectorized model can judge.
-        answer_vectorized: does the same as `answer`, with the vectorized model.
+    `rules` are decided by Z3 through `answer`, which prints the answer and returns the exit code.
+    `objectives` are the worst cases for `--maximize`. `read_formula` checks the name of a formula.
     """
 
     rules: tuple[str, ...]
@@ -234,8 +229,7 @@ def run_samples(
     time_limit: float,
     jobs: int,
 ) -> int:
-    """Sample runs of the model by Hypothesis until one breaks the rule; return the exit code. The
-    result does not depend on `jobs`, the number of processes."""
+    """Sample runs of the model until one breaks the rule; the result does not depend on `jobs`."""
     spec = model_spec(formula)
     terminal = Terminal(console, load(system))
     ends = time.monotonic() + time_limit

@@ -62,18 +62,12 @@ class Checkout:
     """A scheduler in a checkout: `CHECKOUT` in the folder of its system.
 
     Attributes:
-        name: its name for users.
-        system: the system of its scheduler.
         variable: the environment variable that gives its folder if the command line does not.
         needs: files that every supported checkout has; A|B means either of the two.
         newer: a file, and words that only newer code has in it; older code may lack the file.
-        revisions: the revisions to compare newer and older code with; None for code that no adapter
-            can drive.
-        supported: a description of the supported code.
-        package: the package of which it is the next release, and in whose environment it runs; None
-            if it needs no package.
-        by_version: compare newer code with the revision for its version, or with the newest
-            revision if its version is unknown.
+        revisions: the revisions for newer and older code; None for code that no adapter can drive.
+        package: the package of which it is the next release, and in whose environment it runs.
+        by_version: compare newer code with the revision for its version, if that is known.
     """
 
     name: str
@@ -112,8 +106,8 @@ def with_path(spec: str, path: Path | None) -> str:
 
 
 def folder_of(checkout: Checkout, folder: str) -> Path:
-    """Return the folder of the checkout: `folder`, or the one in the environment variable. Raise
-    InputError if no folder is named, or it is not such a checkout."""
+    """Return `folder`, or the one in the environment variable; raise InputError if it is no
+    checkout."""
     where, path = "--path", folder or os.environ.get(checkout.variable, "")
     if not path:
         release = f"; a release is {checkout.name}==VERSION" * (checkout.name in packages())
@@ -132,8 +126,7 @@ def folder_of(checkout: Checkout, folder: str) -> Path:
 
 
 def revision_of(checkout: Checkout, folder: str) -> str:
-    """Return the revision to compare the checkout's code with. Raise InputError if there is no
-    checkout, or no adapter can drive its code."""
+    """Return the revision to compare the checkout's code with; raise InputError if none fits."""
     path = folder_of(checkout, folder)
     name, words = checkout.newer
     file = path / name

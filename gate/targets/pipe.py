@@ -44,8 +44,7 @@ PAGE = os.sysconf("SC_PAGE_SIZE")
 
 
 class Tail:
-    """The last part of stderr, which is read constantly so that a flood of output cannot block the
-    target."""
+    """The last part of stderr, read constantly so that a flood cannot block the target."""
 
     def __init__(self) -> None:
         self._kept = b""
@@ -67,10 +66,7 @@ class Tail:
 
 
 class Child:
-    """The process, its watchdog, and the three pipes to it.
-
-    `memory_limit` is in MiB.
-    """
+    """The process, its watchdog, and the three pipes to it; `memory_limit` is in MiB."""
 
     def __init__(
         self,
@@ -108,9 +104,8 @@ class Child:
         return self._process.leader
 
     def exchange(self, op: str, question: bytes, limit: float) -> bytes:
-        """Send one line and return the answering line, within `limit` seconds. Raise EOFError if
-        the process has ended, and a TargetFault if no line came, it used too much memory, or it
-        broke the protocol."""
+        """Send one line and return the answer within `limit` seconds. Raise EOFError if the process
+        has ended, and otherwise a TargetFault."""
         self._op, self._limit, self._deadline = op, limit, time.monotonic() + limit
         self._answers += 1
         if self._answers >= LOOK_EVERY:
@@ -184,8 +179,7 @@ class Child:
             raise TargetTooLarge(self._op, used, self._memory_limit)
 
     def returncode_soon(self, patience: float = EXIT_PATIENCE) -> int | None:
-        """Return the return code of a process that has closed its output; None if it does not end
-        within `patience` seconds."""
+        """Return the return code of a process that has closed its output, if it ends in time."""
         try:
             return self._process.wait(patience)
         except subprocess.TimeoutExpired:
@@ -305,8 +299,7 @@ class PipeTarget:
         return self._ask({"op": "stop"}, self._step_limit)
 
     def close(self) -> None:
-        """Ask the process to exit, then end it and everything that it has started. May be called
-        again."""
+        """Ask the process to exit, then end all that it has started. May be called again."""
         self._end(nicely=True)
 
     def __enter__(self) -> Self:

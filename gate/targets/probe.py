@@ -21,8 +21,7 @@ OWN = "own"  # the configuration key under which a target's own keys are
 
 
 class ProbeRequest(NamedTuple):
-    """A target, and how to judge it: by the rules of one revision of a system. `fixed` holds
-    configuration keys with the values that they have in every start."""
+    """A target, the rules that judge it, and keys that are fixed in every start."""
 
     target: Target
     system: str
@@ -104,8 +103,7 @@ def _without_controls(request: ProbeRequest, started: Started) -> list[str]:
 
 
 def as_usual(request: ProbeRequest) -> tuple[list[str], Started | None]:
-    """Start the target once per scale with the usual features; return the scales that it accepts,
-    and a reply if there are some."""
+    """Return the scales that the target accepts with the usual features, and one of its replies."""
     scales = list[str]()
     started: Started | None = None
     for scale in SCALES:
@@ -129,8 +127,7 @@ class _Plainest(NamedTuple):
 
 
 def _plainest(request: ProbeRequest, scale: str) -> _Plainest:
-    """Start the target with as few features as it accepts. It may require a bounded pool, and one
-    feature that it cannot switch off."""
+    """Start the target with as few features as it accepts."""
     scales = scales_of(request.system)
     plain = {**scales.scales[scale], **scales.plain, **request.fixed}
     try:

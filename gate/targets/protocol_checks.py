@@ -45,8 +45,7 @@ class Output:
 
 
 class RefusedError(Exception):
-    """Raised if this release does not support the configuration or the request; `str()` is one
-    line."""
+    """Raised if this release does not support the configuration or the request."""
 
 
 def refuse(key: str, value: object, valid: str) -> RefusedError:
@@ -114,8 +113,7 @@ TO_CONNECTOR = {
 
 
 class EncoderInput(NamedTuple):
-    """A segment of a prompt that an encoder computes, with its number, its name, its first token
-    and its length."""
+    """A segment of a prompt that an encoder computes, from its token `start` on."""
 
     number: int
     stream: str

@@ -24,8 +24,8 @@ class StartUp(NamedTuple):
 
 
 def checked_start(by: str, check: Callable[[], None]) -> StartUp:
-    """Run a release's own start-up check, named `by`. Raise RefusedError if the check fails, unless
-    the user chose to ignore that (`BEYOND_START_UP`)."""
+    """Run the check named `by` of a release. Raise RefusedError if it fails, unless the user
+    ignores that."""
     try:
         check()
     except protocol_checks.RefusedError as refusal:
@@ -69,8 +69,7 @@ class HostedTarget:
         raise NotImplementedError
 
     def advance(self, engine: Any) -> dict[str, Any]:
-        """Take one decision and complete it, calling `abort_inside` in between; return the step
-        observation."""
+        """Take and complete one decision, calling `abort_inside` in between; return the step."""
         raise NotImplementedError
 
     def start(self, system: str, revision: str, config: dict[str, Any]) -> Reply:

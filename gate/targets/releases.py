@@ -44,8 +44,7 @@ PIP = (sys.executable, "-P", "-m", "pip", "--disable-pip-version-check", "--no-i
 
 
 def releases_of(name: str) -> list[str]:
-    """Return the releases of this name that can be judged, as NAME==VERSION, the oldest first.
-    Raise ReleaseError if the name is unknown, or the package index does not answer."""
+    """Return the releases of this name that can be judged, as NAME==VERSION, the oldest first."""
     if (package := packages().get(name)) is None:
         valid = ", ".join(packages())
         raise ReleaseError(f"{name!r} is not a release; valid: {valid}")
@@ -136,8 +135,7 @@ def prepare(
 
 
 def cache_folder() -> Path:
-    """Return the folder of installed releases: $SCHEDPROOF_CACHE, or `schedproof` in the user's
-    cache."""
+    """Return the folder of installed releases: $SCHEDPROOF_CACHE, or one in the user's cache."""
     if chosen := os.environ.get("SCHEDPROOF_CACHE"):
         return Path(chosen).expanduser().absolute()
     return user_cache_path("schedproof").absolute()
@@ -149,8 +147,7 @@ def code_of(release: Release) -> Path:
 
 
 def checkout_at(folder: Path, revision: str, name: str) -> Path:
-    """Return a folder in the cache with the files of one revision of the repository in `folder`.
-    Raise InputError if `folder` is not a git repository, or lacks the revision."""
+    """Return a folder in the cache with the files of one revision of the repository in `folder`."""
     valid = f"a release such as vllm==0.28.0, or a revision of the repository in {folder}"
     git = ["git", "-C", str(folder)]
     words = [*git, "rev-parse", "--verify", "--quiet", "--end-of-options", f"{revision}^{{commit}}"]
@@ -304,8 +301,7 @@ class _Workshop:
         return self.downloads / "scratch"
 
     def download(self, package: str, version: str) -> Path:
-        """Download a wheel and return its path. The wheel is kept until it is unpacked, even if the
-        command is interrupted."""
+        """Download a wheel, which is kept until it is unpacked, even after an interrupt."""
         kept = self.downloads / f"{package}-{version}"
         if not any(kept.glob("*.whl")):
             arriving = self.scratch / "arriving"
@@ -337,8 +333,7 @@ class _Workshop:
 
 
 def run(command: Sequence[str], env: dict[str, str], lock: int) -> tuple[int, str]:
-    """Run a child process. It holds the lock as well, since it may still write after schedproof is
-    killed."""
+    """Run a child that holds the lock too: it may still write after schedproof is killed."""
     done = run_watched(command, env=env, pass_fds=(lock,), stderr=subprocess.STDOUT)
     return done.returncode, done.stdout.decode(errors="replace")
 
@@ -398,8 +393,8 @@ RECORD = "*.dist-info/RECORD"  # lists the name, digest and length of each file 
 
 
 def check_published(wheel: Path, name: str) -> bool:
-    """Return whether NAME==VERSION is in the list of published wheels. If the list has only other
-    wheels of this version, remove this file and raise ReleaseError."""
+    """Return whether NAME==VERSION is in the list of published wheels. If it has only others,
+    remove this file and raise ReleaseError."""
     known = published_digests().get(name)
     if known is None:
         return False
@@ -425,8 +420,7 @@ def published_digests() -> Mapping[str, tuple[str, ...]]:
 
 
 def unpack(wheel: Path, folder: Path) -> None:
-    """Unpack the Python part of a wheel. Raise ReleaseError if the wheel is damaged, or has paths
-    outside the folder."""
+    """Unpack the Python part of a wheel; raise ReleaseError if it is damaged."""
     try:
         with zipfile.ZipFile(wheel) as archive:
             for member in archive.namelist():
@@ -472,8 +466,7 @@ def _rows(folder: Path) -> Iterator[list[str]]:
 
 
 def _is(file: Path, digest: str) -> bool:
-    """Return whether the file exists and has this digest. An empty digest, which RECORD has for
-    itself, matches any content."""
+    """Return whether the file has this digest; RECORD has an empty one for itself."""
     try:
         actual = hashlib.sha256(file.read_bytes()).digest()
     except OSError:

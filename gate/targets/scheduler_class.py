@@ -34,8 +34,7 @@ def load_early(load: Callable[[], object]) -> None:
 
 
 def is_chosen() -> bool:
-    """Return whether the user named a class. If so, that class, or the release's class that it
-    derives from, runs unchanged."""
+    """Return whether the user named a class."""
     return VARIABLE in os.environ
 
 

@@ -140,8 +140,7 @@ class _UnfinishedError(ValueError):
 def read_trace(
     source: Source, system: str | None = None, revision: str | None = None
 ) -> Iterator[Event]:
-    """Yield the events in order; `system` and `revision` replace the recorded ones. Raise FileError
-    if a line does not follow the protocol."""
+    """Yield the events in order; `system` and `revision` replace the recorded ones."""
     reading = _Reading(source, system, revision)
     while (event := reading.next()) is not None:
         yield event

@@ -47,8 +47,7 @@ class DrawnFault(NamedTuple):
 
 
 def gate_page(verdict: Verdict, rules: Mapping[str, Rule], found: Mapping[str, Found]) -> str:
-    """Return the page as HTML without scripts or external resources; `found` has the findings by
-    scenario."""
+    """Return the page as HTML without scripts; `found` has the findings by scenario."""
     values: dict[str, Any] = {
         "verdict": verdict,
         "result": result(verdict),
@@ -98,8 +97,7 @@ class SourceLine(NamedTuple):
 
 
 def coverage_page(target: TargetInfo, coverage: Coverage) -> str:
-    """Return the page as HTML. The source of functions that did not run completely is read from
-    their files; it is left out if a file no longer exists."""
+    """Return the page as HTML, with the source of functions that did not run completely."""
     sources = {file.path: _source(file) for file in coverage.files}
     values = {
         "target": f"{target.name} {target.version}",

@@ -96,8 +96,7 @@ def run_vectorized(
 
 
 def read_cast(rule: str, revision: str | None, changes: Sequence[str]) -> Cast:
-    """Return the search that `--revision` and `--param` describe. If a length is given, all nets
-    have the same configuration."""
+    """Return the search that the options describe. If they give a length, all nets are alike."""
     from ....model.spyre.lanes import REVISIONS, read_rules
 
     name = revision or "sound"

@@ -60,11 +60,8 @@ TERMS = (
 
 @dataclass
 class VolumeSearch:
-    """A question about a rule, and where to report its answer.
-
-    `block` is the size of a block in tokens, or None for any size, which only a proof can cover.
-    `also` is a further target on which to replay a counterexample, with its name.
-    """
+    """A question about a rule, and where to report its answer. `block` is in tokens, None for any
+    size; `also` is a further target on which to replay."""
 
     console: Console
     rule: str

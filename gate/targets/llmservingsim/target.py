@@ -136,8 +136,7 @@ def build(
 
 
 def version_of(place: Path) -> str:
-    """Return the newest release in the checkout's list of changes, with a note if the code is
-    newer."""
+    """Return the newest release in the list of changes, with a note if the code is newer."""
     changes = place / "CHANGELOG.md"
     lines = changes.read_text("utf-8").splitlines() if changes.is_file() else []
     titles = [line.partition("[")[2].partition("]")[0] for line in lines if line[:4] == "## ["]
@@ -380,8 +379,7 @@ class RadixEngine(Engine):
 
 
 def has_started(request: Any) -> bool:
-    """Return whether the request has been in a batch. From then on it has a queuing delay, or is no
-    longer new."""
+    """Return whether the request has been in a batch: then it has a delay, or is no longer new."""
     return request.queuing_delay != NEVER or not request.is_init
 
 

@@ -158,8 +158,7 @@ class Engine:
 
     @property
     def version(self) -> str:
-        """Return the version of the checkout. The code that the deck describes also calls itself
-        0.2.0."""
+        """The version of the checkout; the code that the deck describes also calls itself 0.2.0."""
         named = version()
         return named if hasattr(self.scheduler.block_manager, "hash_blocks") else f"before {named}"
 
@@ -258,8 +257,7 @@ def import_engine(checkout: str) -> dict[str, ModuleType]:
 
 
 def stand_in_for_hashing() -> None:
-    """Replace xxhash and NumPy if they are missing. They are only used for block hashes, and any
-    other hash of the tokens serves as well."""
+    """Replace xxhash and NumPy if they are missing; any other hash of the tokens serves as well."""
     if _is_missing("xxhash"):
         xxhash = ModuleType("xxhash")
         xxhash.xxh64 = _Hash  # type: ignore[attr-defined]

@@ -40,8 +40,7 @@ class Forward:
 
 
 class WeightlessModel:
-    """A stand-in for the model, with constant logits and the tokens that the scenario
-    prescribes."""
+    """A stand-in for the model, with constant logits and the tokens of the scenario."""
 
     is_multimodal = False
 
@@ -320,8 +319,7 @@ def check_config(config: dict[str, Any]) -> None:
 
 
 def check_options(release: Release, config: dict[str, Any]) -> None:
-    """Refuse options that this release lacks. `pausing` is never refused, because `start` sends
-    every key, and a release without pausing ignores this key."""
+    """Refuse options that this release lacks, except `pausing`, which `start` always sends."""
     if config["long_output_priority"] and not release.has_option("LONG_OUT_PRIO"):
         lacks = f"false ({release.name} {release.version} has no such option)"
         raise protocol_checks.refuse("long_output_priority", True, lacks)

@@ -19,8 +19,7 @@ class Grammars:
         self._left: list[tuple[int, Future[Any], bool]] = []
 
     def compile(self, request: Any, steps: int, fails: bool) -> None:
-        """Let vLLM's request wait for its grammar during the next `steps` steps. If it `fails`, the
-        compiler then raises an error."""
+        """Let the request wait for its grammar; if it `fails`, the compiler then raises."""
         grammar: Future[Any] = Future()
         request.structured_output_request.grammar = grammar
         self._left.append((steps, grammar, fails))

@@ -148,8 +148,7 @@ def look_at(engine: SchedulerView, before: dict[str, int], decision: Any) -> Dec
 
 
 def decodes_at(engine: SchedulerView, request: Any, computed: int) -> bool:
-    """Return whether only the last sampled token is still to compute after `computed` tokens.
-    `computed` includes prefix hits."""
+    """Return whether only the last sampled token is to compute; hits count as `computed`."""
     coming = engine.flights.tokens_in_flight(request.request_id)
     behind: int = request.num_tokens + coming - computed
     return behind == 1 and request.num_output_tokens + coming > 0
@@ -170,8 +169,7 @@ def observe(
     aborted: list[str],
     first: dict[str, int],
 ) -> dict[str, Any]:
-    """Return the step observation; `first` has the position of each request's first token in its
-    output."""
+    """Return the step observation; `first` has the position of each request's first token."""
     scheduler, running = engine.scheduler, engine.scheduler.running
     waiting = [request for queue in QUEUES for request in getattr(scheduler, queue, ())]
     if engine.config["policy"] == "priority":  # vLLM takes the more important head of the queues

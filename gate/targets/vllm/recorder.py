@@ -284,8 +284,7 @@ def request_of(request: Any) -> dict[str, Any]:
 
 
 def config_of(scheduler: Any) -> dict[str, Any]:
-    """Return the configuration of a scheduler, with the keys of the scenario format. Raise
-    RecordEnds if it has a feature that a scenario cannot express."""
+    """Return the configuration of a scheduler; raise RecordEnds if a scenario cannot express it."""
     vllm_config, options = scheduler.vllm_config, scheduler.scheduler_config
     if vllm_config.kv_transfer_config is not None:
         raise RecordEnds("the recorder cannot see what a KV connector loads")
@@ -381,8 +380,7 @@ class Contents:
                 self._register(name, hashes)
 
     def ended(self, names: list[str]) -> None:
-        """Record that requests have left. Later prompts may still begin with their content, as long
-        as it is remembered."""
+        """Record that requests have left; later prompts may still begin with their content."""
         for name in names:
             self._live.discard(name)
             self._forget(name)

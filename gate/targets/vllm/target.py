@@ -370,8 +370,8 @@ RESETS = ("reset_prefix_cache", OF_RUNNING)
 
 
 def accepted_events(engine: SchedulerView) -> tuple[str, ...]:
-    """Return the control events that this scheduler accepts. With a connector it accepts none,
-    because a reset does not wait for the connector's transfers."""
+    """Return the control events that this scheduler accepts. A reset does not wait for a
+    connector's transfers, so with one there are none."""
     if engine.config.get("kv_connector"):
         return ()
     own = type(engine.scheduler)

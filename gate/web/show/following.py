@@ -72,8 +72,7 @@ class Line:
         return [*self._closed, Segment(*self._last)] if self._last else []
 
     def note(self, step: int, value: int | None) -> None:
-        """Record the number in a step, which must be later than all recorded steps; None records
-        nothing."""
+        """Record the number in a step after all recorded ones; None records nothing."""
         if value is None:
             return
         last = self._last
@@ -163,8 +162,7 @@ STOPS = (
 
 
 class Happening(NamedTuple):
-    """An event of a request. `what` is a key of WORDS, and the other fields fill in its
-    sentence."""
+    """An event of a request. `what` is a key of WORDS; the other fields fill its sentence."""
 
     step: int
     what: str
@@ -177,17 +175,9 @@ class Happening(NamedTuple):
 class Follower:
     """Collects the data of a run.
 
-    Attributes:
-        steps: the steps as the target showed them.
-        run: numbers of the whole run, by name and step: `kind` (place in KINDS), `tkv`, `batch` and
-            `volume` of a decode step, blocks `held`, `shared` (by several requests), `cached`
-            (held, and found in the prefix cache), `free` and `reserved`.
-        requests: numbers of each request, by id, name and step; see `_note`.
-        queues: the ids in each queue after a step.
-        blocks: the numbers of each request's blocks, after a step.
-        stakes: for each rule, a 1 for each step in which it was exercised.
-        happenings: the events, with their steps.
-        widest: the position at which the longest row of any step ends.
+    `run` has numbers of the whole run, by name and step, and `requests` those of each request, as
+    `_note` describes. `queues` and `blocks` are as after a step; `stakes` has a 1 for each step in
+    which a rule was exercised. `widest` is where the longest row of any step ends.
     """
 
     def __init__(self, system: str, config: Mapping[str, Any], rules: Sequence[str]) -> None:
@@ -254,8 +244,7 @@ class Follower:
                 changes.note(number, queue)
 
     def _pool(self, step: Step) -> dict[str, int]:
-        """Count the held blocks, each block once. The counts are cached: there may be thousands of
-        blocks, and few steps change any of them."""
+        """Count the held blocks once each. The counts are cached, since few steps change any."""
         if step.blocks is None:
             return {}
         seen = (step.blocks, step.prefix_hit)

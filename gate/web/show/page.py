@@ -38,8 +38,6 @@ def page(run: RecordedRun) -> str:
 
 
 def pack(run: RecordedRun) -> str:
-    """Return the run as text for a page: JSON, compressed by gzip, in base64. Equal runs give equal
-    texts."""
     return base64.b64encode(gzip.compress(output.json_line(plain(run)), 9, mtime=0)).decode()
 
 
@@ -99,8 +97,7 @@ def plain(run: RecordedRun) -> dict[str, Any]:
 
 
 def opens_at(run: RecordedRun) -> int:
-    """Return the step at which the page opens: the step in which a rule broke, or else the step in
-    which a request first loses its place, or else the first step."""
+    """Return the step in which a rule broke, or a request first loses its place, or the first."""
     last = max(len(run.steps) - 1, 0)
     if run.broken:
         return min(run.broken[0].step, last)
@@ -113,8 +110,8 @@ def _cause(run: RecordedRun, ids: Mapping[str, int]) -> list[int] | None:
 
 
 def _never(run: RecordedRun, ids: Mapping[str, int]) -> list[int] | None:
-    """Return the request whose prefix hit covers tokens that no request computed, and the first and
-    last of these tokens."""
+    """Return the request with a hit on tokens that nobody computed, and the range of these
+    tokens."""
     bar = next(iter(run.cause.bars), None) if run.cause is not None else None
     if bar is None or bar.request not in ids or bar.parts[0].kind not in ("cached", "never"):
         return None

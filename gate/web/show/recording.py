@@ -74,8 +74,8 @@ def recorded(
     *,
     name: str = "",
 ) -> RecordedRun:
-    """Run a scenario on a target (default: the reference model) to its end or to the first broken
-    rule. Errors are those of `properties.replay.replay`."""
+    """Run a scenario on a target (default: the reference model) to its end or the first broken
+    rule."""
     revision = resolve_revision(scenario.system, scenario.revision)
     config = full_config(scenario.system, revision, scenario.config)
     meant = Scenario(
@@ -168,8 +168,7 @@ def _judged(run: RecordedRun) -> list[Happening]:
 
 @dataclass
 class _Sent:
-    """The requests and aborts of one run. If the trace omits an output length, the end of the
-    request gives it."""
+    """The requests and aborts of one run; if an output length is missing, its end gives it."""
 
     begun: Begun
     step: int = 0
@@ -221,9 +220,8 @@ def recorded_trace(
     revision: str | None = None,
     rules: Sequence[str] = (),
 ) -> RecordedRun:
-    """Return the first run of a trace that breaks one of `rules` (default: all), or else the first
-    run. `system` and `revision` replace the recorded ones. Raise InputError if no run has a
-    request."""
+    """Return the first run of a trace that breaks one of `rules` (default: all), or else the
+    first."""
     per_run: list[_Sent] = []
     followers: dict[int, tuple[Follower, Evidence]] = {}
     first: list[RecordedRun] = []
@@ -271,8 +269,6 @@ def recorded_trace(
 def _run(
     name: str, run: TraceRun, sent: _Sent, followed: tuple[Follower, Evidence] | None
 ) -> RecordedRun:
-    """Return a run of the trace in the form for a page; `followed` is None if its first step broke
-    a rule."""
     begun = run.begun
     ids = [rule.id for rule in run.checked]
     where = f"run {run.number} of the trace, from line {begun.line}"

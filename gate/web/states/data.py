@@ -309,6 +309,5 @@ def _decided(graph: Graph, edge: int) -> Iterator[tuple[Label, ...]]:
 
 
 def possible(candidates: Candidates) -> list[int]:
-    """Return the items of the menu that a request may still be, if the configuration accepts
-    them."""
+    """Return the items of the menu that a request may still be."""
     return [number for number in candidates.numbers() if candidates.menu.accepted[number]]

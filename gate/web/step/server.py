@@ -72,8 +72,6 @@ REPLAY = "schedproof replay by-hand.json"
 
 
 def view(run: ByHand, options: str) -> dict[str, Any]:
-    """Return the current state of the run as data; with `options`, a replay judges as this run
-    does."""
     setup, session = run.setup, run.session
     history = session.monitor.history
     return {
@@ -116,8 +114,7 @@ def verdict(run: ByHand) -> str:
 
 
 def _measures(run: ByHand) -> list[Measure]:
-    """Return how much of each limit the last step used. For the limit on the volume, that is the
-    last decode step."""
+    """Return how much of each limit the last step used; of the volume, the last decode step."""
     config = run.setup.config
     reported = measures(run.session.monitor.history.last, config)
     decodes = [
@@ -341,8 +338,7 @@ class Server(ThreadingHTTPServer):
         return f"http://{HOST}:{self.server_port}/{self.secret}/"
 
     def names(self) -> frozenset[str]:
-        """Return the host names by which clients on this machine reach the server. If a request has
-        another host name, it comes from a page of another site."""
+        """Return the host names of this server. With another one, a request is another site's."""
         return frozenset(f"{name}:{self.server_port}" for name in (HOST, "localhost"))
 
     def handle_error(self, request: Any, client_address: Any) -> None:
