@@ -19,7 +19,7 @@ class Profile(NamedTuple):
 
     Attributes:
         examples: Hypothesis runs per scale, not counting shrinking.
-        shrink_runs, shrink_attempts: runs to shrink one failure by Hypothesis, and then by ourselves.
+        shrink_runs, shrink_attempts: runs to shrink a failure by Hypothesis, then by ourselves.
         corpus_steps: built-in scenarios longer than this many steps are skipped.
         workloads: runs of each shape of workload.
         steps: the search of a scale stops after this many steps, not counting shrinking.

@@ -33,9 +33,9 @@ class GateScales(NamedTuple):
         scales: for each scale (small, short, tight), the configuration that a target must accept.
         plain: values that switch off every optional feature.
         features: optional features, each of which a target may refuse separately.
-        kinds: kinds of configuration that a target may refuse, with an example of each; the system's
-            strategies avoid kinds that it refuses.
-        chunk_key: the key that bounds the prompt tokens of a step; None if it computes whole prompts.
+        kinds: kinds of configuration that a target may refuse, with an example of each; a search
+            avoids those that it refuses.
+        chunk_key: the key that bounds the prompt tokens of a step; None for whole prompts.
         configurations: the configurations in which `matrix` and `campaign` judge each release.
     """
 

@@ -44,8 +44,8 @@ class TargetSpec:
         is_base: drive the class from which `scheduler` is derived, not `scheduler` itself.
         beyond_start_up: accept configurations in which the release's server does not start.
         coverage: a folder in which the target's processes record the lines that they run.
-        beside_another: the project file names another target, so replay commands must name this one.
-        checkout, folder: the parts of `NAME:DIR`; "" if only an environment variable has the folder.
+        beside_another: the project file names another target, so commands must name this one.
+        checkout, folder: the parts of `NAME:DIR`; "" if an environment variable has the folder.
     """
 
     text: str
