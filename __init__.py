@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from .systems import register_builtin
 
 if TYPE_CHECKING:
-    from .gate.judging.own_rules import OwnRule as OwnRule
+    from .gate.judging.rule_choice import OwnRule as OwnRule
     from .gate.library.judging import Counterexample as Counterexample
     from .gate.library.judging import judge as judge
     from .gate.library.judging import open_target as open_target
@@ -32,7 +32,7 @@ LIBRARY = {
     "write_scenario": "gate.library.judging",
     "Scenario": "model.scenario",
     "Request": "model.scenario",
-    "OwnRule": "gate.judging.own_rules",
+    "OwnRule": "gate.judging.rule_choice",
 }
 __all__ = ["LIBRARY", "__version__", *LIBRARY]
 

@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from schedproof.gate.corpus import builtin_scenarios
+from schedproof.gate.corpus import folder
 from schedproof.gate.corpus.replay import expecting
 from schedproof.gate.files.scenario_file import scenario_json
 from schedproof.gate.targets.scales import scales_of
@@ -96,9 +96,9 @@ def pick_few(candidates: list[Candidate]) -> Iterator[Candidate]:
 
 def write(system: str, scale: str) -> None:
     """Replace the seed corpus of a scale."""
-    folder = Path(builtin_scenarios.__file__).parent / "builtin" / system / "seeds"
-    folder.mkdir(parents=True, exist_ok=True)
-    for old in folder.glob(f"{scale}-*.json"):
+    seeds = Path(folder.__file__).parent / "builtin" / system / "seeds"
+    seeds.mkdir(parents=True, exist_ok=True)
+    for old in seeds.glob(f"{scale}-*.json"):
         old.unlink()
     chosen = list(pick_few(list(candidates(system, scale))))
     for number, candidate in enumerate(chosen, 1):
@@ -106,7 +106,7 @@ def write(system: str, scale: str) -> None:
         note = f"exercised: {', '.join(sorted(candidate.exercised))}"
         origin = {**(candidate.scenario.origin or {}), "note": note}
         named = expecting(replace(candidate.scenario, name=name, origin=origin), None)
-        (folder / f"{name}.json").write_text(scenario_json(named), encoding="utf-8")
+        (seeds / f"{name}.json").write_text(scenario_json(named), encoding="utf-8")
     rules = frozenset[str]().union(*(candidate.exercised for candidate in chosen))
     checked = {rule.id for rule in load(system) if rule.checked}
     print(f"{system}, {scale}: {len(chosen)} runs, {len(rules)} of {len(checked)} rules exercised,")

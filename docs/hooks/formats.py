@@ -18,7 +18,7 @@ from mkdocs.exceptions import PluginError
 from msgspec import inspect as types
 
 from schedproof.gate.corpus import folder as corpus_folder
-from schedproof.gate.judging import coverage, deviations, events, verdict
+from schedproof.gate.judging import coverage, deviations, verdict
 from schedproof.gate.reports.options import FoundLine
 from schedproof.gate.traces import verdict as trace_verdict
 from schedproof.model import observation, replies, scenario
@@ -46,11 +46,11 @@ STRUCTS: dict[str, type[msgspec.Struct]] = {
     "Fault": verdict.Fault,
     "Deviation": deviations.Deviation,
     "Entry": deviations.Entry,
-    "Began": events.Began,
-    "Notice": events.Notice,
-    "Progress": events.Progress,
+    "Began": verdict.Began,
+    "Notice": verdict.Notice,
+    "Progress": verdict.Progress,
     "Found": FoundLine,
-    "Concluded": events.Concluded,
+    "Concluded": verdict.Concluded,
     "Origin": corpus_folder.Origin,
     "FoundOn": corpus_folder.FoundOn,
     "TraceVerdict": trace_verdict.TraceVerdict,

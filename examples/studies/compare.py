@@ -11,8 +11,8 @@ from rich.table import Table
 
 from ...gate.console import CONFORMS, output
 from ...gate.console.option_checks import check_file
+from ...gate.files.disk import write
 from ...gate.files.scenario_file import read_scenario
-from ...gate.files.writing import write
 from ...model.errors import InputError
 from ...model.scenario import Request
 from .compare_picture import picture

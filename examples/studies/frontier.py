@@ -11,7 +11,7 @@ from rich.table import Table
 
 from ...gate.console import CONFORMS, output
 from ...gate.console.option_checks import between, check_file
-from ...gate.files.writing import write
+from ...gate.files.disk import write
 from ...model.errors import InputError
 from .frontier_model import (
     KNOBS,

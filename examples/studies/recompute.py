@@ -11,7 +11,7 @@ from rich.table import Table
 
 from ...gate.console import CONFORMS, output
 from ...gate.console.option_checks import at_least, check_file
-from ...gate.files.writing import write
+from ...gate.files.disk import write
 from ...model.errors import InputError
 from ...model.vllm.config import VllmConfig
 from .recompute_model import Cost, cost_of

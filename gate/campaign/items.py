@@ -21,8 +21,8 @@ ROUNDS_OF_ONE_LENGTH, LONGEST = 4, 10
 
 
 class Kind(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One kind of search. `fixed` holds configuration keys that never vary, `avoid` the kinds of
-    configuration that the target refuses."""
+    """One kind of search. `fixed` are keys that never vary, `avoid` kinds that the target
+    refuses."""
 
     system: str
     revision: str
@@ -32,8 +32,8 @@ class Kind(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Everything that determines the plan of a campaign. Empty `rules` means all; `code` is the
-    digest of the code that ran (`executors.our_code`), since other code may give other results."""
+    """Everything that determines the plan of a campaign; `code` is the digest of the code that
+    ran."""
 
     seed: int = 0
     pairs: tuple[tuple[str, str], ...] = ()
@@ -44,8 +44,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Failure(msgspec.Struct, frozen=True, kw_only=True):
-    """A broken rule, with a run that breaks it and has not been shrunk yet. `checking.shape`
-    computes `shape`."""
+    """A broken rule, with a run that breaks it and is not shrunk yet."""
 
     rule: str
     shape: str
@@ -75,11 +74,7 @@ Item = Sample | Shrinking
 
 
 class Result(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """The result of an item; nothing in it depends on where or when the item ran.
-
-    `exercised` counts for each rule the steps in which its witness occurred. `failed` says in one
-    line why the result is missing or incomplete.
-    """
+    """The result of an item; nothing in it depends on where or when the item ran."""
 
     scenarios: int = 0
     steps: int = 0
@@ -90,8 +85,7 @@ class Result(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 def plan(settings: Settings) -> Iterator[Sample]:
-    """Yield the items of a campaign in order. The plan is endless, unless no rule applies to any
-    kind."""
+    """Yield the items of a campaign in order, without end unless no rule applies to any kind."""
     for number in count():
         for place, kind in enumerate(settings.kinds):
             yield Sample(

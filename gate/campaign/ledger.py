@@ -20,8 +20,7 @@ from ...model.scenario import check_requests
 from ...model.systems import full_config, resolve_revision
 from ...properties.shrinking.shrink import size
 from ...spec.catalogue import CatalogueError, load, select
-from ..files.reading import FileError, check_regular, decode_json
-from ..files.writing import naming_file, write
+from ..files.disk import FileError, check_regular, decode_json, naming_file, write
 from .items import (
     EXAMPLES,
     Failure,
@@ -49,8 +48,7 @@ class Header(msgspec.Struct, frozen=True):
 
 
 class Done(msgspec.Struct, frozen=True):
-    """A finished item. CPU seconds and worker are kept apart from `result`, which must not depend
-    on them."""
+    """A finished item. `result`, unlike the others, must not depend on the worker."""
 
     item: Item
     result: Result
@@ -60,15 +58,7 @@ class Done(msgspec.Struct, frozen=True):
 
 @dataclass
 class Ledger:
-    """The settings of a campaign, and totals over its items.
-
-    Attributes:
-        length: size of the complete lines that were read, in bytes.
-        exercised: by system and revision, steps in which each rule's witness occurred.
-        failed: for each item id, why it has no result.
-        findings: for each id of a `Shrinking`, the smallest scenario; None if the failure did not
-            recur.
-    """
+    """The settings of a campaign, and totals over its items; `length` is in bytes."""
 
     path: Path
     settings: Settings
@@ -137,9 +127,9 @@ class Ledger:
 
 @contextmanager
 def opened(path: Path, begin: Callable[[Settings | None], Settings]) -> Iterator[Ledger]:
-    """Open a ledger for writing. `begin` is called with the settings of an existing ledger (None
-    for a new one) and returns the settings of the campaign. Raise LedgerError if the file is not a
-    ledger, is damaged or in use, or cannot be created."""
+    """Open a ledger for writing. `begin` gets the settings of an existing ledger, or None, and
+    returns those of the campaign. Raise LedgerError if the file is no ledger, is in use or
+    damaged."""
     if path.exists():
         _header(path)  # so that no lock file is created next to a file that is no ledger
     with _locked(path):
@@ -159,8 +149,7 @@ def opened(path: Path, begin: Callable[[Settings | None], Settings]) -> Iterator
 
 
 def read_ledger(path: Path) -> Ledger:
-    """Read a ledger, even while a campaign is writing to it. Raise LedgerError if the file is not a
-    ledger, or has an invalid line."""
+    """Read a ledger, even while a campaign writes to it; raise LedgerError if it is damaged."""
     ledger = Ledger(path, _header(path).settings)
     with path.open("rb") as file:
         ledger.length = len(next(file))
@@ -182,11 +171,8 @@ def _header(path: Path) -> Header:
     place = f"{path}: line 1"
     with _refusing(place):
         check_regular(path)
-        try:
-            with path.open("rb") as file:
-                line = file.readline(2**20)
-        except OSError as error:
-            raise LedgerError(f"{path}: cannot be read ({error.strerror})") from None
+        with naming_file(path, "read"), path.open("rb") as file:
+            line = file.readline(2**20)
         if not line.startswith(b'{"format":"schedproof/campaign@'):
             raise LedgerError(f"{path}: not a ledger; valid: a new file, or a ledger")
         header = decode_json(line, place, Header)

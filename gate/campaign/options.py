@@ -112,8 +112,7 @@ def check_rules(rules: Sequence[str], pairs: Sequence[Pair]) -> tuple[str, ...]:
 
 
 def kinds_of(target: str, pairs: Sequence[Pair], rules: tuple[str, ...]) -> tuple[Kind, ...]:
-    """Return every combination of scale and configuration that the target accepts; systems take
-    turns."""
+    """Return every scale and configuration that the target accepts; systems take turns."""
     kinds: dict[Pair, list[Kind]] = {}
     refused: ConfigRefused | None = None
     with opened(parse_target(target)) as open_target:

@@ -21,8 +21,7 @@ SHOWN = 8  # how many rules a line names, and how many items without a result ar
 
 
 def report(console: Console, ledger: Ledger, out: Path) -> int:
-    """Print what the ledger holds, write the findings to `out`, and return the exit code. Raise
-    FileError if the folder cannot be written to."""
+    """Print what the ledger holds, write the findings to `out`, and return the exit code."""
     if ledger.items:
         incomplete = f" ({ledger.incomplete:,} incomplete)" if ledger.incomplete else ""
         say(

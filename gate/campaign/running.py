@@ -1,7 +1,8 @@
-"""Run one item: a search by Hypothesis, or the shrinking of a failure.
+"""Run a campaign: hand out the planned items, and write down each result.
 
-Both are bounded by counts, not by seconds. So an item gives the same result on every machine and in
-every repetition, unless the target is not deterministic.
+An item is a search by Hypothesis, or the shrinking of a failure. Both are bounded by counts, not by
+seconds. So an item gives the same result on every machine and in every repetition, unless the
+target is not deterministic.
 """
 
 import atexit
@@ -9,9 +10,10 @@ import os
 import threading
 import warnings
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from functools import cache
+from itertools import islice
 
 from ...model.errors import InputError
 from ...model.faults import ConfigRefused
@@ -28,9 +30,11 @@ from ...spec.catalogue import Rule, load
 from ..corpus.replay import expecting
 from ..judging.engines import not_deterministic
 from ..judging.profiles import set_hypothesis_home
+from ..processes.executors import DEATHS, Executor, TaskResult, run_tasks
 from ..targets.factory import opened
 from ..targets.target_spec import parse_target
-from .items import Failure, Item, Result, Sample, Shrinking
+from .items import Failure, Item, Result, Sample, Shrinking, digest_of, plan
+from .ledger import Done, Ledger
 
 KNOWN = "known"  # stands for a failure that is already known; no rule has this id
 ATTEMPTS = 400  # replays; a time limit would give other scenarios on other machines
@@ -62,8 +66,7 @@ def run_item(item: Item) -> Result:
 def rules_of(
     system: str, revision: str, ids: tuple[str, ...] = (), target: str = "model"
 ) -> tuple[Rule, ...]:
-    """Return the rules of the revision that judge the target's runs; `ids`, if not empty, selects
-    among them."""
+    """Return the rules that judge the target's runs; `ids`, if not empty, selects among them."""
     is_model = parse_target(target).is_model
     return tuple(
         rule
@@ -144,8 +147,8 @@ def failure_of(scenario: Scenario, broken: Broken) -> Failure:
 
 
 def _shrink(item: Shrinking) -> Result:
-    """Replay a failure, shrink it, and replay it again. If another rule breaks first, replay with
-    the failure's own rule alone; report no failure if it does not recur."""
+    """Replay a failure, shrink it, and replay it again, if need be with the failure's own rule
+    alone."""
     failure, target = item.failure, target_of(item.target)
     scenario = failure.scenario
     rules: Sequence[Rule] = rules_of(
@@ -195,3 +198,47 @@ def _replay(
 def _cpu_seconds() -> float:
     times = os.times()
     return times.user + times.system + times.children_user + times.children_system
+
+
+def run_campaign(
+    ledger: Ledger,
+    executor: Executor,
+    *,
+    items: int | None,
+    ends: float,
+    report: Callable[[str], None],
+    progress: Callable[[int], None],
+) -> None:
+    """Run the planned items that the ledger does not have, then shrink the failures.
+
+    `items` limits the whole campaign, and no item starts after `ends` (`time.monotonic`). `report`
+    receives a line for each new failure and each item that failed, `progress` the number of items
+    run. Raise ClusterError if the cluster is gone; the results so far are in the ledger.
+    """
+    planned = (item for item in islice(plan(ledger.settings), items) if item not in ledger)
+    for number, (item, ran) in enumerate(run_tasks(executor, planned, ends), 1):
+        done = _done(item, ran)
+        for failure in done.result.failures:
+            if ledger.is_new(failure):
+                scenario = f"{failure.scenario.system} {failure.scenario.revision}"
+                report(f"found: {failure.rule} on {scenario}: {failure.message}")
+        if done.result.failed:
+            report(f"item {digest_of(item)} failed: {done.result.failed}")
+        ledger.write(done)
+        progress(number)
+    # Shrinking has no time limit: it takes seconds, and the findings are worth it.
+    questions = [question for question in ledger.questions().values() if question not in ledger]
+    if questions:
+        report(f"shrinking {len(questions)} finding{'s' * (len(questions) != 1)}")
+    for question, ran in run_tasks(executor, questions):
+        done = _done(question, ran)
+        if not done.result.failed:
+            ledger.write(done)
+
+
+def _done(item: Item, ran: TaskResult | None) -> Done:
+    if ran is None:
+        failed = f"its worker died {DEATHS} times"
+        return Done(item, Result(failed=failed, complete=False), 0.0, "")
+    result, seconds = ran.result
+    return Done(item, result, seconds, ran.worker)

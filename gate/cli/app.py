@@ -17,12 +17,16 @@ from ..files.scenario_file import FileError
 from ..targets.supported_releases import ReleaseError
 from ..targets.target_spec import UnknownTargetError
 from .groups import SETTINGS, Grouped
-from .project import defaults
+from .options import defaults
 
 # Typer contains its own copy of click and exports only subclasses of click's error; this is the
 # base class.
 COMMAND_LINE_ERROR: type[Exception] = typer.BadParameter.__mro__[2]
 NO_PROJECT = "no project"
+BAD_INPUT = (
+    *(InputError, FileError, CatalogueError, UnknownTargetError, ReleaseError),
+    *(ConfigRefused, TargetNotStarted, RuleFault),
+)
 TYPER_INTERRUPTED = 130  # Typer's exit code if Ctrl-C ends a command
 
 app = typer.Typer(
@@ -67,8 +71,7 @@ def main(commands: typer.Typer = app) -> None:
 def run(
     commands: typer.Typer = app, words: Sequence[str] | None = None, project: bool = True
 ) -> int:
-    """Run a command line and return its exit code. `words` defaults to the arguments of this
-    process. With `project=False`, `[tool.schedproof]` is ignored."""
+    """Run a command line, by default that of this process, and return its exit code."""
     try:
         code = commands(words, standalone_mode=False, obj=None if project else NO_PROJECT)
         if code == TYPER_INTERRUPTED:
@@ -79,18 +82,12 @@ def run(
     except (typer.Abort, KeyboardInterrupt):
         output.fail(interrupts.why())
         code = INCONCLUSIVE
-    except (InputError, FileError, CatalogueError, UnknownTargetError, ReleaseError) as error:
-        output.fail(str(error))
-        code = USAGE
-    except (ConfigRefused, TargetNotStarted) as error:
+    except BAD_INPUT as error:
         output.fail(str(error))
         code = USAGE
     except TargetCrashed as error:  # at the first start; later crashes are findings
         output.fail(str(error))
         output.print_details(error.details)
-        code = USAGE
-    except RuleFault as error:
-        output.fail(str(error))
         code = USAGE
     except TargetFault as error:
         output.fail(str(error))

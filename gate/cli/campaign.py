@@ -100,10 +100,9 @@ def _run(
     ends: float,
     out: Path,
 ) -> int:
-    from ..campaign.campaign import run_campaign
     from ..campaign.ledger import opened, read_ledger
     from ..campaign.report import report
-    from ..campaign.running import work
+    from ..campaign.running import run_campaign, work
     from ..processes.executors import ClusterError, make_executor
 
     with opened(path, lambda begun: options.settings(path, begun)) as ledger:
@@ -136,7 +135,6 @@ def _seconds(budget: str) -> float:
 
 
 def _words(values: Sequence[str] | None) -> tuple[str, ...] | None:
-    """Return the values of a repeatable option; `A,B` counts as A and B."""
     if values is None:
         return None
     return tuple(part.strip() for value in values for part in value.split(",") if part.strip())

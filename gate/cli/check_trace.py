@@ -16,8 +16,8 @@ from ...spec.systems import SYSTEMS
 from ..console import output
 from ..console.interrupts import why
 from ..console.option_checks import at_least, check_different, check_file, option, rule_words
-from ..files.writing import write
-from ..judging.own_rules import use_rules
+from ..files.disk import write
+from ..judging.rule_choice import use_rules
 from ..traces.judge import TraceJudge, TraceRun
 from ..traces.perfetto import Recorded, check_perfetto, collecting, write_perfetto
 from ..traces.report import TraceReporter, print_trace_verdict
@@ -135,8 +135,7 @@ def check_options(system: str | None, revision: str | None) -> None:
 
 
 def check_rules(words: Sequence[str], system: str | None, explain: bool) -> list[str]:
-    """Return the ids that --rule names (`A,B` counts as A and B). Without a `system`, rules of
-    every system are valid."""
+    """Return the ids that --rule names; without a `system`, rules of every system are valid."""
     systems = SYSTEMS if system is None else (system,)
     known = {rule.id: rule for name in systems for rule in load(name)}
     ids = meant([*known.values()], rule_words("--rule", words))

@@ -2,25 +2,25 @@
 
 import datetime
 import os
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
 from ...model.errors import InputError
 from ...spec.catalogue import Rule, load
 from ..console import BROKEN, CONFORMS, INCONCLUSIVE, USAGE, output
-from ..console.option_checks import at_least, check_file
+from ..console.option_checks import check_choice, check_file
 from ..corpus import adding as corpus_adding
-from ..corpus import checks as corpus_checks
 from ..corpus import export as corpus_export
 from ..corpus import folder as corpus_folder
+from ..corpus import replay as corpus_replay
 from ..corpus.folder import DEFAULT_FOLDER, Entry, builtin_lines, counted, row
 from ..corpus.folder import line as entry_line
 from ..corpus.replay import rule_ids
+from ..files.disk import write
 from ..files.scenario_file import FileError
-from ..files.writing import write
 from ..judging.profiles import set_hypothesis_home
 from ..targets.factory import opened
 from ..targets.target_spec import parse_target, replay_options
@@ -66,13 +66,11 @@ def add(
 ) -> None:
     """Add scenarios: failures, which are shrunk first, or witnesses of a rule. Duplicates are left
     out. If a file cannot be added, the others still are, and the exit code is 2."""
-    if expect not in EXPECTATIONS:
-        raise InputError("--expect", f"{expect!r}; valid: {', '.join(EXPECTATIONS)}")
+    check_choice("--expect", expect, EXPECTATIONS)
     ids = rule_ids(rule)
     today = _date(found)
     _check_place(corpus)
     spec = parse_target(target, path)
-    at_least("--step-limit", step_limit, 0.1)
     set_hypothesis_home()
     console = output.make_console()
     notice = output.notice(console)
@@ -85,7 +83,7 @@ def add(
             expected="holds" if expect == "holds" else "violates",
             no_shrink=no_shrink,
             today=today,
-            say=_sayer(console),
+            say=partial(output.say, console),
         )
         left_out = corpus_adding.add_files(adding, files)
     for why in left_out.values():
@@ -110,16 +108,15 @@ def run(
     """Replay every entry, or those of --rule, judged by that rule alone."""
     ids = rule_ids(rule)
     spec = parse_target(target, path)
-    at_least("--step-limit", step_limit, 0.1)
     entries = [entry for entry in corpus_folder.entries(corpus) if not ids or entry.rule in ids]
     console = output.make_console()
     options = replay_options(spec, ids, step_limit)
     notice = output.notice(console)
     with opened(spec, step_limit=step_limit, offline=offline, report=notice) as open_target:
-        running = corpus_checks.Running(
+        running = corpus_replay.Running(
             console, open_target.target, ids, options, open_target.stderr
         )
-        code = corpus_checks.run_entries(running, entries)
+        code = corpus_replay.run_entries(running, entries)
     raise typer.Exit(code)
 
 
@@ -145,7 +142,7 @@ def list_entries(
         return
     entries = corpus_folder.entries(corpus)
     console = output.make_console()
-    say = _sayer(console)
+    say = partial(output.say, console)
     for entry in entries:
         say(entry_line(entry))
         say(f"    {entry.shape or 'a witness: nothing breaks'}")
@@ -177,7 +174,6 @@ def minimize(
     An entry that breaks no rule on the target is not changed, and the exit code is 3.
     """
     spec = parse_target(target, path)
-    at_least("--step-limit", step_limit, 0.1)
     set_hypothesis_home()
     entries = [corpus_folder.read_entry(file) for file in files]
     for entry in entries:
@@ -186,7 +182,9 @@ def minimize(
     notice = output.notice(console)
     with opened(spec, step_limit=step_limit, offline=offline, report=notice) as open_target:
         done = [
-            corpus_adding.minimize_entry(open_target.target, target, entry, _sayer(console))
+            corpus_adding.minimize_entry(
+                open_target.target, target, entry, partial(output.say, console)
+            )
             for entry in entries
         ]
     raise typer.Exit(CONFORMS if all(done) else INCONCLUSIVE)
@@ -207,12 +205,13 @@ def prune(
     """Remove duplicates and entries that no longer replay; keep all that break a rule on the
     target."""
     spec = parse_target(target, path)
-    at_least("--step-limit", step_limit, 0.1)
     entries = corpus_folder.entries(corpus)
     console = output.make_console()
     notice = output.notice(console)
     with opened(spec, step_limit=step_limit, offline=offline, report=notice) as open_target:
-        corpus_checks.prune(entries, open_target.target, _sayer(console), dry_run=dry_run)
+        corpus_replay.prune(
+            entries, open_target.target, partial(output.say, console), dry_run=dry_run
+        )
 
 
 @app.command(cls=Command, context_settings=SETTINGS)
@@ -227,12 +226,11 @@ def verify(
     """Check that every file is readable, named by its content, about a rule, and does what it
     expects."""
     spec = parse_target(target, path)
-    at_least("--step-limit", step_limit, 0.1)
     console = output.make_console()
     notice = output.notice(console)
     with opened(spec, step_limit=step_limit, offline=offline, report=notice) as open_target:
-        number, faults = corpus_checks.problems(corpus, open_target.target)
-    say = _sayer(console)
+        number, faults = corpus_replay.problems(corpus, open_target.target)
+    say = partial(output.say, console)
     for line in faults:
         say(line)
     say(f"{counted(number)}, {len(faults)} problem{'s' * (len(faults) != 1)}")
@@ -262,8 +260,7 @@ def export(
 
     If the tests cannot express an entry, the others are still written, and the exit code is 2.
     """
-    if kind not in corpus_export.KINDS:
-        raise InputError("--as", f"{kind!r}; valid: {', '.join(corpus_export.KINDS)}")
+    check_choice("--as", kind, corpus_export.KINDS)
     if target is not None:
         parse_target(target)
     if out is not None:
@@ -312,7 +309,3 @@ def _date(date: str | None) -> str:
         return datetime.date.fromisoformat(date).isoformat()
     except ValueError:
         raise InputError("--found", f"{date!r:.60}; valid: a date, YYYY-MM-DD") from None
-
-
-def _sayer(console: Console) -> corpus_adding.Say:
-    return lambda line: output.say(console, output.one_line(line))

@@ -13,16 +13,21 @@ from ...model.faults import ConfigRefused, TargetFault
 from ...model.replies import Started
 from ...properties.checking.differential_target import DifferentialTarget, Side
 from ...properties.checking.recording import Recorded
-from ..compare.baseline import read_baseline
-from ..compare.baseline_runs import Recording, record, replay_baseline
-from ..compare.keeping import finding_of, keep_differences
+from ..compare.baseline import Recording, read_baseline, record, replay_baseline
+from ..compare.keeping import (
+    Compared,
+    DiffFinding,
+    DiffVerdict,
+    exit_code,
+    finding_of,
+    keep_differences,
+)
 from ..compare.report import DiffReporter, SideNames, print_finding, print_summary
 from ..compare.setting import Setting, read_setting, setting_of_baseline, translation_line
-from ..compare.verdict import Compared, DiffFinding, DiffVerdict, exit_code
 from ..console import output
 from ..console.interrupts import why
-from ..console.option_checks import at_least, check_file, check_places, option
-from ..files.writing import write
+from ..console.option_checks import at_least, check_choice, check_file, check_places, option
+from ..files.disk import write
 from ..judging.base import Base, BaseOptions
 from ..judging.context import BreakOff, GateContext, GateOptions, GateResults
 from ..judging.deviations import Deviations
@@ -32,8 +37,7 @@ from ..judging.verdict import TargetInfo
 from ..targets.checkouts import known_checkouts
 from ..targets.factory import Opened, opened
 from ..targets.target_spec import TargetSpec, parse_target, replay_options
-from .options import Offline, SchedulerClass, StepLimit, TimeLimit
-from .project import from_project, with_its_target
+from .options import Offline, SchedulerClass, StepLimit, TimeLimit, from_project, with_its_target
 
 TARGETS = "model, MODULE:FACTORY, 'cmd:COMMAND LINE', a release or a checkout"
 
@@ -117,11 +121,9 @@ def command(
     options |= {"--profile": profile, "--seed": seed, "--jobs": None if jobs == 1 else jobs}
     _check_one_question(target_b, path_b, save, since, json_file, options)
     profile, seed = profile or "ci", seed or 0
-    if profile not in PROFILES:
-        raise InputError("--profile", f"{profile!r}; valid: {', '.join(PROFILES)}")
+    check_choice("--profile", profile, PROFILES)
     at_least("--seed", seed, 0)
     at_least("--max-differences", max_differences, 1)
-    at_least("--step-limit", step_limit, 0.1)
     at_least("--jobs", jobs, 1)
     check_places(json_file, out)
     if save is not None:
@@ -290,11 +292,11 @@ def _verdict(gate: GateContext, found: Sequence[DiffFinding], baseline: str | No
     assert gate.base is not None
     assert options.base is not None
     covered = results.compared.coverage
-    infos = []
-    for spec, side in zip((options.spec, options.base.spec), gate.base.pair.sides, strict=True):
-        started = side.started
-        about = (started.name, started.version) if started is not None else ("", "")
-        infos.append(TargetInfo(spec.text, *about))
+    specs = (options.spec, options.base.spec)
+    infos = [
+        TargetInfo.of(spec.text, side.started)
+        for spec, side in zip(specs, gate.base.pair.sides, strict=True)
+    ]
     return DiffVerdict(
         a=infos[0],
         b=infos[1],

@@ -6,39 +6,32 @@ import typer
 from rich.markup import escape
 
 from ...model.faults import ConfigRefused, TargetFault
-from ...model.systems import check_system, resolve_revision
 from ...spec.catalogue import load
 from ..console import BROKEN, CONFORMS, output
-from ..console.option_checks import at_least, option
+from ..console.option_checks import resolved_revision
 from ..targets.doctor import examine
 from ..targets.factory import opened
 from ..targets.probe import ProbeRequest
 from ..targets.target_spec import parse_target
-from .options import ClassPath, Offline, RevisionOption, SchedulerClass, SystemOption, TimeLimit
+from . import options
 
 STYLES = {"ok": "green", "wrong": "red", "note": "yellow"}
 
 
 def command(
     target: Annotated[str, typer.Argument(help="the target, named as for `schedproof gate`")],
-    system: SystemOption = None,
-    revision: RevisionOption = None,
-    step_limit: Annotated[
-        float, typer.Option("--step-limit", help="seconds that a step may take, at least 0.1")
-    ] = 10.0,
-    time_limit: TimeLimit = None,
-    offline: Offline = False,
-    scheduler_cls: SchedulerClass = None,
-    path: ClassPath = None,
+    system: options.SystemOption = None,
+    revision: options.RevisionOption = None,
+    step_limit: options.StepLimit = 10.0,
+    time_limit: options.TimeLimit = None,
+    offline: options.Offline = False,
+    scheduler_cls: options.SchedulerClass = None,
+    path: options.ClassPath = None,
 ) -> None:
     """Check an adapter: its fields, refusals and aborts, and that equal runs give equal steps."""
     spec = parse_target(target, path, scheduler_cls)
     system = spec.default_system if system is None else system
-    with option("--system"):
-        check_system(system)
-    with option("--revision"):
-        resolved = resolve_revision(system, revision or spec.default_revision())
-    at_least("--step-limit", step_limit, 0.1)
+    resolved = resolved_revision(system, revision or spec.default_revision())
     console = output.make_console()
     wrong = 0
 

@@ -6,14 +6,14 @@ from typing import Annotated
 import typer
 
 from ...model.errors import InputError
-from ...model.systems import check_system, resolve_revision
+from ...model.systems import check_system
 from ...solver.exploration.exploration import ExploreOptions
 from ...solver.exploration.search import ORDERS
 from ...solver.systems import explored_systems, space_of
 from ...spec.catalogue import load
 from ...spec.systems import first_system
 from ..console import output
-from ..console.option_checks import at_least, check_places, option
+from ..console.option_checks import at_least, check_places, option, resolved_revision
 from ..explore.explorer import (
     MEMORY_MB,
     Budget,
@@ -120,8 +120,7 @@ def command(
     with option("--system"):
         check_system(system)
         check_has_scopes(system)
-    with option("--revision"):
-        resolved = resolve_revision(system, revision)
+    resolved = resolved_revision(system, revision)
     if order not in ORDERS:
         raise InputError("--order", f"{order!r}; valid: {', '.join(ORDERS)}")
     catalogue = load(system, resolved)

@@ -24,41 +24,21 @@ from ..console import BROKEN, USAGE, output
 from ..console.interrupts import why
 from ..console.option_checks import check_places, check_unicode, option
 from ..corpus.folder import entries
-from ..files.writing import naming_file, write
+from ..files.disk import naming_file, write
 from ..judging.context import MAX_FAILURES, GateOptions
 from ..judging.deviations import Deviations, read_deviations
 from ..judging.judge import no_fields, run_gate
-from ..judging.own_rules import use_rules
 from ..judging.profiles import PROFILES
-from ..judging.rule_choice import NO_LOCKSTEP
+from ..judging.rule_choice import NO_LOCKSTEP, use_rules
 from ..judging.verdict import Verdict, not_judged
 from ..library.judging import gate_options
-from ..reports.options import ReportOptions, check_report_options, reporters
+from ..reports.options import FileReport, ReportOptions, check_report_options, reporters
 from ..reports.outcome import UNTIL_THEN
 from ..reports.terminal import Terminal
-from ..targets.bases import base_of
 from ..targets.target_spec import MEMORY_LIMIT, TargetSpec, take_formula
-from ..web.coverage import coverage_page
-from ..web.gate_page import GatePage
-from .options import (
-    AgainstBase,
-    BaseOption,
-    BeyondStartUp,
-    ClassPath,
-    CompareWithOption,
-    ExcludeOption,
-    ExtraRulesOption,
-    MemoryLimit,
-    Offline,
-    RevisionOption,
-    RuleOption,
-    SchedulerClass,
-    StepLimit,
-    SystemOption,
-    TimeLimit,
-    check_limits,
-)
-from .project import is_unset, left_out, meant_for_another, named_target, with_its_target
+from ..web.gate_page import coverage_page, gate_page
+from . import options
+from .options import base_of, is_unset, left_out, meant_for_another, named_target, with_its_target
 
 BUDGETS = "; ".join(
     f"{name}, {profile.examples:,} runs or {profile.steps:,} steps"
@@ -80,12 +60,12 @@ def command(
             help="model, MODULE:FACTORY, 'cmd:COMMAND LINE' or a release (vllm==0.28.0)"
         ),
     ] = "model",
-    system: SystemOption = None,
-    revision: RevisionOption = None,
-    rule: RuleOption = None,
-    exclude: ExcludeOption = None,
-    extra_rules: ExtraRulesOption = None,
-    compare_with: CompareWithOption = None,
+    system: options.SystemOption = None,
+    revision: options.RevisionOption = None,
+    rule: options.RuleOption = None,
+    exclude: options.ExcludeOption = None,
+    extra_rules: options.ExtraRulesOption = None,
+    compare_with: options.CompareWithOption = None,
     profile: Annotated[str, typer.Option(help=f"how much to search per scale: {BUDGETS}")] = "ci",
     seed: Annotated[
         int, typer.Option(help="seed of the search, 0 or more; the same seed gives the same runs")
@@ -135,10 +115,10 @@ def command(
             callback=with_its_target,
         ),
     ] = None,
-    step_limit: StepLimit = 10.0,
-    memory_limit: MemoryLimit = MEMORY_LIMIT,
-    time_limit: TimeLimit = None,
-    offline: Offline = False,
+    step_limit: options.StepLimit = 10.0,
+    memory_limit: options.MemoryLimit = MEMORY_LIMIT,
+    time_limit: options.TimeLimit = None,
+    offline: options.Offline = False,
     changes: Annotated[
         list[str] | None,
         typer.Option(
@@ -147,11 +127,11 @@ def command(
             "formula=NAME chooses the formula that admits requests",
         ),
     ] = None,
-    scheduler_cls: SchedulerClass = None,
-    path: ClassPath = None,
-    base: BaseOption = None,
-    against_base: AgainstBase = False,
-    beyond_start_up: BeyondStartUp = False,
+    scheduler_cls: options.SchedulerClass = None,
+    path: options.ClassPath = None,
+    base: options.BaseOption = None,
+    against_base: options.AgainstBase = False,
+    beyond_start_up: options.BeyondStartUp = False,
     jobs: Annotated[
         int,
         typer.Option(
@@ -170,7 +150,6 @@ def command(
     use_rules(extra_rules)
     spec = named_target(context, target, path, scheduler_cls, beyond_start_up)
     spec, changes = take_formula(spec, changes or ())
-    check_limits(step_limit, memory_limit)
     check_unicode("TARGET", target)
     check_unicode("--out", str(out))
     check_places(json_file, out)
@@ -217,7 +196,7 @@ def command(
     if is_unset(context, "target") and not system_named and revision is None:
         output.notice(console)(OUR_OWN)
     printer = Terminal if beside is None else ChangeReporter
-    page_of_all = GatePage(html_file, catalogue) if html_file is not None else None
+    page_of_all = FileReport(html_file, catalogue, gate_page) if html_file is not None else None
     finish = no_fields if beside is None else changes_of
     with (
         reporters(console, catalogue, report_options, printer, page_of_all) as fan_out,
@@ -246,8 +225,7 @@ def command(
 
 @contextmanager
 def coverage_counted(options: GateOptions, wanted: bool) -> Iterator[GateOptions]:
-    """Yield the options, with a folder for coverage data if the target is Python code. Coverage of
-    the model is of no use, and coverage of a command cannot be measured."""
+    """Yield the options, with a folder for coverage data if the target's code can be measured."""
     if not wanted or options.spec.kind in ("model", "command"):
         yield options
         return
@@ -257,8 +235,6 @@ def coverage_counted(options: GateOptions, wanted: bool) -> Iterator[GateOptions
 
 @contextmanager
 def say_which_system(spec: TargetSpec, named: bool) -> Iterator[None]:
-    """Add a hint to a refusal if the user named no system, since the user's scheduler may not
-    belong to the default one."""
     try:
         yield
     except (ConfigRefused, TargetCrashed) as error:

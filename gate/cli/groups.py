@@ -102,8 +102,7 @@ def example(name: str) -> str | None:
 
 
 def without_all(words: list[str]) -> tuple[list[str], bool]:
-    """Return the words without `--all`, and whether `--all` was among them. It is removed only
-    together with `--help`."""
+    """Return the words without `--all`, and whether it was there; it belongs to `--help`."""
     wants_all = "--help" in words and "--all" in words
     return [word for word in words if not (wants_all and word == "--all")], wants_all
 

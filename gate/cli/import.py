@@ -9,14 +9,12 @@ import typer
 from msgspec.structs import replace
 
 from ...model.errors import InputError
-from ...model.systems import check_system, resolve_revision
 from ..console import output
-from ..console.option_checks import at_least, check_file, option
+from ..console.option_checks import at_least, check_file, resolved_revision
 from ..console.output import plural
+from ..files.disk import FileError, write
 from ..files.loads import FORMS, Load, read_load, scenario_of_load, shared_tokens
-from ..files.reading import FileError
 from ..files.scenario_file import MAX_BYTES, scenario_json
-from ..files.writing import write
 from ..targets.scales import read_changes
 
 SHOWN_REASONS = 3
@@ -64,10 +62,7 @@ def command(
     ):
         at_least(name, value, 1)
     at_least("--step-ms", step_ms, 0.001)
-    with option("--system"):
-        check_system(system)
-    with option("--revision"):
-        revision = resolve_revision(system, revision)
+    revision = resolved_revision(system, revision)
     values = read_changes(system, revision, config or [], {})
     place = out or Path(file.with_suffix(".json").name)
     check_file("--out", place)

@@ -11,14 +11,13 @@ import typer
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from ... import __version__
-from ...model.systems import check_system, config_keys, full_config, make_model, resolve_revision
+from ...model.systems import config_keys, full_config, make_model
 from ...spec.catalogue import load
 from ...spec.systems import SYSTEMS
 from ..console import output
-from ..console.option_checks import option
+from ..console.option_checks import resolved_revision
+from ..files.disk import FileError, naming_file, write
 from ..files.project_file import FILE, read_project
-from ..files.reading import FileError
-from ..files.writing import write
 
 NO_ADDRESS = "Where schedproof comes from: its repository, or a wheel that is checked in."
 
@@ -31,7 +30,6 @@ class Written(NamedTuple):
 
 
 def write_files(folder: Path, system: str, revision: str) -> list[Written]:
-    """Write the files into the folder, and keep those that exist."""
     read_project(folder)  # raises if the existing file is not TOML
     written = []
     for name, text in texts(system, revision).items():
@@ -46,10 +44,8 @@ def write_files(folder: Path, system: str, revision: str) -> list[Written]:
         elif existing:
             written.append(Written(path, kept=True))
             continue
-        try:
+        with naming_file(path.parent, "created"):
             path.parent.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise FileError(f"{path.parent}: cannot be created ({error.strerror})") from None
         write(path, text.encode())
         written.append(Written(path, kept=False))
     return written
@@ -92,8 +88,8 @@ def _of_the_model(system: str, revision: str) -> dict[str, object]:
 
 
 def address() -> tuple[str, bool]:
-    """Return the argument of `pip install` that installs this schedproof, and whether its source
-    repository is known."""
+    """Return the argument of `pip install` for this schedproof, and whether a repository is
+    known."""
     try:
         origin = importlib.metadata.distribution("schedproof").read_text("direct_url.json")
     except importlib.metadata.PackageNotFoundError:
@@ -125,10 +121,7 @@ def command(
 ) -> None:
     """Write an adapter, [tool.schedproof], a workflow and a hook into this folder. Existing files
     are kept."""
-    with option("--system"):
-        check_system(system)
-    with option("--revision"):
-        revision = resolve_revision(system, revision)
+    revision = resolved_revision(system, revision)
     console = output.make_console()
     for path, kept in write_files(Path(), system, revision):
         output.say(console, f"{'kept   ' if kept else 'written'} {path}")

@@ -11,11 +11,10 @@ import typer
 from ...model.errors import InputError
 from ..console import INCONCLUSIVE, output
 from ..console.interrupts import why
-from ..console.option_checks import at_least, check_unicode, option
-from ..files.writing import write
+from ..console.option_checks import at_least, check_choice, check_unicode, option
+from ..files.disk import write
 from ..judging.profiles import PROFILES
-from ..matrix.cells import CellVerdict, cells_of, run_cells
-from ..matrix.table import matrix_of, page_of
+from ..matrix.cells import CellVerdict, cells_of, matrix_of, page_of, run_cells
 from ..processes.executors import ClusterError
 from ..targets.releases import releases_of
 from ..targets.supported_releases import packages
@@ -60,8 +59,7 @@ def command(
     Exit code 0: every gate gave a verdict, pass or fail. 3: some did not, or the command was
     interrupted.
     """
-    if profile not in PROFILES:
-        raise InputError("--profile", f"{profile!r}; valid: {', '.join(PROFILES)}")
+    check_choice("--profile", profile, PROFILES)
     at_least("--seed", seed, 0)
     at_least("--jobs", jobs, 1)
     if cluster is not None and jobs != 1:

@@ -24,34 +24,17 @@ from ..compare.report import print_difference
 from ..console import BROKEN, CONFORMS, INCONCLUSIVE, output
 from ..console.option_checks import check_different
 from ..console.step_lines import StepLines
-from ..corpus.builtin_scenarios import scenario_named
+from ..corpus.folder import scenario_named
 from ..files.scenario_file import FileError
 from ..judging.base import Noted
-from ..judging.own_rules import use_rules
-from ..judging.rule_choice import judged_by, lockstep_of
+from ..judging.rule_choice import judged_by, lockstep_of, use_rules
 from ..reports.outcome import start_line
-from ..targets.bases import base_of
 from ..targets.factory import opened
 from ..targets.target_spec import MEMORY_LIMIT, TargetSpec, replay_options
 from ..traces.perfetto import check_perfetto, run_of, write_perfetto
 from ..traces.recorder import check_trace_file, recorded
-from .options import (
-    AgainstBase,
-    BaseOption,
-    BeyondStartUp,
-    CheckoutPath,
-    CompareWithOption,
-    ExcludeOption,
-    ExtraRulesOption,
-    MemoryLimit,
-    Offline,
-    RuleOption,
-    StepLimit,
-    TargetOption,
-    TimeLimit,
-    check_limits,
-)
-from .project import left_out, named_target
+from . import options
+from .options import base_of, left_out, named_target
 
 A_WHILE = 1_000  # steps
 
@@ -59,11 +42,11 @@ A_WHILE = 1_000  # steps
 def command(
     context: typer.Context,
     scenario: Annotated[str, typer.Argument(help="a scenario file, or a built-in scenario")],
-    target: TargetOption = "model",
-    rule: RuleOption = None,
-    exclude: ExcludeOption = None,
-    extra_rules: ExtraRulesOption = None,
-    compare_with: CompareWithOption = None,
+    target: options.TargetOption = "model",
+    rule: options.RuleOption = None,
+    exclude: options.ExcludeOption = None,
+    extra_rules: options.ExtraRulesOption = None,
+    compare_with: options.CompareWithOption = None,
     quiet: Annotated[bool, typer.Option("--quiet", help="do not print a line per step")] = False,
     fold: Annotated[
         bool, typer.Option("--fold", help="print a single line for similar decode steps in a row")
@@ -78,19 +61,18 @@ def command(
         Path | None,
         typer.Option("--perfetto", help="write the run to this file as trace events for Perfetto"),
     ] = None,
-    step_limit: StepLimit = 10.0,
-    memory_limit: MemoryLimit = MEMORY_LIMIT,
-    time_limit: TimeLimit = None,
-    offline: Offline = False,
-    path: CheckoutPath = None,
-    base: BaseOption = None,
-    against_base: AgainstBase = False,
-    beyond_start_up: BeyondStartUp = False,
+    step_limit: options.StepLimit = 10.0,
+    memory_limit: options.MemoryLimit = MEMORY_LIMIT,
+    time_limit: options.TimeLimit = None,
+    offline: options.Offline = False,
+    path: options.CheckoutPath = None,
+    base: options.BaseOption = None,
+    against_base: options.AgainstBase = False,
+    beyond_start_up: options.BeyondStartUp = False,
 ) -> None:
     """Run one scenario on a target, show every step, and judge it."""
     use_rules(extra_rules)
     spec = named_target(context, target, path, beyond_start_up=beyond_start_up)
-    check_limits(step_limit, memory_limit)
     console = output.make_console()
     read = scenario_named(scenario)
     exclude = [*left_out(context, exclude, rule, read.system)]
@@ -186,7 +168,6 @@ def _beside(
     limits: tuple[float, int],
     offline: bool,
 ) -> int:
-    """Run a scenario on a target and its base, and show the step in which they differ."""
     system = scenario.system
     revision = resolve_revision(system, scenario.revision)
     with ExitStack() as stack:

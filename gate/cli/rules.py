@@ -12,7 +12,7 @@ from ...spec.catalogue import Rule, Topic, load, select, topics
 from ...spec.systems import SYSTEMS, first_system
 from ..console import output
 from ..console.option_checks import option
-from .project import from_project
+from .options import from_project
 
 
 def show_list(console: Console, rules: Sequence[Rule]) -> None:

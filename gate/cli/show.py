@@ -12,33 +12,18 @@ from ...model.errors import InputError
 from ...model.faults import ConfigRefused
 from ..console import BROKEN, CONFORMS, output
 from ..console.option_checks import check_file, check_unicode
-from ..corpus.builtin_scenarios import scenario_named
-from ..files.reading import check_regular
+from ..corpus.folder import scenario_named
+from ..files.disk import check_regular, write
 from ..files.scenario_file import FileError
-from ..files.writing import write
-from ..judging.own_rules import use_rules
-from ..judging.rule_choice import judged_by, lockstep_of
+from ..judging.rule_choice import judged_by, lockstep_of, use_rules
 from ..targets.factory import opened
 from ..targets.target_spec import MEMORY_LIMIT, STEP_LIMIT, replay_options
 from ..traces.trace_file import GZIP, opened_trace
 from ..web.show.page import page
-from ..web.show.recording import recorded
-from ..web.show.trace_recording import recorded_trace
+from ..web.show.recording import recorded, recorded_trace
+from . import options
 from .check_trace import check_rules
-from .options import (
-    BeyondStartUp,
-    CheckoutPath,
-    CompareWithOption,
-    ExcludeOption,
-    ExtraRulesOption,
-    MemoryLimit,
-    Offline,
-    RuleOption,
-    StepLimit,
-    TimeLimit,
-    check_limits,
-)
-from .project import from_project, left_out, named_target
+from .options import from_project, left_out, named_target
 
 SUFFIX = ".html"
 # Every line of a trace has one of these keys, and no scenario does.
@@ -71,20 +56,19 @@ def command(
             "scenario  [default: model]"
         ),
     ] = None,
-    rule: RuleOption = None,
-    exclude: ExcludeOption = None,
-    extra_rules: ExtraRulesOption = None,
-    compare_with: CompareWithOption = None,
-    step_limit: StepLimit = STEP_LIMIT,
-    memory_limit: MemoryLimit = MEMORY_LIMIT,
-    time_limit: TimeLimit = None,
-    offline: Offline = False,
-    path: CheckoutPath = None,
-    beyond_start_up: BeyondStartUp = False,
+    rule: options.RuleOption = None,
+    exclude: options.ExcludeOption = None,
+    extra_rules: options.ExtraRulesOption = None,
+    compare_with: options.CompareWithOption = None,
+    step_limit: options.StepLimit = STEP_LIMIT,
+    memory_limit: options.MemoryLimit = MEMORY_LIMIT,
+    time_limit: options.TimeLimit = None,
+    offline: options.Offline = False,
+    path: options.CheckoutPath = None,
+    beyond_start_up: options.BeyondStartUp = False,
 ) -> None:
     """Draw a run as one page for a browser: every step, the rules, and what broke."""
     use_rules(extra_rules)
-    check_limits(step_limit, memory_limit)
     page_file = out or Path(page_name(file))
     check_page(page_file, file)
     console = output.make_console()

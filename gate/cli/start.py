@@ -12,8 +12,7 @@ from ..console import INCONCLUSIVE, USAGE, interrupts, shortened
 
 
 def main() -> None:
-    """Run the command line. Print a single line on Ctrl-C during loading, if stdout cannot be
-    written to, and on an internal error."""
+    """Run the command line. Print one line on Ctrl-C during loading and on an internal error."""
     _open_closed_streams()
     interrupts.install()
     try:

@@ -7,29 +7,19 @@ import msgspec
 import typer
 
 from ...model.errors import InputError
-from ...model.systems import check_system, config_keys, full_config, resolve_revision
+from ...model.systems import config_keys, full_config
 from ...properties.rules.registry import LOCKSTEP
 from ...spec.catalogue import load
 from ..console import CONFORMS, output
-from ..console.option_checks import between, option
-from ..corpus.builtin_scenarios import scenario_named
+from ..console.option_checks import between, check_choice, resolved_revision
+from ..corpus.folder import scenario_named
 from ..targets.factory import opened
 from ..targets.scales import scales_of
 from ..targets.target_spec import MEMORY_LIMIT, replay_options
 from ..web.step.run import ByHand, NotNow, StepSetup
 from ..web.step.server import Server
-from .options import (
-    BeyondStartUp,
-    CheckoutPath,
-    MemoryLimit,
-    Offline,
-    RevisionOption,
-    StepLimit,
-    SystemOption,
-    TargetOption,
-    check_limits,
-)
-from .project import named_target
+from . import options
+from .options import named_target
 
 PRODUCTION = "production"
 SCALES = ("small", "short", "tight", PRODUCTION)
@@ -37,9 +27,9 @@ SCALES = ("small", "short", "tight", PRODUCTION)
 
 def command(
     context: typer.Context,
-    target: TargetOption = "model",
-    system: SystemOption = None,
-    revision: RevisionOption = None,
+    target: options.TargetOption = "model",
+    system: options.SystemOption = None,
+    revision: options.RevisionOption = None,
     scale: Annotated[
         str,
         typer.Option(
@@ -57,11 +47,11 @@ def command(
     port: Annotated[
         int, typer.Option(help="port of the page on 127.0.0.1; 0 takes any free one")
     ] = 0,
-    step_limit: StepLimit = 10.0,
-    memory_limit: MemoryLimit = MEMORY_LIMIT,
-    offline: Offline = False,
-    path: CheckoutPath = None,
-    beyond_start_up: BeyondStartUp = False,
+    step_limit: options.StepLimit = 10.0,
+    memory_limit: options.MemoryLimit = MEMORY_LIMIT,
+    offline: options.Offline = False,
+    path: options.CheckoutPath = None,
+    beyond_start_up: options.BeyondStartUp = False,
 ) -> None:
     """Step a scheduler by hand: let requests arrive, end or be aborted, and see what the scheduler
     does."""
@@ -71,12 +61,8 @@ def command(
         system = spec.default_system if begun is None else begun.system
     if revision is None and begun is not None and system == begun.system:
         revision = begun.revision
-    with option("--system"):
-        check_system(system)
-    with option("--revision"):
-        resolved = resolve_revision(system, revision or spec.default_revision())
+    resolved = resolved_revision(system, revision or spec.default_revision())
     between("--port", port, 0, 65535)
-    check_limits(step_limit, memory_limit)
     config = configured(system, resolved, scale, changes or ())
     is_model = spec.is_model  # comparing the model with itself proves nothing
     rules = [rule for rule in load(system, resolved) if not (is_model and rule.id == LOCKSTEP)]
@@ -111,8 +97,7 @@ def command(
 
 
 def configured(system: str, revision: str, scale: str, changes: Sequence[str]) -> dict[str, Any]:
-    if scale not in SCALES:
-        raise InputError("--scale", f"{scale!r}; valid: {', '.join(SCALES)}")
+    check_choice("--scale", scale, SCALES)
     values: dict[str, Any] = {} if scale == PRODUCTION else {**scales_of(system).scales[scale]}
     for change in changes:
         key, sign, value = change.partition("=")

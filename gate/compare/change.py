@@ -16,8 +16,7 @@ from ..console.output import one_line, plural
 from ..files.scenario_file import write_scenario
 from ..judging.base import BaseOptions, Noted
 from ..judging.context import BreakOff, GateContext
-from ..judging.events import Concluded, Event, Found
-from ..judging.verdict import Change, Fault, Verdict
+from ..judging.verdict import Change, Concluded, Event, Fault, Found, Verdict
 from ..reports.outcome import lines_of_code
 from ..reports.terminal import Terminal, print_coverage
 from ..targets.target_spec import TargetSpec, replay_options
@@ -33,8 +32,7 @@ ATTEMPTS = 60  # the effort of shrinking a scenario that a change repairs
 
 
 def base_options(base: TargetSpec, system: str, revision: str) -> BaseOptions:
-    """Return the base of a gate, which must be a target of the same system. Raise InputError if the
-    base belongs to another system."""
+    """Return the base of a gate; raise InputError if it belongs to another system."""
     if base.own_system not in (None, system):
         problem = f"{base.text} belongs to {base.own_system}; valid: a target of {system}"
         raise InputError("--base", problem)

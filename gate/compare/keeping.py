@@ -3,9 +3,10 @@ to a file.
 """
 
 import time
-from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
 
+import msgspec
 from msgspec.structs import replace
 
 from ...model.errors import InputError
@@ -17,10 +18,74 @@ from ...properties.checking.replay import replay
 from ...properties.checking.translation import translated
 from ...properties.search.state import size
 from ...properties.shrinking.shrink import HANG_ATTEMPTS, shrink, until
+from ..console import BROKEN, CONFORMS, INCONCLUSIVE
 from ..files.scenario_file import write_scenario
 from ..judging.base import Noted
 from ..judging.context import GateContext
-from .verdict import DiffFinding
+from ..judging.verdict import EngineRun, TargetInfo
+
+FORMAT = "schedproof/diff@1"
+
+
+class DiffFinding(msgspec.Struct, frozen=True):
+    """A difference, in the smallest scenario found. Times are in seconds.
+
+    `shape` is the same in every scenario that shows the difference. `scenario_b` is set if B
+    belongs to another system. `fields` has every field that differs, as A and as B show it. `seen`
+    counts the runs that showed it, if all runs were followed to their end.
+    """
+
+    kind: str
+    shape: str
+    engine: str
+    scale: str
+    scenario: str
+    step: int
+    message: str
+    requests: int
+    fields: dict[str, dict[str, Any]]
+    words: tuple[str, ...]
+    scenario_b: str | None = None
+    found_after: float = 0.0
+    shrunk_in: float = 0.0
+    seen: int | None = None
+
+
+class Compared(msgspec.Struct, frozen=True):
+    """How much was compared. `fields` counts the steps in which both targets showed a field."""
+
+    steps: int
+    fields: dict[str, int]
+    events: dict[str, int]
+    both_failed: int
+
+
+class DiffVerdict(msgspec.Struct, frozen=True):
+    """The result of a comparison. `fixed` holds the values that every configuration had."""
+
+    a: TargetInfo
+    b: TargetInfo
+    system: str
+    revision: str
+    fixed: Mapping[str, Any]
+    profile: str
+    seed: int
+    engines: tuple[EngineRun, ...]
+    differences: tuple[DiffFinding, ...]
+    compared: Compared
+    exit_code: int
+    baseline: str | None = None
+    interrupted: bool = False
+    fault: str | None = None
+    format: str = FORMAT
+
+
+def exit_code(differences: int, steps: int, complete: bool) -> int:
+    """Return 1 if there is a difference, 3 if the comparison is empty or incomplete, else 0."""
+    if differences:
+        return BROKEN
+    return CONFORMS if complete and steps else INCONCLUSIVE
+
 
 # Steps that shrinking a long scenario may take on each target.
 SHRINK_STEPS = 20_000
@@ -43,8 +108,8 @@ class Kept(NamedTuple):
 
 
 def keep_differences(gate: GateContext, most: int, shrinks: bool = True) -> Iterator[Kept]:
-    """Yield up to `most` of the differences that a gate noted, the most serious first; shrink them
-    unless the gate was interrupted. Raise TargetBroken if one does not show again."""
+    """Yield up to `most` of the noted differences, the most serious first; shrink them unless the
+    gate was interrupted. Raise TargetBroken if one does not show again."""
     assert gate.base is not None
     compared = gate.base.compared
     noted = [*compared.differences.values(), *_refused_configurations(gate)]
@@ -65,7 +130,6 @@ def _gravest_first(noted: Noted) -> tuple[int, tuple[int, int]]:
 
 
 def _refused_configurations(gate: GateContext) -> list[Noted]:
-    """Return the configurations that only one target accepts, each with a single request."""
     assert gate.base is not None
     request = Request(id="r0", arrival=0, prompt=(("r0", 1),), max_tokens=1)
     options = gate.options
@@ -120,8 +184,7 @@ def _smallest(gate: GateContext, noted: Noted, shrinks: bool) -> Kept:
 def differs(
     pair: DifferentialTarget, scenario: Scenario, shape: str, last_step: int
 ) -> Difference | None:
-    """Return the difference of this shape that the scenario shows up to `last_step`. Returns None
-    if there is none, or if a target refuses the scenario."""
+    """Return the difference of this shape that the scenario shows up to `last_step`, if any."""
     try:
         replay(pair, scenario, (), last_step=last_step)
     except (ConfigRefused, InputError):
@@ -144,8 +207,8 @@ def write_difference(gate: GateContext, kept: Kept) -> Kept:
 
 
 def finding_of(gate: GateContext, kept: Kept) -> DiffFinding:
-    """Return a difference as data, and write the file that B replays if it belongs to another
-    system."""
+    """Return a difference as data; if B belongs to another system, write the file that it
+    replays."""
     noted, difference = kept.noted, kept.difference
     return DiffFinding(
         kind=difference.kind,
@@ -166,7 +229,6 @@ def finding_of(gate: GateContext, kept: Kept) -> DiffFinding:
 
 
 def _for_second(gate: GateContext, scenario: Scenario) -> str | None:
-    """Write the file that B replays if it belongs to another system; return its path, or None."""
     assert gate.base is not None
     other = gate.base.pair.sides[1]
     if other.system == scenario.system:

@@ -2,6 +2,7 @@
 
 import shlex
 from collections.abc import Sequence
+from functools import partial
 from typing import NamedTuple
 
 from rich.console import Console
@@ -13,9 +14,8 @@ from ...properties.checking.difference import CLASSES, only, plain
 from ...properties.checking.lockstep import Differing
 from ..console import output
 from ..console.step_lines import step_line
-from ..judging.events import Began, Event, Notice, Progress
-from .keeping import Kept
-from .verdict import DiffFinding, DiffVerdict
+from ..judging.verdict import Began, Event, Notice, Progress
+from .keeping import DiffFinding, DiffVerdict, Kept
 
 EVENTS = ("prefix hit", "preemption", "pause", "abort", "early EOS")
 
@@ -56,7 +56,7 @@ class DiffReporter:
 
 def print_finding(console: Console, finding: DiffFinding, found: Kept, reported: SideNames) -> None:
     print_difference(console, found, reported.names)
-    plain = Lines(console)
+    plain = partial(output.say, console)
     plain(f"  scenario: {finding.scenario}")
     files = (finding.scenario, finding.scenario_b or finding.scenario)
     for name, file, options in zip("AB", files, reported.options, strict=True):
@@ -79,7 +79,7 @@ def print_difference(console: Console, found: Kept, names: Sequence[str]) -> Non
         f"[red]DIFFERS[/red] [bold]{difference.kind}[/bold] "
         f"{escape(output.one_line(CLASSES[difference.kind]))}"
     )
-    plain = Lines(console)
+    plain = partial(output.say, console)
     what = difference.shape.partition(": ")[2] if difference.fields else difference.message
     plain(f"  step {difference.step}:  {what}")
     plain(f"  config:   {output.scenario_config(scenario)}")
@@ -106,16 +106,6 @@ def print_difference(console: Console, found: Kept, names: Sequence[str]) -> Non
         output.print_details(difference.details, console)
 
 
-class Lines:
-    """Prints lines without control characters."""
-
-    def __init__(self, console: Console) -> None:
-        self._console = console
-
-    def __call__(self, line: str) -> None:
-        output.say(self._console, output.one_line(line))
-
-
 def _side_by_side(found: Kept, names: Sequence[str]) -> Table:
     drawn = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
     for head in (
@@ -136,7 +126,7 @@ def sides_of(field: Differing) -> tuple[object, object]:
 
 
 def print_summary(console: Console, verdict: DiffVerdict, left_out: Sequence[str]) -> None:
-    plain = Lines(console)
+    plain = partial(output.say, console)
     for engine in verdict.engines:
         refused = f", {engine.refused_configs} configurations left out" * bool(
             engine.refused_configs

@@ -18,8 +18,8 @@ PATHS = ("--path-a", "--path-b")
 
 
 class Setting(NamedTuple):
-    """The system and revision of the scenarios and of each target, and the values fixed in every
-    configuration."""
+    """The system and revision of the scenarios and of each target, and the values that are
+    fixed."""
 
     system: str
     revision: str
@@ -30,8 +30,7 @@ class Setting(NamedTuple):
 def read_setting(
     specs: Sequence[TargetSpec], system: str | None, revision: str | None, changes: Sequence[str]
 ) -> Setting:
-    """Return the setting that the options specify for these targets. Raise InputError if an option
-    is invalid, or if the targets have no scenarios in common."""
+    """Return the setting; raise InputError if the targets have no scenarios in common."""
     own = [spec.own_system for spec in specs]
     defaults = []
     for spec, place in zip(specs, PATHS, strict=False):

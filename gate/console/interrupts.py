@@ -64,8 +64,8 @@ def check() -> None:
 
 @contextmanager
 def prefer_interrupt() -> Iterator[None]:
-    """Raise KeyboardInterrupt in place of an error that an interrupt caused. If Hypothesis is
-    interrupted between two of its own steps, it raises an AssertionError."""
+    """Raise KeyboardInterrupt in place of an error that it caused: an interrupted Hypothesis may
+    raise AssertionError."""
     try:
         yield
     except Exception:

@@ -4,11 +4,12 @@ the option.
 
 import math
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
 from ...model.errors import InputError
+from ...model.systems import check_system, resolve_revision
 
 LONGEST = 10**9  # seconds; the system's timers accept no more
 
@@ -20,6 +21,19 @@ def option(name: str) -> Iterator[None]:
         yield
     except InputError as error:
         raise InputError(name, error.problem) from None
+
+
+def resolved_revision(system: str, revision: str | None) -> str:
+    """Return the revision that both options name; None is the system's first."""
+    with option("--system"):
+        check_system(system)
+    with option("--revision"):
+        return resolve_revision(system, revision)
+
+
+def check_choice(name: str, value: str, valid: Collection[str]) -> None:
+    if value not in valid:
+        raise InputError(name, f"{value!r}; valid: {', '.join(valid)}")
 
 
 def at_least(name: str, value: float, least: float) -> None:
@@ -86,8 +100,7 @@ def _check_reachable(name: str, path: Path) -> None:
 
 
 def rule_words(name: str, words: Sequence[str]) -> list[str]:
-    """Return the rule ids and patterns that an option gives; `A,B` counts as A and B. Raise
-    InputError if the option is given but names no rule."""
+    """Return the ids and patterns that an option gives (`A,B` counts as A and B)."""
     parts = [part.strip() for word in words for part in word.split(",") if part.strip()]
     if words and not parts:
         raise InputError(name, f"{words[0]!r} names no rule; `schedproof rules` lists the rules")

@@ -58,8 +58,8 @@ class _Console(Console):
         super().print(*objects, markup=markup, **options)
 
     def _wrap(self, text: Text) -> Text:
-        """Wrap the text. If it begins with a label, as in "  rule:  In every", continuation lines
-        align with the text after the label; otherwise they are indented by two columns."""
+        """Wrap the text. Continuation lines align with the text after a label, such as " rule:
+        In"."""
         if text.cell_len <= self.width or "\n" in text.plain:
             return text
         label = LABEL.match(text.plain)
@@ -87,8 +87,8 @@ def say(console: Console, line: str) -> None:
 
 @contextmanager
 def busy(console: Console, what: str) -> Iterator[Callable[[str], None]]:
-    """On a terminal, show a spinner with the text `what` while the block runs. Yield a function
-    that appends words to that text."""
+    """Show a spinner on a terminal while the block runs; yield a function that appends to its
+    text."""
     if not console.is_terminal:
         yield lambda _: None
         return
@@ -114,8 +114,8 @@ def print_failure(
     run: Excerpt,
     why: Sequence[str] | None = None,
 ) -> None:
-    """Print everything known about a failure, and how to replay it. `options` are those of the
-    replay command (`replay_options`), and `run` is the end of the run that broke the rule."""
+    """Print everything known about a failure. `options` are those of the replay command, `run` is
+    the end of the run."""
     command = f"schedproof replay {shlex.quote(path)}{options}"
     lines = failure_lines(rule, scenario, broken, path, command, run, why)
     show_failure(console, rule, lines, "ADAPTER" if broken.by_adapter else "BROKEN")
@@ -136,8 +136,7 @@ def failure_lines(
     run: Excerpt,
     why: Sequence[str] | None = None,
 ) -> list[str]:
-    """Return everything known about a failure as printable lines. `replay` is the complete replay
-    command. `why` is the cause of the failure, if it was looked for."""
+    """Return everything known about a failure; `replay` is the command, `why` a known cause."""
     lines = [
         f"rule:     {rule.statement}",
         f"source:   {rule.source}",

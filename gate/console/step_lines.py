@@ -69,8 +69,6 @@ def changed_tkv(step: Step, last: Step | None) -> tuple[int | None, int] | None:
 
 
 def crossing(step: Step, last: Step | None, block_size: int | None) -> tuple[str, ...]:
-    """Return the requests that compute a single token in this step, which is the first of a
-    block."""
     if last is None or last.computed is None or block_size is None:
         return ()
     return tuple(

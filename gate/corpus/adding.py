@@ -20,9 +20,8 @@ from ...properties.shrinking.shrink import shrink, size
 from ...spec.catalogue import CatalogueError, load, select
 from ..files.scenario_file import FileError, file_name
 from . import folder as corpus_folder
-from .builtin_scenarios import scenario_named
-from .folder import Entry, FoundOn, Origin
-from .replay import expecting, rules_for
+from .folder import Entry, FoundOn, Origin, scenario_named
+from .replay import expectation, expecting, rules_for
 
 Expected = Literal["holds", "violates"]
 Say = Callable[[str], None]
@@ -74,8 +73,8 @@ def add_file(adding: Adding, file: Path) -> None:
 
 
 def _judge_by_own_rule(adding: Adding, file: Path, scenario: Scenario) -> tuple[Adding, Outcome]:
-    """Replay a scenario, judged by the rule that its file names. The rules of `adding` judge it
-    instead if the file names no rule, if that rule does not break, or with --rule."""
+    """Replay a scenario, judged by the rule that its file names, or if that one does not break, by
+    those of `adding`."""
     rule = (scenario.origin or {}).get("rule")
     if not adding.rules and rule in {known.id for known in rules_for(scenario, ())}:
         alone = dataclasses.replace(adding, rules=[rule])
@@ -86,8 +85,7 @@ def _judge_by_own_rule(adding: Adding, file: Path, scenario: Scenario) -> tuple[
 
 
 def minimize_entry(target: Target, spec: str, entry: Entry, say: Say) -> bool:
-    """Shrink an entry in place; return False if it breaks no rule on the target. Raise FileError if
-    the target cannot run it, or the folder cannot be written to."""
+    """Shrink an entry in place; return False if it breaks no rule on the target."""
     expect = entry.scenario.expect
     if expect is not None and expect.steps:
         say(
@@ -121,8 +119,7 @@ def minimize_entry(target: Target, spec: str, entry: Entry, say: Say) -> bool:
 def minimize(
     target: Target, scenario: Scenario, first: Broken, ids: Sequence[str]
 ) -> tuple[Scenario, str]:
-    """Return the smallest scenario found that fails with the same shape, and how many replays it
-    took."""
+    """Return the smallest scenario that fails with the same shape, and the number of replays."""
     rules = rules_for(scenario, ids)
     own = shape(first, [request.id for request in scenario.requests])
     began = time.monotonic()
@@ -245,12 +242,3 @@ def _keep(adding: Adding, file: Path, scenario: Scenario, origin: Origin, how: s
     instead = f", instead of {', '.join(entry.path.name for entry in alike)}" * bool(alike)
     about = f"{in_words(scenario)}, {how}; {expectation(scenario)}"
     adding.say(f"{file}: added {path}{instead} ({about})")
-
-
-def expectation(scenario: Scenario) -> str:
-    expect = scenario.expect
-    if expect is not None and expect.violates:
-        return f"expects that {', '.join(expect.violates)} breaks"
-    if expect is not None and expect.steps and not expect.holds:
-        return f"expects {len(expect.steps)} steps"
-    return "expects that every rule holds"

@@ -58,9 +58,8 @@ def target():
 
 
 def exported(kind: str, entries: Sequence[Entry], target: str | None = None) -> str:
-    """Return the text of a file of this kind, one of KINDS; the rules of the entries must be in the
-    catalogue. Tests run on `target`, by default the one that the entries were found on. Raise
-    FileError if this kind of file cannot express an entry."""
+    """Return the text of a file of this kind; raise FileError if it cannot express an entry. Tests
+    run on `target`, by default the one that the entries were found on."""
     if kind == "json":
         rows = ",\n".join(scenario_json(entry.scenario).rstrip() for entry in entries)
         return f"[\n{rows}\n]\n"
@@ -71,8 +70,7 @@ def exported(kind: str, entries: Sequence[Entry], target: str | None = None) -> 
 
 
 def expressible(kind: str, entries: Sequence[Entry]) -> tuple[list[Entry], list[str]]:
-    """Return the entries that this kind of file can express, and for each other one the reason.
-    Raise FileError if it can express none of them."""
+    """Return the entries that this kind of file can express, and the reason for each other one."""
     if kind != "upstream":
         return [*entries], []
     able: list[Entry] = []
@@ -89,8 +87,7 @@ def expressible(kind: str, entries: Sequence[Entry]) -> tuple[list[Entry], list[
 
 
 def found_on(entries: Sequence[Entry]) -> str:
-    """Return the target that all entries were found on. Raise FileError if they were found on
-    several targets, or none of them records its target."""
+    """Return the target that all entries were found on; raise FileError if there are several."""
     targets = sorted({entry.origin.found_on.target for entry in entries} - {""})
     if len(targets) != 1:
         known = (
@@ -103,7 +100,6 @@ def found_on(entries: Sequence[Entry]) -> str:
 
 
 def as_repository_tests(entries: Sequence[Entry]) -> str:
-    """Return a test file for the target's own repository, with a function for each entry."""
     systems = sorted({entry.scenario.system for entry in entries})
     if len(systems) > 1:
         raise FileError(
@@ -163,9 +159,8 @@ class RepositoryTest:
         return (_arguments(_request(request)) for request in self._entry.scenario.requests)
 
     def table(self) -> Table:
-        """Return the steps of the first model that breaks no rule in this scenario. The model of
-        its own revision is tried first; if that breaks the rule, the table ends at the step in
-        which it does."""
+        """Return the steps of the first model, its own revision's first, that breaks no rule. If
+        that one breaks the rule, the table ends there."""
         scenario = self._entry.scenario
         own = scenario.revision or revisions_of(scenario.system)[0]
         last: int | None = None

@@ -1,4 +1,7 @@
-"""A corpus: a folder of scenario files, each of which names the rule that it is about.
+"""The built-in scenarios, and users' corpora: folders of scenario files that each name their rule.
+
+Built in are published counterexamples at production scale, and the seed corpus, a few short runs
+that exercise every rule (`tools/seeds.py`).
 
 There is no index: `schedproof corpus list` reads the files themselves. A file is named by its rule
 and content, so a corpus never holds the same scenario twice. `origin` names the rule, and where the
@@ -8,18 +11,91 @@ scenario was found:
                "found_on": {"target": "model", "name": "...", "version": "..."}}
 """
 
+import difflib
 import os
 from collections.abc import Iterator
+from importlib import resources
+from importlib.resources.abc import Traversable
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import msgspec
 from msgspec.structs import replace
 
+from ...model.config import MOST
 from ...model.scenario import Scenario
-from ..files.reading import located
+from ...spec.systems import SYSTEMS
+from ..files.disk import located, naming_file
 from ..files.scenario_file import FileError, file_name, read_scenario, write_scenario
-from .builtin_scenarios import every_builtin
+from ..targets.scales import scales_of
+
+
+def builtin_scenarios(system: str) -> dict[str, Scenario]:
+    return _scenarios(resources.files("schedproof.gate.corpus") / "builtin" / system)
+
+
+def seed_corpus(system: str, scale: str) -> dict[str, Scenario]:
+    return _scenarios(
+        resources.files("schedproof.gate.corpus") / "builtin" / system / "seeds", f"{scale}-"
+    )
+
+
+def every_builtin() -> dict[str, Scenario]:
+    return {
+        name.removesuffix(".json"): scenario
+        for system in SYSTEMS
+        for name, scenario in builtin_scenarios(system).items()
+    }
+
+
+def scenario_named(name: str) -> Scenario:
+    """Return the scenario in a file, or the built-in one with this name. A name that looks like a
+    path is always a path. Raise FileError if there is neither, or if the file is not a scenario."""
+    path = Path(name)
+    if "\0" in name or path.exists() or path.is_symlink() or path.name != name:
+        return read_scenario(path)
+    scenarios = every_builtin()
+    if name.removesuffix(".json") in scenarios:
+        return scenarios[name.removesuffix(".json")]
+    if name.endswith(".json"):
+        return read_scenario(path)
+    close = difflib.get_close_matches(name, scenarios, 3)
+    meant = f"did you mean {' or '.join(close)}? " if close else ""
+    raise FileError(
+        f"{name}: no file and no built-in scenario; {meant}"
+        "`schedproof corpus list --builtin` lists the built-in ones"
+    )
+
+
+def by_length(system: str) -> dict[str, Scenario]:
+    """Return the built-in scenarios, shortest first, so that a failure shows in a short run."""
+    return dict(sorted(builtin_scenarios(system).items(), key=lambda item: longest(item[1])))
+
+
+def longest(scenario: Scenario) -> int:
+    """Return an upper bound on the steps of a replay in which no request waits for space."""
+    key = scales_of(scenario.system).chunk_key
+    chunk = int(scenario.config[key]) if key else MOST
+    work = 0
+    for request in scenario.requests:
+        whole = 2 * -(-request.prompt_len // chunk) + request.tokens_to_emit
+        stays = (
+            whole if request.abort_at is None else max(request.abort_at - request.arrival, 0) + 1
+        )
+        work += min(whole, stays)
+    return max(request.arrival for request in scenario.requests) + work
+
+
+def _scenarios(folder: Traversable, begin: str = "") -> dict[str, Scenario]:
+    if not folder.is_dir():
+        return {}
+    files = {entry.name: entry for entry in folder.iterdir() if entry.name.endswith(".json")}
+    scenarios = {}
+    for name in sorted(name for name in files if name.startswith(begin)):
+        with resources.as_file(files[name]) as path:
+            scenarios[name] = read_scenario(Path(path))
+    return scenarios
+
 
 DEFAULT_FOLDER = Path("schedproof-corpus")
 
@@ -36,8 +112,7 @@ class FoundOn(msgspec.Struct, frozen=True):
 
 
 class Origin(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The keys of `origin` that a corpus needs; other keys are for readers. `shape` is that of the
-    failure (`checking.failure_signature`), empty for a witness; `found` is a date, YYYY-MM-DD."""
+    """The keys of `origin` that a corpus needs; other keys are for readers."""
 
     rule: str
     shape: str = ""
@@ -66,7 +141,7 @@ class Entry(NamedTuple):
 
     @property
     def failure(self) -> tuple[str, str, str, str]:
-        """Return what identifies the failure: system, revision, rule and shape. Every witness is
+        """What identifies the failure: system, revision, rule and shape. Every witness is
         unique."""
         scenario = self.scenario
         shape = self.shape or file_name(scenario, self.rule)
@@ -74,8 +149,7 @@ class Entry(NamedTuple):
 
 
 def entries(folder: Path) -> list[Entry]:
-    """Return every entry of a corpus, by file name. Raise FileError if there is no such folder, or
-    a file in it is not an entry."""
+    """Return every entry of a corpus, by file name."""
     return [read_entry(path) for path in files(folder)]
 
 
@@ -84,16 +158,13 @@ def files(folder: Path) -> Iterator[Path]:
     if not folder.is_dir():
         what = "is not a folder" if folder.exists() else "there is no such folder"
         raise FileError(f"{folder}: {what}; `schedproof corpus add FILE` creates a corpus")
-    try:
+    with naming_file(folder, "read"):
         paths = sorted(folder.iterdir())
-    except OSError as error:
-        raise FileError(f"{folder}: cannot be read ({error.strerror})") from None
     yield from (path for path in paths if path.suffix == ".json" and not path.is_dir())
 
 
 def read_entry(path: Path) -> Entry:
-    """Read one file of a corpus. Raise FileError if the file is not a scenario, does not name its
-    rule, or is a link out of the folder."""
+    """Read one file of a corpus; raise FileError if it is no entry, or a link out of the folder."""
     if path.is_symlink() and not _real(path).is_relative_to(_real(path.parent)):
         raise FileError(f"{path}: a link to a file outside the corpus; valid: a file")
     scenario = read_scenario(path)
@@ -128,10 +199,8 @@ def add(folder: Path, scenario: Scenario, origin: Origin) -> Path:
 
 
 def remove(entry: Entry) -> None:
-    try:
+    with naming_file(entry.path, "removed"):
         entry.path.unlink()
-    except OSError as error:
-        raise FileError(f"{entry.path}: cannot be removed ({error.strerror})") from None
 
 
 _OWN_KEYS = frozenset(Origin.__struct_fields__)

@@ -1,25 +1,31 @@
-"""Replay a scenario of a corpus, and compare the result with its expectation."""
+"""Replay the scenarios of a corpus, compare the results with their expectations, and tidy up."""
 
-from collections.abc import Iterator, Sequence
+import shlex
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from msgspec.structs import replace
+from rich.console import Console
 
 from ...model.errors import InputError
 from ...model.faults import ConfigRefused, TargetFault, TargetNotStarted
 from ...model.scenario import Expectation, Scenario
-from ...model.target import Target
+from ...model.target import ModelTarget, Target
 from ...properties.checking.replay import Outcome, replay
 from ...properties.rules.predicate import Broken
 from ...properties.rules.registry import applies
+from ...properties.shrinking.shrink import size
 from ...spec.catalogue import Rule, load, meant
 from ...spec.systems import SYSTEMS
+from ..console import BROKEN, CONFORMS, INCONCLUSIVE, output
 from ..console.option_checks import rule_words
-from ..files.scenario_file import scenario_of
+from ..files.scenario_file import FileError, file_name, scenario_of
 from ..targets.factory import opened
 from ..targets.target_spec import parse_target
-from .folder import FoundOn, origin_of
+from . import folder as corpus_folder
+from .folder import Entry, FoundOn, origin_of
 
 Status = Literal["as expected", "NOT AS EXPECTED", "not exercised", "inconclusive"]
 
@@ -49,9 +55,8 @@ def judge(
     """Replay a scenario about `rule`, judged by `rules`, and compare the result with its
     expectation.
 
-    A scenario without an expectation expects every rule to hold. On a target other than `found_on`,
-    only the scenario's own rule has to hold. A rule that is expected to break may also break later
-    than other rules.
+    Without one, every rule must hold; on a target other than `found_on`, only the scenario's own. A
+    rule that is expected to break may also break later than other rules.
     """
     if scenario.expect is None:
         scenario = expecting(scenario, None)
@@ -123,10 +128,19 @@ def _of_its_own_rule(
 
 
 def expecting(scenario: Scenario, violates: Sequence[str] | None) -> Scenario:
-    """Return the scenario with a new expectation. It expects the rules of `violates` to break in
-    the same step, or, with None, every rule to hold."""
+    """Return the scenario, expecting these rules to break in one step, or else every rule to
+    hold."""
     reported = Expectation(violates=tuple(violates)) if violates else Expectation(holds=True)
     return replace(scenario, expect=reported)
+
+
+def expectation(scenario: Scenario) -> str:
+    expect = scenario.expect
+    if expect is not None and expect.violates:
+        return f"expects that {', '.join(expect.violates)} breaks"
+    if expect is not None and expect.steps and not expect.holds:
+        return f"expects {len(expect.steps)} steps"
+    return "expects that every rule holds"
 
 
 def rules_for(scenario: Scenario, ids: Sequence[str] = ()) -> list[Rule]:
@@ -146,14 +160,12 @@ def rule_ids(words: Sequence[str] | None) -> list[str]:
 
 @contextmanager
 def opened_target(spec: str) -> Iterator[Target]:
-    """Open the target of an exported test file, for all of its tests."""
     with opened(parse_target(spec)) as open_target:
         yield open_target.target
 
 
 def check(data: dict[str, Any], target: Target) -> str:
-    """Replay the scenario of an exported test; return why it does not end as expected, or "". Raise
-    FileError if `data` is not a scenario of a corpus."""
+    """Replay the scenario of an exported test; return why it does not end as expected, or ""."""
     scenario = scenario_of(data, "the exported scenario")
     rule = origin_of(scenario, "the exported scenario").rule
     judged = judge(target, scenario, rule, rules_for(scenario))
@@ -161,3 +173,133 @@ def check(data: dict[str, Any], target: Target) -> str:
         return ""
     numbers = f" ({judged.broken.message})" if judged.broken else ""
     return f"{judged.status}: {judged.why}{numbers}"
+
+
+Say = Callable[[str], None]
+STYLES = {
+    "as expected": "green",
+    "NOT AS EXPECTED": "red",
+    "not exercised": "yellow",
+    "inconclusive": "yellow",
+}
+
+
+class Running(NamedTuple):
+    """The target that replays entries, the rules, and the options of a replay command."""
+
+    console: Console
+    target: Target
+    rules: Sequence[str]
+    options: str
+    stderr: Callable[[], str]
+
+
+def run_entries(running: Running, entries: Sequence[Entry]) -> int:
+    """Replay each entry, print a line for it, and return the exit code."""
+    counts, refused = dict.fromkeys(STYLES, 0), 0
+    for entry in entries:
+        rules = rules_for(entry.scenario, running.rules)
+        found_on = entry.origin.found_on
+        judged = judge(running.target, entry.scenario, entry.rule, rules, found_on)
+        counts[judged.status] += 1
+        refused += judged.refused
+        why = f": {output.one_line(judged.why)}" if judged.why else ""
+        style = STYLES[judged.status]
+        running.console.print(f"[{style}]{judged.status:<15}[/{style}] ", end="")
+        output.say(running.console, f"{output.one_line(str(entry.path))}{why}")
+        if judged.status == "NOT AS EXPECTED":
+            _print_failure(running, entry, judged)
+    reported = ", ".join(f"{count} {status.lower()}" for status, count in counts.items() if count)
+    output.say(running.console, reported or "no entry to run")
+    if counts["NOT AS EXPECTED"]:
+        return BROKEN
+    judged_all = not counts["inconclusive"] and not refused and counts["as expected"]
+    return CONFORMS if judged_all else INCONCLUSIVE
+
+
+def _print_failure(running: Running, entry: Entry, judged: EntryVerdict) -> None:
+    if judged.outcome is None or judged.broken is None:
+        command = f"schedproof replay {shlex.quote(str(entry.path))}{running.options}"
+        output.say(running.console, f"  replay:   {command}")
+        return
+    first, outcome = judged.broken, judged.outcome
+    rule = next(known for known in load(entry.scenario.system) if known.id == first.rule)
+    output.print_failure(
+        *(running.console, rule, entry.scenario, first, str(entry.path)),
+        *(running.options, outcome.session.excerpt),
+    )
+    output.print_details(outcome.session.details or running.stderr(), running.console)
+
+
+def problems(folder: Path, target: Target) -> tuple[int, list[str]]:
+    """Return the number of files in a corpus, and a line for each problem."""
+    faults: list[str] = []
+    number = 0
+    for path in corpus_folder.files(folder):
+        number += 1
+        try:
+            entry = corpus_folder.read_entry(path)
+        except FileError as error:
+            faults.append(str(error))
+            continue
+        faults += _problems_of(entry, target)
+    return number, faults
+
+
+def _problems_of(entry: Entry, target: Target) -> list[str]:
+    path, scenario = entry.path, entry.scenario
+    catalogue = {rule.id for rule in load(scenario.system)}
+    named = [("$.origin.rule", entry.rule)]
+    violates = (scenario.expect and scenario.expect.violates) or ()
+    named += [(f"$.expect.violates[{index}]", violated) for index, violated in enumerate(violates)]
+    unknown = [
+        f"{path}: {where}: {rule!r:.60} is not a rule of {scenario.system}; `schedproof rules "
+        f"--system {scenario.system}` lists them"
+        for where, rule in named
+        if rule not in catalogue
+    ]
+    if unknown:
+        return unknown
+    own = file_name(scenario, entry.rule)
+    wrong = (
+        []
+        if path.name == own
+        else [f"{path}: this name does not fit its rule and content; valid: {own}"]
+    )
+    judged = judge(target, scenario, entry.rule, rules_for(scenario))
+    if judged.status != "as expected":
+        wrong.append(f"{path}: {expectation(scenario)}: {judged.status.lower()}: {judged.why}")
+    return wrong
+
+
+def prune(entries: Sequence[Entry], target: Target, say: Say, *, dry_run: bool) -> int:
+    """Remove duplicates, and entries that no longer replay; return how many. An entry stays if it
+    breaks a rule on the target."""
+    removed = 0
+    smallest: dict[tuple[str, ...], Entry] = {}
+    for entry in sorted(entries, key=_preference):
+        why = _why_not(entry, smallest)
+        if why and judge(target, entry.scenario, entry.rule, rules_for(entry.scenario)).broken:
+            say(f"{entry.path}: kept, because it still breaks a rule ({why})")
+            why = ""
+        smallest.setdefault(entry.failure, entry)
+        if not why:
+            continue
+        if not dry_run:
+            corpus_folder.remove(entry)
+        removed += 1
+        say(f"{entry.path}: {why}: {'would be ' * dry_run}removed")
+    say(f"{removed} of {len(entries)} entries {'would be ' * dry_run}removed")
+    return removed
+
+
+def _preference(entry: Entry) -> tuple[tuple[int, int], bool, str]:
+    misnamed = entry.path.name != file_name(entry.scenario, entry.rule)
+    return size(entry.scenario), misnamed, entry.path.name
+
+
+def _why_not(entry: Entry, smallest: dict[tuple[str, ...], Entry]) -> str:
+    if entry.failure in smallest:
+        return f"the same failure as {smallest[entry.failure].path}, which is not larger"
+    judged = judge(ModelTarget(), entry.scenario, entry.rule, rules_for(entry.scenario))
+    return f"can no longer be replayed: {judged.why}" if judged.refused else ""

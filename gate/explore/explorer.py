@@ -1,7 +1,18 @@
-"""`schedproof explore`: explore every behaviour of the chosen scopes, in several processes."""
+"""`schedproof explore`: explore every behaviour of the chosen scopes, in several processes.
+
+Unfinished explorations are saved, so that they can resume. Such a file contains a digest, which
+reveals damage, and then one pickled `Exploration`. Unpickling allows only this package's own
+classes, and a file can be read only by the version that wrote it, because a partial exploration of
+another model would be meaningless. A digest is not a signature: never use another user's file
+(`docs/explanation/security.md`).
+"""
 
 import gc
+import hashlib
+import io
 import multiprocessing
+import pickle
+import re
 import resource
 import signal
 import sys
@@ -30,10 +41,11 @@ from ...solver.exploration.exploration import (
 from ...solver.exploration.scope import Aborts, Scope
 from ...solver.systems import explored_systems, space_of
 from ...spec.catalogue import Rule, select
+from ..files.disk import check_regular, naming_file, write
 from ..files.scenario_file import FileError
 from ..judging.rule_choice import check_applies, rules_named
+from ..processes.executors import code_version
 from ..processes.work_process import block_sigint
-from .checkpoint import load, save_checkpoint
 
 ABORTS: tuple[Aborts, ...] = get_args(Aborts)
 
@@ -60,8 +72,6 @@ def chosen_scopes(names: Sequence[str] | None, system: str, revision: str) -> li
 
 
 def changed(scope: Scope, requests: int | None, limits: str | None, aborts: str | None) -> Scope:
-    """Return the scope with the changes that the options make; raise InputError if one is
-    impossible."""
     if requests is not None:
         if not 1 <= requests <= 6:
             raise InputError("--requests", f"{requests}; valid: 1 to 6")
@@ -74,7 +84,6 @@ def changed(scope: Scope, requests: int | None, limits: str | None, aborts: str 
 
 
 def read_limits(words: str) -> tuple[int, ...]:
-    """Parse limits such as "6-40" or "12,20,40", and return them, in tokens, in ascending order."""
     limits: set[int] = set()
     for part in words.split(","):
         first, dash, last = part.strip().partition("-")
@@ -223,8 +232,8 @@ def _work(
     budget: Budget,
     ends: float,
 ) -> None:
-    """Explore one part in a separate process. The exploration is interrupted only between two
-    reports, so that no state is left half expanded."""
+    """Explore one part in a separate process; it ends only between two reports, when no state is
+    half expanded."""
     gc.set_threshold(100_000, 20, 50)  # states are kept, so a collection seldom finds garbage
     began = reported = time.time()
     try:
@@ -265,8 +274,7 @@ def memory_mb() -> int:
 
 
 def parts_of(options: ExploreOptions, jobs: int) -> list[ExploreOptions]:
-    """Split an exploration into parts for `jobs` processes. Neighbouring limits stay together,
-    because most of their runs are the same."""
+    """Split an exploration for `jobs` processes; neighbouring limits have most runs in common."""
     limits = options.scope.limits
     if jobs < 2 or len(limits) < 8:
         return [options]
@@ -280,8 +288,8 @@ def parts_of(options: ExploreOptions, jobs: int) -> list[ExploreOptions]:
 def confirm(
     counterexample: Counterexample, rules: Sequence[Rule], formula: str | None = None
 ) -> dict[int, tuple[Scenario, Outcome]]:
-    """Replay the counterexample on the model at each of its limits; return the scenario and its
-    outcome for each limit at which the rule breaks. `formula` replaces the revision's own."""
+    """Replay the counterexample on the model at each of its limits; return where it breaks the
+    rule."""
     [rule] = select(rules, [counterexample.rule])
     broken = {}
     for limit in counterexample.limits:
@@ -294,3 +302,89 @@ def confirm(
         if outcome.broken:
             broken[limit] = (scenario, outcome)
     return broken
+
+
+# Layers without input or output: unpickling their classes can do no harm.
+PURE = tuple(f"schedproof.{layer}." for layer in ("spec", "model", "properties", "solver"))
+# The functions that a run refers to: predicates of rules, and functions of a model's revision.
+FUNCTIONS = re.compile(r"schedproof\.(properties\.(rules|\w+\.predicates)\.|model\.\w+\.\w+$)")
+MAGIC = b"schedproof exploration 2\n"
+DIGEST = 32  # bytes
+HARMLESS = {
+    ("builtins", "frozenset"),
+    ("builtins", "range"),
+    ("builtins", "set"),
+    ("collections", "deque"),
+    ("msgspec._utils", "rebuild"),
+}
+
+
+def save_checkpoint(folder: Path, run: Exploration) -> None:
+    """Save an exploration to its file in `folder`."""
+    path = _path(folder, run.options, run.rules)
+    with naming_file(path):
+        folder.mkdir(parents=True, exist_ok=True)
+    data = pickle.dumps(run)
+    write(path, MAGIC + version_of_code() + _digest(data) + data)
+
+
+def load(folder: Path, options: ExploreOptions, rules: Sequence[Rule]) -> Exploration | None:
+    """Return the saved exploration, if there is one; raise FileError if this version cannot use
+    it."""
+    ids = tuple(rule.id for rule in rules)
+    path = _path(folder, options, ids)
+    try:
+        path.stat()
+        check_regular(path)
+        data = path.read_bytes()
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise FileError(f"{path}: cannot be read ({error.strerror})") from None
+    start = len(MAGIC) + len(version_of_code())
+    if not data.startswith(MAGIC + version_of_code()):
+        raise FileError(
+            f"{path}: not an exploration of this version of schedproof; "
+            "use another folder, or delete the file"
+        )
+    kept = data[start + DIGEST :]
+    if data[start : start + DIGEST] != _digest(kept):
+        raise FileError(f"{path}: damaged (its digest does not match); delete the file")
+    try:
+        run = _Reader(io.BytesIO(kept)).load()
+    except Exception as error:
+        raise FileError(f"{path}: damaged ({error}); delete the file") from None
+    if not isinstance(run, Exploration) or (run.options, run.rules) != (options, ids):
+        raise FileError(
+            f"{path}: not the exploration of these options and rules; valid: another folder"
+        )
+    return run
+
+
+def _digest(data: bytes) -> bytes:
+    return hashlib.sha256(data).digest()
+
+
+class _Reader(pickle.Unpickler):
+    def find_class(self, module: str, name: str) -> Any:
+        if (module, name) in HARMLESS:
+            return super().find_class(module, name)
+        if module.startswith(PURE) and "." not in name:
+            member = super().find_class(module, name)
+            # A pickle can call every function that it may load, with any arguments. An alias of
+            # `getattr` would be enough to reach `eval`.
+            held = isinstance(member, type) or FUNCTIONS.match(module)
+            if held and getattr(member, "__module__", "") == module:
+                return member
+        raise pickle.UnpicklingError(f"{module}.{name} is not part of an exploration")
+
+
+def _path(folder: Path, options: ExploreOptions, rules: Sequence[str]) -> Path:
+    question = hashlib.sha256(repr((options, tuple(rules))).encode()).hexdigest()[:12]
+    return (
+        folder / f"{options.revision}-{options.scope.name.replace(' ', '-')}-{question}.exploration"
+    )
+
+
+def version_of_code() -> bytes:
+    return code_version("spec", "model", "properties", "solver").encode() + b"\n"

@@ -8,12 +8,13 @@ from typing import Any
 from rich.console import Console
 from rich.markup import escape
 
+from ...properties.explanations.pool import spans
 from ...solver.exploration.exploration import Counterexample, ExplorationResult, ExploreOptions
 from ...solver.systems import space_of
 from ...spec.catalogue import Rule
 from ..console import BROKEN, CONFORMS, INCONCLUSIVE, output
+from ..files.disk import write
 from ..files.scenario_file import write_scenario
-from ..files.writing import write
 from ..targets.target_spec import model_spec, replay_options
 from .explorer import Budget, Ended, Event, Failed, Progress, confirm, explore, parts_of
 
@@ -82,8 +83,7 @@ class Reporter:
         verbose: bool = False,
     ) -> int:
         """Print the verdicts, write the coverage, and return the exit code. Rules that are `chosen`
-        must be exercised; after `stop_requested`, parts that did not run do not count as
-        missing."""
+        must be exercised."""
         for part in self._parts:
             self._leave_out("not started", part)
         if stop_requested:
@@ -250,14 +250,7 @@ def _scope(options: ExploreOptions) -> str:
 
 
 def _limits(limits: Sequence[int] | set[int], name: str = "limit") -> str:
-    ranges: list[list[int]] = []
-    for limit in sorted(limits):
-        if ranges and ranges[-1][-1] == limit - 1:
-            ranges[-1].append(limit)
-        else:
-            ranges.append([limit])
-    words = ", ".join(str(r[0]) if len(r) == 1 else f"{r[0]}-{r[-1]}" for r in ranges)
-    return f"{name}{'s' * (len(limits) > 1)} {words}"
+    return f"{name}{'s' * (len(limits) > 1)} {spans(limits, '-')}"
 
 
 def run_exploration(
@@ -272,8 +265,7 @@ def run_exploration(
     until_broken: bool = False,
     verbose: bool = False,
 ) -> int:
-    """Explore, report, and return the exit code; `until_broken` stops at the first
-    counterexample."""
+    """Explore, report, return the exit code; `until_broken` stops at the first counterexample."""
     parts = [part for options in questions for part in parts_of(options, jobs)]
     reporter = Reporter(console, parts, rules, out)
     try:

@@ -22,7 +22,7 @@ import msgspec
 from ...model.errors import InputError
 from ...model.scenario import Request, Scenario, Segment
 from ...model.systems import full_config, make_model
-from .reading import FileError, check_regular, located, quoted, unique_keys
+from .disk import FileError, check_regular, located, naming_file, quoted, unique_keys
 
 LAST_ARRIVAL = 10**7  # the latest arrival that the scenario format allows, in steps
 MAX_LINE = 8 * 1024 * 1024  # bytes
@@ -30,10 +30,9 @@ Tokens = Annotated[int, msgspec.Meta(ge=0, le=10**9)]
 
 
 class Row(NamedTuple):
-    """A request of a load: its row (from 1), its time in ms, and its lengths in tokens.
+    """A request of a load: its row, from 1, its time in ms, and its lengths in tokens.
 
-    Each of `hashes` identifies a piece of the prompt together with all pieces before it; `hashes`
-    is empty if they are unknown.
+    Each hash identifies a piece of the prompt together with all pieces before it.
     """
 
     number: int
@@ -45,11 +44,8 @@ class Row(NamedTuple):
 
 @dataclass
 class Load:
-    """Rows of a file in order of arrival.
-
-    `unused` are fields that a scenario cannot express, `unfit` the rows that are left out, with
-    reasons. `goes_on` says that the file has more rows than were read.
-    """
+    """Rows of a file in order of arrival; `unfit` has the reason for each row that is left out,
+    `unused` the fields that a scenario cannot express."""
 
     rows: list[Row]
     unused: list[str]
@@ -62,13 +58,10 @@ def read_load(form: str, path: Path, first: int, most: int, piece: int) -> Load:
     FileError if the file cannot be read, or a row is not valid in the format."""
     check_regular(path)
     unused: dict[str, None] = {}
-    try:
-        with path.open("rb") as file:
-            rows = FORMS[form](_Lines(path, file), first, piece, unused)
-            read = list(islice(rows, most))
-            goes_on = next(rows, None) is not None
-    except OSError as error:
-        raise FileError(f"{path}: cannot be read ({error.strerror})") from None
+    with naming_file(path, "read"), path.open("rb") as file:
+        rows = FORMS[form](_Lines(path, file), first, piece, unused)
+        read = list(islice(rows, most))
+        goes_on = next(rows, None) is not None
     if not read:
         raise FileError(f"{path}: no row from {first:,} on; valid: --from with a row of the file")
     return Load(sorted(read, key=lambda row: row.time), [*unused], goes_on)
@@ -81,9 +74,8 @@ def scenario_of_load(
     step_ms: float,
     piece: int,
 ) -> Scenario:
-    """Return the rows as a scenario, and note those that cannot run in `load.unfit`. `setting` is
-    the system, revision and configuration; the request of row 17 is named r17. Raise InputError if
-    the configuration is impossible, a row arrives too late, or no row can run."""
+    """Return the rows as a scenario, and note those that cannot run in `load.unfit`. The request of
+    row 17 is named r17. `setting` is the system, revision and configuration."""
     system, revision, values = setting
     model = make_model(system, revision, values)
     start, requests = load.rows[0].time, list[Request]()
@@ -116,8 +108,8 @@ def scenario_of_load(
 
 
 def prompts_of(rows: Sequence[Row], piece: int) -> list[tuple[Segment, ...]]:
-    """Return the prompts of the rows. Two of them begin with the same tokens as far as their hashes
-    agree; a prompt without hashes equals no other."""
+    """Return the prompts, equal as far as their hashes agree; one without hashes equals no
+    other."""
     before: dict[int, int | None] = {}
     begins: set[int] = set()  # hashes that follow different hashes in different prompts
     after: dict[int, int] = {}
@@ -143,8 +135,7 @@ def _prompt(row: Row, piece: int, begins: set[int]) -> tuple[Segment, ...]:
 
 
 def shared_tokens(load: Load, piece: int) -> int:
-    """Return how many prompt tokens also begin an earlier prompt, counting only rows that can
-    run."""
+    """Return how many prompt tokens of rows that can run also begin an earlier prompt."""
     seen, shared = set[int](), 0
     for row in load.rows:
         if row.number in load.unfit:
@@ -178,8 +169,7 @@ class _Lines:
 
 
 class MooncakeRow(msgspec.Struct):
-    """Time in ms; each hash identifies 512 tokens of the prompt together with all tokens before
-    them."""
+    """Time in ms; each hash identifies 512 tokens of the prompt with all tokens before them."""
 
     timestamp: Annotated[float, msgspec.Meta(ge=0)]
     input_length: Tokens

@@ -14,7 +14,7 @@ import msgspec
 
 from ...model.errors import InputError
 from ...model.systems import check_system, resolve_revision
-from .reading import FileError, read_toml
+from .disk import FileError, read_toml
 
 FILE = Path("pyproject.toml")
 TABLE = "tool.schedproof"
@@ -22,8 +22,7 @@ Words = Annotated[str, msgspec.Meta(min_length=1)]
 
 
 class Project(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """The keys of the table, named like the options of the commands; paths are relative to the
-    folder."""
+    """The keys of the table, named like the options; paths are relative to the folder."""
 
     target: Words | None = None
     system: Words | None = None
@@ -41,8 +40,7 @@ class Project(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defa
 
 
 def read_project(folder: Path = Path()) -> Project:
-    """Return the table in the folder's pyproject.toml; empty if there is none. Raise FileError if
-    the file is not TOML, or has an unknown key or an invalid value."""
+    """Return the table in the folder's pyproject.toml; empty if there is none."""
     path = folder / FILE
     if not path.exists():
         return Project()

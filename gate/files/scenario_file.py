@@ -20,9 +20,8 @@ from ...model.scenario import (
     check_requests,
 )
 from ...model.systems import check_features, full_config, resolve_revision
-from .reading import TOO_DEEP, is_deep, located, quoted, read_text, unique_keys
-from .reading import FileError as FileError  # also for modules that read scenarios
-from .writing import naming_file, write
+from .disk import TOO_DEEP, is_deep, located, naming_file, quoted, read_text, unique_keys, write
+from .disk import FileError as FileError  # also for modules that read scenarios
 
 MAX_BYTES = 64 * 1024 * 1024
 

@@ -40,8 +40,7 @@ class BaseOptions(NamedTuple):
 
 
 class Noted(NamedTuple):
-    """The smallest run that shows a behaviour. `found_after` is the time in seconds until the first
-    such run."""
+    """The smallest run that shows a behaviour; the first one came after `found_after` seconds."""
 
     scenario: Scenario
     engine: str
@@ -104,8 +103,7 @@ class Base:
 
     @property
     def hangs(self) -> bool:
-        """Return whether the change or the base hangs. If one does, every further run may cost
-        another time limit."""
+        """Whether the change or the base hangs; then each further run may cost a time limit."""
         return any(shape.startswith(HANG) for shape in self.compared.differences)
 
     def new(self, broken: list[Broken], scenario: Scenario) -> list[Broken]:
@@ -147,8 +145,6 @@ class Base:
         return explained
 
     def failures_of_base(self, scenario: Scenario, last_step: int | None = None) -> list[Broken]:
-        """Run a scenario to its end, or up to a step, on the base alone; return its failures in
-        order."""
         self.pair.part()
         failures: list[Broken] = []
 
@@ -190,8 +186,8 @@ class Base:
         return rule in self.broken_by_base(scenario) and not change.broken
 
     def ended(self, scenario: Scenario, engine: str, scale: str, judge: bool = True) -> None:
-        """Record how the finished run differs from the base's. With `judge`, also record the rules
-        that only the base breaks in it."""
+        """Record how the finished run differs from the base's, and if `judge`, what only the base
+        breaks."""
         for difference in self.pair.differences:
             self.compared.seen[difference.shape] += 1
             after = time.monotonic() - self._began

@@ -30,8 +30,8 @@ from ..targets.target_spec import MEMORY_LIMIT, STEP_LIMIT, TargetSpec, replay_o
 from . import verdict
 from .base import Base, BaseOptions, Compared
 from .deviations import Deviations, New, State
-from .events import Report
 from .profiles import PROFILES, Profile
+from .verdict import Report
 
 MAX_FAILURES = 10
 # Failures that are always shrunk: a crash, a hang, and requests or blocks that are lost or
@@ -46,16 +46,12 @@ class GateOptions:
     Attributes:
         chosen, named: whether the user selected the rules, and those that the user named in full.
         excluded: the rules that the user excluded, by id, with the reason.
-        max_failures: broken rules to shrink per scale, known divergences not counted; a crash, a
-            hang, a lost request and lost blocks are always shrunk.
+        max_failures: broken rules to shrink per scale, without known divergences and `WORST`.
         step_limit, memory_limit: limits of the target's process, in seconds and MiB.
         first_only: stop after the first part that finds something.
-        folder, imports: the folder in which a factory runs, and further folders from which its
-            module may be imported.
-        compare_with: the revision whose model runs beside the target, or "none"; None if the user
-            did not choose.
+        folder, imports: where a factory runs, and further folders to import its module from.
+        compare_with: the revision whose model runs beside the target, "none", or not chosen.
         fixed: keys of the configuration with the values that they have in every run.
-        base: the target to compare with; a rule that the base breaks as well does not count.
     """
 
     spec: TargetSpec
@@ -88,7 +84,6 @@ class GateOptions:
 
     @property
     def replay_options(self) -> str:
-        """Return the options that make `schedproof replay` repeat a run of this gate."""
         return self.replay_options_of([rule.id for rule in self.rules] if self.chosen else None)
 
     def replay_options_of(self, rules: Sequence[str] | None) -> str:
@@ -115,13 +110,9 @@ class BreakOff(NamedTuple):
 class GateResults:
     """The runs and findings of a gate so far.
 
-    Attributes:
-        exercised: for each rule, the number of steps in which its witness occurred.
-        exercised_cleanly: rules whose witness occurred in a run that ended without a broken rule.
-        runs_cut_short: for each rule, the number of runs that ended because it broke.
-        unconfirmed: rules that broke once but did not break again in the same scenario.
-        deviation_status: the state of each known deviation, by its number in the file.
-        hung: the target did not answer in time, and each further run may cost another time limit.
+    `exercised` counts the steps in which a rule's witness occurred; in runs that ended without a
+    broken rule it did so for `exercised_cleanly`. `unconfirmed` rules broke once, but not again in
+    the same scenario. `hung` means that each further run may cost another time limit.
     """
 
     exercised: Counter[str] = field(default_factory=Counter)
@@ -195,7 +186,7 @@ class GateContext:
             self.results.compared = self.base.compared
 
     def in_run(self) -> New:
-        """Return a filter for one run: it keeps the failures that neither a deviation nor the base
+        """Return a filter for one run, which keeps what neither a deviation nor the base
         explains."""
         known = self.deviations.in_run()
 
@@ -217,8 +208,7 @@ class GateContext:
         return [rule for rule in self.options.rules if rule.id not in known]
 
     def others_first(self, rule: str, shrunk: int) -> int:
-        """Return 0 if this finding must be shrunk, or else the number of findings shrunk before
-        it."""
+        """Return 0 if this finding must be shrunk, else how many were shrunk before it."""
         return 0 if rule in WORST or shrunk < self.options.max_failures else shrunk
 
     @property
@@ -234,8 +224,7 @@ class GateContext:
 
 
 def shrink_model_of(target: Target, system: str, version: str) -> Target | None:
-    """Return a model of the release that the target says it is, even if another revision judges it.
-    None if no revision decides as that release does, or if the target is a model or a pair."""
+    """Return a model that decides as the release that the target says it is, if there is one."""
     decides_as = SYSTEMS[system].decides_as
     if type(target) in (ModelTarget, DifferentialTarget) or version not in decides_as:
         return None
@@ -249,8 +238,7 @@ def shrink_model_of(target: Target, system: str, version: str) -> Target | None:
 
 
 class OpenedGate(NamedTuple):
-    """The target of a gate, or the pair of a target and its base, with a function that returns
-    their stderr."""
+    """The target of a gate, or the pair of a target and its base, with their stderr."""
 
     target: Target
     stderr: Callable[[], str]
@@ -261,7 +249,6 @@ class OpenedGate(NamedTuple):
 def opened_gate(
     options: GateOptions, *, offline: bool, notice: Callable[[str], None] = lambda _: None
 ) -> Iterator[OpenedGate]:
-    """Open the target of a gate, and its base if it has one; end their processes afterwards."""
     specs = [options.spec, *([options.base.spec] if options.base else [])]
     with ExitStack() as stack:
         installed = [

@@ -1,4 +1,5 @@
-"""Report which parts of the target's code a gate entered, and which parts it never entered."""
+"""Report which parts of the target's code a gate entered, and which parts it never entered.
+`docs/formats.toml` describes every field."""
 
 import ast
 import os
@@ -10,6 +11,7 @@ from typing import NamedTuple
 
 import msgspec
 
+from ..console.output import plural
 from ..targets.coverage import Entered, Function, entered, places
 
 PAGE = "coverage.html"  # written to the folder of counterexamples
@@ -17,8 +19,7 @@ SHOWN_FILES, SHOWN_FUNCTIONS, SHOWN_CHANGED = 5, 5, 20  # how many of each a rep
 
 
 class FunctionCoverage(msgspec.Struct, frozen=True):
-    """The coverage of a function. `missed` lists the lines that did not run, such as "312-318,
-    330"; `changed` says that its code differs from the base's."""
+    """The coverage of a function."""
 
     name: str
     line: int
@@ -29,8 +30,7 @@ class FunctionCoverage(msgspec.Struct, frozen=True):
 
 
 class FileCoverage(msgspec.Struct, frozen=True):
-    """An imported module of the target; only lines of functions count. `name` is its path relative
-    to the folder that contains its package."""
+    """An imported module of the target; only lines of functions count."""
 
     name: str
     path: str
@@ -45,9 +45,7 @@ class FileCoverage(msgspec.Struct, frozen=True):
 
 
 class Coverage(msgspec.Struct, frozen=True):
-    """The lines that ran in any run of a gate, by module; modules with the most lines come first.
-    `page` is a file that shows them line by line. `base` names the code with which the modules were
-    compared."""
+    """The lines that ran in any run of a gate; modules with the most lines come first."""
 
     lines: int
     entered: int
@@ -73,7 +71,6 @@ class Missed(NamedTuple):
 
 
 def coverage_of(folder: Path | None, page: Path, changes: Changes | None = None) -> Coverage | None:
-    """Return the coverage that the target's processes recorded in `folder`, if there is any."""
     if folder is None:
         return None
     changed = {} if changes is None else changes.functions
@@ -93,8 +90,7 @@ def coverage_of(folder: Path | None, page: Path, changes: Changes | None = None)
 
 
 def only_here(here: Iterable[Entered], elsewhere: Iterable[Entered]) -> tuple[str, ...]:
-    """Return the lines entered in `here` but not in `elsewhere`, such as FILE:312-318, 330; most
-    lines first."""
+    """Return the lines entered only in `here`, such as FILE:312-318, 330; most lines first."""
     others = {module.path: module.probes for module in elsewhere}
     new_lines = []
     for module in here:
@@ -167,8 +163,7 @@ def missed_lines(function: FunctionCoverage) -> set[int]:
 
 
 def never_entered(coverage: Coverage) -> list[Missed]:
-    """Return the functions that no run entered. Those that changed since the base come first, then
-    the others by file and size."""
+    """Return the functions that no run entered, those that changed since the base first."""
     missed_functions = [
         Missed(file, function)
         for file in coverage.files
@@ -179,9 +174,8 @@ def never_entered(coverage: Coverage) -> list[Missed]:
 
 
 def changed_functions(old: str, new: str) -> frozenset[str]:
-    """Return the qualified names of the functions that are new in the module's text, or have new
-    code; comments, blank lines and docstrings do not count. Raise SyntaxError if a text is not
-    Python."""
+    """Return the names of functions that are new in the text or have new code; comments and
+    docstrings do not count."""
     before, after = _bodies(old), _bodies(new)
     return frozenset(name for name, body in after.items() if before.get(name) != body)
 
@@ -227,14 +221,14 @@ def coverage_lines(coverage: Coverage) -> list[tuple[str, str]]:
     others = [function.function.name for function in missed if not function.function.changed]
     lines = []
     if changed:
-        count = _many(len(changed), "function")
+        count = plural(len(changed), "function")
         names = ", ".join(changed[:SHOWN_CHANGED]) + ", ..." * (len(changed) > SHOWN_CHANGED)
         what = f"{count} changed since {coverage.base}: {names}"
         lines.append(("never entered", what))
     lines.append(("coverage", _shares(coverage)))
     if others:
         names = ", ".join(others[:SHOWN_FUNCTIONS]) + ", ..." * (len(others) > SHOWN_FUNCTIONS)
-        count = f"{len(missed):,} of {_many(coverage.functions, 'function')}"
+        count = f"{len(missed):,} of {plural(coverage.functions, 'function')}"
         lines.append(("never entered", f"{count}: {names} ({coverage.page} lists them)"))
     return lines
 
@@ -245,9 +239,5 @@ def _shares(coverage: Coverage) -> str:
     names = [os.path.relpath(file.name, folder or ".") for file in shown]
     modules = ", ".join(f"{name} {file.percent} %" for name, file in zip(names, shown, strict=True))
     more = ", ..." * (len(coverage.files) > SHOWN_FILES)
-    percent, lines = 100 * coverage.entered // coverage.lines, _many(coverage.lines, "line")
+    percent, lines = 100 * coverage.entered // coverage.lines, plural(coverage.lines, "line")
     return f"{percent} % of {lines} in functions{f' of {folder}' * bool(folder)}: {modules}{more}"
-
-
-def _many(number: int, noun: str) -> str:
-    return f"{number:,} {noun}{'s' * (number != 1)}"

@@ -31,7 +31,7 @@ from ...model.scenario import Scenario
 from ...properties.checking.failure_signature import shape
 from ...properties.rules.predicate import Broken
 from ...spec.catalogue import CatalogueError, Rule
-from ..files.reading import read_toml
+from ..files.disk import read_toml
 from ..files.scenario_file import FileError, read_scenario
 from .rule_choice import excluded
 
@@ -117,7 +117,6 @@ class Deviations:
                 )
 
     def replayed(self, number: int, steps: Sequence[Sequence[Broken]]) -> None:
-        """Note the rules that each step of an entry's scenario breaks, to the end of the run."""
         entry, names = self.entries[number], _names(self.scenarios[number])
         for index, broken in enumerate(steps):
             own = next((failure for failure in broken if failure.rule == entry.rule), None)
@@ -138,7 +137,6 @@ class Deviations:
             self.status[number] = "passes", "the scenario no longer breaks the rule"
 
     def replayed_all(self) -> None:
-        """Mark an entry as redundant if the failure of another entry includes its failure."""
         for number, rules in self.follows.items():
             cause = self.entries[number]
             for other, entry in enumerate(self.entries):
@@ -182,8 +180,8 @@ class Deviations:
         return next((self.entries[n] for n in known if self.entries[n].rule == rule), None)
 
     def judged(self, rules: Sequence[str], stakes: Mapping[str, int]) -> list[Deviation]:
-        """Return the state of every entry for these rules after the last run; `stakes` counts how
-        often each rule was exercised."""
+        """Return the state of every entry for these rules; `stakes` counts how often each was
+        exercised."""
         verdicts = []
         for number, entry in enumerate(self.entries):
             if entry.rule in rules:
@@ -225,8 +223,7 @@ def is_version(given: str, name: str, version: str) -> bool:
 def read_deviations(
     path: Path, system: str, catalogue: Sequence[Rule], today: datetime.date
 ) -> Deviations:
-    """Read a file of deviations and their scenarios. Raise FileError if the file or a scenario that
-    it names cannot be used."""
+    """Read a file of deviations and their scenarios."""
     read = _read(path)
     entries = read.known
     ids = {rule.id for rule in catalogue}

@@ -15,9 +15,8 @@ from ...properties.search.run import run_search
 from ...properties.search.state import Hooks, Search, SearchOptions, StopSearch
 from ..console import interrupts
 from .context import GateContext
-from .events import Progress
 from .findings import Place, shrink_and_keep
-from .verdict import EngineRun, Finding
+from .verdict import EngineRun, Finding, Progress
 
 
 def search_scale(
@@ -95,8 +94,7 @@ def search_scale(
 
 
 def not_deterministic(runs: int, examples: int) -> TargetFault:
-    """Describe a search that ended early. Hypothesis gives up only if the same choices led to two
-    different runs."""
+    """Describe a search that Hypothesis ended because the same choices led to different runs."""
     why = f"the search ended after {runs} of {examples} runs: the target is not deterministic"
     return TargetBroken("step", why, "")
 
@@ -130,7 +128,6 @@ def _watch(gate: GateContext, before: Progress, search: Search) -> None:
 def _keep_finding(
     gate: GateContext, place: Place, search: Search, attempts: int, shrunk: int
 ) -> Finding | None:
-    """Shrink, confirm and keep the finding of a search; None if the base has the same failure."""
     assert search.failure is not None
     scenario, (first, *_) = search.failure
     took = (search.found_after, search.shrink_seconds, gate.others_first(first.rule, shrunk))

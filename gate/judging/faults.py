@@ -60,9 +60,8 @@ ACCEPTED_FOR = datetime.timedelta(days=90)
 def faults_of(
     findings: Sequence[Finding], rules: Mapping[str, Rule], today: datetime.date, own_file: str = ""
 ) -> tuple[Fault, ...]:
-    """Group findings into faults. Faults that are worst for users come first, and known divergences
-    last. `rules` maps ids to rules. An entry that accepts a fault expires 90 days after `today`.
-    `own_file` is the file of the user's class, as findings name it."""
+    """Group findings into faults: those that are worst for users first, known divergences last. An
+    entry that accepts a fault expires 90 days after `today`; `own_file` is the user's class."""
     groups: list[list[Finding]] = []
     for finding in findings:
         alike = [
@@ -149,8 +148,7 @@ def _comes_after(later: Finding, earlier: Finding) -> bool:
 
 
 def _content(finding: Finding) -> str:
-    """Return the part of the scenario's file name that depends on its configuration and
-    requests."""
+    """Return the part of the scenario's file name that depends on its content."""
     return Path(finding.scenario).stem.rpartition("-")[2]
 
 
@@ -178,7 +176,6 @@ def _root_first(finding: Finding, order: Sequence[Finding]) -> tuple[bool, bool,
 
 
 def kind_of(finding: Finding, rules: Mapping[str, Rule]) -> str:
-    """Return the kind of failure, a key of `MEANS`."""
     if finding.by_adapter:
         return "adapter"
     return KINDS.get(finding.rule) or BY_RULE_KIND[rules[finding.rule].kind]

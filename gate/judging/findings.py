@@ -32,7 +32,7 @@ from . import verdict
 from .context import GateContext
 from .coverage import only_here
 from .deviations import New
-from .events import Found, Progress
+from .verdict import Found, Progress
 
 # A shrink model tries this many scenarios while a real release runs one.
 SHRINK_MODEL_ATTEMPTS = 20
@@ -40,8 +40,7 @@ NEAREST = 12  # how many passing runs are compared with a counterexample, at mos
 
 
 class Place(NamedTuple):
-    """The engine and scale of a finding. `known` are rules that break there, past which runs
-    continue."""
+    """The engine and scale of a finding. Runs continue past `known` rules."""
 
     engine: str
     scale: str
@@ -51,9 +50,8 @@ class Place(NamedTuple):
 def confirm(
     gate: GateContext, place: Place, scenario: Scenario, first: Broken
 ) -> tuple[Outcome, Cause | None]:
-    """Replay a scenario that broke a rule; return the outcome, and the cause as far as this run
-    shows it. Raise TargetBroken if the same rule does not break again; the scenario is written
-    anyway."""
+    """Replay a scenario that broke a rule; return the outcome and its cause. Raise TargetBroken if
+    the same rule does not break again."""
     rules, evidence = gate.rules_beyond(place.known), Evidence()
     outcome = replay(
         *(gate.target, scenario, rules, evidence.watch),
@@ -85,8 +83,8 @@ def keep(
     others_first: int = 0,
     nearest: Sequence[Scenario] = (),
 ) -> verdict.Finding:
-    """Write the scenario of a finding to a file, and report the finding. `nearest` are similar
-    scenarios that break no rule."""
+    """Write the scenario of a finding, and report it; `nearest` are similar ones that break no
+    rule."""
     outcome, cause = confirmed
     first, *others = outcome.broken
     message, started = output.unicode_text(first.message), outcome.session.started
@@ -170,8 +168,7 @@ STANDARD = sysconfig.get_path("stdlib")
 
 
 def _raising_line(rule: str, details: str) -> str | None:
-    """Return FILE:LINE where a traceback or the stack of a hang ends, outside the standard
-    library."""
+    """Return FILE:LINE where a traceback or a hang ends, outside the standard library."""
     if rule not in (NEVER_CRASHES, NEVER_HANGS):
         return None
     frames = [
@@ -190,8 +187,8 @@ def _only_here(
     first: Broken,
     nearest: Sequence[Scenario],
 ) -> tuple[tuple[str, ...], int]:
-    """Return the lines that run in this scenario up to its failing step, but not in the nearest
-    passing scenarios. Also return the number of those scenarios."""
+    """Return the lines that run here up to the failing step, but not in the nearest passing
+    scenarios, and the number of those."""
     folder = gate.options.spec.coverage
     if folder is None or not nearest or first.by_adapter:
         return (), 0
@@ -225,8 +222,7 @@ def _behind(gate: GateContext, place: Place, scenario: Scenario, first: Broken) 
 
 
 def collect_into(steps: list[list[Broken]]) -> New:
-    """Return a filter that appends the failures of each step to `steps`, and lets the run
-    continue."""
+    """Return a filter that appends the failures of each step to `steps`; the run continues."""
 
     def new(broken: Sequence[Broken], _: Scenario) -> list[Broken]:
         if broken:

@@ -22,13 +22,13 @@ from ...properties.search.workloads import workloads
 from ...properties.shrinking.shrink import until
 from ...spec.catalogue import Rule
 from ..console import interrupts
-from ..corpus.builtin_scenarios import by_length, longest, seed_corpus
+from ..corpus.folder import by_length, longest, seed_corpus
 from ..targets.scales import scales_of
 from . import verdict
 from .context import GateContext
 from .deviations import Deviations
-from .events import Notice, Progress
 from .findings import Place, collect_into, confirm, keep, shrink_and_keep
+from .verdict import Notice, Progress
 
 # Shrinking a scenario may take this many steps, so a long one is shrunk less thoroughly.
 SHRINK_STEPS = 20_000
@@ -65,8 +65,7 @@ def replay_seeds(gate: GateContext, scale: str, fixed: Mapping[str, Any]) -> fro
 def replay_workloads(
     gate: GateContext, shape: str, within: str, fixed: Mapping[str, Any], known: frozenset[str]
 ) -> None:
-    """Run one shape of workload, drawn from the seed, in the configuration of the scale `within`.
-    `known` holds the rules that broke earlier."""
+    """Run one shape of workload in the configuration of the scale `within`."""
     options = gate.options
     runs = workloads(
         *(options.system, options.revision, shape, scales_of(options.system).scales[within]),
@@ -118,8 +117,7 @@ def _replay_and_shrink(
 
 
 def _can_run(gate: GateContext, scenario: Scenario) -> set[str]:
-    """Return the requests that the model accepts. If the model refuses the configuration, return
-    all requests; the replay then reports the refusal."""
+    """Return the requests that the model accepts, or all if it refuses the configuration."""
     try:
         model = make_model(scenario.system, gate.options.revision, scenario.config)
     except InputError:
@@ -184,9 +182,8 @@ def _replay(
     known: set[str],
     budget: int | None = None,
 ) -> None:
-    """Run each scenario to its end. If a rule breaks, call `on_failure`, which adds the rule to
-    `known`; if that returns true, repeat the run, until it breaks no further rule. The runs end
-    after `budget` steps in all."""
+    """Run each scenario to its end, again if `on_failure` returns true for a broken rule. It adds
+    the rule to `known`. The runs end after `budget` steps in all."""
     began = time.monotonic()
     totals: Counter[str] = Counter()
     complete = False
@@ -258,8 +255,7 @@ def _accepted_part(scenario: Scenario, outcome: Outcome) -> Scenario:
 
 
 def replay_deviations(gate: GateContext) -> None:
-    """Replay the scenarios of known failures, each to its end; report any other failure as a
-    finding."""
+    """Replay the scenarios of known failures, each to its end; other failures are findings."""
     began = time.monotonic()
     settled = settle(gate.deviations, gate.target, gate.options.revision, gate.options.rules)
     for outcome in settled:

@@ -21,11 +21,11 @@ from . import verdict
 from .context import BreakOff, GateContext, GateOptions, GateResults, opened_gate, shrink_model_of
 from .coverage import PAGE, Changes, changes_since, coverage_of
 from .deviations import Deviations
-from .events import Began, Concluded, Notice, Report
 from .faults import faults_of
 from .initial_replays import replay_deviations, replay_own
 from .profiles import set_hypothesis_home
 from .stages import Stage, run_stages
+from .verdict import Began, Concluded, Notice, Report
 
 # Called before the targets end; returns further fields of the verdict.
 Finish = Callable[[GateContext], Mapping[str, Any]]
@@ -96,7 +96,7 @@ def _run(gate: GateContext, capabilities: Capabilities) -> None:
 
 def _announce(gate: GateContext, capabilities: Capabilities) -> verdict.TargetInfo:
     options, started = gate.options, capabilities.started
-    target = verdict.TargetInfo(options.spec.text, started.name, started.version)
+    target = verdict.TargetInfo.of(options.spec.text, started)
     about = (options.system, options.revision, options.profile_name, options.seed)
     gate.report(Began(target, *about, tuple(capabilities.scales), _base_of(gate)))
     if options.fixed:
@@ -115,9 +115,7 @@ def _announce(gate: GateContext, capabilities: Capabilities) -> verdict.TargetIn
 def _base_of(gate: GateContext) -> verdict.TargetInfo | None:
     if gate.base is None or gate.options.base is None:
         return None
-    started = gate.base.pair.sides[1].started
-    about = (started.name, started.version) if started is not None else ("", "")
-    return verdict.TargetInfo(gate.options.base.spec.text, *about)
+    return verdict.TargetInfo.of(gate.options.base.spec.text, gate.base.pair.sides[1].started)
 
 
 def _replays(capabilities: Capabilities) -> list[Stage]:
@@ -148,8 +146,7 @@ def _workloads(gate: GateContext, capabilities: Capabilities) -> list[Stage]:
 
 
 def _changes(options: GateOptions) -> Changes | None:
-    """Return the changes since the base if both are releases or checkouts, or if the target is a
-    user's class."""
+    """Return the changes since the base, if both are code that can be compared."""
     spec, base = options.spec, options.base
     if base is None or spec.coverage is None:
         return None
@@ -166,7 +163,6 @@ def _changes(options: GateOptions) -> Changes | None:
 
 
 def _own_file(scheduler: str) -> str:
-    """Return the file of the user's class as coverage names it."""
     place, _, name = scheduler.rpartition(":")
     return Path(place).name if place.endswith(".py") else f"{'/'.join(name.split('.')[:-1])}.py"
 
@@ -298,8 +294,8 @@ def _enders(cut: Counter[str]) -> str:
 def _violation(
     rule: str, finding: verdict.Finding, exercised: int, faults: Sequence[verdict.Fault]
 ) -> verdict.RuleVerdict:
-    """Return the verdict on a rule that the finding breaks, alone or together with others. If the
-    adapter is at fault, the verdict says nothing about the scheduler."""
+    """Return the verdict on a rule that breaks in the finding. If the adapter is at fault, it says
+    nothing about the scheduler."""
     is_first = finding.rule == rule
     fault = next(
         (candidate for candidate in faults if finding.scenario in candidate.scenarios), None

@@ -7,8 +7,7 @@ from ..targets.releases import cache_folder
 
 
 def set_hypothesis_home() -> None:
-    """Set Hypothesis' storage folder before its first run, unless HYPOTHESIS_STORAGE_DIRECTORY
-    names one."""
+    """Set Hypothesis' storage folder before its first run, unless the user has set it."""
     from hypothesis.configuration import set_hypothesis_home_dir  # a slow import
 
     if "HYPOTHESIS_STORAGE_DIRECTORY" not in os.environ:
@@ -20,8 +19,7 @@ class Profile(NamedTuple):
 
     Attributes:
         examples: Hypothesis runs per scale, not counting shrinking.
-        shrink_runs: further runs that Hypothesis may take to shrink one failure.
-        shrink_attempts: replays that our own shrinking may take after that.
+        shrink_runs, shrink_attempts: runs to shrink a failure by Hypothesis, then by ourselves.
         corpus_steps: built-in scenarios longer than this many steps are skipped.
         workloads: runs of each shape of workload.
         steps: the search of a scale stops after this many steps, not counting shrinking.

@@ -17,10 +17,10 @@ from ..processes.work_process import WorkProcess
 from .context import BreakOff, GateContext, GateOptions, GateResults, opened_gate, shrink_model_of
 from .deviations import Deviations
 from .engines import search_scale
-from .events import Found
 from .initial_replays import replay_builtin, replay_seeds, replay_workloads
-from .own_rules import use_rules
 from .profiles import set_hypothesis_home
+from .rule_choice import use_rules
+from .verdict import Found
 
 
 @dataclass(frozen=True)
@@ -159,8 +159,7 @@ def _leave_later(
 def _add_in_order(
     gate: GateContext, stages: Sequence[Stage], workers: Mapping[Stage, _Worker]
 ) -> None:
-    """Add the results up to the first stage that ended early, and the findings of unfinished
-    stages."""
+    """Add the results up to the first stage that ended early, and findings of unfinished stages."""
     for stage in stages:
         worker = workers.get(stage)
         if worker is None:
@@ -174,8 +173,7 @@ def _add_in_order(
 
 
 def _with_own_coverage(options: GateOptions) -> GateOptions:
-    """Return the options with a coverage folder for this process alone, since other processes run
-    at the same time."""
+    """Return the options with a coverage folder for this process, since others run too."""
     if options.spec.coverage is None:
         return options
     folder = options.spec.coverage / f"{os.getpid()}"

@@ -1,14 +1,18 @@
-"""The result of a gate as data: `schedproof/verdict@1`."""
+"""The result of a gate as data, `schedproof/verdict@1`, and the events that every report is made
+from, `schedproof/events@1`. `docs/formats.toml` describes every field."""
 
 import re
 from collections import Counter
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
 from typing import Any, Literal
 
 import msgspec
 
-from ...model.replies import StartUp
-from ...properties.search.state import Reach
+from ...model.replies import Started, StartUp
+from ...model.scenario import Scenario
+from ...properties.checking.session import Excerpt
+from ...properties.explanations.cause import Cause
+from ...properties.search.reach import Reach
 from ..console import BROKEN, CONFORMS, INCONCLUSIVE
 from .coverage import Coverage
 from .deviations import Deviation
@@ -29,11 +33,16 @@ Status = Literal[
 
 
 class TargetInfo(msgspec.Struct, frozen=True):
-    """The target: its name on the command line, and the name and version that it reports."""
+    """The target, as the user names it and as it reports itself."""
 
     spec: str
     name: str
     version: str
+
+    @classmethod
+    def of(cls, spec: str, started: Started | None) -> "TargetInfo":
+        name, version = ("", "") if started is None else (started.name, started.version)
+        return cls(spec, name, version)
 
 
 WORKLOADS = "workloads"  # the scales of this engine are shapes of workloads
@@ -44,7 +53,7 @@ SCALED, PUBLISHED = ("corpus", "hypothesis", WORKLOADS), "production"
 
 
 class EngineRun(msgspec.Struct, frozen=True):
-    """One engine at one scale, with its runs, steps and seconds."""
+    """One engine at one scale."""
 
     name: str
     scale: str
@@ -64,22 +73,7 @@ class EngineRun(msgspec.Struct, frozen=True):
 
 
 class Finding(msgspec.Struct, frozen=True):
-    """One counterexample. `found_after` and `shrunk_in` are in seconds.
-
-    Attributes:
-        behind: rules that the same run breaks earlier; this failure may be their consequence.
-        replay: the command that replays it.
-        needs: the features without which the rule does not break; None if it was not shrunk.
-        differs: the fields that differ in the first step that is not as the model's; None if no
-            model runs beside the target.
-        others_first: number of broken rules that were shrunk instead of this one; 0 if it was
-            shrunk.
-        decided: file and line of the scheduler that raised or hung, if known.
-        only_here: the lines, FILE:LINES, that its run executed and the nearest passing runs did
-            not; `nearest` counts these passing runs.
-        by_adapter: the adapter must be the cause, whatever the scheduler decided.
-        start_up: for a release, whether its server starts with this configuration.
-    """
+    """One counterexample."""
 
     rule: str
     engine: str
@@ -109,30 +103,11 @@ class Finding(msgspec.Struct, frozen=True):
 
     @property
     def costs(self) -> bool:
-        """Return whether the finding counts for --max-failures."""
         return not self.others_first and not self.divergence
 
 
 class Fault(msgspec.Struct, frozen=True):
-    """A fault: the findings that one change is likely to repair.
-
-    Attributes:
-        number: the number of the fault, from 1; faults that are worst for users of the engine come
-            first.
-        kind: crash, hang, request, blocks, tokens, wait, limit, decision, door or adapter.
-        means: what a user of the engine sees.
-        rule: the rule that breaks first; scenario, step, message and replay belong to this finding.
-        follows: rules that break as a consequence, or for the same reason.
-        scenarios: the scenario files of all its findings; that of `rule` comes first.
-        scales: the scales at which it was found.
-        needs: the features without which it does not happen.
-        accept: an entry that accepts the fault, to be copied into a file of deviations.
-        behind: the number of a fault that broke earlier in the same run; this one may be its
-            consequence.
-        divergence: the known divergence of releases that explains it.
-        shrunk: whether its scenario was shrunk.
-        decided, only_here, nearest: as in a finding.
-    """
+    """The findings that one change is likely to repair."""
 
     number: int
     kind: str
@@ -156,21 +131,14 @@ class Fault(msgspec.Struct, frozen=True):
 
 
 class Refusal(msgspec.Struct, frozen=True):
-    """Configurations that the target refused for the same reason: their number, and the first
-    message."""
+    """Configurations that the target refused for the same reason."""
 
     count: int
     message: str
 
 
 class RuleVerdict(msgspec.Struct, frozen=True):
-    """The verdict on one rule. `exercised` counts the steps in which its witness occurred.
-
-    The status "known" means that the user's file of deviations lists every failure of the rule.
-    "excluded" means that the user excluded the rule, for the reason in `message`. `divergence`
-    describes releases, like this target, that are known to break the rule. `fault` is the number of
-    the fault that broke it.
-    """
+    """The verdict on one rule."""
 
     id: str
     status: Status
@@ -184,12 +152,7 @@ class RuleVerdict(msgspec.Struct, frozen=True):
 
 
 class Change(msgspec.Struct, frozen=True):
-    """A behaviour in which the change differs from its base, with the smallest scenario that shows
-    it.
-
-    `what` is a kind of decision, or a rule that the change repairs. `replay` is the command that
-    replays the scenario.
-    """
+    """A behaviour in which the change differs from its base, or a rule that the change repairs."""
 
     what: str
     scenario: str
@@ -200,16 +163,8 @@ class Change(msgspec.Struct, frozen=True):
 
 
 class Verdict(msgspec.Struct, frozen=True):
-    """The result of a gate; `fault` says why it ended early, if it did.
-
-    `faults` groups the findings by cause. `deviations` lists the entries of the user's file with
-    their states. `config` holds the keys that the user fixed in every run. `coverage` covers the
-    target's own modules, if it can be measured. `reach` has the sizes and features of the runs.
-
-    With a `base`, a rule is "known" if the base has the same failures in the same scenarios.
-    `repaired` lists rules that only the base breaks, and `decisions` the kinds of decision that
-    differ.
-    """
+    """The result of a gate. With a `base`, a rule is "known" if the base has the same failures in
+    the same scenarios."""
 
     target: TargetInfo
     system: str
@@ -289,3 +244,57 @@ def exit_code(
     if any(rule.id in named and rule.status not in ("held", "known") for rule in rules):
         return INCONCLUSIVE
     return CONFORMS
+
+
+EVENTS_FORMAT = "schedproof/events@1"
+
+
+class Began(msgspec.Struct, frozen=True, tag="began", tag_field="event"):
+    """The start of a gate."""
+
+    target: TargetInfo
+    system: str
+    revision: str
+    profile: str
+    seed: int
+    scales: tuple[str, ...]
+    base: TargetInfo | None = None
+    format: str = EVENTS_FORMAT
+
+
+class Notice(msgspec.Struct, frozen=True, tag="notice", tag_field="event"):
+    """A message for the user."""
+
+    text: str
+
+
+class Progress(msgspec.Struct, frozen=True, tag="progress", tag_field="event"):
+    """The runs and steps of an engine so far."""
+
+    engine: str
+    runs: int
+    of: int
+    steps: int
+    shrinking: bool = False
+
+
+class Found(msgspec.Struct, frozen=True):
+    """A counterexample that was shrunk, written to a file and replayed. `stderr` is the target's
+    output in that run, and `cause` the cause of the failure, as far as that run shows it."""
+
+    finding: Finding
+    scenario: Scenario
+    run: Excerpt
+    replay: str
+    stderr: str = ""
+    cause: Cause | None = None
+
+
+class Concluded(msgspec.Struct, frozen=True, tag="verdict", tag_field="event"):
+    """The last event of a gate, with its verdict."""
+
+    verdict: Verdict
+
+
+Event = Began | Notice | Progress | Found | Concluded
+Report = Callable[[Event], None]

@@ -20,18 +20,16 @@ from ...properties.search.run import run_search
 from ...properties.search.state import Search, SearchOptions
 from ...properties.shrinking.shrink import shrink
 from ...spec.catalogue import load
-from ..console.option_checks import at_least, option
-from ..corpus.builtin_scenarios import scenario_named
+from ..console.option_checks import at_least, check_choice, option, resolved_revision
+from ..corpus.folder import scenario_named
 from ..files import scenario_file
 from ..judging.context import MAX_FAILURES, GateContext, GateOptions
 from ..judging.deviations import Deviations
-from ..judging.events import Event
 from ..judging.judge import judge as judge_context
 from ..judging.judge import run_gate
-from ..judging.own_rules import use_rules
 from ..judging.profiles import PROFILES, set_hypothesis_home
-from ..judging.rule_choice import excluded, judged_by, rules_named
-from ..judging.verdict import Verdict
+from ..judging.rule_choice import excluded, judged_by, rules_named, use_rules
+from ..judging.verdict import Event, Verdict
 from ..targets.factory import opened
 from ..targets.pipe import read_reply
 from ..targets.scales import read_changes
@@ -126,7 +124,6 @@ def _plain(op: str, reply: Any) -> Reply:
 
 
 def spec_of(target: AnyTarget) -> TargetSpec:
-    """Return the specification of a target. For an object, it names the object's class."""
     if isinstance(target, TargetSpec):
         return target
     if isinstance(target, str):
@@ -178,14 +175,11 @@ def gate_options(
     system = spec.default_system if system is None else system
     with option("--system"):
         check_system(system)
-    if revision is None:
-        revision = spec.default_revision()
-    with option("--revision"):
-        resolved = resolve_revision(system, revision)
-        if spec.is_plain_model:
+    resolved = resolved_revision(system, revision or spec.default_revision())
+    if spec.is_plain_model:
+        with option("--revision"):
             make_model(system, resolved, {})
-    if profile not in PROFILES:
-        raise InputError("--profile", f"{profile!r}; valid: {', '.join(PROFILES)}")
+    check_choice("--profile", profile, PROFILES)
     at_least("--seed", seed, 0)
     at_least("--max-failures", max_failures, 1)
     at_least("--jobs", jobs, 1)

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from .keys import JUDGEMENT, REPORTED
+from . import JUDGEMENT, REPORTED
 
 OPTIONS = {
     "target": "the scheduler under test, named as for `schedproof gate`",
@@ -60,8 +60,7 @@ def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> pytest.Col
 
 
 def pytest_terminal_summary(terminalreporter: "pytest.TerminalReporter") -> None:
-    """Print one line that says how much was judged, because passing tests alone do not show
-    that."""
+    """Print how much was judged, because passing tests alone do not show that."""
     notices = dict.fromkeys(
         value
         for reports in terminalreporter.stats.values()

@@ -21,8 +21,8 @@ from ..files.scenario_file import FileError, read_scenario
 from ..judging.verdict import RuleVerdict
 from ..reports.terminal import summary
 from ..targets.target_spec import STEP_LIMIT, replay_options
+from . import JUDGEMENT, REPORTED
 from .judgement import BAD_INPUT, Judgement
-from .keys import JUDGEMENT, REPORTED
 
 
 class Failed(Exception):  # noqa: N818 (a finding, not an error)
@@ -30,7 +30,7 @@ class Failed(Exception):  # noqa: N818 (a finding, not an error)
 
 
 class RuleFile(pytest.File):
-    """The configuration file that names the target. Its tests are named after rules and
+    """The configuration file that names the target; its tests are named after rules and
     scenarios."""
 
     def collect(self) -> Iterator[pytest.Item]:

@@ -20,18 +20,17 @@ from ...properties.checking.session import Session
 from ...properties.rules.registry import applies
 from ...spec.catalogue import CatalogueError, Rule, load
 from ..console import INCONCLUSIVE, shortened
-from ..console.option_checks import option
+from ..console.option_checks import check_choice, option
 from ..console.output import one_line
 from ..files.project_file import read_project
 from ..files.scenario_file import FileError
 from ..judging.context import BreakOff, GateContext, GateOptions
 from ..judging.deviations import Deviations, read_deviations
-from ..judging.events import Event, Found
 from ..judging.initial_replays import settle
 from ..judging.judge import judge
 from ..judging.profiles import PROFILES, set_hypothesis_home
 from ..judging.rule_choice import excluded
-from ..judging.verdict import Verdict, not_judged
+from ..judging.verdict import Event, Found, Verdict, not_judged
 from ..reports.outcome import explanation_lines
 from ..targets.factory import Opened, opened
 from ..targets.supported_releases import ReleaseError
@@ -74,8 +73,7 @@ def _read(root: Path, given: Mapping[str, str]) -> Setting:
     with option("schedproof_revision"):
         revision = resolve_revision(system, named)
     profile = given["profile"] or "quick"
-    if profile not in PROFILES:
-        raise InputError("schedproof_profile", f"{profile!r}; valid: {', '.join(PROFILES)}")
+    check_choice("schedproof_profile", profile, PROFILES)
     seed = given["seed"] or "0"
     if not (seed.isascii() and seed.isdigit() and len(seed) < 20):
         raise InputError("schedproof_seed", f"{seed!r}; valid: a number, 0 or more")
@@ -96,8 +94,8 @@ def _read(root: Path, given: Mapping[str, str]) -> Setting:
 
 
 def _add_project_options(root: Path, given: Mapping[str, str]) -> Mapping[str, str]:
-    """Fill in options from `[tool.schedproof]` where pytest's own options are empty. The profile is
-    not taken from there, because tests run more often than a gate."""
+    """Fill in options from `[tool.schedproof]`, except the profile: tests run more often than a
+    gate."""
     project = read_project(root).given
     if project.get("target", given["target"]) != given["target"]:
         return given  # the project file is about another target
@@ -132,7 +130,6 @@ class Judgement:
         self._failure: Exception | None = None
 
     def answer(self, rules: frozenset[str]) -> Answer:
-        """Return the gate's answer on these rules. The first call runs the gate."""
         if self._failure is not None:  # one test shows the complete error and fails the run
             pytest.skip(f"not judged: {shortened(one_line(str(self._failure)))}")
         try:
@@ -154,8 +151,7 @@ class Judgement:
         return tuple(str(root / path) for path in self._config.getini("pythonpath"))
 
     def known_failures(self, scenario: Scenario) -> Deviations:
-        """Return the known deviations, settled for this target. The target must accept
-        `scenario`."""
+        """Return the known deviations, settled for this target, which must accept `scenario`."""
         setting, target = self.setting, self.open_target.target
         known = setting.deviations
         if known.entries:

@@ -139,8 +139,8 @@ class Pool:
         future.add_done_callback(lambda done: self._ended.put((number, done)))
 
     def finished(self, seconds: float) -> list[tuple[int, TaskResult | None]]:
-        """Wait up to `seconds` for the first task, and return those that have ended, as pairs of
-        number and result; None stands for a dead worker."""
+        """Wait up to `seconds` for a task, and return those that have ended by number; None stands
+        for a dead worker."""
         return [(number, self._result(future)) for number, future in _all(self._ended, seconds)]
 
     def close(self) -> None:
@@ -205,7 +205,6 @@ class DaskCluster:
         future.add_done_callback(lambda done: ended.put((number, done)))
 
     def finished(self, seconds: float) -> list[tuple[int, TaskResult | None]]:
-        """Return two tasks for each thread that the workers offer now."""
         ended = [(number, self._result(future)) for number, future in _all(self._ended, seconds)]
         self._check()
         return ended

@@ -53,7 +53,6 @@ class WatchedProcess(subprocess.Popen[bytes]):
         cwd: "str | os.PathLike[str] | None" = None,
         env: Mapping[str, str] | None = None,
     ) -> None:
-        """Start the command; the other arguments are those of `subprocess.Popen`."""
         self._lifeline, other = socket.socketpair()
         try:
             with other:
@@ -87,8 +86,7 @@ class WatchedProcess(subprocess.Popen[bytes]):
                 os.killpg(self.leader, sig)
 
     def end(self) -> None:
-        """Kill the command and everything that it has started, and wait until all of it has
-        ended."""
+        """Kill the command and everything that it has started, and wait for their end."""
         with suppress(OSError):  # raised if the watchdog has already ended
             self._lifeline.shutdown(socket.SHUT_RDWR)  # even if a fork still holds it
         self._lifeline.close()
@@ -259,8 +257,7 @@ def _kill(processes: Iterable[int]) -> None:
 
 
 def _descendants(ancestor: int) -> list[int]:
-    """Return all running descendants; a process that has ended but is not yet reaped does not
-    count."""
+    """Return all running descendants, without those that have ended but are not reaped."""
     parents = {}
     for name in os.listdir("/proc") if os.path.isdir("/proc/self") else ():
         stat = f"/proc/{name}/stat"

@@ -3,7 +3,6 @@
 The process opens its own targets, and ends them before it exits.
 """
 
-import multiprocessing
 import signal
 import sys
 import time
@@ -27,12 +26,7 @@ class Unanswered(Exception):  # noqa: N818 (an answer, not an error)
 def bounded(seconds: float, work: Callable[..., Iterator[Any]], *args: Any) -> Iterator[Any]:
     """Run `work(*args)` in another process, and yield what it yields, as it comes. Raise Unanswered
     if it raised, died or was killed at the time limit, and InputError if it raised that."""
-    context = multiprocessing.get_context("spawn")
-    ours, theirs = context.Pipe(duplex=False)
-    process = context.Process(target=_send, args=(theirs, work, args), daemon=True)
-    with block_sigint():
-        process.start()
-    theirs.close()
+    process, ours = _spawn(_send, (work, args), daemon=True)
     ends = time.monotonic() + seconds
     try:
         while ours.poll(max(ends - time.monotonic(), 0)):
@@ -51,6 +45,18 @@ def bounded(seconds: float, work: Callable[..., Iterator[Any]], *args: Any) -> I
     finally:
         process.kill()
         process.join()
+
+
+def _spawn(
+    work: Callable[..., None], args: tuple[Any, ...], *, daemon: bool
+) -> tuple[BaseProcess, Connection]:
+    context = get_context("spawn")
+    ours, theirs = context.Pipe(duplex=False)
+    process = context.Process(target=work, args=(theirs, *args), daemon=daemon)
+    with block_sigint():
+        process.start()
+    theirs.close()
+    return process, ours
 
 
 @contextmanager
@@ -90,13 +96,7 @@ class WorkProcess(NamedTuple):
 
     @classmethod
     def start(cls, work: Work, task: bytes) -> "WorkProcess":
-        context = get_context("spawn")
-        ours, theirs = context.Pipe(duplex=False)
-        process = context.Process(target=_run, args=(work, theirs, task), daemon=False)
-        with block_sigint():
-            process.start()
-        theirs.close()
-        return cls(process, ours)
+        return cls(*_spawn(_run, (work, task), daemon=False))
 
     def ask_to_end(self) -> None:
         self.process.terminate()
@@ -117,7 +117,7 @@ def leave(*_: object) -> None:
     sys.exit()
 
 
-def _run(work: Work, pipe: Connection, task: bytes) -> None:
+def _run(pipe: Connection, work: Work, task: bytes) -> None:
     end_with_parent()
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     # A hanging target does not notice that its pipe is closed, so `leave` must end it.

@@ -9,9 +9,8 @@ from rich.console import Console
 
 from ...spec.catalogue import Rule
 from ..console.output import one_line, say
-from ..files.scenario_file import FileError
-from ..judging.events import Began, Concluded, Event
-from ..judging.verdict import Verdict
+from ..files.disk import naming_file
+from ..judging.verdict import Began, Concluded, Event, Verdict
 from .markdown import markdown
 from .outcome import breaks, broken_off, out_of_date
 
@@ -69,12 +68,8 @@ class GitHub:
         if why is not None:
             self._annotate("error", "inconclusive", [why])
         if self._summary is not None:
-            try:
-                with self._summary.open("a", encoding="utf-8") as file:
-                    file.write(markdown(verdict) + "\n")
-            except OSError as error:
-                reported = f"{self._summary}: cannot be written to ({error.strerror})"
-                raise FileError(reported) from None
+            with naming_file(self._summary), self._summary.open("a", encoding="utf-8") as file:
+                file.write(markdown(verdict) + "\n")
 
     def _annotate(
         self, level: str, title: str, lines: Sequence[str], file: str | None = None

@@ -3,13 +3,10 @@ fault."""
 
 import re
 from collections.abc import Sequence
-from pathlib import Path
 
 from ..console.output import one_line, plural
-from ..files.writing import write
-from ..judging.events import Concluded, Event
 from ..judging.verdict import Fault, RuleVerdict, Verdict
-from .outcome import broken_off, how_many, in_short, out_of_date, reason_of, result
+from .outcome import broken_off, in_short, out_of_date, reason_of, result
 
 PUNCTUATION = re.compile(r"([!#$&()*+\-./:<>?@\[\\\]^_`{|}~])")
 MOST_FAULTS, MOST_DATED, MOST_RULES = 10, 4, 5
@@ -19,17 +16,6 @@ OPEN = {
     "excluded": "not judged, on purpose",
     "inconclusive": "inconclusive",
 }
-
-
-class Markdown:
-    """Writes the file once there is a verdict."""
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-
-    def __call__(self, event: Event) -> None:
-        if isinstance(event, Concluded):
-            write(self._path, markdown(event.verdict).encode("utf-8", "backslashreplace"))
 
 
 def markdown(verdict: Verdict) -> str:
@@ -42,7 +28,7 @@ def markdown(verdict: Verdict) -> str:
     lines = [
         f"## schedproof: {escaped(result(verdict))}",
         "",
-        f"**{how_many(verdict.faults)}{new}**; {', '.join(counts)}; "
+        f"**{plural(len(verdict.faults), 'fault')}{new}**; {', '.join(counts)}; "
         f"profile {verdict.profile}, seed {verdict.seed}",
         "",
     ]
@@ -71,7 +57,6 @@ def markdown(verdict: Verdict) -> str:
 
 
 def escaped(text: str) -> str:
-    """Return a printable line that Markdown shows as plain text."""
     return PUNCTUATION.sub(r"\\\1", _short(text))
 
 

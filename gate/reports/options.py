@@ -1,7 +1,7 @@
 """The reports that a user can request from a gate, and the reporters that make them."""
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
@@ -12,14 +12,12 @@ from rich.console import Console
 from ...spec.catalogue import Rule
 from ..console.option_checks import check_different, check_file
 from ..console.output import as_json, json_line
-from ..files.reading import FileError
-from ..files.writing import write
-from ..judging.events import Concluded, Event, Found, Report
-from ..judging.verdict import Finding
+from ..files.disk import FileError, naming_file, write
+from ..judging.verdict import Concluded, Event, Finding, Found, Report, Verdict
 from .github import GitHub
-from .junit import JUnit
-from .markdown import Markdown
-from .sarif import Sarif
+from .junit import junit
+from .markdown import markdown
+from .sarif import sarif
 from .terminal import Terminal
 
 SUMMARY = "GITHUB_STEP_SUMMARY"
@@ -41,12 +39,10 @@ class Ndjson:
 
     def __call__(self, event: Event) -> None:
         line = FoundLine(event.finding, event.replay) if isinstance(event, Found) else event
-        try:
+        with naming_file(self._path):
             if self._file is None:
                 self._file = self._path.open("wb", buffering=0)
             self._file.write(json_line(line) + b"\n")
-        except OSError as error:
-            raise FileError(f"{self._path}: cannot be written to ({error.strerror})") from None
 
     def close(self) -> None:
         if self._file is not None:
@@ -54,8 +50,7 @@ class Ndjson:
 
 
 class ReportOptions(NamedTuple):
-    """The files to write, named like the options; whether to write for GitHub; and whether a
-    passing gate lists every rule."""
+    """The files to write, named like the options, and how to write to the console."""
 
     json: Path | None
     junit: Path | None
@@ -78,15 +73,33 @@ class ReportOptions(NamedTuple):
         return {option: file for option, file in named.items() if file is not None}
 
 
-class VerdictFile:
-    """Writes the verdict as `schedproof/verdict@1`."""
+Render = Callable[[Verdict, Mapping[str, Rule], Mapping[str, Found]], bytes | str]
+# What is written to the file of each option, from the verdict, the rules by id and the findings by
+# scenario.
+RENDERS: dict[str, Render] = {
+    "--json": lambda verdict, _rules, _found: as_json(verdict),
+    "--junit": junit,
+    "--sarif": sarif,
+    "--markdown": lambda verdict, _rules, _found: markdown(verdict),
+}
 
-    def __init__(self, path: Path) -> None:
+
+class FileReport:
+    """Writes a file once there is a verdict."""
+
+    def __init__(self, path: Path, rules: Sequence[Rule], render: Render) -> None:
         self._path = path
+        self._rules = {rule.id: rule for rule in rules}
+        self._render = render
+        self._found: dict[str, Found] = {}
 
     def __call__(self, event: Event) -> None:
-        if isinstance(event, Concluded):
-            write(self._path, as_json(event.verdict))
+        if isinstance(event, Found):
+            self._found[event.finding.scenario] = event
+        elif isinstance(event, Concluded):
+            made = self._render(event.verdict, self._rules, self._found)
+            data = made.encode("utf-8", "backslashreplace") if isinstance(made, str) else made
+            write(self._path, data)
 
 
 class FanOutReporter:
@@ -107,8 +120,7 @@ class FanOutReporter:
 
 
 def check_report_options(options: ReportOptions, inputs: Mapping[str, Path | None] = {}) -> None:
-    """Raise InputError, before the gate starts, if a report cannot be written or would replace one
-    of the inputs."""
+    """Raise InputError if a report cannot be written, or would replace one of the inputs."""
     for option, file in options.files().items():
         check_file(option, file)
     named = {option: file for option, file in inputs.items() if file is not None}
@@ -126,21 +138,17 @@ def reporters(
     printer: type[Terminal] = Terminal,
     page: Report | None = None,
 ) -> Iterator[FanOutReporter]:
-    """Open the reporters of the requested files, then the reporter of the console; `page` writes
-    `options.html`. Files come first, because printing may fail if nobody reads the console's
-    output."""
+    """Open the requested reporters, then that of the console. Files come first, because printing
+    may fail if nobody reads the console's output."""
     with ExitStack() as open_reports:
         chosen: list[Report] = []
         if options.ndjson is not None:
             chosen.append(open_reports.enter_context(closing(Ndjson(options.ndjson))))
-        if options.json is not None:
-            chosen.append(VerdictFile(options.json))
-        if options.junit is not None:
-            chosen.append(JUnit(options.junit, rules))
-        if options.sarif is not None:
-            chosen.append(Sarif(options.sarif, rules))
-        if options.markdown is not None:
-            chosen.append(Markdown(options.markdown))
+        chosen += [
+            FileReport(file, rules, RENDERS[option])
+            for option, file in options.files().items()
+            if option in RENDERS
+        ]
         if page is not None:
             chosen.append(page)
         # Before the console, so that GitHub does not interpret printed text as commands.

@@ -9,8 +9,7 @@ from ...spec.catalogue import Rule
 from ..console import INCONCLUSIVE
 from ..console.interrupts import why
 from ..console.output import failure_lines, one_line, plural
-from ..judging.events import Found
-from ..judging.verdict import Fault, RuleVerdict, Verdict, not_judged
+from ..judging.verdict import Fault, Found, RuleVerdict, Verdict, not_judged
 
 UNTIL_THEN = "the verdict covers only what ran until then"
 SHOWN_FILES, SHOWN_RANGES = 3, 6  # how much is shown of the lines that run only in a counterexample
@@ -56,8 +55,7 @@ def reason_of(entry: RuleVerdict) -> str:
 
 
 def explanation_lines(event: Found, rule: Rule, fault: Fault | None = None) -> list[str]:
-    """Return everything known about a finding, and about the fault that it represents, as printable
-    lines. This includes earlier failures of the same run, which may be the cause."""
+    """Return everything known about a finding, and about the fault that it represents, as lines."""
     finding = event.finding
     broken = Broken(finding.rule, finding.step, finding.message)
     reported = (rule, event.scenario, broken, finding.scenario, event.replay, event.run)
@@ -115,7 +113,6 @@ def breaks(rules: Sequence[str]) -> str:
 
 
 def in_short(fault: Fault) -> str:
-    """Describe a fault in one line: its kind and the rules that break."""
     follows = f" (and {', '.join(fault.follows)})" * bool(fault.follows)
     known = f"; known divergence of {fault.divergence}" if fault.divergence else ""
     return one_line(f"{fault.number}. {fault.kind}: {fault.rule}{follows}: {fault.message}{known}")
@@ -131,10 +128,6 @@ def reach_in_words(reach: Reach) -> str:
     missing = [name for name, runs in reach.features.items() if not runs]
     never = [f"never: {', '.join(missing)}"] * bool(missing)
     return "; ".join([sizes, *([", ".join(features)] * bool(features)), *never])
-
-
-def how_many(faults: Sequence[Fault]) -> str:
-    return f"{len(faults)} fault{'s' * (len(faults) != 1)}"
 
 
 def start_line(start_up: StartUp) -> str:

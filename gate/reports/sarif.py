@@ -3,7 +3,7 @@ findings.
 """
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -13,9 +13,7 @@ from ...properties.checking.failure_signature import shape
 from ...properties.rules.predicate import Broken
 from ...spec.catalogue import Rule
 from ..console.output import as_json, one_line
-from ..files.writing import write
-from ..judging.events import Concluded, Event, Found
-from ..judging.verdict import Fault, Finding, Verdict
+from ..judging.verdict import Fault, Finding, Found, Verdict
 from .outcome import breaks, broken_off, out_of_date
 
 SCHEMA = (
@@ -23,86 +21,75 @@ SCHEMA = (
 )
 
 
-class Sarif:
-    """Writes the file once there is a verdict on `rules`."""
-
-    def __init__(self, path: Path, rules: Sequence[Rule]) -> None:
-        self._path = path
-        self._rules = {rule.id: rule for rule in rules}
-        self._found: dict[Finding, Found] = {}
-
-    def __call__(self, event: Event) -> None:
-        if isinstance(event, Found):
-            self._found[event.finding] = event
-        elif isinstance(event, Concluded):
-            write(self._path, as_json(self._document(event.verdict)))
-
-    def _document(self, verdict: Verdict) -> dict[str, Any]:
-        ids = [entry.id for entry in verdict.rules]
-        by_path = {finding.scenario: finding for finding in verdict.findings}
-        run = {
-            "tool": {
-                "driver": {
-                    "name": "schedproof",
-                    "version": __version__,
-                    "rules": [_descriptor(self._rules[name]) for name in ids],
-                }
-            },
-            "invocations": [_invocation(verdict)],
-            "results": [
-                self._result(fault, by_path[fault.scenario], ids.index(fault.rule))
-                for fault in verdict.faults
-            ],
-            "columnKind": "unicodeCodePoints",
-            "properties": {
-                "target": verdict.target.spec,
-                "targetName": verdict.target.name,
-                "targetVersion": verdict.target.version,
-                "system": verdict.system,
-                "revision": verdict.revision,
-                "profile": verdict.profile,
-                "seed": verdict.seed,
-            },
-        }
-        return {"$schema": SCHEMA, "version": "2.1.0", "runs": [run]}
-
-    def _result(self, fault: Fault, finding: Finding, index: int) -> dict[str, Any]:
-        result: dict[str, Any] = {
-            "ruleId": finding.rule,
-            "ruleIndex": index,
-            "level": "error",
-            "message": {"text": _message(fault, finding)},
-            "locations": [{"physicalLocation": _location(finding.scenario)}],
-            "properties": {
-                "fault": fault.number,
-                "kind": fault.kind,
-                "means": fault.means,
-                "follows": fault.follows,
-                "needs": fault.needs,
-                "step": finding.step,
-                "requests": finding.requests,
-                "engine": finding.engine,
-                "scale": finding.scale,
-                "consequences": finding.consequences,
-            },
-        }
-        if len(fault.scenarios) > 1:
-            result["relatedLocations"] = [
-                {"physicalLocation": _location(path)} for path in fault.scenarios[1:]
-            ]
-        found = self._found.get(finding)
-        if found is not None:
-            result["partialFingerprints"] = {"schedproofShape/v1": _fingerprint(found)}
-            result["properties"]["replay"] = found.replay
-        if finding.divergence:
-            # The divergence is known but not accepted, so the gate still fails.
-            known = {
-                "kind": "external",
-                "status": "underReview",
-                "justification": one_line(finding.divergence),
+def sarif(verdict: Verdict, rules: Mapping[str, Rule], found: Mapping[str, Found]) -> bytes:
+    """Return the verdict as SARIF; `found` has the findings by scenario."""
+    ids = [entry.id for entry in verdict.rules]
+    by_path = {finding.scenario: finding for finding in verdict.findings}
+    run = {
+        "tool": {
+            "driver": {
+                "name": "schedproof",
+                "version": __version__,
+                "rules": [_descriptor(rules[name]) for name in ids],
             }
-            result |= {"level": "warning", "suppressions": [known]}
-        return result
+        },
+        "invocations": [_invocation(verdict)],
+        "results": [
+            _result(fault, by_path[fault.scenario], ids.index(fault.rule), found)
+            for fault in verdict.faults
+        ],
+        "columnKind": "unicodeCodePoints",
+        "properties": {
+            "target": verdict.target.spec,
+            "targetName": verdict.target.name,
+            "targetVersion": verdict.target.version,
+            "system": verdict.system,
+            "revision": verdict.revision,
+            "profile": verdict.profile,
+            "seed": verdict.seed,
+        },
+    }
+    return as_json({"$schema": SCHEMA, "version": "2.1.0", "runs": [run]})
+
+
+def _result(
+    fault: Fault, finding: Finding, index: int, found: Mapping[str, Found]
+) -> dict[str, Any]:
+    result: dict[str, Any] = {
+        "ruleId": finding.rule,
+        "ruleIndex": index,
+        "level": "error",
+        "message": {"text": _message(fault, finding)},
+        "locations": [{"physicalLocation": _location(finding.scenario)}],
+        "properties": {
+            "fault": fault.number,
+            "kind": fault.kind,
+            "means": fault.means,
+            "follows": fault.follows,
+            "needs": fault.needs,
+            "step": finding.step,
+            "requests": finding.requests,
+            "engine": finding.engine,
+            "scale": finding.scale,
+            "consequences": finding.consequences,
+        },
+    }
+    if len(fault.scenarios) > 1:
+        result["relatedLocations"] = [
+            {"physicalLocation": _location(path)} for path in fault.scenarios[1:]
+        ]
+    if (event := found.get(finding.scenario)) is not None:
+        result["partialFingerprints"] = {"schedproofShape/v1": _fingerprint(event)}
+        result["properties"]["replay"] = event.replay
+    if finding.divergence:
+        # The divergence is known but not accepted, so the gate still fails.
+        known = {
+            "kind": "external",
+            "status": "underReview",
+            "justification": one_line(finding.divergence),
+        }
+        result |= {"level": "warning", "suppressions": [known]}
+    return result
 
 
 def _descriptor(rule: Rule) -> dict[str, Any]:

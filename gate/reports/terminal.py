@@ -11,19 +11,23 @@ from ...spec.catalogue import Rule
 from ..console import CONFORMS
 from ..console.output import one_line, plural, print_details, say, show_failure
 from ..judging.coverage import Coverage, coverage_lines
-from ..judging.events import Began, Concluded, Event, Found, Notice, Progress
 from ..judging.verdict import (
     NOT_SHOWN,
     WORKLOADS,
+    Began,
+    Concluded,
     EngineRun,
+    Event,
     Fault,
+    Found,
+    Notice,
+    Progress,
     Refusal,
     RuleVerdict,
     Verdict,
 )
 from .outcome import (
     explanation_lines,
-    how_many,
     in_short,
     out_of_date,
     reach_in_words,
@@ -170,8 +174,8 @@ class Terminal:
 def print_verdict(
     console: Console, verdict: Verdict, rules: Sequence[Rule], verbose: bool = True
 ) -> None:
-    """Print a line per rule, the runs, and the result. If the target conforms, the rules that held
-    share a line, and so do those that could not be judged, unless `verbose`."""
+    """Print a line per rule, the runs, and the result. If the target conforms, rules with the same
+    status share a line, unless `verbose`."""
     entries = verdict.rules
     if not verbose and verdict.exit_code == CONFORMS:
         print_together(console, entries, rules)
@@ -203,7 +207,7 @@ def print_coverage(console: Console, coverage: Coverage | None) -> None:
 def print_faults(console: Console, faults: Sequence[Fault]) -> None:
     if not faults:
         return
-    say(console, f"{how_many(faults)}:")
+    say(console, f"{plural(len(faults), 'fault')}:")
     for fault in faults:
         say(console, f"  {in_short(fault)}")
         say(console, f"     {fault.replay}")
@@ -304,7 +308,7 @@ def refusal_line(refusal: Refusal) -> str:
 
 def summary(verdict: Verdict, rules: Sequence[Rule]) -> str:
     dated = len(out_of_date(verdict))
-    parts = [how_many(verdict.faults)] * bool(verdict.faults)
+    parts = [plural(len(verdict.faults), "fault")] * bool(verdict.faults)
     parts.append(counts(verdict.rules, rules))
     parts += [f"{dated} deviation{'s' * (dated > 1)} out of date"] * bool(dated)
     return f"{result(verdict)} ({', '.join(parts)}; seed {verdict.seed})"

@@ -21,6 +21,7 @@ from rich.console import Console
 from ...model.errors import InputError
 from ...solver.systems import MAX_MEMBERS, Contract, contracts
 from ..console import BROKEN, CONFORMS, INCONCLUSIVE, output
+from ..console.option_checks import check_choice
 from ..judging.profiles import set_hypothesis_home
 from ..processes.work_process import Unanswered, bounded
 
@@ -30,9 +31,8 @@ START_UP = 20.0  # seconds that a new process may take to import CrossHair on a 
 
 
 class Claim(NamedTuple):
-    """What an engine claims about a contract, before that is confirmed. It `holds` if no
-    counterexample was found and every path was explored; `why` is what was found, or why there is
-    no answer."""
+    """What an engine claims about a contract: it `holds` if every path was explored without a
+    counterexample; `why` says what was found, or why there is no answer."""
 
     holds: bool
     why: str = ""
@@ -40,8 +40,7 @@ class Claim(NamedTuple):
 
 
 class Answer(NamedTuple):
-    """The result of a contract: "holds", "refuted" or "inconclusive". If it does not hold, `why`
-    says why."""
+    """The result of a contract: "holds", or "refuted" or "inconclusive" with a reason."""
 
     status: str
     why: str
@@ -53,8 +52,7 @@ Engine = Callable[[str, float], Iterator[Claim]]
 def run_contracts(console: Console, only: list[str], profile: str, time_limit: float) -> int:
     """Check the contracts, print a line for each, and return the exit code."""
     chosen = _chosen(only)
-    if profile not in PROFILES:
-        raise InputError("--profile", f"{profile!r}; valid: {', '.join(PROFILES)}")
+    check_choice("--profile", profile, PROFILES)
     _require("crosshair", "CrossHair", "crosshair-tool hypothesis-crosshair")
     if PROFILES[profile]:
         _require(
@@ -82,7 +80,6 @@ def run_contracts(console: Console, only: list[str], profile: str, time_limit: f
 
 
 def by_crosshair(name: str, seconds: float) -> Iterator[Claim]:
-    """Yield CrossHair's answer on a contract, after at most this many CPU seconds."""
     from crosshair.core_and_libs import MessageType, analyze_function, run_checkables
     from crosshair.options import AnalysisOptionSet
     from crosshair.register_contract import REGISTERED_CONTRACTS, register_contract
@@ -153,8 +150,7 @@ def called_with(contract: Contract, message: str) -> dict[str, Any] | None:
 
 
 def confirm_claim(contract: Contract, claim: Claim) -> Answer:
-    """Return the answer on a contract, after trying the claim's counterexample with plain
-    numbers."""
+    """Return the answer on a contract, after trying the claim's counterexample on plain numbers."""
     if claim.holds:
         return Answer("holds", "")
     if claim.arguments is None or not _allowed(contract, claim.arguments):

@@ -29,8 +29,7 @@ SHRINK_SECONDS = 10.0
 def open_second_target(
     console: Console, spec: str | None, system: str
 ) -> Iterator[tuple[str, Target] | None]:
-    """Open the target on which to replay a counterexample after the model; yield its name and the
-    target. Yields None if `spec` is None."""
+    """Open the target on which to replay a counterexample after the model, if there is one."""
     if spec is None:
         yield None
         return
@@ -106,7 +105,6 @@ def _at_most(
 
 
 def _shrunk(target: Target, scenario: Scenario, rules: Sequence[Rule]) -> Scenario:
-    """Shrink the scenario, for a few seconds at most."""
     ends = time.monotonic() + SHRINK_SECONDS
 
     def still_breaks(candidate: Scenario) -> bool:

@@ -113,7 +113,6 @@ def answer(proof: RuleProof, lemmas: Sequence[Discharged]) -> Iterator[str]:
 
 
 def writing(folder: Path | None) -> Callable[[str, str], None] | None:
-    """Return a function that writes a file of a certificate to `folder`; None without a folder."""
     return None if folder is None else partial(_write, folder)
 
 
@@ -143,7 +142,6 @@ def check_certificate(folder: Path | None, prove: bool) -> None:
 
 
 def print_certificate(say: Say, lemmas: Sequence[Discharged], folder: Path) -> int:
-    """Write and print cvc5's answers on the lemmas; return the exit code."""
     answers = [(lemma, lemma.certified) for lemma in lemmas if lemma.certified is not None]
     listed = [
         {"lemma": lemma.name, "says": lemma.sentence, "first": lemma.status, "code": lemma.code}
@@ -187,8 +185,7 @@ def _counterexamples(
 
 
 def _show(say: Say, name: str, rule: str, found: Scenario | ScenarioPair | None, out: Path) -> int:
-    """Replay and show a run that a proof names; return the exit code. It is a counterexample only
-    if it breaks a rule."""
+    """Replay and show a run that a proof names; return the exit code."""
     if found is None:
         say(f"a run: {name}")
         say("  inconclusive: no such run was found")

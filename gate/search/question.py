@@ -18,12 +18,13 @@ from ...solver.systems import proofs_of
 from ...spec.catalogue import Rule, load, select
 from ...spec.systems import SYSTEMS, part
 from ..console import BROKEN, CONFORMS, INCONCLUSIVE, output
+from ..console.option_checks import check_choice
 from ..explore.explorer import MEMORY_MB, Budget, chosen_rules, chosen_scopes
 from ..explore.report import run_exploration
 from ..judging.context import GateOptions
 from ..judging.deviations import Deviations
-from ..judging.events import Concluded, Event, Found, Progress
 from ..judging.judge import run_gate
+from ..judging.verdict import Concluded, Event, Found, Progress
 from ..reports.terminal import Terminal
 from ..targets.target_spec import model_spec
 from .proofs import check_certificate, read_block, run_proofs
@@ -49,13 +50,8 @@ class Question(NamedTuple):
 class OwnQuestions:
     """Questions that a system answers itself (`System.questions` in its descriptor).
 
-    Attributes:
-        rules: rules that Z3 decides by such a question.
-        objectives: worst cases that `--maximize` can search for.
-        read_formula: checks the name in `--param formula=NAME`, or raises InputError.
-        answer: asks Z3, prints the answer and returns the exit code.
-        vectorized_rules: rules that the vectorized model can judge.
-        answer_vectorized: does the same as `answer`, with the vectorized model.
+    `rules` are decided by Z3 through `answer`, which prints the answer and returns the exit code.
+    `objectives` are the worst cases for `--maximize`. `read_formula` checks the name of a formula.
     """
 
     rules: tuple[str, ...]
@@ -120,11 +116,10 @@ def system_of(rule_id: str) -> str:
 
 
 def _check(question: Question, system: str, rule: Rule, own: OwnQuestions | None) -> None:
-    if question.engine not in ENGINES:
-        raise InputError("--engine", f"{question.engine!r}; valid: {', '.join(ENGINES)}")
+    check_choice("--engine", question.engine, ENGINES)
     objectives = [name for known in all_questions().values() for name in known.objectives]
-    if question.maximize is not None and question.maximize not in objectives:
-        raise InputError("--maximize", f"{question.maximize!r}; valid: {', '.join(objectives)}")
+    if question.maximize is not None:
+        check_choice("--maximize", question.maximize, objectives)
     if question.prove and question.maximize:
         raise InputError("--maximize", "a proof has no worst case; valid: --prove or --maximize")
     if question.engine != "z3" and (question.prove or question.maximize):
@@ -234,8 +229,7 @@ def run_samples(
     time_limit: float,
     jobs: int,
 ) -> int:
-    """Sample runs of the model by Hypothesis until one breaks the rule; return the exit code. The
-    result does not depend on `jobs`, the number of processes."""
+    """Sample runs of the model until one breaks the rule; the result does not depend on `jobs`."""
     spec = model_spec(formula)
     terminal = Terminal(console, load(system))
     ends = time.monotonic() + time_limit

@@ -20,7 +20,7 @@ from packaging.version import InvalidVersion, Version
 
 from ...model.errors import InputError
 from ...spec.systems import SYSTEMS, part
-from ..files.writing import write
+from ..files.disk import write
 from ..processes.watchdog import run_watched
 from .supported_releases import CHECKOUT, Package, Release, packages
 
@@ -29,8 +29,7 @@ ANY_LATER = "9999"  # a version later than any real one
 
 
 def read_project(file: Path) -> dict[str, Any]:
-    """Return the table [project] of a pyproject.toml. Raise InputError if the file cannot be
-    read."""
+    """Return the table [project] of a pyproject.toml; raise InputError if it cannot be read."""
     try:
         project = tomllib.loads(file.read_text(encoding="utf-8")).get("project")
     except (OSError, ValueError) as error:
@@ -41,8 +40,7 @@ def read_project(file: Path) -> dict[str, Any]:
 
 
 def metadata_folder(checkout: Path, folder: Path) -> Path:
-    """Make a folder for the path, inside `folder`, with metadata from the checkout's
-    pyproject.toml."""
+    """Make a folder for the path, inside `folder`, with metadata of the checkout."""
     project = read_project(checkout / "pyproject.toml")
     name = project["name"].replace("-", "_")
     made = folder / f"{name}-{VERSION}.dist-info"
@@ -64,18 +62,12 @@ class Checkout:
     """A scheduler in a checkout: `CHECKOUT` in the folder of its system.
 
     Attributes:
-        name: its name for users.
-        system: the system of its scheduler.
         variable: the environment variable that gives its folder if the command line does not.
         needs: files that every supported checkout has; A|B means either of the two.
         newer: a file, and words that only newer code has in it; older code may lack the file.
-        revisions: the revisions to compare newer and older code with; None for code that no adapter
-            can drive.
-        supported: a description of the supported code.
-        package: the package of which it is the next release, and in whose environment it runs; None
-            if it needs no package.
-        by_version: compare newer code with the revision for its version, or with the newest
-            revision if its version is unknown.
+        revisions: the revisions for newer and older code; None for code that no adapter can drive.
+        package: the package of which it is the next release, and in whose environment it runs.
+        by_version: compare newer code with the revision for its version, if that is known.
     """
 
     name: str
@@ -103,7 +95,6 @@ def named(spec: str) -> tuple[Checkout, str] | None:
 
 
 def with_path(spec: str, path: Path | None) -> str:
-    """Add the folder of `--path` to the target NAME, and return NAME:DIR."""
     if path is None:
         return spec
     checkouts = known_checkouts()
@@ -115,8 +106,8 @@ def with_path(spec: str, path: Path | None) -> str:
 
 
 def folder_of(checkout: Checkout, folder: str) -> Path:
-    """Return the folder of the checkout: `folder`, or the one in the environment variable. Raise
-    InputError if no folder is named, or it is not such a checkout."""
+    """Return `folder`, or the one in the environment variable; raise InputError if it is no
+    checkout."""
     where, path = "--path", folder or os.environ.get(checkout.variable, "")
     if not path:
         release = f"; a release is {checkout.name}==VERSION" * (checkout.name in packages())
@@ -135,8 +126,7 @@ def folder_of(checkout: Checkout, folder: str) -> Path:
 
 
 def revision_of(checkout: Checkout, folder: str) -> str:
-    """Return the revision to compare the checkout's code with. Raise InputError if there is no
-    checkout, or no adapter can drive its code."""
+    """Return the revision to compare the checkout's code with; raise InputError if none fits."""
     path = folder_of(checkout, folder)
     name, words = checkout.newer
     file = path / name
@@ -184,7 +174,6 @@ def command_of(checkout: Checkout, folder: str) -> tuple[list[str], dict[str, st
 
 
 def release_of(package: Package, checkout: Checkout, folder: str) -> Release:
-    """Return the checkout as the next release of the package."""
     path = folder_of(checkout, folder)
     base = CHECKOUT
     if package.runs_on is not None:
@@ -193,7 +182,6 @@ def release_of(package: Package, checkout: Checkout, folder: str) -> Release:
 
 
 def _base_for(base: Package, file: Path) -> str:
-    """Return the latest supported version of `base` that the project accepts."""
     try:
         needs = [Requirement(text) for text in read_project(file).get("dependencies", ())]
     except (InvalidRequirement, TypeError) as error:

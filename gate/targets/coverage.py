@@ -47,8 +47,7 @@ class Entered(NamedTuple):
 
 
 def blocks(tree: ast.AST) -> Iterator[tuple[Function, list[ast.stmt]]]:
-    """Yield every block of statements in a function, in source order. Functions without code are
-    left out, such as overloads or functions whose body is `...`."""
+    """Yield every block of statements in a function that has code, in source order."""
     yield from _blocks(tree, "", None)
 
 
@@ -90,8 +89,7 @@ def _is_declaration(node: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
 
 
 def places(source: str | bytes) -> list[tuple[Function, int]]:
-    """Return the function and the line of each probe, in order. Raise SyntaxError if the source is
-    not valid Python."""
+    """Return the function and the line of each probe, in order."""
     return [
         (function, statement.lineno)
         for function, block in blocks(ast.parse(source))
@@ -114,7 +112,6 @@ def _insert_probes(tree: ast.AST) -> int:
 
 
 def _probe(number: int, statement: ast.stmt) -> ast.stmt:
-    """Return the statement PROBES[number] = 1, at the line of the original statement."""
     place = ast.Subscript(ast.Name(PROBES, ast.Load()), ast.Constant(number), ast.Store())
     return ast.fix_missing_locations(
         ast.copy_location(ast.Assign([place], ast.Constant(1)), statement)
@@ -148,8 +145,7 @@ def _map_probes(folder: Path, loader: SourceFileLoader, probes: int) -> Any:
 
 
 def entered(folder: Path) -> list[Entered]:
-    """Return the probes that a target's processes have passed, by module. `folder` and its
-    sub-folders hold their files."""
+    """Return the probes that a target's processes have passed, by module."""
     modules = []
     for file in _files(folder):
         probes, separator, words = file.read_bytes().partition(b"/")  # where the path begins
@@ -209,8 +205,8 @@ def _write(file: Path, probes: bytes) -> None:
 
 
 def _either(some: bytes, others: bytes) -> bytes:
-    """Return the probes that were passed in either part. If the module changed in between, return
-    those of the later version."""
+    """Return the probes that either part passed; those of the later version if the module
+    changed."""
     if len(some) != len(others):
         return others
     return bytes(map(operator.or_, some, others))

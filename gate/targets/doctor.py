@@ -73,8 +73,7 @@ def examine(query: ProbeRequest, module: str | None) -> Remarks:
 
 
 def sample(query: ProbeRequest, capabilities: Capabilities) -> Scenario:
-    """Return a scenario with requests of several kinds: a prompt of one token, one of several
-    blocks, an early end."""
+    """Return a scenario with a prompt of one token, one of several blocks, and an early end."""
     scale = capabilities.scales[0]
     values = {**scales_of(query.system).scales[scale], **capabilities.fixed[scale]}
     config = full_config(query.system, query.revision, values)
@@ -187,8 +186,7 @@ def repeats(target: Target, scenario: Scenario) -> Remarks:
 def keeps_the_common_rules(
     query: ProbeRequest, scenario: Scenario, what: str, requests: str
 ) -> Remarks:
-    """Check the rules of every system on a few plain requests. If one breaks, the adapter is
-    probably at fault."""
+    """Check the rules of every system on a few plain requests; the adapter probably breaks them."""
     common = [rule for rule in query.rules if rule.id.startswith(FOLLOW_NOTHING)]
     outcome = replay(query.target, scenario, common)
     for failure in outcome.broken:
@@ -251,7 +249,6 @@ def with_few_blocks(query: ProbeRequest, scenario: Scenario, capabilities: Capab
 
 
 def judgeable(rules: Any, revision: str, observes: frozenset[str]) -> Remarks:
-    """Yield how many rules can be judged, and how many more if the target showed further fields."""
     checked = [rule for rule in rules if rule.checked and applies(rule, revision)]
     seen = [rule for rule in checked if observes.issuperset(rule.needs)]
     yield Remark("ok", "rules", f"{len(seen)} of {len(checked)} can be judged")

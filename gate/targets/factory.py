@@ -113,7 +113,6 @@ def make_target(spec: TargetSpec) -> Any:
 
 
 def _describe(error: BaseException) -> str:
-    """Describe an exception of the user's code in one line, with the place that raised it."""
     frames = traceback.extract_tb(error.__traceback__)
     own = [f for f in frames if f.filename not in LOADERS and "importlib" not in f.filename]
     place = f"{own[-1].filename}, line {own[-1].lineno}: " if own else ""

@@ -21,8 +21,7 @@ OWN = "own"  # the configuration key under which a target's own keys are
 
 
 class ProbeRequest(NamedTuple):
-    """A target, and how to judge it: by the rules of one revision of a system. `fixed` holds
-    configuration keys with the values that they have in every start."""
+    """A target, the rules that judge it, and keys that are fixed in every start."""
 
     target: Target
     system: str
@@ -35,13 +34,9 @@ class ProbeRequest(NamedTuple):
 class Capabilities:
     """The configurations and features that a target accepts, and the fields that it shows.
 
-    Attributes:
-        started: the target's reply to the first `start`.
-        shows: every field that it shows in some configuration.
-        scales: the scales that it accepts.
-        fixed: for each scale, the keys that it accepts with one value only, and these values.
-        refused_kinds: kinds of configuration (`GateScales.kinds`) that it refuses.
-        left_out: lines for the user that describe what it refused.
+    `fixed` has, for each scale, the keys that it accepts with one value only. `refused_kinds` are
+    kinds of configuration (`GateScales.kinds`). `left_out` are lines for the user about what it
+    refused.
     """
 
     started: Started
@@ -107,30 +102,18 @@ def _without_controls(request: ProbeRequest, started: Started) -> list[str]:
     return [f"control events {', '.join(missing)} {why}"] if missing else []
 
 
-class Usual(NamedTuple):
-    """The scales that a target accepts with the usual features. `started` is a reply of the target,
-    or None if it accepts no scale. `refusals` has its messages about the scales that it refuses."""
-
-    scales: list[str]
-    started: Started | None
-    refusals: dict[str, str]
-
-
-def as_usual(request: ProbeRequest) -> Usual:
-    """Start the target once per scale."""
-    scales, refusals = list[str](), dict[str, str]()
+def as_usual(request: ProbeRequest) -> tuple[list[str], Started | None]:
+    """Return the scales that the target accepts with the usual features, and one of its replies."""
+    scales = list[str]()
     started: Started | None = None
     for scale in SCALES:
         if scale == "short" and "small" in scales:
             continue  # for the same reason as in `probe`
-        try:
-            values = {**scales_of(request.system).scales[scale], **request.fixed}
+        values = {**scales_of(request.system).scales[scale], **request.fixed}
+        with suppress(ConfigRefused, InputError):
             started = _start(request, values)
-        except (ConfigRefused, InputError) as refusal:
-            refusals[scale] = str(refusal)
-        else:
             scales.append(scale)
-    return Usual(scales, started, refusals)
+    return scales, started
 
 
 class _Plainest(NamedTuple):
@@ -144,8 +127,7 @@ class _Plainest(NamedTuple):
 
 
 def _plainest(request: ProbeRequest, scale: str) -> _Plainest:
-    """Start the target with as few features as it accepts. It may require a bounded pool, and one
-    feature that it cannot switch off."""
+    """Start the target with as few features as it accepts."""
     scales = scales_of(request.system)
     plain = {**scales.scales[scale], **scales.plain, **request.fixed}
     try:

@@ -1,24 +1,54 @@
-"""Read and check the arguments of `start` and `add` for a real release.
+"""Read and check the arguments of `start` and `add` for a real release, and compute the tokens.
 
 Standard library only: this file runs inside the environment of a release under test.
 """
 
 import json
 from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
 from itertools import accumulate
 from typing import Any, NamedTuple
+from zlib import crc32
 
 from .jsonl import ProtocolError
-from .streams import Output, stream_tokens
+
+# The tokens of a scenario are computed, not stored, since only their equality matters. A token has
+# 31 bits, more than a model's vocabulary needs. With fewer bits, two of a thousand streams could
+# begin with the same token by chance, and correct hits of a prefix cache would be reported wrong.
+VOCABULARY = 2**31 - 1
+EOS = 1
+FIRST_TOKEN = 2  # 0 is padding, 1 is EOS
+
+
+def stream_tokens(stream: str, count: int, start: int = 0) -> list[int]:
+    base = crc32(stream.encode())
+    span = VOCABULARY - FIRST_TOKEN
+    return [FIRST_TOKEN + (base + 2654435761 * i) % span for i in range(start, start + count)]
+
+
+@dataclass(frozen=True)
+class Output:
+    """The output of a request. In the n-th verification of drafts, `accepted[n]` of them are right;
+    after its end, `accepted` starts over. `stream` names the tokens; the default is the request's
+    id."""
+
+    id: str
+    length: int
+    ends_with_eos: bool
+    accepted: tuple[int, ...] = ()
+    stream: str = ""
+
+    def token(self, index: int) -> int:
+        if self.ends_with_eos and index == self.length - 1:
+            return EOS
+        return stream_tokens(f"out:{self.stream or self.id}", 1, index)[0]
 
 
 class RefusedError(Exception):
-    """Raised if this release does not support the configuration or the request; `str()` is one
-    line."""
+    """Raised if this release does not support the configuration or the request."""
 
 
 def refuse(key: str, value: object, valid: str) -> RefusedError:
-    """Return a refusal of a configuration; it names the key, the value and the valid values."""
     return RefusedError(f"$.config.{key} is {json.dumps(value, default=repr)}; valid is {valid}")
 
 
@@ -83,8 +113,7 @@ TO_CONNECTOR = {
 
 
 class EncoderInput(NamedTuple):
-    """A segment of a prompt that an encoder computes, with its number, its name, its first token
-    and its length."""
+    """A segment of a prompt that an encoder computes, from its token `start` on."""
 
     number: int
     stream: str
@@ -112,7 +141,6 @@ class CheckedRequest(NamedTuple):
 
 
 def read_request(request: Mapping[str, Any]) -> CheckedRequest:
-    """Parse the request in an `add`; raise ProtocolError if it is malformed."""
     try:
         name, max_tokens = request["id"], request["max_tokens"]
         segments = [(stream, length) for stream, length in request["prompt"]]

@@ -24,8 +24,8 @@ class StartUp(NamedTuple):
 
 
 def checked_start(by: str, check: Callable[[], None]) -> StartUp:
-    """Run a release's own start-up check, named `by`. Raise RefusedError if the check fails, unless
-    the user chose to ignore that (`BEYOND_START_UP`)."""
+    """Run the check named `by` of a release. Raise RefusedError if it fails, unless the user
+    ignores that."""
     try:
         check()
     except protocol_checks.RefusedError as refusal:
@@ -69,8 +69,7 @@ class HostedTarget:
         raise NotImplementedError
 
     def advance(self, engine: Any) -> dict[str, Any]:
-        """Take one decision and complete it, calling `abort_inside` in between; return the step
-        observation."""
+        """Take and complete one decision, calling `abort_inside` in between; return the step."""
         raise NotImplementedError
 
     def start(self, system: str, revision: str, config: dict[str, Any]) -> Reply:
@@ -110,8 +109,7 @@ class HostedTarget:
         return {"ok": True}
 
     def control(self, kind: str) -> Reply:
-        """Perform a control event before the next decision; the reply's `done` says whether it was
-        possible."""
+        """Perform a control event before the next decision; `done` says whether it was possible."""
         return {"ok": True, "done": bool(self._started().control(kind))}
 
     def abort_inside(self, engine: Any) -> list[str]:
@@ -121,8 +119,6 @@ class HostedTarget:
         return self._aborted
 
     def step(self) -> Reply:
-        """Let the scheduler take one decision, carry it out, and return the results to the
-        scheduler."""
         seen = self.advance(self._started())
         self._inside, self._aborted = [], []
         return {"ok": True, "step": seen}

@@ -8,7 +8,9 @@ Each part is built in a temporary place and renamed when it is complete, so an e
 always complete.
 """
 
+import base64
 import contextlib
+import csv
 import fcntl
 import hashlib
 import math
@@ -21,10 +23,13 @@ import sys
 import tarfile
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+import zipfile
+import zlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
+from functools import cache
+from pathlib import Path, PurePosixPath
 
 from packaging.version import Version
 from platformdirs import user_cache_path
@@ -34,14 +39,12 @@ from ..processes.watchdog import run_watched
 from .checkouts import ADAPTERS, metadata_folder
 from .scheduler_class import VARIABLE
 from .supported_releases import Layer, Release, ReleaseError, packages, parse_release
-from .wheels import check_published, difference, unpack
 
 PIP = (sys.executable, "-P", "-m", "pip", "--disable-pip-version-check", "--no-input")
 
 
 def releases_of(name: str) -> list[str]:
-    """Return the releases of this name that can be judged, as NAME==VERSION, the oldest first.
-    Raise ReleaseError if the name is unknown, or the package index does not answer."""
+    """Return the releases of this name that can be judged, as NAME==VERSION, the oldest first."""
     if (package := packages().get(name)) is None:
         valid = ", ".join(packages())
         raise ReleaseError(f"{name!r} is not a release; valid: {valid}")
@@ -132,8 +135,7 @@ def prepare(
 
 
 def cache_folder() -> Path:
-    """Return the folder of installed releases: $SCHEDPROOF_CACHE, or `schedproof` in the user's
-    cache."""
+    """Return the folder of installed releases: $SCHEDPROOF_CACHE, or one in the user's cache."""
     if chosen := os.environ.get("SCHEDPROOF_CACHE"):
         return Path(chosen).expanduser().absolute()
     return user_cache_path("schedproof").absolute()
@@ -145,8 +147,7 @@ def code_of(release: Release) -> Path:
 
 
 def checkout_at(folder: Path, revision: str, name: str) -> Path:
-    """Return a folder in the cache with the files of one revision of the repository in `folder`.
-    Raise InputError if `folder` is not a git repository, or lacks the revision."""
+    """Return a folder in the cache with the files of one revision of the repository in `folder`."""
     valid = f"a release such as vllm==0.28.0, or a revision of the repository in {folder}"
     git = ["git", "-C", str(folder)]
     words = [*git, "rev-parse", "--verify", "--quiet", "--end-of-options", f"{revision}^{{commit}}"]
@@ -300,8 +301,7 @@ class _Workshop:
         return self.downloads / "scratch"
 
     def download(self, package: str, version: str) -> Path:
-        """Download a wheel and return its path. The wheel is kept until it is unpacked, even if the
-        command is interrupted."""
+        """Download a wheel, which is kept until it is unpacked, even after an interrupt."""
         kept = self.downloads / f"{package}-{version}"
         if not any(kept.glob("*.whl")):
             arriving = self.scratch / "arriving"
@@ -333,8 +333,7 @@ class _Workshop:
 
 
 def run(command: Sequence[str], env: dict[str, str], lock: int) -> tuple[int, str]:
-    """Run a child process. It holds the lock as well, since it may still write after schedproof is
-    killed."""
+    """Run a child that holds the lock too: it may still write after schedproof is killed."""
     done = run_watched(command, env=env, pass_fds=(lock,), stderr=subprocess.STDOUT)
     return done.returncode, done.stdout.decode(errors="replace")
 
@@ -383,3 +382,93 @@ def complaint(output: str) -> str:
     lines = [line.strip() for line in output.splitlines() if line.strip()] or ["no output"]
     errors = [line.removeprefix("ERROR: ") for line in lines if line.startswith("ERROR: ")]
     return (errors or lines)[-1]
+
+
+# Each line has NAME==VERSION, and the SHA-256 of each of its wheels on the package index.
+PUBLISHED = Path(__file__).with_name("wheels.txt")
+# Files of a vLLM wheel that are not Python; a scheduler needs none of them.
+NOT_PYTHON = (".so", ".h", ".hpp", ".cuh", ".cu", ".png", ".jpg", ".svg", ".a")
+MODULES = (".py", ".pyc", ".so")  # files that Python would import
+RECORD = "*.dist-info/RECORD"  # lists the name, digest and length of each file of a wheel
+
+
+def check_published(wheel: Path, name: str) -> bool:
+    """Return whether NAME==VERSION is in the list of published wheels. If it has only others,
+    remove this file and raise ReleaseError."""
+    known = published_digests().get(name)
+    if known is None:
+        return False
+    with wheel.open("rb") as file:
+        digest = hashlib.file_digest(file, "sha256").hexdigest()
+    if digest not in known:
+        wheel.unlink()
+        raise ReleaseError(
+            f"{wheel.name} is not what was published as {name}: its SHA-256 is {digest}, "
+            f"valid: {', '.join(known)}; check which package index pip uses"
+        )
+    return True
+
+
+@cache
+def published_digests() -> Mapping[str, tuple[str, ...]]:
+    """Return the SHA-256 digests of each release's published wheels."""
+    text = PUBLISHED.read_text(encoding="utf-8").replace("\\\n", " ")
+    lines = [line.split() for line in text.splitlines() if line and not line.startswith("#")]
+    return {
+        name: tuple(re.sub("^--hash=sha256:", "", wheel) for wheel in of) for name, *of in lines
+    }
+
+
+def unpack(wheel: Path, folder: Path) -> None:
+    """Unpack the Python part of a wheel; raise ReleaseError if it is damaged."""
+    try:
+        with zipfile.ZipFile(wheel) as archive:
+            for member in archive.namelist():
+                path = PurePosixPath(member)
+                if path.is_absolute() or ".." in path.parts or "\\" in member:
+                    raise zipfile.BadZipFile(f"{member!r} would be outside the folder")
+                if _is_wanted(path):
+                    archive.extract(member, folder)
+    except (zipfile.BadZipFile, zlib.error, EOFError) as error:
+        wheel.unlink()  # otherwise the next run would use it again
+        raise ReleaseError(f"cannot unpack {wheel.name}: {error}; run again") from error
+
+
+def _is_wanted(path: PurePosixPath) -> bool:
+    if "third_party" in path.parts:
+        return path.suffix == ".py"
+    return path.suffix not in NOT_PYTHON
+
+
+def difference(folder: Path) -> str:
+    """Return the name of a file of an unpacked wheel that has changed, or of a module that is not
+    in the wheel; "" if there is neither. Modules that Python has compiled are ignored."""
+    listed = {row[0]: row[1] for row in _rows(folder) if _is_wanted(PurePosixPath(row[0]))}
+    if not listed:
+        return "RECORD"
+    for name, digest in listed.items():
+        if not _is(folder / name, digest):
+            return name
+    for path in folder.rglob("*"):
+        name = path.relative_to(folder).as_posix()
+        if path.suffix in MODULES and name not in listed and "__pycache__" not in path.parts:
+            return name
+    return ""
+
+
+def _rows(folder: Path) -> Iterator[list[str]]:
+    for record in folder.glob(RECORD):
+        try:
+            with record.open(encoding="utf-8", newline="") as file:
+                yield from (row for row in csv.reader(file) if len(row) == 3)
+        except (OSError, ValueError, csv.Error):
+            return
+
+
+def _is(file: Path, digest: str) -> bool:
+    """Return whether the file has this digest; RECORD has an empty one for itself."""
+    try:
+        actual = hashlib.sha256(file.read_bytes()).digest()
+    except OSError:
+        return False
+    return not digest or digest == f"sha256={base64.urlsafe_b64encode(actual).decode().rstrip('=')}"

@@ -27,18 +27,15 @@ ANY = Configuration("any")
 
 
 class GateScales(NamedTuple):
-    """The configurations in which targets of one system are judged.
-
-    Lengths are in tokens, pools in blocks.
+    """The configurations in which targets of one system are judged; pools are in blocks.
 
     Attributes:
         scales: for each scale (small, short, tight), the configuration that a target must accept.
         plain: values that switch off every optional feature.
         features: optional features, each of which a target may refuse separately.
-        kinds: named kinds of configuration that a target may refuse, with an example of each; the
-            system's strategies avoid kinds that it refuses.
-        chunk_key: the configuration key that bounds how many prompt tokens one step computes; None
-            if a step computes a whole prompt.
+        kinds: kinds of configuration that a target may refuse, with an example of each; a search
+            avoids those that it refuses.
+        chunk_key: the key that bounds the prompt tokens of a step; None for whole prompts.
         configurations: the configurations in which `matrix` and `campaign` judge each release.
     """
 

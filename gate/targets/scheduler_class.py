@@ -34,8 +34,7 @@ def load_early(load: Callable[[], object]) -> None:
 
 
 def is_chosen() -> bool:
-    """Return whether the user named a class. If so, that class, or the release's class that it
-    derives from, runs unchanged."""
+    """Return whether the user named a class."""
     return VARIABLE in os.environ
 
 
@@ -60,7 +59,6 @@ def chosen(own: type) -> Any:
 
 
 def own_class(cls: type, own: type) -> type:
-    """Return the nearest base class of `cls` that belongs to the package of `own`."""
     package = own.__module__.partition(".")[0]
     return next(base for base in cls.__mro__ if base.__module__.partition(".")[0] == package)
 

@@ -14,29 +14,21 @@ CHECKOUT = "checkout"  # stands for the version of code that is not released
 
 
 class ReleaseError(Exception):
-    """Raised if a release is not available; the message is one line that says why, and what to
-    do."""
+    """Raised if a release is not available; the message is one line with what to do."""
 
 
 @dataclass(frozen=True)
 class Package:
-    """A package whose releases are schedulers of one system; declared as `RELEASES` in the system's
-    folder.
+    """A package whose releases are schedulers; declared as `RELEASES` in the folder of its system.
 
     Attributes:
-        name: its name on the package index.
-        system: the system of its scheduler.
         versions: for each supported version, oldest first, the version of `runs_on` that it needs,
             or its own version if it runs on no other package.
         revision_of: returns the model's revision to compare a version with.
-        size: a description of its download size.
-        runs_on: the package whose plugin it is.
         since: later versions than this one are accepted as well, although nobody has examined them.
-        environment: environment variables of its process, in addition to those of `runs_on`.
         settings: prefixes of environment variables that the process must not see, because they are
             the user's own settings.
-        cache_variable: the environment variable for the folder in which the process may cache
-            results.
+        cache_variable: the environment variable for the folder of the process's own cache.
     """
 
     name: str
@@ -114,8 +106,8 @@ def packages() -> dict[str, Package]:
 
 
 def parse_release(text: str) -> Release | None:
-    """Return the release that NAME==VERSION names; None if the text names no known package. Raise
-    ReleaseError if the package is known, but the version is not supported."""
+    """Return the release that NAME==VERSION names, if any; raise ReleaseError for other
+    versions."""
     name, equals, version = text.partition("==")
     name, version = re.sub(r"[-_.]+", "-", name.strip()).lower(), version.strip()
     package = packages().get(name)

@@ -38,18 +38,14 @@ class TargetSpec:
     """A scheduler under test, as the user names it.
 
     Attributes:
-        text: the user's text, which `str()` returns.
         kind: the form of the target, which says which of the other fields apply.
         formula: in `model:FORMULA`, the volumetric formula that replaces the revision's own.
-        scheduler: a scheduler class that replaces the release's own: FILE.py:CLASS or
-            DIR:PACKAGE.MODULE.CLASS, with absolute FILE and DIR.
+        scheduler: a class that replaces the release's own, as `CLASSES` says, with absolute paths.
         is_base: drive the class from which `scheduler` is derived, not `scheduler` itself.
         beyond_start_up: accept configurations in which the release's server does not start.
         coverage: a folder in which the target's processes record the lines that they run.
-        beside_another: whether the project file names another target, so that a replay command must
-            name this one.
-        checkout, folder: the parts of `NAME:DIR`; the folder is "" if only an environment variable
-            gives it.
+        beside_another: the project file names another target, so commands must name this one.
+        checkout, folder: the parts of `NAME:DIR`; "" if an environment variable has the folder.
     """
 
     text: str
@@ -98,8 +94,7 @@ class TargetSpec:
         return replace(self, text=self.text.partition(":")[0], is_base=True)
 
     def default_revision(self) -> str | None:
-        """Return the revision to compare a release or a checkout with; None for other targets.
-        Raise InputError if there is no such checkout."""
+        """Return the revision to compare a release or a checkout with, if it is one."""
         if self.checkout is not None:
             return checkouts.revision_of(self.checkout, self.folder)
         return None if self.release is None else self.release.revision
@@ -113,8 +108,7 @@ def model_spec(formula: str | None) -> TargetSpec:
 
 
 def take_formula(spec: TargetSpec, changes: Sequence[str]) -> tuple[TargetSpec, list[str]]:
-    """Apply `--config formula=NAME` to the target; return the target and the remaining changes.
-    Raise InputError if no formula has this name, or the target is not the model."""
+    """Apply `--config formula=NAME` to the target; return the target and the remaining changes."""
     formulas = [change.partition("=")[2] for change in changes if change.startswith("formula=")]
     if not formulas:
         return spec, [*changes]
@@ -163,7 +157,6 @@ def parse_target(
 
 
 def _with_class(text: str, path: Path | None, scheduler_cls: str) -> str:
-    """Combine a release with `--scheduler-cls` and `--path`: RELEASE:CLASS or RELEASE:DIR:CLASS."""
     if ":" in text or parse_release(text) is None:
         raise InputError(
             "--scheduler-cls",
@@ -174,8 +167,7 @@ def _with_class(text: str, path: Path | None, scheduler_cls: str) -> str:
 
 
 def _scheduler(text: str, words: str) -> str:
-    """Return FILE.py:CLASS or DIR:PACKAGE.MODULE.CLASS with absolute FILE and DIR; "" if no class
-    is named."""
+    """Return the class with absolute FILE or DIR; "" if no class is named."""
     if not words:
         return ""
     place, _, name = words.rpartition(":")
@@ -215,8 +207,7 @@ def replay_options(
     exclude: Sequence[str] = (),
     extra_rules: Path | None = None,
 ) -> str:
-    """Return the options of `schedproof replay` that repeat a run, quoted for a shell and after a
-    space."""
+    """Return the options of `schedproof replay` that repeat a run, quoted for a shell."""
     words = ["--target", target.text]
     if target.is_plain_model and not target.beside_another:
         words = []

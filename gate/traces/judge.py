@@ -36,14 +36,8 @@ CONTEXT_STEPS = 6
 class TraceRun:
     """One run of a trace.
 
-    Attributes:
-        number: the number of the run in the file, from 1.
-        line: the line at which the run first broke a rule, or the current line.
-        recent: the last few judged steps, with their numbers.
-        broken: the rules that the run's first faulty step breaks; the first of them is reported.
-        unjudged: number of steps after the faulty one, which are not judged because their faults
-            may be consequences.
-        explainer: the models that run alongside, if requested.
+    `line` is where the run first broke a rule, or the current line. `broken` has the rules that its
+    first faulty step breaks. The `unjudged` steps follow it, and may break rules as a consequence.
     """
 
     number: int
@@ -63,12 +57,7 @@ class TraceJudge:
 
     `broke` is called when a run breaks a rule, `over` when a run has ended, and `notice` with a
     message about anything that is not part of a run. `watch` is called after each judged step; the
-    history is then not pruned.
-
-    Attributes:
-        judged: the results, by system and revision.
-        cut: where and why the record ends too early, if it does.
-        runs: the number of runs that have started.
+    history is then not pruned. `cut` says why the record ends too early, if it does.
     """
 
     def __init__(

@@ -19,7 +19,7 @@ from ...properties.rules.predicate import Broken
 from ..console.option_checks import check_file
 from ..console.output import json_line
 from ..console.step_lines import News, step_news
-from ..files.writing import write
+from ..files.disk import write
 from .run_events import Added, Begun, Event, Stepped
 
 STEP_US = 1_000
@@ -55,8 +55,7 @@ def check_perfetto(file: Path, read: Path) -> None:
 
 
 def run_of(scenario: Scenario, outcome: Outcome, steps: list[Step]) -> Recorded:
-    """Return the run of a scenario, without requests that were refused or that would have arrived
-    after its end."""
+    """Return the run of a scenario, with the requests that were taken before its end."""
     started, rejected = outcome.session.started, outcome.session.rejected
     came = (request for request in scenario.requests if request.arrival < len(steps))
     requests = sorted(came, key=lambda request: request.arrival)
@@ -152,8 +151,7 @@ def _instants(pid: int, tracks: Mapping[str, int], news: News) -> Iterator[Track
 
 
 def phases(name: str, run: Recorded) -> Iterator[Phase]:
-    """Yield the phases of a request. Equal states in a row are one phase, except for prefill
-    chunks."""
+    """Yield the phases of a request: equal states in a row, except for prefill chunks."""
     states = _states(name, run)
     for key, group in groupby(states, lambda state: (state[1], state[1] == "prefill" and state[0])):
         numbers = [number for number, _ in group]
@@ -161,8 +159,7 @@ def phases(name: str, run: Recorded) -> Iterator[Phase]:
 
 
 def _states(name: str, run: Recorded) -> Iterator[tuple[int, str]]:
-    """Yield each step from a request's arrival to its end, with the request's state: prefill,
-    decode, paused, preempted, waiting, or not scheduled."""
+    """Yield each step from arrival to end, with the state of the request."""
     decodes = started = preempted = False
     for number in range(run.arrivals[name], len(run.steps)):
         step = run.steps[number]

@@ -34,8 +34,7 @@ def check_trace_file(trace: Path, scenario: Path) -> None:
 
 @contextmanager
 def recorded(target: Target, trace: Path | None) -> Iterator[Target]:
-    """Yield a target that passes everything on to `target` and writes it to `trace`, if that is
-    given."""
+    """Yield a target that writes all that passes to `trace`, or `target` itself if that is None."""
     if trace is None:
         yield target
         return

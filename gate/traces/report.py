@@ -42,8 +42,8 @@ class TraceReporter:
         print_broken(self._console, run)
 
     def over(self, run: TraceRun) -> None:
-        """Print the rest about a run that has ended: more about a run that was printed in full, and
-        a remark on a run that breaks no rule but differs from its model."""
+        """Print the rest about a printed run, or a remark on one that only differs from its
+        model."""
         explainer = run.explainer
         if run.number in self._shown:
             self._shown.discard(run.number)

@@ -36,8 +36,7 @@ class Added(NamedTuple):
 
 
 class Rejected(NamedTuple):
-    """The target refused a request, or an abort that it does not support; `words` is its
-    message."""
+    """The target refused a request, or an abort that it does not support, in these `words`."""
 
     line: int
     operation: str

@@ -26,7 +26,7 @@ from ...model.observation import FIELDS, NULLABLE, Count, Step
 from ...model.replies import DECLARED, DEFAULTS, read_started
 from ...model.scenario import CONTROLS, OF_FEATURES, Request, check_requests
 from ...model.systems import full_config, resolve_revision
-from ..files.reading import FileError, check_unique, located, quoted
+from ..files.disk import FileError, check_unique, located, quoted
 from .run_events import (
     Aborted,
     Added,
@@ -140,8 +140,7 @@ class _UnfinishedError(ValueError):
 def read_trace(
     source: Source, system: str | None = None, revision: str | None = None
 ) -> Iterator[Event]:
-    """Yield the events in order; `system` and `revision` replace the recorded ones. Raise FileError
-    if a line does not follow the protocol."""
+    """Yield the events in order; `system` and `revision` replace the recorded ones."""
     reading = _Reading(source, system, revision)
     while (event := reading.next()) is not None:
         yield event

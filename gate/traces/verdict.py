@@ -38,13 +38,9 @@ class First(NamedTuple):
 class JudgedRevision:
     """The results of all runs of one system and revision.
 
-    Attributes:
-        started: the target's description of itself in the first run; `others` says whether it
-            differs in a later run.
-        observed: rules that were checked in some run.
-        unjudged: number of steps that come after the first broken rule of their run.
-        rejected: number of refused requests.
-        matched: for each revision, the number of runs that its model matches completely.
+    `others` says that the target describes itself otherwise in a later run. `unjudged` steps come
+    after the first broken rule of their run. `matched` counts the runs that a revision's model
+    matches.
     """
 
     system: str
@@ -77,7 +73,7 @@ class JudgedRevision:
             self.first[rule] = place
 
     def verdicts(self, explained: bool) -> tuple[RuleVerdict, ...]:
-        """Return one verdict per rule, in catalogue order; lockstep is included only if models ran
+        """Return one verdict per rule, in catalogue order; lockstep only if models ran
         alongside."""
         return tuple(
             self._verdict(rule)
@@ -130,8 +126,7 @@ class Part(msgspec.Struct, frozen=True):
 
 
 class TraceVerdict(msgspec.Struct, frozen=True):
-    """The verdict on a trace. `cut` says where and how the record ends too early. `inapplicable`
-    lists requested rules that apply to no run."""
+    """The verdict on a trace."""
 
     file: str
     parts: tuple[Part, ...]

@@ -1,17 +1,23 @@
-"""Draw a whole gate on one page: each fault with its cause, and what ran or was left out."""
+"""Draw a whole gate on one page: each fault with its cause, and what ran or was left out. Another
+page shows which parts of the target's code ran: by module, function and line."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from ...spec.catalogue import Rule
-from ..console.output import SHOWN_DETAILS, request_lines, scenario_config
-from ..files.writing import write
-from ..judging.coverage import coverage_lines
-from ..judging.events import Concluded, Event, Found
-from ..judging.verdict import Fault, Verdict
-from ..reports.outcome import broken_off, how_many, out_of_date, reach_in_words, reason_of, result
+from ..console.output import SHOWN_DETAILS, plural, request_lines, scenario_config
+from ..judging.coverage import (
+    Coverage,
+    FileCoverage,
+    FunctionCoverage,
+    coverage_lines,
+    missed_lines,
+    never_entered,
+)
+from ..judging.verdict import Fault, Found, TargetInfo, Verdict
+from ..reports.outcome import broken_off, out_of_date, reach_in_words, reason_of, result
 from ..reports.terminal import in_one_line
 from .base.drawing import WIDE, Picture, picture
 from .base.page import render_template
@@ -40,29 +46,12 @@ class DrawnFault(NamedTuple):
     show: str
 
 
-class GatePage:
-    """Writes the page once there is a verdict on `rules`."""
-
-    def __init__(self, path: Path, rules: Sequence[Rule]) -> None:
-        self._path = path
-        self._rules = {rule.id: rule for rule in rules}
-        self._found: dict[str, Found] = {}
-
-    def __call__(self, event: Event) -> None:
-        if isinstance(event, Found):
-            self._found[event.finding.scenario] = event
-        elif isinstance(event, Concluded):
-            html = gate_page(event.verdict, self._rules, self._found)
-            write(self._path, html.encode("utf-8", "backslashreplace"))
-
-
-def gate_page(verdict: Verdict, rules: dict[str, Rule], found: dict[str, Found]) -> str:
-    """Return the page as HTML without scripts or external resources; `found` has the findings by
-    scenario."""
+def gate_page(verdict: Verdict, rules: Mapping[str, Rule], found: Mapping[str, Found]) -> str:
+    """Return the page as HTML without scripts; `found` has the findings by scenario."""
     values: dict[str, Any] = {
         "verdict": verdict,
         "result": result(verdict),
-        "how_many": how_many(verdict.faults),
+        "how_many": plural(len(verdict.faults), "fault"),
         "why": broken_off(verdict),
         "out_of_date": out_of_date(verdict),
         "faults": [
@@ -97,3 +86,42 @@ def _draw(fault: Fault, rule: Rule, event: Found | None) -> DrawnFault:
 def _counts(verdict: Verdict) -> list[tuple[str, int]]:
     counted = Counter[str](entry.status for entry in verdict.rules)
     return [(WORDS[status], counted[status]) for status in WORDS if counted[status]]
+
+
+class SourceLine(NamedTuple):
+    """A line of source, and whether it has code that never ran."""
+
+    number: int
+    text: str
+    missed: bool
+
+
+def coverage_page(target: TargetInfo, coverage: Coverage) -> str:
+    """Return the page as HTML, with the source of functions that did not run completely."""
+    sources = {file.path: _source(file) for file in coverage.files}
+    values = {
+        "target": f"{target.name} {target.version}",
+        "lines": coverage_lines(coverage),
+        "base": coverage.base,
+        "changed": [function for function in never_entered(coverage) if function.function.changed],
+        "files": coverage.files,
+        "excerpt": lambda file, function: _excerpt(sources[file.path], function),
+    }
+    return render_template("coverage", values, [])
+
+
+def _source(file: FileCoverage) -> list[str]:
+    try:
+        return Path(file.path).read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:
+        return []
+
+
+def _excerpt(source: list[str], function: FunctionCoverage) -> list[SourceLine]:
+    missed = missed_lines(function)
+    numbers = range(function.line, max(missed, default=0) + 1)
+    return [
+        SourceLine(number, source[number - 1], number in missed)
+        for number in numbers
+        if number <= len(source)
+    ]

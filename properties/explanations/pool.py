@@ -1,7 +1,7 @@
 """The cause of a block that is lost, free twice, or read by mistake: the pool, block by block."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 
@@ -156,7 +156,7 @@ def _cell(
     return Cell(number, number, state, tuple(names), _holds(failure, number), perhaps)
 
 
-def spans(numbers: Sequence[int]) -> str:
+def spans(numbers: Iterable[int], dash: str = "–") -> str:
     """Return the numbers as text; consecutive ones are written like `3–5`."""
     ranges: list[list[int]] = []
     for number in sorted(numbers):
@@ -164,7 +164,7 @@ def spans(numbers: Sequence[int]) -> str:
             ranges[-1][1] = number
         else:
             ranges.append([number, number])
-    return ", ".join(f"{low}" if low == high else f"{low}–{high}" for low, high in ranges)
+    return ", ".join(f"{low}" if low == high else f"{low}{dash}{high}" for low, high in ranges)
 
 
 def _blocks(numbers: Sequence[int]) -> str:

@@ -11,8 +11,8 @@ from rich.console import Console
 
 from schedproof.gate.console import output
 from schedproof.gate.judging.context import GateContext, GateOptions
-from schedproof.gate.judging.events import Event
 from schedproof.gate.judging.profiles import PROFILES, Profile
+from schedproof.gate.judging.verdict import Event
 from schedproof.gate.targets import probe
 from schedproof.gate.targets.target_spec import TargetSpec
 from schedproof.spec.catalogue import load, select

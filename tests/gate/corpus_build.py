@@ -6,8 +6,8 @@ from typing import Any
 from schedproof.gate.corpus import folder as corpus_folder
 from schedproof.gate.corpus.folder import FoundOn, Origin
 from schedproof.gate.corpus.replay import expecting
+from schedproof.gate.files.disk import write
 from schedproof.gate.files.scenario_file import scenario_json
-from schedproof.gate.files.writing import write
 from schedproof.model.scenario import Request, Scenario
 from schedproof.model.systems import full_config
 

@@ -8,9 +8,20 @@ from typing import Any
 
 from rich.console import Console
 
-from schedproof.gate.judging.events import Began, Concluded, Event, Found, Notice, Progress
 from schedproof.gate.judging.faults import faults_of
-from schedproof.gate.judging.verdict import EngineRun, Finding, RuleVerdict, TargetInfo, Verdict
+from schedproof.gate.judging.verdict import (
+    Began,
+    Concluded,
+    EngineRun,
+    Event,
+    Finding,
+    Found,
+    Notice,
+    Progress,
+    RuleVerdict,
+    TargetInfo,
+    Verdict,
+)
 from schedproof.model.scenario import Request, Scenario
 from schedproof.model.systems import full_config
 from schedproof.properties.checking.replay import replay

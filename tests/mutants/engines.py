@@ -12,7 +12,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from schedproof.gate.corpus.builtin_scenarios import by_length, longest, seed_corpus
+from schedproof.gate.corpus.folder import by_length, longest, seed_corpus
 from schedproof.gate.files.scenario_file import scenario_json, scenario_of
 from schedproof.gate.judging.profiles import PROFILES
 from schedproof.model.errors import InputError

@@ -11,7 +11,7 @@ from rich.status import Status
 
 from schedproof.gate.console import BROKEN, CONFORMS, INCONCLUSIVE, output
 from schedproof.gate.console.option_checks import check_file
-from schedproof.gate.files.writing import write
+from schedproof.gate.files.disk import write
 from schedproof.gate.judging.profiles import set_hypothesis_home
 from schedproof.model.errors import InputError
 

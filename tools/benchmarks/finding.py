@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from schedproof.gate.corpus.builtin_scenarios import by_length, longest, seed_corpus
+from schedproof.gate.corpus.folder import by_length, longest, seed_corpus
 from schedproof.gate.judging.profiles import PROFILES, Profile
 from schedproof.model.errors import InputError
 from schedproof.model.faults import ConfigRefused

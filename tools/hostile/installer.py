@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from schedproof.gate.processes.watchdog import run_watched
-from schedproof.gate.targets import releases, wheels
+from schedproof.gate.targets import releases
 from schedproof.gate.targets.releases import prepare
 from schedproof.gate.targets.supported_releases import ReleaseError, parse_release
 from schedproof.tests.gate.targets.wheel_files import make_wheel
@@ -104,6 +104,6 @@ if __name__ == "__main__":
         sys.exit(answer(sys.argv[2:]))
     os.umask(int(os.environ.get("INSTALLER_UMASK", "022"), 8))
     releases.run = slow_command
-    wheels.published_digests.cache_clear()
-    wheels.published_digests = dict  # type: ignore[assignment]  # the stand-in has other wheels
+    releases.published_digests.cache_clear()
+    releases.published_digests = dict  # type: ignore[assignment]  # the stand-in has other wheels
     sys.exit(install(sys.argv[1]))

@@ -18,12 +18,12 @@ from schedproof.gate.campaign.ledger import read_ledger
 from schedproof.gate.campaign.report import report
 from schedproof.gate.compare.baseline import read_baseline
 from schedproof.gate.corpus.folder import Origin, add, entries
-from schedproof.gate.explore.checkpoint import load as load_checkpoint
-from schedproof.gate.explore.checkpoint import save_checkpoint
+from schedproof.gate.explore.explorer import load as load_checkpoint
+from schedproof.gate.explore.explorer import save_checkpoint
 from schedproof.gate.files.project_file import read_project
 from schedproof.gate.files.scenario_file import read_scenario, scenario_json
 from schedproof.gate.judging.deviations import read_deviations
-from schedproof.gate.judging.own_rules import use_rules
+from schedproof.gate.judging.rule_choice import use_rules
 from schedproof.gate.traces.recorder import recorded
 from schedproof.gate.traces.trace_file import opened_trace, read_trace
 from schedproof.model.scenario import Request, Scenario

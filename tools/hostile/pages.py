@@ -25,9 +25,9 @@ from rich.console import Console
 
 from schedproof.gate.console.step_lines import one_line
 from schedproof.gate.reports.github import GitHub
-from schedproof.gate.reports.junit import JUnit
-from schedproof.gate.reports.options import Ndjson
-from schedproof.gate.reports.sarif import Sarif
+from schedproof.gate.reports.junit import junit
+from schedproof.gate.reports.options import FileReport, Ndjson
+from schedproof.gate.reports.sarif import sarif
 from schedproof.gate.reports.terminal import Terminal
 from schedproof.gate.web.show.page import page
 from schedproof.gate.web.show.recording import recorded
@@ -103,12 +103,12 @@ def shown(ids: Sequence[str]) -> str:
 
 
 def _junit(ids: Sequence[str]) -> Any:
-    text = _file(ids, lambda path: JUnit(path, reported.RULES))
+    text = _file(ids, lambda path: FileReport(path, reported.RULES, junit))
     return [(element.tag, sorted(element.attrib)) for element in ET.fromstring(text).iter()]
 
 
 def _sarif(ids: Sequence[str]) -> Any:
-    [run] = json.loads(_file(ids, lambda path: Sarif(path, reported.RULES)))["runs"]
+    [run] = json.loads(_file(ids, lambda path: FileReport(path, reported.RULES, sarif)))["runs"]
     return [(result["ruleId"], result["level"], sorted(result)) for result in run["results"]]
 
 

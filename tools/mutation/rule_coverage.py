@@ -125,7 +125,7 @@ def prepare(judging: Judging) -> dict[str, Any]:
     """Return the scenarios of a revision, and the steps that its model takes in them, as JSON."""
     import msgspec
 
-    from schedproof.gate.corpus.builtin_scenarios import seed_corpus
+    from schedproof.gate.corpus.folder import seed_corpus
     from schedproof.model.scenario import Scenario
     from schedproof.model.target import ModelTarget
     from schedproof.properties.search.run import run_search

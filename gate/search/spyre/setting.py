@@ -23,8 +23,7 @@ SWITCHES = ("early_eos", "interleave", "pausing")
 
 
 def read_setting(revision: str | None, changes: list[str]) -> Setting:
-    """Return the question that `--revision` and `--param` describe; `requests` is 0 if the user
-    sets no number of requests."""
+    """Return the question that `--revision` and `--param` describe; 0 requests if none are set."""
     name = revision or "sound"
     formula = ADMITS_BY.get(name)
     if name in RELEASED_FORMULAS:
@@ -84,6 +83,5 @@ def read_formula(name: str) -> str:
 
 
 def kept_instead(rule: str) -> str:
-    """Describe what the target keeps to if a run breaks the rule on the model only. The text is
-    empty for every rule except the limit."""
+    """Describe what the target keeps to if a run breaks the limit on the model only."""
     return "the limit in this run, because it admits by another formula" * (rule == LIMIT)

@@ -70,7 +70,6 @@ def run_vectorized(
     out: Path,
     time_limit: float,
 ) -> int:
-    """Run nets of random loads until a load breaks the rule or time is up; return the exit code."""
     cast = read_cast(rule.id, revision, changes)
     cast.published = also is not None
     output.say(console, f"search {rule.id} by the vectorized model, {cast.admits_by}")
@@ -97,8 +96,7 @@ def run_vectorized(
 
 
 def read_cast(rule: str, revision: str | None, changes: Sequence[str]) -> Cast:
-    """Return the search that `--revision` and `--param` describe. If a length is given, all nets
-    have the same configuration."""
+    """Return the search that the options describe. If they give a length, all nets are alike."""
     from ....model.spyre.lanes import REVISIONS, read_rules
 
     name = revision or "sound"

@@ -60,11 +60,8 @@ TERMS = (
 
 @dataclass
 class VolumeSearch:
-    """A question about a rule, and where to report its answer.
-
-    `block` is the size of a block in tokens, or None for any size, which only a proof can cover.
-    `also` is a further target on which to replay a counterexample, with its name.
-    """
+    """A question about a rule, and where to report its answer. `block` is in tokens, None for any
+    size; `also` is a further target on which to replay."""
 
     console: Console
     rule: str
@@ -131,7 +128,6 @@ def _check(question: Question, setting: Setting) -> None:
 
 
 def run_search(search: VolumeSearch) -> int:
-    """Print a proof, or the fewest requests that break the rule; return the exit code."""
     setting = search.setting
     search.say(f"search {search.rule}, {_describe(setting)}")
     if setting.pauses and search.rule == LIMIT:
@@ -182,7 +178,6 @@ def _small(setting: Setting) -> Iterator[tuple[Setting, list[Any]]]:
 
 
 def _say_slack(search: VolumeSearch) -> None:
-    """Print the least slack with which the lemmas prove the formula sound."""
     formula, most = search.setting.formula, 4 * search.setting.block
     try:
         [tokens] = bounded(search.time_limit, _slack, formula, most)
@@ -261,8 +256,6 @@ def _proven_first(search: VolumeSearch) -> bool:
 
 
 def run_worst(search: VolumeSearch, objective: Objective) -> int:
-    """Print the worst case of the formula with this many requests, and show a run that reaches
-    it."""
     search.setting = setting = replace(search.setting, requests=search.setting.requests or 5)
     search.say(f"worst {objective} of {setting.requests} requests, {_describe(setting)}")
     if objective == "overshoot" and setting.requests <= largest_harmless(setting):
@@ -339,7 +332,6 @@ def _starts(target: Target, scenario: Scenario, request_id: str) -> int | None:
 
 
 def run_proof(search: VolumeSearch) -> int:
-    """Prove the rule lemma by lemma, for the numbers of requests that `proven_for` names."""
     setting = search.setting
     search.say(
         f"prove {search.rule} for {proven_for(*_scope(search))}, {_configuration(setting)}, "

@@ -1,9 +1,15 @@
 """Target for LLMServingSim's own scheduler and memory model, without the simulator.
 
 Everything that decides, allocates, caches and counts is the checkout's unmodified code. Even the
-size of the pool follows from the memory of the accelerator. This module drives the newer generation
-of the code, which has a block pool. `radix` drives the earlier generation, which the page on
-continuous batching describes.
+size of the pool follows from the memory of the accelerator. There are two generations of the code:
+
+- The newer one has a block pool.
+- Releases 1.0.0 and 1.1.0 have one queue of requests, with a radix tree as prefix cache. The page
+  on continuous batching describes them. The pool is the memory that the model's weight leaves free,
+  and its blocks have no numbers. Requests that the scheduler evicts are moved to the host, which
+  has room for all of them. They keep their computed tokens, so none is preempted.
+
+Source: serving/core/scheduler.py of the checkout, inference_serving/scheduler.py of 1.0.0.
 
 Needs the few packages that the checkout imports (numpy, pyyaml, rich):
 
@@ -12,22 +18,19 @@ Needs the few packages that the checkout imports (numpy, pyyaml, rich):
 
 import importlib
 import importlib.util
+import inspect
 import logging
 import os
 import sys
 import types
-from collections.abc import Iterator, Mapping
-from functools import partial
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from .. import coverage, protocol_checks
 from ..jsonl import Reply, serve
-from ..protocol_checks import CheckedRequest, RefusedError, refuse
+from ..protocol_checks import CheckedRequest, Output, RefusedError, refuse
 from ..release_adapter import Hosted, HostedTarget
-from ..streams import Output
-from .radix import RadixEngine
-from .radix import build as build_radix
 
 VARIABLE = "SCHEDPROOF_LLMSERVINGSIM"
 KEYS = {
@@ -44,13 +47,15 @@ KEYS = {
     ),
 }
 FIELDS = ["emitted", "waiting", "running", "prefilling", "preempted", "finished"]
-FIELDS += ["computed", "blocks", "prompt_throughput", "decode_throughput"]
+FIELDS += ["computed", "prompt_throughput", "decode_throughput"]
 MODEL = "meta-llama/Llama-3.1-8B"  # a model in the checkout's configs/model
 GIB = 1024**3
 BITS = 16  # bits of a number in memory
 NPU = 0  # the only accelerator, which starts each batch and ends it
 PROBE = (17, 16)  # GiB that are enough for the model, and a block size: to measure its memory
+NEVER = -1  # for times that are not known yet
 PLENTY = 20_000  # blocks of a pool that stands for an unbounded one; building it takes 20 ms
+ROOMY = 10**9  # blocks of such a pool without numbered blocks, and of the host's memory
 PACKAGES = ("serving.core", "inference_serving")  # the newer name comes first
 # Only the trace generator needs these, to read tables and fit curves to them.
 NOT_NEEDED = ("pandas", "sklearn", "joblib")
@@ -71,7 +76,6 @@ class Checkout(NamedTuple):
 
 
 def package_in(folder: str) -> str:
-    """Return the package that contains the scheduler; raise RefusedError if there is none."""
     for package in PACKAGES:
         if Path(folder, *package.split("."), "scheduler.py").is_file():
             return package
@@ -93,8 +97,7 @@ def load(folder: str) -> Checkout:
     gib, block = PROBE
     config = {**SMALLEST, "block_size": block}
     has_pool = hasattr(scheduler, "_schedule_running")
-    make = build if has_pool else partial(build_radix, model=MODEL, host=0)
-    memory = make(scheduler, gib, config).memory
+    memory = build(scheduler, gib, config).memory
     version = version_of(Path(folder))
     return Checkout(version, scheduler, memory.weight, memory.get_kv(1), has_pool)
 
@@ -106,27 +109,34 @@ SMALLEST = {
 }
 
 
-def build(scheduler: Any, gib: float, config: Mapping[str, Any], stages: int = 1) -> Any:
-    """Return a scheduler for one accelerator with `gib` GiB of memory, no slower memory, and
-    `stages` stages."""
-    return scheduler(
+OPTIONS = (
+    *("max_num_batched_tokens", "block_size", "enable_prefix_caching", "prioritize_prefill"),
+    *("enable_chunked_prefill", "long_prefill_token_threshold"),
+)
+# In release 1.0.0; all other parameters have the same name in every release.
+OLD_NAMES = {"max_num_seqs": "max_batch", "num_npus": "npu_num", "pp_size": "npu_group"}
+
+
+def build(
+    scheduler: Any, gib: float, config: Mapping[str, Any], stages: int = 1, host: float = 0
+) -> Any:
+    """Return a scheduler for one accelerator with `gib` and a host with `host` GiB of memory."""
+    known = inspect.signature(scheduler).parameters
+    values = {
         **{"model": MODEL, "node_id": 0, "instance_id": 0, "num_npus": 1, "tp_size": 1},
-        **{"pp_size": stages, "npu_mem": gib, "cpu_mem": 0, "start_npu": NPU, "pd_type": None},
+        **{"pp_size": stages, "npu_mem": gib, "cpu_mem": host, "start_npu": NPU, "pd_type": None},
         **{"fp": BITS, "req_num": 1, "enable_prefix_sharing": False},
         **{"prefix_pool": None, "prefix_storage": None},
+        **{key: config[key] for key in OPTIONS if key in known},
         # As on the simulator's command line, 0 means no limit.
-        max_num_seqs=config["max_num_seqs"] or float("inf"),
-        max_num_batched_tokens=config["max_num_batched_tokens"],
-        block_size=config["block_size"],
-        enable_prefix_caching=config["enable_prefix_caching"],
-        enable_chunked_prefill=config["enable_chunked_prefill"],
-        long_prefill_token_threshold=config["long_prefill_token_threshold"],
-    )
+        "max_num_seqs": config["max_num_seqs"] or float("inf"),
+    }
+    named = {key if key in known else OLD_NAMES.get(key, key): values[key] for key in values}
+    return scheduler(**{key: value for key, value in named.items() if key in known})
 
 
 def version_of(place: Path) -> str:
-    """Return the newest release in the checkout's list of changes, with a note if the code is
-    newer."""
+    """Return the newest release in the list of changes, with a note if the code is newer."""
     changes = place / "CHANGELOG.md"
     lines = changes.read_text("utf-8").splitlines() if changes.is_file() else []
     titles = [line.partition("[")[2].partition("]")[0] for line in lines if line[:4] == "## ["]
@@ -137,49 +147,90 @@ def version_of(place: Path) -> str:
 
 
 class Engine:
-    """A fresh scheduler of the checkout for one configuration."""
+    """A fresh scheduler of the checkout for one configuration, in either generation."""
+
+    def __init__(self, scheduler: Any, config: Mapping[str, Any]) -> None:
+        if scheduler.max_num_batched_tokens != config["max_num_batched_tokens"]:
+            raise refuse(
+                "max_num_batched_tokens",
+                config["max_num_batched_tokens"],
+                f"at most {scheduler.max_num_batched_tokens}, the longest context of {MODEL}",
+            )
+        self.scheduler, self.config = scheduler, config
+        self.outputs: dict[int, Output] = {}
+        self.time = 0  # in steps
+
+    @property
+    def fields(self) -> list[str]:
+        hit = ["prefix_hit"] if self.config["enable_prefix_caching"] else []
+        return [*FIELDS, *hit, *(["free_blocks"] if self.config["num_blocks"] else [])]
+
+    def add(self, request: CheckedRequest) -> None:
+        output, prompt = request.output, request.prompt
+        if any(output.id == other.id for other in self.outputs.values()):
+            raise RefusedError(f"another request already has the id {output.id!r}")
+        whole = len(prompt) + output.length
+        self.check_room(whole)
+        number = len(self.outputs)
+        self.outputs[number] = output
+        tokens = [output.token(index) for index in range(output.length)]
+        self.scheduler.add_request(
+            [number, MODEL, len(prompt), whole, self.time, 0, prompt, tokens]
+        )
+
+    def check_room(self, tokens: int) -> None:
+        """Refuse a request of this many tokens if it does not fit into an unbounded pool."""
+
+    def schedule(self) -> Any:
+        batch = self.scheduler.schedule(self.time, NPU)
+        self.time += 1
+        return batch
+
+    def complete(self, batch: Any) -> dict[str, Any]:
+        """Complete a batch, if there is one; return the fields that describe that."""
+        # The simulator reports a batch as done by its number plus 1.
+        prompts, generated, finished = (
+            (0, 0, [])
+            if batch is None
+            else self.scheduler.add_done(batch.batch_id + 1, NPU, self.time)
+        )
+        return {
+            # The simulator itself knows only lengths.
+            "finished": {
+                self.name(request): "eos" if self.outputs[request.id].ends_with_eos else "length"
+                for request in finished
+            },
+            "prompt_throughput": prompts,
+            "decode_throughput": generated,
+        }
+
+    def name(self, request: Any) -> str:
+        return self.outputs[request.id].id
+
+
+class PoolEngine(Engine):
+    """A scheduler with a pool of numbered blocks."""
 
     def __init__(self, checkout: Checkout, config: Mapping[str, Any]) -> None:
         if config["prioritize_prefill"]:
             raise refuse("prioritize_prefill", True, "false: the scheduler has no such option")
-        self.config = config
-        self.blocks_in_all = config["num_blocks"] or PLENTY
+        blocks_in_all = config["num_blocks"] or PLENTY
         block = checkout.token * config["block_size"]
         # One byte more, because the number of GiB is rounded.
-        gib = (checkout.weight + self.blocks_in_all * block + 1) / GIB
+        gib = (checkout.weight + blocks_in_all * block + 1) / GIB
         try:
-            self.scheduler = build(checkout.scheduler, gib, config)
+            super().__init__(build(checkout.scheduler, gib, config), config)
         except OverflowError as error:
             raise refuse("max_num_seqs", 0, f"at least 1: the checkout raises {error!r}") from error
         self.pool = self.scheduler.memory.npu_pool
-        assert self.pool.num_blocks == self.blocks_in_all, self.pool.num_blocks
-        if self.scheduler.max_num_batched_tokens != config["max_num_batched_tokens"]:
-            raise refuse(
-                "max_num_batched_tokens",
-                config["max_num_batched_tokens"],
-                f"at most {self.scheduler.max_num_batched_tokens}, the longest context of {MODEL}",
-            )
-        self.outputs: dict[int, Output] = {}
-        self.steps = 0
-        self._known: set[str] = set()
+        assert self.pool.num_blocks == blocks_in_all, self.pool.num_blocks
         self._requested_blocks = 0  # requested by all requests so far, finished ones included
 
-    def add(self, request: CheckedRequest) -> None:
-        """Queue a request. The scheduler itself refuses none."""
-        output, prompt = request.output, request.prompt
-        if output.id in self._known:
-            raise RefusedError(f"another request already has the id {output.id!r}")
-        self._check_unbounded(len(prompt) + output.length)
-        self._known.add(output.id)
-        number = len(self.outputs)
-        self.outputs[number] = output
-        whole = len(prompt) + output.length
-        tokens = [output.token(index) for index in range(output.length)]
-        self.scheduler.add_request(
-            [number, MODEL, len(prompt), whole, self.steps, 0, prompt, tokens]
-        )
+    @property
+    def fields(self) -> list[str]:
+        return [*super().fields, "blocks"]
 
-    def _check_unbounded(self, tokens: int) -> None:
+    def check_room(self, tokens: int) -> None:
         if self.config["num_blocks"] is not None:
             return
         blocks = self._requested_blocks + -(-tokens // self.config["block_size"])
@@ -190,34 +241,6 @@ class Engine:
                 "unbounded pool; set num_blocks"
             )
         self._requested_blocks = blocks
-
-    @property
-    def fields(self) -> list[str]:
-        hit = ["prefix_hit"] if self.config["enable_prefix_caching"] else []
-        return [*FIELDS, *hit, *(["free_blocks"] if self.config["num_blocks"] else [])]
-
-    def schedule(self) -> Any:
-        batch = self.scheduler.schedule(self.steps, NPU)
-        self.steps += 1
-        return batch
-
-    def complete(self, batch: Any) -> tuple[int, int, list[Any]]:
-        """Complete a batch; return both throughputs in tokens, and the finished requests."""
-        # The simulator reports a batch as done by its number plus 1.
-        done: tuple[int, int, list[Any]] = self.scheduler.add_done(
-            batch.batch_id + 1, NPU, self.steps
-        )
-        return done
-
-    def name(self, request: Any) -> str:
-        return self.outputs[request.id].id
-
-    def blocks(self) -> Iterator[tuple[str, list[int]]]:
-        """Yield the blocks of every request that holds some; the pool's first block has number
-        1."""
-        for number, blocks in self.scheduler.kv.req_to_blocks.items():
-            if blocks:
-                yield self.outputs[number].id, [block.block_id + 1 for block in blocks]
 
     def step(self) -> dict[str, Any]:
         before = {request.id: request.num_preemptions for request in self.scheduler.running}
@@ -235,7 +258,7 @@ class Engine:
             for request in self.scheduler.waiting
             if request.num_preemptions > before.get(request.id, request.num_preemptions)
         ]
-        prompts, generated, finished = (0, 0, []) if batch is None else self.complete(batch)
+        completed = self.complete(batch)
         return {
             "kind": kind_of(decodes),
             "scheduled": {self.name(request): tokens[request.id] for request in requests},
@@ -245,11 +268,127 @@ class Engine:
                 if request.num_tokens_reached > reached[request.id]
             },
             "preempted": preempted,
-            "finished": {self.name(request): reason(self, request) for request in finished},
-            "prompt_throughput": prompts,
-            "decode_throughput": generated,
-            **seen_after(self),
+            **completed,
+            **self._seen_after(),
         }
+
+    def _seen_after(self) -> dict[str, Any]:
+        running, waiting = self.scheduler.running, self.scheduler.waiting
+        seen: dict[str, Any] = {
+            "waiting": [self.name(request) for request in waiting],
+            "running": [self.name(request) for request in running],
+            "prefilling": [
+                self.name(request)
+                for request in running
+                if not decodes_at(request, request.num_computed_tokens)
+            ],
+            "computed": {
+                self.name(request): request.num_computed_tokens
+                for request in (*running, *waiting)
+                if request.num_computed_tokens
+            },
+            # The pool's first block has number 1.
+            "blocks": {
+                self.outputs[number].id: [block.block_id + 1 for block in blocks]
+                for number, blocks in self.scheduler.kv.req_to_blocks.items()
+                if blocks
+            },
+        }
+        if self.config["enable_prefix_caching"]:
+            # Waiting requests are left out: they were looked up as well, but may find other tokens
+            # next time.
+            seen["prefix_hit"] = {self.name(request): request.npu_cache_hit for request in running}
+        if self.config["num_blocks"] is not None:
+            seen["free_blocks"] = int(self.pool.get_num_free_blocks())
+        return seen
+
+
+def decodes_at(request: Any, computed: int) -> bool:
+    """Return whether only the last generated token is still to compute after `computed` tokens."""
+    generated: int = request.num_tokens_reached - request.original_input
+    return generated > 0 and request.num_tokens_reached - computed == 1
+
+
+def kind_of(decodes: set[bool]) -> str:
+    if not decodes:
+        return "idle"
+    if len(decodes) == 2:
+        return "mixed"
+    return "decode" if True in decodes else "prefill"
+
+
+class RadixEngine(Engine):
+    """A scheduler with a radix tree. Its fields are read from its requests and batches."""
+
+    def __init__(self, checkout: Checkout, config: Mapping[str, Any]) -> None:
+        if "enable_chunked_prefill" not in inspect.signature(checkout.scheduler).parameters:
+            for key, value in {
+                "enable_chunked_prefill": False,
+                "long_prefill_token_threshold": 0,
+            }.items():
+                if config[key] != value:
+                    valid = "false" if value is False else "0"
+                    raise refuse(key, config[key], f"{valid}: the release has no such option")
+        self.token = checkout.token
+        self.block = checkout.token * config["block_size"]
+        pool = (config["num_blocks"] or ROOMY) * self.block
+        # One byte more, because the number of GiB is rounded.
+        gib, host = (checkout.weight + pool + 1) / GIB, ROOMY * self.block / GIB
+        super().__init__(build(checkout.scheduler, gib, config, host=host), config)
+
+    def step(self) -> dict[str, Any]:
+        batch = self.schedule()
+        requests = [] if batch is None else list(batch.requests)
+        tokens = [] if batch is None else list(batch.q_list)
+        decodes = {not request.is_init for request in requests}  # such a request has a token
+        completed = self.complete(batch)
+        return {
+            "kind": kind_of(decodes),
+            "scheduled": {
+                self.name(request): count for request, count in zip(requests, tokens, strict=True)
+            },
+            # A request records only the time of its last token.
+            "emitted": {
+                self.name(request): 1 for request in requests if request.recent_end == self.time
+            },
+            "preempted": [],
+            **completed,
+            **self._seen_after(),
+        }
+
+    def _seen_after(self) -> dict[str, Any]:
+        queue = self.scheduler.request
+        running = [request for request in queue if has_started(request)]
+        seen: dict[str, Any] = {
+            "waiting": [self.name(request) for request in queue if not has_started(request)],
+            "running": [self.name(request) for request in running],
+            "prefilling": [self.name(request) for request in running if request.is_init],
+            "computed": {self.name(request): computed(request) for request in running},
+        }
+        if self.config["enable_prefix_caching"]:
+            seen["prefix_hit"] = {
+                self.name(request): request.prefix_cache_hit for request in running
+            }
+        if self.config["num_blocks"] is not None:
+            memory = self.scheduler.memory
+            free = memory.npu_mem - memory.npu_used
+            if self.config["enable_prefix_caching"]:
+                free += memory.npu_prefix_cache.evictable_size() * self.token
+            seen["free_blocks"] = int(free // self.block)
+        return seen
+
+
+def has_started(request: Any) -> bool:
+    """Return whether the request has been in a batch: then it has a delay, or is no longer new."""
+    return request.queuing_delay != NEVER or not request.is_init
+
+
+def computed(request: Any) -> int:
+    """Return the tokens that count as computed. Release 1.0.0 keeps the number of known tokens.
+    Once the prompt is done, all known tokens but the last are computed."""
+    if hasattr(request, "num_computed_tokens"):
+        return int(request.num_computed_tokens)
+    return 0 if request.is_init else int(request.input) - 1
 
 
 class LlmServingSimTarget(HostedTarget):
@@ -267,70 +406,20 @@ class LlmServingSimTarget(HostedTarget):
             if not folder:
                 raise RefusedError(f"{VARIABLE} is not set; valid is a checkout's folder")
             self._checkout = load(folder)
-        engine = self._engine_for(self._checkout, config)
+        kind = PoolEngine if self._checkout.has_pool else RadixEngine
+        engine = kind(self._checkout, config)
         return Hosted(engine, "llmservingsim", self._checkout.version, engine.fields)
 
-    def _engine_for(self, checkout: Checkout, config: dict[str, Any]) -> Engine | RadixEngine:
-        if checkout.has_pool:
-            return Engine(checkout, config)
-        return RadixEngine(checkout.scheduler, MODEL, checkout.weight, checkout.token, config)
-
-    def admit(self, engine: Engine | RadixEngine, request: CheckedRequest) -> None:
+    def admit(self, engine: Engine, request: CheckedRequest) -> None:
         engine.add(request)
 
     def abort(self, id: str, inside: bool = False) -> Reply:  # noqa: A002
-        """Answer that aborts are unsupported, since the simulator has none."""
         self._started()
         message = "LLMServingSim has no aborts"
         return {"ok": False, "error": "unsupported", "message": message}
 
-    def advance(self, engine: Engine | RadixEngine) -> dict[str, Any]:
+    def advance(self, engine: PoolEngine | RadixEngine) -> dict[str, Any]:
         return engine.step()
-
-
-def seen_after(engine: Engine) -> dict[str, Any]:
-    running, waiting = engine.scheduler.running, engine.scheduler.waiting
-    seen: dict[str, Any] = {
-        "waiting": [engine.name(request) for request in waiting],
-        "running": [engine.name(request) for request in running],
-        "prefilling": [
-            engine.name(request)
-            for request in running
-            if not decodes_at(request, request.num_computed_tokens)
-        ],
-        "computed": {
-            engine.name(request): request.num_computed_tokens
-            for request in (*running, *waiting)
-            if request.num_computed_tokens
-        },
-        "blocks": dict(engine.blocks()),
-    }
-    if engine.config["enable_prefix_caching"]:
-        # Waiting requests are left out: they were looked up as well, but may find other tokens next
-        # time.
-        seen["prefix_hit"] = {engine.name(request): request.npu_cache_hit for request in running}
-    if engine.config["num_blocks"] is not None:
-        seen["free_blocks"] = int(engine.pool.get_num_free_blocks())
-    return seen
-
-
-def decodes_at(request: Any, computed: int) -> bool:
-    """Return whether only the last generated token is still to compute after `computed` tokens."""
-    generated: int = request.num_tokens_reached - request.original_input
-    return generated > 0 and request.num_tokens_reached - computed == 1
-
-
-def kind_of(decodes: set[bool]) -> str:
-    if not decodes:
-        return "idle"
-    if len(decodes) == 2:
-        return "mixed"
-    return "decode" if True in decodes else "prefill"
-
-
-def reason(engine: Engine, request: Any) -> str:
-    """Return why the request has finished; the simulator itself knows only lengths."""
-    return "eos" if engine.outputs[request.id].ends_with_eos else "length"
 
 
 def main() -> None:

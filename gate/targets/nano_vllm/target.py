@@ -3,7 +3,9 @@
     SCHEDPROOF_NANO_VLLM=DIR python gate/targets/run_adapter.py nano_vllm
 
 The tokens that a step computes and their slots are what the checkout's model runner hands to the
-device. Everything else comes from the scheduler; this module computes nothing itself.
+device: `prepare_prefill` and `prepare_decode` are the checkout's code. No kernel ever runs; tensors
+are lists, and the model, its layers and its weights are empty modules. Everything else comes from
+the scheduler; this module computes nothing itself.
 """
 
 import hashlib
@@ -12,15 +14,81 @@ import importlib.util
 import inspect
 import os
 import sys
-from itertools import count
+from collections.abc import Sequence
+from itertools import count, pairwise
 from types import ModuleType, SimpleNamespace
-from typing import Any
+from typing import Any, NamedTuple
 
 from .. import coverage, protocol_checks
 from ..jsonl import Reply, serve
+from ..protocol_checks import EOS, Output
 from ..release_adapter import Hosted, HostedTarget
-from ..streams import EOS, Output
-from .runner import Runner, Work
+
+EMPTY = (
+    *("nanovllm.models", "nanovllm.models.qwen3", "nanovllm.layers", "nanovllm.layers.sampler"),
+    *("nanovllm.utils.loader", "torch.distributed"),
+)
+
+
+class Work(NamedTuple):
+    """The positions and slots of the tokens that a step computes for one sequence."""
+
+    positions: list[int]
+    slots: list[int]
+
+
+class Tensor(list[Any]):
+    """A tensor that stays a list, whatever device it is moved to."""
+
+    def cuda(self, **_: Any) -> "Tensor":
+        return self
+
+
+class Nothing(ModuleType):
+    """A module in which every name is an empty class."""
+
+    def __getattr__(self, name: str) -> type:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return type(name, (), {})
+
+
+class Runner:
+    """The checkout's model runner, without a device."""
+
+    def __init__(self, block_size: int) -> None:
+        _stand_in_for_the_device()
+        module = importlib.import_module("nanovllm.engine.model_runner")
+        self._context = importlib.import_module("nanovllm.utils.context").get_context
+        self._runner = module.ModelRunner.__new__(module.ModelRunner)
+        self._runner.block_size = block_size
+
+    def work(self, sequences: Sequence[Any], is_prefill: bool) -> list[Work]:
+        prepare = self._runner.prepare_prefill if is_prefill else self._runner.prepare_decode
+        _, positions = prepare(sequences)
+        slots = self._context().slot_mapping
+        # In a decode step all rows have equally many tokens, because the kernel supports no other
+        # batch.
+        row = len(positions) // len(sequences)
+        rows = range(0, row * len(sequences) + 1, max(row, 1))
+        ends = self._context().cu_seqlens_q if is_prefill else rows
+        if not len(positions) == len(slots) == ends[-1]:
+            raise ValueError(f"{len(positions)} tokens and {len(slots)} slots, expected {ends[-1]}")
+        return [Work(positions[a:b], slots[a:b]) for a, b in pairwise(ends)]
+
+
+def _stand_in_for_the_device() -> None:
+    torch = Nothing("torch")
+    names: dict[str, Any] = {
+        "Tensor": Tensor,
+        "tensor": lambda values, **_: Tensor(values),
+        "inference_mode": lambda: lambda function: function,
+    }
+    torch.__dict__.update(names)
+    sys.modules.setdefault("torch", torch)
+    for name in EMPTY:
+        sys.modules.setdefault(name, Nothing(name))
+
 
 CHECKOUT = "SCHEDPROOF_NANO_VLLM"
 OBSERVES = ["emitted", "waiting", "running", "prefilling", "preempted", "finished"]
@@ -45,7 +113,6 @@ class NanoTarget(HostedTarget):
         return Hosted(engine, "nano-vllm", engine.version, OBSERVES)
 
     def admit(self, engine: "Engine", request: protocol_checks.CheckedRequest) -> None:
-        """Queue a request, unless it has no prompt or has the id of an unfinished request."""
         if request.output.id in engine.live:
             raise protocol_checks.RefusedError(
                 f"an unfinished request has the id {request.output.id!r}"
@@ -59,8 +126,6 @@ class NanoTarget(HostedTarget):
         return {"ok": False, "error": "unsupported", "message": "nano-vLLM has no abort"}
 
     def advance(self, engine: "Engine") -> dict[str, Any]:
-        """Let the scheduler take one decision, and give it made-up tokens in place of the
-        model's."""
         return engine.step()
 
 
@@ -93,8 +158,7 @@ class Engine:
 
     @property
     def version(self) -> str:
-        """Return the version of the checkout. The code that the deck describes also calls itself
-        0.2.0."""
+        """The version of the checkout; the code that the deck describes also calls itself 0.2.0."""
         named = version()
         return named if hasattr(self.scheduler.block_manager, "hash_blocks") else f"before {named}"
 
@@ -193,8 +257,7 @@ def import_engine(checkout: str) -> dict[str, ModuleType]:
 
 
 def stand_in_for_hashing() -> None:
-    """Replace xxhash and NumPy if they are missing. They are only used for block hashes, and any
-    other hash of the tokens serves as well."""
+    """Replace xxhash and NumPy if they are missing; any other hash of the tokens serves as well."""
     if _is_missing("xxhash"):
         xxhash = ModuleType("xxhash")
         xxhash.xxh64 = _Hash  # type: ignore[attr-defined]

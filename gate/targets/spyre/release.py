@@ -37,8 +37,7 @@ class Release:
     defaults: dict[str, Any]
 
     def has_option(self, option: str) -> bool:
-        """Return whether the release reads this environment variable; its name is without the
-        prefix."""
+        """Return whether the release reads this environment variable, named without the prefix."""
         return self.prefix + option in self.envs.environment_variables
 
 
@@ -83,8 +82,7 @@ def load_release() -> Release:
 
 
 def _make_starts_cheap() -> None:
-    """Make vLLM search for plugins only once, because a search opens every package's metadata (10
-    ms)."""
+    """Make vLLM search for plugins only once: a search opens every package's metadata (10 ms)."""
     processors: Any = importlib.import_module("vllm.v1.sample.logits_processor")
     processors._load_logitsprocs_plugins = functools.cache(processors._load_logitsprocs_plugins)
 
@@ -122,8 +120,6 @@ def _engine_config(
     prefix_caching: bool,
     num_blocks: int | None,
 ) -> Any:
-    """Return vLLM's configuration as the engine would build it. The result is cached, because
-    building it takes 10 ms."""
     return engine_config(
         max_model_len=max_model_len,
         max_num_seqs=max_num_seqs,
@@ -134,8 +130,6 @@ def _engine_config(
 
 
 def check_start(release: Release, config: dict[str, Any]) -> StartUp:
-    """Run the checks that a server runs at its start: those of the platform, of vLLM, and of the
-    worker's warm-up."""
     base = f"vllm {version_of('vllm')}"
 
     def check() -> None:

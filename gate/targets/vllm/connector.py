@@ -28,8 +28,7 @@ class FromNowhere(Base):  # type: ignore[misc]
     def get_num_new_matched_tokens(
         self, request: Any, num_computed_tokens: int
     ) -> tuple[int | None, bool]:
-        """Return how many tokens can be loaded, and whether other requests run during the load. The
-        number is None if it is not known yet."""
+        """Return how many tokens can be loaded, if known, and whether others run meanwhile."""
         if self.loads.defers(request.request_id):
             return None, False
         self._found = num_computed_tokens
@@ -46,8 +45,7 @@ class FromNowhere(Base):  # type: ignore[misc]
         return Metadata()
 
     def request_finished(self, request: Any, block_ids: list[int]) -> tuple[bool, None]:
-        """Return whether the blocks of a finished request are still to be sent, and so cannot be
-        freed yet."""
+        """Return whether the blocks are still to be sent, so that they cannot be freed yet."""
         return self.loads.ended(request.request_id, request.status.name), None
 
     def start_load_kv(self, forward_context: Any, **kwargs: Any) -> None:

@@ -10,7 +10,7 @@ import importlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ..streams import FIRST_TOKEN, Output
+from ..protocol_checks import FIRST_TOKEN, Output
 from .offline import MODEL
 
 KEYS = ("num_speculative_tokens", "num_lookahead_tokens")  # absent if nothing is speculated
@@ -18,8 +18,7 @@ NO_DRAFT = -1  # padding of some releases in place of missing drafts
 
 
 def drafter(config: Mapping[str, Any]) -> tuple[str, int] | None:
-    """Return vLLM's method and the number of tokens that it proposes; None without drafts. EAGLE
-    has its own KV cache; n-gram has none."""
+    """Return vLLM's method and the number of drafts, if any; n-gram has no KV cache of its own."""
     drafts = config.get("num_speculative_tokens", 0)
     if not drafts:
         return None
@@ -27,8 +26,7 @@ def drafter(config: Mapping[str, Any]) -> tuple[str, int] | None:
 
 
 def speculative_config(method: str, drafts: int) -> dict[str, Any]:
-    """Return vLLM's option for a drafter. Neither kind needs weights here, because no draft is ever
-    computed."""
+    """Return vLLM's option for a drafter. No draft is ever computed, so none needs weights."""
     own: dict[str, Any] = {"model": MODEL} if method == "eagle" else {"prompt_lookup_max": 2}
     return {"method": method, "num_speculative_tokens": drafts, **own}
 
@@ -48,8 +46,6 @@ class Drafts:
         self._verified: dict[str, int] = {}
 
     def count_right(self, output: Output, drafts: int) -> int:
-        """Return how many of these drafts of a request are right, and count one more
-        verification."""
         if not drafts or not output.accepted:
             return 0
         time = self._verified.get(output.id, 0)
@@ -65,8 +61,7 @@ class Drafts:
         self._verified.pop(name, None)
 
     def propose(self, scheduler: Any, output: Any) -> None:
-        """Give the scheduler drafts for every request that has just received a token. A scheduler
-        that decides ahead never sees them."""
+        """Propose drafts for every request that has just received a token."""
         if not self.count:
             return
         names = [

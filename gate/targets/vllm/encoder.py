@@ -14,8 +14,7 @@ BUDGET, ROOM = KEYS = ("max_num_encoder_input_tokens", "encoder_cache_size")
 
 
 def check(config: Mapping[str, Any]) -> None:
-    """Refuse a configuration with only half of an encoder, or with an encoder and a drafter that
-    looks ahead."""
+    """Refuse half an encoder, and an encoder together with a drafter that looks ahead."""
     for key, other in (KEYS, KEYS[::-1]):
         if config.get(other) and not config.get(key):
             raise refuse(key, config.get(key, 0), f"at least 1: {other} is {config[other]}")
@@ -24,8 +23,7 @@ def check(config: Mapping[str, Any]) -> None:
 
 
 def check_derived(release: Any, config: Mapping[str, Any], vllm_config: Any) -> None:
-    """Refuse a budget or a cache size that vLLM derives for no model, since neither is an option of
-    vLLM."""
+    """Refuse a budget or a cache size that vLLM derives for no model; neither is an option."""
     if not config.get(BUDGET):
         return
     module = importlib.import_module("vllm.v1.core.encoder_cache_manager")
@@ -76,8 +74,6 @@ def features(config: Mapping[str, Any], request: CheckedRequest) -> list[Any]:
 
 
 def encoder_fields(decision: Any, numbers: Mapping[str, tuple[int, ...]]) -> dict[str, Any]:
-    """Return the encoder's fields of a decision. For each request, `numbers` has the numbers of the
-    segments that come from the encoder."""
     return {
         "encoder_inputs": {
             name: sorted(numbers[name][place] for place in places)

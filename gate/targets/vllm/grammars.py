@@ -19,14 +19,12 @@ class Grammars:
         self._left: list[tuple[int, Future[Any], bool]] = []
 
     def compile(self, request: Any, steps: int, fails: bool) -> None:
-        """Let vLLM's request wait for its grammar during the next `steps` steps. If it `fails`, the
-        compiler then raises an error."""
+        """Let the request wait for its grammar; if it `fails`, the compiler then raises."""
         grammar: Future[Any] = Future()
         request.structured_output_request.grammar = grammar
         self._left.append((steps, grammar, fails))
 
     def step(self) -> None:
-        """Begin a step, and hand over the grammars that are ready."""
         for steps, grammar, fails in self._left:
             if not steps and fails:
                 grammar.set_exception(RuntimeError("the grammar is invalid"))

@@ -28,8 +28,7 @@ def after_first(config: Mapping[str, Any]) -> list[Mapping[str, Any]]:
 
 
 def check(config: Mapping[str, Any]) -> None:
-    """Refuse groups that no layer has, and features that are not judged together with several
-    groups."""
+    """Refuse groups that no layer has, and features that are not judged with several groups."""
     groups = config.get(KEY, [{"kind": FULL}])
     if not groups or groups[0] != {"kind": FULL}:
         raise refuse(KEY, groups, f'a list that begins with {{"kind": "{FULL}"}}')

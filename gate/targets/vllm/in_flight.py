@@ -62,8 +62,7 @@ class Flights:
         self._known: dict[str, int] = {}  # tokens that the worker knows of each request
 
     def known(self, name: str, request: Any, joins: bool) -> int:
-        """Return how many tokens of a request the worker knows. When a request joins or resumes,
-        the worker is sent all of its tokens."""
+        """Return how many tokens of a request the worker knows; a joining one is sent with all."""
         if joins or self.most == 1:
             self._known[name] = request.num_tokens
         return self._known[name]
@@ -75,8 +74,7 @@ class Flights:
         self._known.pop(name, None)
 
     def tokens_in_flight(self, name: str) -> int:
-        """Return the number of a request's tokens in flight. Like the scheduler, this assumes that
-        all drafts are right."""
+        """Return a request's tokens in flight, as if all drafts were right, like the scheduler."""
         coming = 0
         for flight in self._queue:
             if name in flight.first:
@@ -104,8 +102,7 @@ class Flights:
         return empty or len(self._queue) == self.most
 
     def completed(self, decision: Any) -> Flight | None:
-        """Remove the decision from the queue and return it, or return None if it is not the oldest
-        one."""
+        """Remove the decision from the queue and return it; None if it is not the oldest one."""
         if self._queue and self._queue[0].decision is decision:
             return self._queue.popleft()
         return None

@@ -10,8 +10,7 @@ NOT_SENT = ("FINISHED_ABORTED", "FINISHED_ERROR")
 
 
 class Offer(NamedTuple):
-    """An offer: how many tokens to load, how many steps the load takes, and the token from which on
-    it fails."""
+    """How many tokens to load, in how many steps, and the token from which on the load fails."""
 
     tokens: int = 0
     steps: int = 0
@@ -19,8 +18,7 @@ class Offer(NamedTuple):
 
 
 class Report(NamedTuple):
-    """The worker's report in a step: the number of tokens loaded correctly for each request, and
-    the requests whose blocks were sent."""
+    """For each request the tokens that were loaded correctly, and the requests that were sent."""
 
     landed: dict[str, int]
     sent: set[str]
@@ -50,8 +48,7 @@ class Loads:
         return max(int(loadable) - computed, 0)
 
     def begin(self, name: str, covered: int, loaded: int) -> None:
-        """Park a request until `loaded` tokens are loaded, after which it has `covered` computed
-        tokens."""
+        """Park a request until its load ends; it then has `covered` computed tokens."""
         offer = self.offers.pop(name)
         self.loading[name] = offer.steps
         self._right[name] = covered

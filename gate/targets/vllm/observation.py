@@ -72,7 +72,6 @@ class SchedulerView:
         return held
 
     def group_blocks(self, names: Iterable[str]) -> dict[str, list[list[int]]]:
-        """Return the blocks of these requests in each group of the KV cache after the first."""
         return {
             name: [
                 [block.block_id for block in manager.req_to_blocks.get(name, ())]
@@ -91,8 +90,7 @@ class SchedulerView:
         self.flights.forget(name)
 
     def free_blocks(self) -> int:
-        """Return the number of blocks that no request holds, including those with cached
-        contents."""
+        """Return the number of blocks that no request holds, including cached ones."""
         return int(self.scheduler.kv_cache_manager.block_pool.get_num_free_blocks())
 
 
@@ -130,7 +128,6 @@ class Decided(NamedTuple):
 
 
 def look_before(engine: SchedulerView) -> dict[str, int]:
-    """Return how often each running request has been preempted so far."""
     return {request.request_id: request.num_preemptions for request in engine.scheduler.running}
 
 
@@ -151,8 +148,7 @@ def look_at(engine: SchedulerView, before: dict[str, int], decision: Any) -> Dec
 
 
 def decodes_at(engine: SchedulerView, request: Any, computed: int) -> bool:
-    """Return whether only the last sampled token is still to compute after `computed` tokens.
-    `computed` includes prefix hits."""
+    """Return whether only the last sampled token is to compute; hits count as `computed`."""
     coming = engine.flights.tokens_in_flight(request.request_id)
     behind: int = request.num_tokens + coming - computed
     return behind == 1 and request.num_output_tokens + coming > 0
@@ -173,8 +169,7 @@ def observe(
     aborted: list[str],
     first: dict[str, int],
 ) -> dict[str, Any]:
-    """Return the step observation; `first` has the position of each request's first token in its
-    output."""
+    """Return the step observation; `first` has the position of each request's first token."""
     scheduler, running = engine.scheduler, engine.scheduler.running
     waiting = [request for queue in QUEUES for request in getattr(scheduler, queue, ())]
     if engine.config["policy"] == "priority":  # vLLM takes the more important head of the queues

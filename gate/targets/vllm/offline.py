@@ -58,8 +58,7 @@ def engine_config(**options: Any) -> Any:
 
 
 def block_hasher(vllm_config: Any) -> Any:
-    """Return the engine core's function that hashes a request's full blocks as tokens arrive; None
-    without a prefix cache."""
+    """Return the engine core's function that hashes full blocks; None without a prefix cache."""
     cache = vllm_config.cache_config
     if not cache.enable_prefix_caching:
         return None
@@ -71,7 +70,6 @@ def block_hasher(vllm_config: Any) -> Any:
 
 
 def version_of(name: str) -> str:
-    """Return the version of a package on the path, or "checkout" for a checkout, which has none."""
     try:
         return importlib.metadata.version(name)
     except importlib.metadata.PackageNotFoundError:

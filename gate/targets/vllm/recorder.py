@@ -45,7 +45,6 @@ REVISIONS = ("0.25", "0.30", "0.31", "0.33")  # of the model, which is not impor
 
 
 def revision_of(version: str) -> str:
-    """Return the newest revision of schedproof's model that is not newer than this vLLM."""
     number = [int(part) for part in re.findall(r"\d+", version)[:2]]
     older = [name for name in REVISIONS if [int(part) for part in name.split(".")] <= number]
     return older[-1] if older else "documented"
@@ -126,7 +125,6 @@ class Record:
         self._end_step(seen, completes=True)
 
     def ends(self, why: str) -> None:
-        """End the record before an event that a trace cannot express."""
         raise RecordEnds(why)
 
     def _no_completion(self) -> None:
@@ -182,8 +180,7 @@ def changed(before: Mapping[str, list[int]], now: Mapping[str, list[int]]) -> di
 
 @functools.cache
 def recording(scheduler: Any) -> Any:
-    """Return a subclass of the scheduler that records its decisions in the file
-    SCHEDPROOF_TRACE."""
+    """Return a subclass that records its decisions in the file SCHEDPROOF_TRACE."""
 
     class Recording(scheduler):  # type: ignore[misc]
         def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -287,8 +284,7 @@ def request_of(request: Any) -> dict[str, Any]:
 
 
 def config_of(scheduler: Any) -> dict[str, Any]:
-    """Return the configuration of a scheduler, with the keys of the scenario format. Raise
-    RecordEnds if it has a feature that a scenario cannot express."""
+    """Return the configuration of a scheduler; raise RecordEnds if a scenario cannot express it."""
     vllm_config, options = scheduler.vllm_config, scheduler.scheduler_config
     if vllm_config.kv_transfer_config is not None:
         raise RecordEnds("the recorder cannot see what a KV connector loads")
@@ -374,7 +370,6 @@ class Contents:
             raise SameTokens(f"{request.request_id} found tokens that two other requests share")
 
     def grown(self, requests: list[Any]) -> None:
-        """Record the new tokens of requests, which may have filled blocks."""
         for request in requests:
             if request is not None and request.request_id in self._live:
                 name, hashes = request.request_id, request.block_hashes
@@ -385,8 +380,7 @@ class Contents:
                 self._register(name, hashes)
 
     def ended(self, names: list[str]) -> None:
-        """Record that requests have left. Later prompts may still begin with their content, as long
-        as it is remembered."""
+        """Record that requests have left; later prompts may still begin with their content."""
         for name in names:
             self._live.discard(name)
             self._forget(name)

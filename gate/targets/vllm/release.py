@@ -58,7 +58,6 @@ class Release:
 
 @functools.cache
 def load_release() -> Release:
-    """Import the vLLM on the path, which takes about 10 s, once per process."""
     if importlib.util.find_spec("vllm") is None:
         raise RefusedError("no vLLM on the path: put an unpacked vllm on PYTHONPATH")
     prepare_environment(plugins="")
@@ -101,7 +100,6 @@ KERNEL_BLOCK = 16
 
 
 def configure(release: Release, config: Mapping[str, Any]) -> tuple[Any, StartUp]:
-    """Return vLLM's form of a configuration, and whether a server starts with it."""
     options: dict[str, Any] = {}
     if config["num_blocks"] is not None:
         options["num_gpu_blocks_override"] = config["num_blocks"] + NULL_BLOCK
@@ -148,7 +146,6 @@ def _planning(
     kinds: tuple[tuple[str, int | None], ...],
     **options: Any,
 ) -> str | None:
-    """Return why vLLM does not start with these options and kinds of layers; None if it does."""
     vllm_config = cached_config(drafts, policy, **options)
     specs = groups.specs(kinds, vllm_config.cache_config.block_size)
     return start_up.refusal(vllm_config, specs)

@@ -65,7 +65,6 @@ def refusal(vllm_config: Any, layers: Sequence[Any]) -> str | None:
 
 @functools.cache
 def attention(block_size: int) -> Any:
-    """Return the specification of the smallest possible layer of full attention."""
     interface = importlib.import_module("vllm.v1.kv_cache_interface")
     float32 = importlib.import_module("torch").float32
     return interface.FullAttentionSpec(

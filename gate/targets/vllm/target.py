@@ -3,21 +3,282 @@
 Runs in an environment that holds a release and not schedproof:
 
     PYTHONPATH=vllm-0.28.0 python gate/targets/run_adapter.py vllm
+
+Everything that refuses, decides, allocates, caches and counts is the release's code. Only the model
+runner is replaced. For every request whose computed tokens have caught up with its known ones, it
+"samples" the correct drafts and the token that the scenario prescribes after them.
 """
 
+import functools
+import importlib
+import inspect
+from collections.abc import Mapping
 from typing import Any
 
 from .. import coverage, protocol_checks, scheduler_class
 from ..jsonl import serve
+from ..protocol_checks import EOS, CheckedRequest, Output, RefusedError, refuse
 from ..release_adapter import Hosted, HostedTarget
-from . import control, grammars, groups
+from . import encoder, grammars, groups, in_flight
 from .drafts import KEYS as DRAFT_KEYS
 from .encoder import KEYS as ENCODER_KEYS
-from .engine import VllmEngine
 from .in_flight import KEYS as IN_FLIGHT_KEYS
-from .observation import look_at, look_before, observe, observed_fields
-from .offline import fix_hash_seed
-from .release import defaults, load_release
+from .in_flight import Flight
+from .loads import Offer
+from .observation import SchedulerView, look_at, look_before, observe, observed_fields
+from .offline import block_hasher, fix_hash_seed
+from .release import NULL_BLOCK, Release, cached_config, configure, defaults, load_release
+
+AHEAD = "AsyncScheduler"  # vLLM's class that decides a step ahead of the computed one
+SPARE_REQUESTS = 64  # requests; an unbounded pool has room for the cached contents of this many
+ROOMY = 7_000  # blocks, for the contents of the thousand short requests of the longest workload
+MAX_BLOCKS = 1_000_000  # the largest pool for an unbounded one, which takes a second and 150 MB
+
+
+class VllmEngine(SchedulerView):
+    """A fresh scheduler of the release for one configuration."""
+
+    def __init__(self, release: Release, config: Mapping[str, Any]) -> None:
+        encoder.check(config)
+        in_flight.check(config)
+        groups.check(config)
+        vllm_config, self.start_up = configure(release, config)
+        self.usable_blocks = config["num_blocks"] or plenty_of_blocks(config)
+        specs = groups.specs(groups.kinds(config), config["block_size"])
+        chosen, retained = class_for(release, config), config.get(groups.RETENTION)
+        scheduler = _scheduler(chosen, vllm_config, specs, self.usable_blocks, retained)
+        super().__init__(scheduler, config)
+        encoder.equip(self.scheduler, config)
+        self.release = release
+        self._hasher = block_hasher(vllm_config)
+        self._request_class = importlib.import_module("vllm.v1.request").Request
+        self._aborted = importlib.import_module("vllm.v1.request").RequestStatus.FINISHED_ABORTED
+        self._runner_output = importlib.import_module("vllm.v1.outputs").ModelRunnerOutput
+        self._loads = self.scheduler.connector.loads if config.get("kv_connector") else None
+        self.grammars = grammars.Grammars()
+        self._outputs: dict[str, Output] = {}
+        self._arrivals = 0
+        self._adapters: dict[str, int] = {}  # vLLM's number of each adapter
+        self._requested_blocks = 0  # requested by all requests so far, finished ones included
+
+    def add(self, request: CheckedRequest) -> None:
+        name = request.output.id
+        if name in self.requests:
+            raise RefusedError(f"a live request already has the id {name!r}")
+        arrival = float(self._arrivals + 1)
+        taken = core_request(self.release, self.config["max_model_len"], request, arrival)
+        taken.cache_salt, taken.lora_request = request.cache_salt, self._adapter(request.lora)
+        if request.inputs:
+            taken.mm_features = encoder.features(self.config, request)
+            self.encoded[name] = tuple(segment.number for segment in request.inputs)
+        self._check_unbounded(len(request.prompt) + request.max_tokens)
+        self._arrivals += 1
+        has_grammar = request.grammar_steps or request.grammar_fails
+        if has_grammar:
+            grammars.ask_for(taken)
+        own = self._request_class.from_engine_core_request(taken, self._hasher)
+        if has_grammar:
+            self.grammars.compile(own, request.grammar_steps, request.grammar_fails)
+        self.scheduler.add_request(own)
+        self._outputs[name] = request.output
+        self.flights.drop({name})  # results for an earlier request with the same id
+        self.drafts.forget(name)
+        if self._loads is not None:
+            self._offer(self._loads, request)
+
+    def _adapter(self, name: str | None) -> Any:
+        if name is None:
+            return None
+        number = self._adapters.setdefault(name, len(self._adapters) + 1)
+        adapter = importlib.import_module("vllm.lora.request").LoRARequest
+        return adapter(lora_name=name, lora_int_id=number, lora_path=name)
+
+    def _offer(self, loads: Any, request: CheckedRequest) -> None:
+        name = request.output.id
+        if request.external_tokens:
+            tokens = min(request.external_tokens, len(request.prompt))
+            loads.offers[name] = Offer(tokens, request.load_steps, request.load_fails_at)
+        loads.deferrals[name] = request.load_deferrals
+        if request.send_steps is not None:
+            loads.send_steps[name] = request.send_steps
+
+    def _check_unbounded(self, tokens: int) -> None:
+        if self.config["num_blocks"] is not None or not self.config["enable_prefix_caching"]:
+            return
+        blocks = self._requested_blocks + blocks_for(tokens, self.config["block_size"])
+        if blocks > self.usable_blocks:
+            raise RefusedError(
+                "refused by the target: the requests so far fill "
+                f"{self._requested_blocks} blocks of the {self.usable_blocks} that stand for an "
+                "unbounded pool; set num_blocks"
+            )
+        self._requested_blocks = blocks
+
+    def abort(self, name: str) -> bool:
+        if name not in self.requests or self.requests[name].is_finished():
+            return False
+        self.scheduler.finish_requests(name, self._aborted)
+        return True
+
+    def control(self, kind: str) -> bool:
+        return carry_out(self, kind)
+
+    def execute(self, decision: Any) -> Flight:
+        names = list(decision.num_scheduled_tokens)
+        flight = self.flight(decision)
+        tokens: list[list[int]] = []
+        for name in names:
+            if name not in flight.first:
+                tokens.append([])
+                continue
+            tokens.append(self._sample(name, flight.first[name], flight.drafts.get(name, 0)))
+            self.flights.sampled(name, len(tokens[-1]))
+        output = self._runner_output(
+            req_ids=names,
+            req_id_to_index={name: index for index, name in enumerate(names)},
+            sampled_token_ids=tokens,
+            prompt_logprobs_dict={},
+        )
+        return flight._replace(output=output)
+
+    def loads_step(self, output: Any) -> None:
+        if self._loads is not None:
+            connector_output = importlib.import_module("vllm.v1.outputs").KVConnectorOutput
+            report = self._loads.step()
+            failed = {
+                name: right
+                for name, right in report.landed.items()
+                if right < self.requests[name].num_computed_tokens
+            }
+            held = self.blocks() if failed else {}
+            lost = {
+                block
+                for name, right in failed.items()
+                for block in held.get(name, ())[right // self.config["block_size"] :]
+            }
+            output.kv_connector_output = connector_output(
+                finished_recving={*report.landed} or None,
+                finished_sending=report.sent or None,
+                invalid_block_ids=lost,
+            )
+
+    def _sample(self, name: str, first: int, drafts: int) -> list[int]:
+        output = self._outputs[name]
+        last = first + self.drafts.count_right(output, drafts)
+        return [output.token(number) for number in range(first, last + 1)]
+
+
+def class_for(release: Release, config: Mapping[str, Any]) -> Any:
+    """Return the scheduler class that vLLM chooses for the configuration.
+
+    Refuse the user's class if the configuration requires deciding ahead and the class cannot.
+    Refuse a class that always decides ahead if the configuration of a pipeline does not say that,
+    because vLLM's workers would wait for tokens that never come.
+    """
+    if not config.get("async_scheduling"):
+        decides_ahead = any(base.__name__ == AHEAD for base in release.scheduler_class.__mro__)
+        if decides_ahead and in_flight.depth(config) > 1:
+            valid = f"true with a pipeline ({release.scheduler_class.__name__} is an {AHEAD})"
+            raise refuse("async_scheduling", False, valid)
+        return release.scheduler_class
+    ahead = getattr(importlib.import_module("vllm.v1.core.sched.async_scheduler"), AHEAD)
+    if issubclass(ahead, release.scheduler_class) and not scheduler_class.is_chosen():
+        return ahead
+    if not issubclass(release.scheduler_class, ahead):
+        valid = f"false ({release.scheduler_class.__name__} is no {AHEAD})"
+        raise refuse("async_scheduling", True, valid)
+    return release.scheduler_class
+
+
+def blocks_for(tokens: int, block_size: int) -> int:
+    return -(-tokens // block_size)
+
+
+def plenty_of_blocks(config: Mapping[str, Any]) -> int:
+    """Return the size of a pool that stands for an unbounded one. Besides the watermark, which is a
+    share of the pool, it has room for a full batch of the longest requests and for the cached
+    contents of some more, or of a thousand short ones."""
+    longest = blocks_for(config["max_model_len"], config["block_size"])
+    longest *= 1 + len(groups.after_first(config))
+    needed = max((config["max_num_seqs"] + SPARE_REQUESTS) * longest, ROOMY)
+    plenty = int(needed / (1 - config["watermark"])) + 1
+    if plenty > MAX_BLOCKS:
+        valid = (
+            f"a number of blocks: a pool that stands for an unbounded one would have {plenty} "
+            f"(by max_num_seqs, max_model_len, block_size and watermark), of {MAX_BLOCKS} at most"
+        )
+        raise refuse("num_blocks", None, valid)
+    return plenty
+
+
+def _scheduler(
+    chosen: Any, vllm_config: Any, specs: list[Any], usable_blocks: int, retained: int | None
+) -> Any:
+    """Return a scheduler with its own pool and a group of the KV cache for each of `specs`. This
+    takes 1 ms, and another 1 ms for each 1,000 blocks."""
+    interface = importlib.import_module("vllm.v1.kv_cache_interface")
+    structured = importlib.import_module("vllm.v1.structured_output")
+    num_blocks = usable_blocks + NULL_BLOCK
+    layers = [
+        interface.KVCacheGroupSpec(layer_names=[f"layer {number}"], kv_cache_spec=spec)
+        for number, spec in enumerate(specs)
+    ]
+    vllm_config.cache_config.num_gpu_blocks = num_blocks
+    # Some releases keep every block of a window and lack this field.
+    retention = {groups.RETENTION: retained} if retained is not None else {}
+    return chosen(
+        vllm_config=vllm_config,
+        kv_cache_config=interface.KVCacheConfig(
+            num_blocks=num_blocks, kv_cache_tensors=[], kv_cache_groups=layers, **retention
+        ),
+        structured_output_manager=structured.StructuredOutputManager(vllm_config),
+        block_size=specs[0].block_size,
+        log_stats=False,
+    )
+
+
+# --- the front door -------------------------------------------------------------------------
+
+# Two parts of vLLM check lengths before the scheduler sees a request: the server checks prompt and
+# max_tokens together, and then the engine's input processor. Neither needs a tokenizer if the
+# prompt is given as tokens.
+
+
+def core_request(release: Release, longest: int, request: CheckedRequest, arrival: float) -> Any:
+    """Return the request as vLLM hands it to its engine core. `longest` is max_model_len, in
+    tokens, and `arrival` the request's place in the order of arrival. Raise RefusedError if vLLM
+    refuses it; the message is vLLM's."""
+    params = importlib.import_module("vllm.sampling_params").SamplingParams(
+        max_tokens=request.max_tokens, temperature=0.0, detokenize=False
+    )
+    lengths = importlib.import_module("vllm.renderers.params").TokenizeParams
+    prompt = {"type": "token", "prompt_token_ids": request.prompt}
+    refusal = importlib.import_module("vllm.exceptions").VLLMValidationError
+    try:
+        whole = lengths(max_total_tokens=longest, max_output_tokens=request.max_tokens)
+        whole.apply_post_tokenization(None, prompt)
+        taken = _processor(longest).process_inputs(
+            request.output.id,
+            prompt,
+            params,
+            supported_tasks=("generate",),
+            # Not the time of day, because the clock must not decide which of two requests came
+            # first.
+            arrival_time=arrival,
+            priority=request.priority,
+        )
+    except (ValueError, refusal) as error:
+        words = " ".join(str(error).split())
+        raise RefusedError(f"refused by the front door of {release}: {words}") from error
+    taken.sampling_params.update_from_generation_config({}, EOS)
+    return taken
+
+
+@functools.lru_cache(maxsize=64)
+def _processor(longest: int) -> Any:
+    module = importlib.import_module("vllm.v1.engine.input_processor")
+    return module.InputProcessor(cached_config(max_model_len=longest))
+
 
 KEYS = {
     "block_size": protocol_checks.POSITIVE,
@@ -72,7 +333,7 @@ class VllmTarget(HostedTarget):
         title = scheduler_class.title("vllm", release.version)
         observes = observed_fields(engine)
         described = (*title, observes, defaults(release), engine.start_up)
-        return Hosted(engine, *described, control.accepted_events(engine))
+        return Hosted(engine, *described, accepted_events(engine))
 
     def admit(self, engine: VllmEngine, request: protocol_checks.CheckedRequest) -> None:
         engine.add(request)
@@ -98,3 +359,30 @@ def main() -> None:
     coverage.count_packages("vllm.v1.core")
     scheduler_class.load_early(load_release)
     serve(VllmTarget())
+
+
+PAUSES = {"pause_new": "PAUSED_NEW", "pause_all": "PAUSED_ALL", "resume": "UNPAUSED"}
+OF_RUNNING = "reset_running_requests"
+RESETS = ("reset_prefix_cache", OF_RUNNING)
+
+
+def accepted_events(engine: SchedulerView) -> tuple[str, ...]:
+    """Return the control events that this scheduler accepts. A reset does not wait for a
+    connector's transfers, so with one there are none."""
+    if engine.config.get("kv_connector"):
+        return ()
+    own = type(engine.scheduler)
+    resets = OF_RUNNING in inspect.signature(own.reset_prefix_cache).parameters
+    return (*(RESETS if resets else ()), *(PAUSES if hasattr(own, "set_pause_state") else ()))
+
+
+def carry_out(engine: SchedulerView, kind: str) -> bool:
+    scheduler: Any = engine.scheduler
+    if kind in PAUSES:
+        states = importlib.import_module("vllm.v1.core.sched.interface").PauseState
+        scheduler.set_pause_state(getattr(states, PAUSES[kind]))
+        return True
+    if kind == OF_RUNNING:
+        for name in engine.flights.drop({request.request_id for request in scheduler.running}):
+            engine.drafts.take_back(name)
+    return bool(scheduler.reset_prefix_cache(reset_running_requests=kind == OF_RUNNING))

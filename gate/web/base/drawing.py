@@ -70,8 +70,7 @@ class Chart(NamedTuple):
 
 
 class Picture(NamedTuple):
-    """The values of the template `cause.html`. `why` holds pairs of a step, which may be empty, and
-    a sentence."""
+    """The values of the template `cause.html`. `why` has pairs of a step, or "", and a sentence."""
 
     cause: Cause
     why: Sequence[tuple[str, str]]

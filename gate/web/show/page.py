@@ -20,9 +20,8 @@ from ...console import output
 from ...console.step_lines import one_line
 from ..base.drawing import WIDE, picture
 from ..base.page import render_template
-from .following import KINDS, STATES, STOPS, WORDS
+from .following import KINDS, STATES, STOPS, WORDS, Changes, Line
 from .recording import RecordedRun
-from .segments import Changes, Line
 
 SCRIPTS = [
     f"show_{part}"
@@ -39,8 +38,6 @@ def page(run: RecordedRun) -> str:
 
 
 def pack(run: RecordedRun) -> str:
-    """Return the run as text for a page: JSON, compressed by gzip, in base64. Equal runs give equal
-    texts."""
     return base64.b64encode(gzip.compress(output.json_line(plain(run)), 9, mtime=0)).decode()
 
 
@@ -100,8 +97,7 @@ def plain(run: RecordedRun) -> dict[str, Any]:
 
 
 def opens_at(run: RecordedRun) -> int:
-    """Return the step at which the page opens: the step in which a rule broke, or else the step in
-    which a request first loses its place, or else the first step."""
+    """Return the step in which a rule broke, or a request first loses its place, or the first."""
     last = max(len(run.steps) - 1, 0)
     if run.broken:
         return min(run.broken[0].step, last)
@@ -114,8 +110,8 @@ def _cause(run: RecordedRun, ids: Mapping[str, int]) -> list[int] | None:
 
 
 def _never(run: RecordedRun, ids: Mapping[str, int]) -> list[int] | None:
-    """Return the request whose prefix hit covers tokens that no request computed, and the first and
-    last of these tokens."""
+    """Return the request with a hit on tokens that nobody computed, and the range of these
+    tokens."""
     bar = next(iter(run.cause.bars), None) if run.cause is not None else None
     if bar is None or bar.request not in ids or bar.parts[0].kind not in ("cached", "never"):
         return None
@@ -173,8 +169,7 @@ def _lines(lines: Mapping[str, Line]) -> dict[str, list[int]]:
 
 
 def _growth(changes: Changes | None) -> list[list[Any]]:
-    """Return each change of a request's blocks: the step, how many blocks stay, and the new
-    ones."""
+    """Return each change of a request's blocks: the step, how many blocks stay, the new ones."""
     grown: list[list[Any]] = []
     before: Sequence[int] = ()
     for step, blocks in changes.kept if changes is not None else ():

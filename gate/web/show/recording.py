@@ -1,12 +1,16 @@
 """Make the run for a page: run a scenario on a target, judged step by step, or read a trace."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from msgspec.structs import replace
+
+from ....model.errors import InputError
 from ....model.observation import Step
 from ....model.replies import Started
-from ....model.scenario import Scenario
+from ....model.scenario import Event as ControlEvent
+from ....model.scenario import Request, Scenario
 from ....model.systems import full_config, resolve_revision
 from ....model.target import ModelTarget, Target
 from ....properties.checking.replay import replay
@@ -17,6 +21,10 @@ from ....properties.explanations.failure import Projected, projections
 from ....properties.rules.predicate import Broken
 from ....properties.rules.registry import LOCKSTEP
 from ....spec.catalogue import Rule, load
+from ...console.output import plural
+from ...traces.judge import TraceJudge, TraceRun
+from ...traces.run_events import Aborted, Added, Begun, Controlled, Event, Rejected, Stepped
+from ...traces.trace_file import Source, read_trace
 from .following import Follower, Happening
 
 
@@ -24,15 +32,10 @@ from .following import Follower, Happening
 class RecordedRun:
     """A run, judged up to the first step that breaks a rule, with everything that a page shows.
 
-    Attributes:
-        scenario: what the target was sent, as far as a trace records it.
-        broken: the rules that the last step breaks, in order. For a crash, `step` is the step after
-            the last one that completed.
-        expected: the last step as the model would have taken it, if one runs beside the target.
-        projected: if the target's formula is known, the volumes that admission computed for
-            requests that joined and for requests that the limit kept out.
-        details: the end of a traceback, or of what a crashed target wrote to stderr.
-        replay: the command that repeats the run; empty if no command does.
+    `scenario` is what the target was sent, as far as a trace records it. `broken` has the rules
+    that the last step breaks; for a crash, that step did not complete. `expected` is the last step
+    as the model would have taken it. `projected` has the volumes that admission computed, if the
+    target's formula is known.
     """
 
     name: str
@@ -71,8 +74,8 @@ def recorded(
     *,
     name: str = "",
 ) -> RecordedRun:
-    """Run a scenario on a target (default: the reference model) to its end or to the first broken
-    rule. Errors are those of `properties.replay.replay`."""
+    """Run a scenario on a target (default: the reference model) to its end or the first broken
+    rule."""
     revision = resolve_revision(scenario.system, scenario.revision)
     config = full_config(scenario.system, revision, scenario.config)
     meant = Scenario(
@@ -127,12 +130,8 @@ def ended(steps: int, broken: Sequence[Broken], *, finished: bool) -> str:
     if broken:
         return f"{broken[0].rule} broke at step {broken[0].step}"
     if finished:
-        return f"every request has left after {_many(steps)}, and no rule is broken"
-    return f"not finished after {_many(steps)}, so there is no verdict"
-
-
-def _many(steps: int) -> str:
-    return f"{steps:,} step{'s' * (steps != 1)}"
+        return f"every request has left after {plural(steps, 'step')}, and no rule is broken"
+    return f"not finished after {plural(steps, 'step')}, so there is no verdict"
 
 
 def _step(happening: Happening) -> int:
@@ -165,3 +164,142 @@ def _judged(run: RecordedRun) -> list[Happening]:
         Happening(failure.step, "broken", word=f"{failure.rule}: {failure.message}")
         for failure in run.broken
     ]
+
+
+@dataclass
+class _Sent:
+    """The requests and aborts of one run; if an output length is missing, its end gives it."""
+
+    begun: Begun
+    step: int = 0
+    rejected: int = 0
+    requests: dict[str, Request] = field(default_factory=dict)
+    open_ended: set[str] = field(default_factory=set)
+    emitted: dict[str, int] = field(default_factory=dict)
+    events: list[ControlEvent] = field(default_factory=list)
+
+    def take(self, event: Event) -> None:
+        if isinstance(event, Added):
+            self.requests[event.request.id] = replace(event.request, arrival=self.step)
+            if event.open_ended:
+                self.open_ended.add(event.request.id)
+        elif isinstance(event, Rejected):
+            self.rejected += event.operation == "add"
+        elif isinstance(event, Aborted):
+            sent = self.requests.get(event.id)
+            if sent is not None and sent.abort_at is None:
+                self.requests[event.id] = replace(
+                    sent, abort_at=self.step, abort_inside=event.inside
+                )
+        elif isinstance(event, Controlled):
+            self.events.append(ControlEvent(self.step, event.kind))  # type: ignore[arg-type]
+        elif isinstance(event, Stepped):
+            self.step += 1
+            for name, tokens in (event.step.emitted or {}).items():
+                self.emitted[name] = self.emitted.get(name, 0) + tokens
+            for name, why in (event.step.finished or {}).items():
+                if why == "eos" and name in self.open_ended and self.emitted.get(name):
+                    sent = self.requests[name]
+                    length = min(self.emitted[name], sent.max_tokens)
+                    self.requests[name] = replace(sent, output_len=length)
+
+    def scenario(self, name: str) -> Scenario:
+        return Scenario(
+            name=name,
+            system=self.begun.system,
+            revision=self.begun.revision,
+            config=self.begun.config,
+            requests=tuple(self.requests.values()),
+            events=tuple(self.events),
+        )
+
+
+def recorded_trace(
+    source: Source,
+    system: str | None = None,
+    revision: str | None = None,
+    rules: Sequence[str] = (),
+) -> RecordedRun:
+    """Return the first run of a trace that breaks one of `rules` (default: all), or else the
+    first."""
+    per_run: list[_Sent] = []
+    followers: dict[int, tuple[Follower, Evidence]] = {}
+    first: list[RecordedRun] = []
+    broken: list[RecordedRun] = []
+
+    def watched(events: Iterator[Event]) -> Iterator[Event]:
+        for event in events:
+            if broken:  # later events are not shown
+                return
+            if isinstance(event, Begun):
+                per_run.append(_Sent(event))
+            elif per_run:
+                per_run[-1].take(event)
+            yield event
+
+    def watch(run: TraceRun, step: Step) -> None:
+        monitor = run.monitor
+        if run.number not in followers:
+            ids = [rule.id for rule in run.checked]
+            followers.clear()
+            evidence = Evidence()
+            evidence.follow(monitor.history, run.begun.started.version)
+            followers[run.number] = Follower(run.begun.system, run.begun.config, ids), evidence
+        follower, evidence = followers[run.number]
+        follower.follow(step, monitor.history, monitor.exercised)
+        evidence.watch(len(follower.steps) - 1, step)
+
+    def broke(run: TraceRun) -> None:
+        broken.append(_run(source.name, run, per_run[-1], followers.get(run.number)))
+
+    def over(run: TraceRun) -> None:
+        if not run.broken and not first and run.steps:
+            first.append(_run(source.name, run, per_run[-1], followers.get(run.number)))
+
+    judge = TraceJudge(source.name, rules, True, broke, over, lambda words: None, watch)
+    judge.follow(watched(read_trace(source, system, revision)))
+    run = next(iter(broken + first), None)
+    if run is None or not run.scenario.requests:
+        raise InputError("FILE", f"{source.name} holds no run with a request; valid: a trace")
+    if judge.cut is not None:
+        run.notes = [*run.notes, f"line {judge.cut.line}: {judge.cut.why}"]
+    return with_projections(run)
+
+
+def _run(
+    name: str, run: TraceRun, sent: _Sent, followed: tuple[Follower, Evidence] | None
+) -> RecordedRun:
+    begun = run.begun
+    ids = [rule.id for rule in run.checked]
+    where = f"run {run.number} of the trace, from line {begun.line}"
+    notes = [f"{where} to line {run.line}" if run.broken else where]
+    if sent.rejected:
+        notes.append(f"{sent.rejected} requests were refused")
+    if followed is None:
+        followed = Follower(begun.system, begun.config, ids), Evidence()
+        followed[1].follow(run.monitor.history, begun.started.version)
+    follower, evidence = followed
+    scenario = sent.scenario(name)
+    shown = RecordedRun(
+        name,
+        scenario,
+        begun.started,
+        run.checked,
+        follower,
+        broken=run.broken,
+        cause=evidence.cause(scenario, run.broken),
+        ended=_trace_ended(run),
+        notes=notes,
+    )
+    match = run.explainer and run.explainer.match_of(begun.revision)
+    if any(failure.rule == LOCKSTEP for failure in run.broken) and match and match.departed:
+        shown.expected = match.departed.ahead[0][1]
+    return shown
+
+
+def _trace_ended(run: TraceRun) -> str:
+    if run.broken:
+        return ended(run.steps, run.broken, finished=False)
+    unfinished = len(run.monitor.history.live)
+    open_end = f", and {unfinished} requests have not finished" if unfinished else ""
+    return f"{run.steps:,} steps are recorded and no rule is broken{open_end}"

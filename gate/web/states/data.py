@@ -29,8 +29,8 @@ from ...console.output import config_line
 from ...console.step_lines import step_line
 from ...explore.explorer import Ended, memory_mb
 from ...explore.report import Reporter
+from ...files.disk import write
 from ...files.scenario_file import file_name, scenario_json
-from ...files.writing import write
 from ...targets.target_spec import MODEL, STEP_LIMIT, replay_options
 from ..base.page import render_page
 from ..base.words import progress, queues
@@ -259,7 +259,6 @@ def _plain(scenario: Scenario, field: str, *, keep: bool = False) -> Any:
 
 
 def shown_run(graph: Graph, rule: Rule) -> Shown | None:
-    """Return the shortest confirmed run that breaks the rule, or else one that exercises it."""
     return _broken_run(graph, rule) or _staked_run(graph, rule)
 
 
@@ -310,6 +309,5 @@ def _decided(graph: Graph, edge: int) -> Iterator[tuple[Label, ...]]:
 
 
 def possible(candidates: Candidates) -> list[int]:
-    """Return the items of the menu that a request may still turn out to be and that the
-    configuration accepts."""
+    """Return the items of the menu that a request may still be."""
     return [number for number in candidates.numbers() if candidates.menu.accepted[number]]

@@ -34,13 +34,11 @@ SHARED = "shared"  # the token stream with which prompts with a shared prefix be
 
 
 class NotNow(ValueError):  # noqa: N818 (an answer to the user, not an error)
-    """Raised for a move that the run does not allow now; `str()` has the reason and the allowed
-    moves in one line."""
+    """Raised for a move that the run does not allow now, with the allowed moves in one line."""
 
 
 class StepSetup(NamedTuple):
-    """The target to step. `config` is the complete configuration; `stderr` returns what the target
-    wrote to stderr."""
+    """The target to step, with its complete configuration and what it wrote to stderr."""
 
     target: Target
     system: str
@@ -59,8 +57,7 @@ class Clients(NamedTuple):
 
 @dataclass(frozen=True)
 class Taken:
-    """A step that was taken: the scheduler's answer (None if it crashed or hung), the rules that it
-    breaks, and those that it exercises."""
+    """A step that was taken; `step` is None if the scheduler crashed or hung."""
 
     number: int
     step: Step | None
@@ -71,14 +68,9 @@ class Taken:
 class ByHand:
     """A run that advances by one move at a time.
 
-    Attributes:
-        clients: what the clients have done, including arrivals and aborts before or in the next
-            step.
-        taken: the steps, in order.
-        session: the session that follows and judges the run.
-        padding: the left padding of each request, in blocks, as the target last showed it.
-        fault: why the target cannot continue, unless that breaks a rule.
-        notice: a remark about the last move.
+    `clients` includes what they do in the next step. `padding` is the left padding of each request,
+    in blocks, as last shown. `fault` says why the target cannot continue, unless that breaks a
+    rule.
     """
 
     def __init__(self, setup: StepSetup) -> None:
@@ -99,7 +91,6 @@ class ByHand:
 
     @property
     def first_broken(self) -> Broken | None:
-        """Return the broken rule that a replay of this run would report."""
         return next((failure for taken in self.taken for failure in taken.broken), None)
 
     def scenario(self) -> Scenario:
@@ -121,8 +112,7 @@ class ByHand:
         shared: int = 0,
         **loads: Any,
     ) -> None:
-        """Add a request before the next step; its first `shared` tokens are the same for all
-        requests. `loads` are the fields of `Request` for a connector."""
+        """Add a request before the next step; its first `shared` tokens are common to all."""
         self._must_go_on()
         if len(self.clients.requests) == MAX_REQUESTS:
             raise NotNow(
@@ -170,8 +160,7 @@ class ByHand:
         self.clients = Clients(scenario.requests)
 
     def show_example(self) -> None:
-        """Take a few steps with requests that this configuration can run, so that the page opens
-        with a run. A restart empties the run."""
+        """Take a few steps with requests that can run, so that the page opens with a run."""
         beyond = bounds_of(self.setup.system).beyond
         self.clients = Clients(
             tuple(
@@ -212,8 +201,7 @@ class ByHand:
             self._again()
 
     def step(self, times: int = 1) -> None:
-        """Perform the clients' moves and take a step, or several steps, up to the first that breaks
-        a rule."""
+        """Take a step, or several, up to the first that breaks a rule."""
         self._must_go_on()
         if self.clients.steps + times > MAX_STEPS:
             raise NotNow(f"{MAX_STEPS:,} steps were taken, the most that a run by hand may have")

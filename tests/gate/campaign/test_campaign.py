@@ -6,7 +6,6 @@ from itertools import islice
 import pytest
 
 from schedproof.gate.campaign import options as campaign_options
-from schedproof.gate.campaign.campaign import run_campaign
 from schedproof.gate.campaign.items import (
     EXAMPLES,
     Item,
@@ -20,6 +19,7 @@ from schedproof.gate.campaign.items import (
 )
 from schedproof.gate.campaign.ledger import opened, read_ledger
 from schedproof.gate.campaign.options import kinds_of, pairs_of
+from schedproof.gate.campaign.running import run_campaign
 from schedproof.gate.processes.executors import DEATHS
 from schedproof.gate.targets.factory import Opened
 from schedproof.gate.targets.scales import scales_of

@@ -5,10 +5,10 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from schedproof.gate.campaign.campaign import run_campaign
 from schedproof.gate.campaign.items import Kind, Result, Sample, Settings
 from schedproof.gate.campaign.ledger import Done, opened
 from schedproof.gate.campaign.options import CampaignOptions, pairs_of
+from schedproof.gate.campaign.running import run_campaign
 from schedproof.gate.cli import app
 from schedproof.gate.cli.campaign import _seconds
 from schedproof.gate.processes.executors import our_code

@@ -6,8 +6,7 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from schedproof.gate.corpus.builtin_scenarios import scenario_named
-from schedproof.gate.corpus.folder import entries
+from schedproof.gate.corpus.folder import entries, scenario_named
 from schedproof.gate.corpus.replay import expecting
 from schedproof.gate.files.scenario_file import read_scenario
 

@@ -5,12 +5,18 @@ from pathlib import Path
 
 import pytest
 
+from schedproof.gate.cli.options import base_of
 from schedproof.gate.compare.change import ChangeReporter
-from schedproof.gate.judging.events import Concluded
 from schedproof.gate.judging.profiles import PROFILES, Profile
-from schedproof.gate.judging.verdict import Change, Fault, RuleVerdict, TargetInfo, Verdict
+from schedproof.gate.judging.verdict import (
+    Change,
+    Concluded,
+    Fault,
+    RuleVerdict,
+    TargetInfo,
+    Verdict,
+)
 from schedproof.gate.targets import probe as probing
-from schedproof.gate.targets.bases import base_of
 from schedproof.gate.targets.checkouts import known_checkouts
 from schedproof.gate.targets.target_spec import TargetSpec, parse_target
 from schedproof.model.errors import InputError

@@ -13,8 +13,8 @@ import pytest
 from schedproof.gate.console import interrupts
 from schedproof.gate.console.option_checks import check_different, check_unicode
 from schedproof.gate.console.output import config_line, request_lines
+from schedproof.gate.files.disk import write
 from schedproof.gate.files.scenario_file import FileError
-from schedproof.gate.files.writing import write
 from schedproof.gate.judging import engines
 from schedproof.gate.judging.judge import judge
 from schedproof.model.errors import InputError

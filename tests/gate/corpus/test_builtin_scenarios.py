@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 import schedproof.gate.corpus
-from schedproof.gate.corpus.builtin_scenarios import (
+from schedproof.gate.corpus.folder import (
     builtin_scenarios,
     longest,
     scenario_named,

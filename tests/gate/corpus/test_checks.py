@@ -1,8 +1,14 @@
 """What is pruned from a corpus, and what never is."""
 
-from schedproof.gate.corpus.checks import Running, prune, run_entries
 from schedproof.gate.corpus.folder import FoundOn, entries
-from schedproof.gate.corpus.replay import expecting, judge, rules_for
+from schedproof.gate.corpus.replay import (
+    Running,
+    expecting,
+    judge,
+    prune,
+    rules_for,
+    run_entries,
+)
 from schedproof.model.faults import TargetBroken
 from schedproof.model.target import ModelTarget
 

@@ -8,9 +8,8 @@ import sys
 import pytest
 from msgspec.structs import replace
 
-from schedproof.gate.corpus.builtin_scenarios import builtin_scenarios
 from schedproof.gate.corpus.export import as_repository_tests, expressible
-from schedproof.gate.corpus.folder import entries
+from schedproof.gate.corpus.folder import builtin_scenarios, entries
 from schedproof.gate.corpus.replay import expecting
 from schedproof.gate.files.scenario_file import FileError
 from schedproof.model.scenario import Event, Request, Scenario

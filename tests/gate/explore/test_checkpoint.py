@@ -9,9 +9,17 @@ from multiprocessing import Pipe
 
 import pytest
 
-from schedproof.gate.explore import checkpoint
-from schedproof.gate.explore.checkpoint import MAGIC, load, save_checkpoint
-from schedproof.gate.explore.explorer import Budget, Ended, Progress, _work, explore
+from schedproof.gate.explore import explorer
+from schedproof.gate.explore.explorer import (
+    MAGIC,
+    Budget,
+    Ended,
+    Progress,
+    _work,
+    explore,
+    load,
+    save_checkpoint,
+)
 from schedproof.gate.files.scenario_file import FileError
 from schedproof.solver.exploration.exploration import Exploration, ExploreOptions
 from schedproof.solver.exploration.scheduler_space import SchedulerSpace
@@ -198,7 +206,7 @@ def test_a_file_of_another_version_is_refused(tmp_path, change):
 
 def test_a_file_of_other_code_is_refused(tmp_path, monkeypatch):
     save_checkpoint(tmp_path, broken_off(ASKED, 1))
-    monkeypatch.setattr(checkpoint, "version_of_code", lambda: b"0" * 64 + b"\n")
+    monkeypatch.setattr(explorer, "version_of_code", lambda: b"0" * 64 + b"\n")
     assert "not an exploration of this version of schedproof" in refused(tmp_path)
 
 
@@ -241,7 +249,7 @@ def test_what_is_no_exploration_is_refused(tmp_path, what):
 def test_a_run_under_the_name_of_another_is_refused(tmp_path):
     save_checkpoint(tmp_path, broken_off(replace(ASKED, revision="sound"), 1))
     [path] = tmp_path.iterdir()
-    path.rename(checkpoint._path(tmp_path, ASKED, [rule.id for rule in RULES]))
+    path.rename(explorer._path(tmp_path, ASKED, [rule.id for rule in RULES]))
     assert "not the exploration of these options and rules" in refused(tmp_path)
 
 

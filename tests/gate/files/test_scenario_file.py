@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from schedproof.gate.files import scenario_file
-from schedproof.gate.files.reading import is_deep
+from schedproof.gate.files.disk import is_deep
 from schedproof.gate.files.scenario_file import (
     FileError,
     read_scenario,

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from schedproof.gate.compare.baseline import Header, writer
+from schedproof.gate.files.disk import whole, write
 from schedproof.gate.files.scenario_file import FileError
-from schedproof.gate.files.writing import whole, write
 from schedproof.gate.judging.verdict import TargetInfo
 
 HEADER = Header(

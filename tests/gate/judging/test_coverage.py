@@ -18,15 +18,14 @@ from schedproof.gate.judging.coverage import (
     never_entered,
     only_here,
 )
-from schedproof.gate.judging.events import Found
 from schedproof.gate.judging.judge import _changes as changes_of_target
 from schedproof.gate.judging.judge import judge
-from schedproof.gate.judging.verdict import TargetInfo
+from schedproof.gate.judging.verdict import Found, TargetInfo
 from schedproof.gate.reports.outcome import explanation_lines
 from schedproof.gate.targets import coverage as probes_of
 from schedproof.gate.targets.coverage import entered, places
 from schedproof.gate.targets.target_spec import TargetSpec, parse_target
-from schedproof.gate.web.coverage import coverage_page
+from schedproof.gate.web.gate_page import coverage_page
 from schedproof.spec.catalogue import load, select
 
 from ..build import Toy

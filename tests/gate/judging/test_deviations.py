@@ -11,9 +11,9 @@ from msgspec.structs import replace
 from schedproof.gate.console import BROKEN, CONFORMS, INCONCLUSIVE
 from schedproof.gate.files.scenario_file import FileError, read_scenario, write_scenario
 from schedproof.gate.judging.deviations import Deviation, is_version, read_deviations
-from schedproof.gate.judging.events import Found, Progress
 from schedproof.gate.judging.judge import judge
 from schedproof.gate.judging.profiles import PROFILES, Profile
+from schedproof.gate.judging.verdict import Found, Progress
 from schedproof.gate.targets import probe as probing
 from schedproof.model.scenario import Request, Scenario
 from schedproof.model.systems import full_config

@@ -5,12 +5,11 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from schedproof.gate.corpus.builtin_scenarios import seed_corpus
-from schedproof.gate.corpus.folder import entries
-from schedproof.gate.judging.events import Notice
+from schedproof.gate.corpus.folder import entries, seed_corpus
 from schedproof.gate.judging.initial_replays import replay_own, replay_workloads
 from schedproof.gate.judging.judge import judge
 from schedproof.gate.judging.profiles import PROFILES, Profile
+from schedproof.gate.judging.verdict import Notice
 from schedproof.gate.targets import probe as probing
 from schedproof.model.faults import TargetCrashed, TargetHung
 from schedproof.model.scenario import Request, Scenario

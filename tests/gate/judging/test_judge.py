@@ -8,10 +8,14 @@ import pytest
 
 from schedproof.gate.files.scenario_file import FileError, read_scenario
 from schedproof.gate.judging.context import shrink_model_of
-from schedproof.gate.judging.events import Began, Concluded, Found, Notice, Progress
 from schedproof.gate.judging.judge import judge
 from schedproof.gate.judging.verdict import (
+    Began,
+    Concluded,
     EngineRun,
+    Found,
+    Notice,
+    Progress,
     RuleVerdict,
     TargetInfo,
     exit_code,

@@ -6,8 +6,8 @@ import pytest
 
 import schedproof
 from schedproof.gate.files.scenario_file import FileError
-from schedproof.gate.judging.own_rules import use_rules
 from schedproof.gate.judging.profiles import PROFILES, Profile
+from schedproof.gate.judging.rule_choice import use_rules
 from schedproof.gate.targets import probe as probing
 from schedproof.spec.catalogue import load
 

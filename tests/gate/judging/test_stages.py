@@ -11,8 +11,8 @@ from schedproof import judge as judge_target
 from schedproof.gate.files.scenario_file import read_scenario
 from schedproof.gate.judging.context import GateOptions
 from schedproof.gate.judging.deviations import Deviations
-from schedproof.gate.judging.events import Event, Found, Progress
 from schedproof.gate.judging.judge import judge, run_gate
+from schedproof.gate.judging.verdict import Event, Found, Progress
 from schedproof.gate.targets import probe as probing
 from schedproof.gate.targets.target_spec import MODEL, parse_target
 from schedproof.properties.checking.replay import replay

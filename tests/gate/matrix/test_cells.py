@@ -13,12 +13,15 @@ from schedproof.gate.matrix import cells
 from schedproof.gate.matrix.cells import (
     Cell,
     CellVerdict,
+    Releases,
     cells_of,
     earlier_verdict,
     judge,
+    matrix_of,
+    page_of,
     run_cells,
+    spans,
 )
-from schedproof.gate.matrix.table import Releases, matrix_of, page_of, spans
 from schedproof.gate.processes import executors
 from schedproof.gate.processes.executors import DEATHS, ClusterError
 from schedproof.gate.targets.scales import Configuration

@@ -10,7 +10,7 @@ import pytest
 
 from schedproof.gate.console import CONFORMS, INCONCLUSIVE
 from schedproof.gate.files.scenario_file import FileError
-from schedproof.gate.judging.events import Began, Concluded, Notice, Progress
+from schedproof.gate.judging.verdict import Began, Concluded, Notice, Progress
 from schedproof.gate.reports.github import GitHub
 from schedproof.gate.reports.options import FoundLine, Ndjson
 from schedproof.gate.reports.terminal import Pace, Terminal

@@ -5,15 +5,15 @@ import xml.etree.ElementTree as ET
 import pytest
 
 from schedproof.gate.console import CONFORMS, INCONCLUSIVE
-from schedproof.gate.judging.events import Concluded
-from schedproof.gate.judging.verdict import RuleVerdict, Status
-from schedproof.gate.reports.junit import ELEMENTS, JUnit
+from schedproof.gate.judging.verdict import Concluded, RuleVerdict, Status
+from schedproof.gate.reports.junit import ELEMENTS, junit
+from schedproof.gate.reports.options import FileReport
 
 from .. import reported
 
 
 def written(path, **changes):
-    reporter = JUnit(path, reported.RULES)
+    reporter = FileReport(path, reported.RULES, junit)
     for event in reported.events(**changes):
         assert not path.exists()
         reporter(event)
@@ -70,7 +70,7 @@ def test_a_consequence_carries_the_explanation_of_what_broke_first(file):
 
 
 def test_a_finding_that_was_not_heard_of_names_its_file(file):
-    reporter = JUnit(file, reported.RULES)
+    reporter = FileReport(file, reported.RULES, junit)
     reporter(Concluded(reported.verdict()))
     assert "scenario: out/SPY-R07-9876543210.json" in file.read_text(encoding="utf-8")
 

@@ -2,9 +2,9 @@
 
 from msgspec.structs import replace
 
-from schedproof.gate.judging.events import Concluded
-from schedproof.gate.judging.verdict import Change, TargetInfo
-from schedproof.gate.reports.markdown import Markdown, markdown
+from schedproof.gate.judging.verdict import Change, Concluded, TargetInfo
+from schedproof.gate.reports.markdown import markdown
+from schedproof.gate.reports.options import FileReport
 
 from .. import reported
 
@@ -39,7 +39,7 @@ def test_against_a_base_only_new_faults_are_counted():
 
 def test_hostile_words_are_text(tmp_path):
     file = tmp_path / "comment.md"
-    report = Markdown(file)
+    report = FileReport(file, reported.RULES, lambda verdict, *_: markdown(verdict))
     for event in reported.events():
         report(event)
     text = file.read_text(encoding="utf-8")

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from schedproof.gate.files.reading import FileError
-from schedproof.gate.judging.events import Event, Notice
+from schedproof.gate.files.disk import FileError
+from schedproof.gate.judging.verdict import Event, Notice
 from schedproof.gate.reports.options import (
     FanOutReporter,
     ReportOptions,

@@ -6,9 +6,9 @@ import msgspec
 import pytest
 
 from schedproof.gate.console import CONFORMS, INCONCLUSIVE
-from schedproof.gate.judging.events import Concluded
+from schedproof.gate.judging.verdict import Concluded
 from schedproof.gate.reports import sarif
-from schedproof.gate.reports.sarif import Sarif
+from schedproof.gate.reports.options import FileReport
 
 from .. import reported
 
@@ -77,7 +77,7 @@ def file(tmp_path, monkeypatch):
 
 
 def written(path, **changes):
-    reporter = Sarif(path, reported.RULES)
+    reporter = FileReport(path, reported.RULES, sarif.sarif)
     for event in reported.events(**changes):
         assert not path.exists()
         reporter(event)
@@ -125,7 +125,7 @@ def test_a_rule_is_found_by_its_index(file):
 
 def fingerprint(path, message):
     found = reported.found("out/one.json", message=message)
-    reporter = Sarif(path, reported.RULES)
+    reporter = FileReport(path, reported.RULES, sarif.sarif)
     reporter(found)
     reporter(Concluded(reported.verdict(findings=(found.finding,))))
     return results(path.read_text(encoding="utf-8"))[0]["partialFingerprints"]

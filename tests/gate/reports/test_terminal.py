@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 
 from schedproof.gate.console import output
-from schedproof.gate.judging.events import Progress
-from schedproof.gate.judging.verdict import RuleVerdict, TargetInfo, Verdict, refusals
+from schedproof.gate.judging.verdict import Progress, RuleVerdict, TargetInfo, Verdict, refusals
 from schedproof.gate.reports.outcome import reach_in_words
 from schedproof.gate.reports.terminal import Terminal, print_verdict, summary
 from schedproof.properties.search.state import Reach

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from schedproof.gate.targets import child, pipe
+from schedproof.gate.targets import pipe
 from schedproof.gate.targets.pipe import PipeTarget
 from schedproof.model.faults import (
     TargetBroken,
@@ -42,7 +42,7 @@ def toy(body):
 
 @pytest.fixture(autouse=True)
 def little_patience(monkeypatch):
-    monkeypatch.setattr(child, "EXIT_PATIENCE", 0.1)
+    monkeypatch.setattr(pipe, "EXIT_PATIENCE", 0.1)
 
 
 def started(body, step_limit=PATIENT):
@@ -289,7 +289,7 @@ def test_a_line_that_is_no_reply_is_a_broken_target(line, why):
 
 
 def test_a_flood_without_a_newline_is_cut_at_the_longest_line(monkeypatch):
-    monkeypatch.setattr(child, "LONGEST_LINE", 1_000_000)
+    monkeypatch.setattr(pipe, "LONGEST_LINE", 1_000_000)
     body = "ask(); reply(); ask()\nwhile True: say('x' * 65536)"
     with started(body) as target, pytest.raises(TargetBroken, match="longer than 16 MiB"):
         target.step()
@@ -335,7 +335,7 @@ os.write(2, b"\\xff the end"); sys.exit(1)
     with started(body) as target, pytest.raises(TargetDied):
         target.step()
     assert target.stderr_tail.endswith("no request reads\n\ufffd the end")
-    assert len(target.stderr_tail) == child.STDERR_KEPT
+    assert len(target.stderr_tail) == pipe.STDERR_KEPT
 
 
 def test_stderr_is_that_since_the_last_start():
@@ -391,9 +391,9 @@ def test_a_forgotten_target_ends_its_process():
 
 DRIVER = """
 import os, sys
-from schedproof.gate.targets import child, pipe
+from schedproof.gate.targets import pipe
 os.environ["DRIVER"] = str(os.getpid())
-child.EXIT_PATIENCE = 0.1
+pipe.EXIT_PATIENCE = 0.1
 target = pipe.PipeTarget([sys.executable, "-S", "-c", sys.argv[1]])
 print(target.start("spyre", "documented", {})["pid"], flush=True)
 """
@@ -473,7 +473,7 @@ while True:
     ids=["while it answers", "in one silent step"],
 )
 def test_a_target_that_eats_memory_is_killed_and_said_to(answer, monkeypatch):
-    monkeypatch.setattr(child, "LOOK_AROUND", 0.01)
+    monkeypatch.setattr(pipe, "LOOK_AROUND", 0.01)
     target = PipeTarget(toy(GREEDY + "    " + answer), step_limit=PATIENT, memory_limit=64)
     target.start("spyre", "documented", {})
     pid = target._child._process.pid  # type: ignore[union-attr]

@@ -7,16 +7,18 @@ import pytest
 from schedproof.gate.targets.jsonl import ProtocolError
 from schedproof.gate.targets.protocol_checks import (
     COUNT,
+    EOS,
     FLAG,
     POSITIVE,
     SHARE,
+    Output,
     RefusedError,
     check_keys,
     one_of,
     or_null,
     read_request,
+    stream_tokens,
 )
-from schedproof.gate.targets.streams import EOS, Output, stream_tokens
 
 VALID: dict[str, Any] = {"id": "r0", "prompt": [["a", 2], ["b", 1]], "max_tokens": 3}
 

@@ -4,7 +4,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from schedproof.gate.targets import releases, wheels
+from schedproof.gate.targets import releases
 from schedproof.gate.targets.releases import releases_of
 from schedproof.gate.targets.supported_releases import ReleaseError, packages
 
@@ -47,7 +47,7 @@ def test_each_supported_release_has_the_digests_of_its_wheels_and_each_package_i
     known = packages()
     supported = [f"{name}=={version}" for name in known for version in known[name].versions]
     bases = [f"vllm=={base}" for package in known.values() for base in package.versions.values()]
-    listed = wheels.published_digests()
+    listed = releases.published_digests()
     assert {*supported} <= {*listed}
     assert {*bases} <= {*listed}
     assert all(len(digest) == 64 for digests in listed.values() for digest in digests)
@@ -61,7 +61,7 @@ def test_each_supported_release_has_the_digests_of_its_wheels_and_each_package_i
 def test_a_wheel_that_would_leave_its_folder_is_refused(name, tmp_path):
     wheel = make_wheel(tmp_path / "bad-1.0-py3-none-any.whl", {name: "", "good.py": ""})
     with pytest.raises(ReleaseError, match="would be outside the folder"):
-        wheels.unpack(wheel, tmp_path / "tree" / "inner")
+        releases.unpack(wheel, tmp_path / "tree" / "inner")
     assert not list(tmp_path.rglob("outside.py"))
     assert not wheel.exists()
 
@@ -70,5 +70,5 @@ def test_a_damaged_wheel_is_said_to_be_and_forgotten(tmp_path):
     wheel = make_wheel(tmp_path / "bad-1.0-py3-none-any.whl", {"good.py": "text" * 100})
     wheel.write_bytes(wheel.read_bytes().replace(b"texttext", b"testtest"))
     with pytest.raises(ReleaseError, match=r"cannot unpack bad-1\.0-py3-none-any\.whl: .*CRC"):
-        wheels.unpack(wheel, tmp_path / "tree")
+        releases.unpack(wheel, tmp_path / "tree")
     assert not wheel.exists()

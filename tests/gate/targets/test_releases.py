@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from schedproof.gate.targets import releases, wheels
+from schedproof.gate.targets import releases
 from schedproof.gate.targets.checkouts import ADAPTERS
 from schedproof.gate.targets.releases import complaint
 from schedproof.gate.targets.supported_releases import Release, ReleaseError, parse_release
@@ -79,7 +79,7 @@ def cache(tmp_path, monkeypatch):
 def index(cache, monkeypatch):
     index = Index()
     monkeypatch.setattr(releases, "run", index.run)
-    monkeypatch.setattr(wheels, "published_digests", dict)
+    monkeypatch.setattr(releases, "published_digests", dict)
     return index
 
 
@@ -260,7 +260,7 @@ def test_a_tree_that_is_not_as_its_wheel_is_named_and_made_anew(name, cache):
         prepare(offline=True)
     releases.prepare(SPYRE, report=lines.append)
     assert f"{why}: installing all of it again" in lines
-    assert wheels.difference(tree) == ""
+    assert releases.difference(tree) == ""
 
 
 @pytest.mark.usefixtures("index")
@@ -274,7 +274,7 @@ def test_what_python_has_compiled_of_a_tree_is_no_change(cache):
 
 
 def test_a_wheel_that_was_not_published_is_refused_and_not_kept(cache, index, monkeypatch):
-    monkeypatch.setattr(wheels, "published_digests", lambda: {"vllm==0.19.1": ("0" * 64,)})
+    monkeypatch.setattr(releases, "published_digests", lambda: {"vllm==0.19.1": ("0" * 64,)})
     with pytest.raises(ReleaseError) as caught:
         prepare()
     text = str(caught.value)
@@ -415,7 +415,7 @@ def test_an_interrupted_unpacking_leaves_nothing_and_keeps_the_download(cache, i
                 raise KeyboardInterrupt
             return True
 
-        patch.setattr(wheels, "_is_wanted", interrupt)
+        patch.setattr(releases, "_is_wanted", interrupt)
         with pytest.raises(KeyboardInterrupt):
             prepare()
     with pytest.raises(ReleaseError, match=r"not installed: vllm 0\.19\.1, sendnn"):

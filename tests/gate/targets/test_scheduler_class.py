@@ -15,8 +15,8 @@ from schedproof.gate.targets.protocol_checks import RefusedError
 from schedproof.gate.targets.scheduler_class import own_class
 from schedproof.gate.targets.supported_releases import ReleaseError, parse_release
 from schedproof.gate.targets.target_spec import TargetSpec, UnknownTargetError, parse_target
-from schedproof.gate.targets.vllm.engine import class_for
 from schedproof.gate.targets.vllm.release import Release
+from schedproof.gate.targets.vllm.target import class_for
 from schedproof.model.errors import InputError
 
 from ...command_line import runner

@@ -5,9 +5,10 @@ import re
 from msgspec.structs import replace
 
 from schedproof.gate.judging.coverage import Coverage, FileCoverage, FunctionCoverage
-from schedproof.gate.judging.events import Found
+from schedproof.gate.judging.verdict import Found
+from schedproof.gate.reports.options import FileReport
 from schedproof.gate.web.base.drawing import picture
-from schedproof.gate.web.gate_page import DRAWN, GatePage, gate_page
+from schedproof.gate.web.gate_page import DRAWN, gate_page
 from schedproof.properties.explanations.cause import Bar, Cause, Cell, Curve, Need, Part, Row
 
 from .. import reported
@@ -97,7 +98,7 @@ def test_coverage_is_on_it_where_it_is_known(tmp_path):
 
 
 def test_the_file_is_written_at_the_end(tmp_path):
-    report = GatePage(tmp_path / "page.html", reported.RULES)
+    report = FileReport(tmp_path / "page.html", reported.RULES, gate_page)
     for event in reported.events():
         assert not (tmp_path / "page.html").exists()
         report(event)

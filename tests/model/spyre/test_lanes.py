@@ -2,7 +2,7 @@
 
 import pytest
 
-from schedproof.gate.corpus.builtin_scenarios import builtin_scenarios
+from schedproof.gate.corpus.folder import builtin_scenarios
 from schedproof.model.errors import InputError
 from schedproof.model.scenario import Request
 from schedproof.model.spyre import lanes as lanes_module

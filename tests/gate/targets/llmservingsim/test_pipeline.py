@@ -14,7 +14,7 @@ from types import SimpleNamespace
 import pytest
 
 from schedproof.gate.targets.llmservingsim.target import GIB, VARIABLE, build, load
-from schedproof.gate.targets.streams import Output, stream_tokens
+from schedproof.gate.targets.protocol_checks import Output, stream_tokens
 from schedproof.model.llmservingsim.documented import is_over, next_time
 from schedproof.model.llmservingsim.state import Decision, State
 

@@ -14,8 +14,8 @@ from schedproof.gate.targets.checkouts import ADAPTERS
 from schedproof.gate.targets.llmservingsim.target import (
     VARIABLE,
     Checkout,
-    Engine,
     LlmServingSimTarget,
+    PoolEngine,
     version_of,
 )
 from schedproof.gate.targets.pipe import PipeTarget
@@ -73,7 +73,7 @@ def test_what_the_scheduler_lacks_is_refused_with_its_place(key, value):
 def test_the_scheduler_over_a_block_pool_has_no_prefills_first():
     checkout = Checkout("after 1.1.0", None, weight=0, token=0, has_pool=True)
     with pytest.raises(RefusedError, match="prioritize_prefill is true; valid is false"):
-        Engine(checkout, CONFIG | {"prioritize_prefill": True})
+        PoolEngine(checkout, CONFIG | {"prioritize_prefill": True})
 
 
 def test_a_folder_that_is_no_checkout_is_refused(tmp_path, monkeypatch):

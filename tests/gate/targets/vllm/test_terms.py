@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from schedproof.gate.targets.streams import Output
+from schedproof.gate.targets.protocol_checks import Output
 from schedproof.gate.targets.vllm.drafts import Drafts
 from schedproof.gate.targets.vllm.engine import blocks_for, plenty_of_blocks
 from schedproof.gate.targets.vllm.in_flight import Flight, Flights, depth

@@ -3,7 +3,7 @@
 from functools import cache
 from typing import Any
 
-from schedproof.gate.corpus.builtin_scenarios import builtin_scenarios
+from schedproof.gate.corpus.folder import builtin_scenarios
 from schedproof.gate.web.show.recording import RecordedRun, recorded
 from schedproof.model.scenario import Request, Scenario
 from schedproof.model.systems import full_config

@@ -5,7 +5,7 @@ import re
 import pytest
 from axe_playwright_python.sync_playwright import Axe
 
-from schedproof.gate.corpus.builtin_scenarios import builtin_scenarios
+from schedproof.gate.corpus.folder import builtin_scenarios
 from schedproof.gate.web.show.recording import recorded
 from schedproof.model.target import ModelTarget
 from schedproof.properties.checking.lockstep import differing

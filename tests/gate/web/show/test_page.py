@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from schedproof.gate.console.step_lines import one_line
+from schedproof.gate.web.show.following import Changes, Line
 from schedproof.gate.web.show.page import opens_at, pack, page
 from schedproof.gate.web.show.recording import recorded
-from schedproof.gate.web.show.segments import Changes, Line
 from schedproof.model.scenario import Request, Scenario
 from schedproof.model.target import ModelTarget
 from schedproof.properties.checking.replay import replay

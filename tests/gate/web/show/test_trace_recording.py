@@ -7,7 +7,7 @@ import pytest
 from schedproof.gate.traces.trace_file import opened_trace
 from schedproof.gate.web.show.page import plain
 from schedproof.gate.web.show.recording import recorded as made
-from schedproof.gate.web.show.trace_recording import recorded_trace
+from schedproof.gate.web.show.recording import recorded_trace
 from schedproof.model.errors import InputError
 
 from ...trace_build import (

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from schedproof.gate.files.scenario_file import scenario_json, scenario_of
 from schedproof.gate.web.step import run as stepping
 from schedproof.gate.web.step.run import NotNow
-from schedproof.gate.web.step.view import KINDS, MAX_ALONE, Cell, cells, view
+from schedproof.gate.web.step.server import KINDS, MAX_ALONE, Cell, cells, view
 from schedproof.model.observation import Step
 from schedproof.model.target import ModelTarget
 from schedproof.properties.checking.replay import replay

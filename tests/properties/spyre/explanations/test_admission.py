@@ -5,7 +5,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from schedproof.gate.corpus.builtin_scenarios import builtin_scenarios
+from schedproof.gate.corpus.folder import builtin_scenarios
 from schedproof.gate.files.scenario_file import read_scenario
 from schedproof.model.scenario import Request, Scenario
 from schedproof.model.spyre.model import SpyreModel, with_formula

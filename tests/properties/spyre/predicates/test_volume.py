@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from schedproof.gate.corpus.builtin_scenarios import builtin_scenarios
+from schedproof.gate.corpus.folder import builtin_scenarios
 from schedproof.gate.judging.profiles import PROFILES
 from schedproof.model.spyre.peak import peak_volume
 from schedproof.model.spyre.volumetric import Decoding, Newcomer

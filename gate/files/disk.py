@@ -1,9 +1,12 @@
-"""Read a user's file, if it is a regular file and not too large."""
+"""Read a user's file, if it is regular and not too large, and write files whole or not at all."""
 
 import json
+import os
 import re
 import stat
 import tomllib
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -25,8 +28,7 @@ NO_BRACKETS = bytes({*range(256)} - {*b"[]{}"})
 
 
 def check_regular(path: Path) -> None:
-    """Raise an error for anything but a regular file, since a pipe or a device may never end. Raise
-    FileError if the path is a folder, a pipe or a device, or does not exist."""
+    """Raise FileError for anything but a regular file, since a pipe or a device may never end."""
     try:
         mode = path.stat().st_mode
     except OSError as error:
@@ -43,24 +45,18 @@ def read_text(path: Path, most: int, kind: str) -> str:
     """Return the text of a file of at most `most` bytes; `kind` describes it in errors. Raise
     FileError if the file is not regular, too large, or not UTF-8."""
     check_regular(path)
+    with naming_file(path, "read"), path.open("rb") as file:
+        data = file.read(most + 1)
+    if len(data) > most:
+        raise FileError(f"{path}: larger than {most} bytes, the limit for a {kind}")
     try:
-        with path.open("rb") as file:
-            data = file.read(most + 1)
-        if len(data) > most:
-            raise FileError(f"{path}: larger than {most} bytes, the limit for a {kind}")
         return data.decode("utf-8")
-    except OSError as error:
-        raise FileError(f"{path}: cannot be read ({error.strerror})") from None
     except UnicodeDecodeError as error:
         raise FileError(f"{path}: byte {error.start} is not UTF-8") from None
 
 
 def read_toml(path: Path, kind: str) -> dict[str, Any]:
-    """Return the content of a TOML file; `kind` describes it in errors.
-
-    Raises:
-        FileError: as for `read_text`, or the file is not TOML.
-    """
+    """Return the content of a TOML file; errors are as for `read_text`."""
     text = read_text(path, MAX_TOML, kind)
     try:
         return tomllib.loads(text)
@@ -69,8 +65,7 @@ def read_toml(path: Path, kind: str) -> dict[str, Any]:
 
 
 def decode_json(data: bytes, place: str, kind: type[Read]) -> Read:
-    """Decode JSON that schedproof wrote; `place` is the file, with the line if it has many. Raise
-    FileError if the data is not a `kind`."""
+    """Decode JSON that schedproof wrote, or raise a FileError that names `place`."""
     try:
         value = msgspec.json.decode(data, type=kind)
     except RecursionError:
@@ -113,8 +108,7 @@ def located(path: str, error: msgspec.ValidationError, value: Any) -> str:
 
 
 def check_unique(line: bytes, value: dict[str, Any]) -> None:
-    """Raise ValueError if an object in `line` has a key twice. Most lines pass a quick check that
-    counts the keys in `value`, the decoded line."""
+    """Raise ValueError if an object in `line` has a key twice; `value` is the decoded line."""
     # If a key occurs twice, the line has more colons than keys. A colon in a string has the same
     # effect, so such lines are decoded again.
     count = len(value)
@@ -136,3 +130,42 @@ def unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         double = next(key for key in keys if keys.count(key) > 1)
         raise ValueError(f"key {double!a:.60} is given twice in one object")
     return read
+
+
+def write(path: Path, data: bytes) -> None:
+    """Write a file that an option names. Raise FileError if the file cannot be written to."""
+    with whole(path) as place, naming_file(path):
+        place.write_bytes(data)
+
+
+@contextmanager
+def whole(path: Path) -> Iterator[Path]:
+    """Yield a path to write to. When the block ends, the file appears under its own name, whole or
+    not at all.
+
+    A path that is not a regular file, such as `/dev/stdout`, is written in place, because a file
+    must not replace a device. So is a path whose folder cannot hold a second file. Raise FileError
+    if the file cannot be replaced.
+    """
+    real = path.resolve()
+    partial = real.with_name(f".{real.name}.{os.getpid()}.partial")
+    # An unnamed pipe (`>(gzip > FILE)`) exists, but its resolved path does not.
+    here = (path.exists() and not path.is_file()) or not os.access(real.parent, os.W_OK)
+    try:
+        yield path if here else partial
+        if not here:
+            with naming_file(path):
+                partial.replace(real)
+    finally:
+        if not here:
+            with suppress(OSError):
+                partial.unlink()
+
+
+@contextmanager
+def naming_file(path: Path | str, what: str = "written to") -> Iterator[None]:
+    """Turn an OSError of the block into a FileError: the file cannot be `what`."""
+    try:
+        yield
+    except OSError as error:
+        raise FileError(f"{path}: cannot be {what} ({error.strerror})") from None
