@@ -8,6 +8,7 @@ from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
+from ....model.errors import InputError
 from ....model.observation import Step
 from ....properties.history.features import features_of
 from ....properties.history.request_history import RequestHistory
@@ -21,6 +22,7 @@ STATES = (
     *("waiting", "prefill", "decode", "held", "paused", "preempted"),
     *("loading", "in_flight", "sending"),
 )
+MOST_STEPS = 300_000  # a page of so many takes a minute or two, and 300 MB
 KINDS = ("prefill", "decode", "mixed", "idle")
 # The sentences of a page; `{0}` is a request, `{1}` and `{2}` are numbers, `{3}` is a word or a
 # message.
@@ -90,6 +92,7 @@ class Follower:
         self.stakes: dict[str, Line] = {rule: Line() for rule in rules}
         self.happenings: list[Happening] = []
         self.widest = 0
+        self._followed = 0
         self._pads = SYSTEMS[system].pads
         self._features = features_of(system)
         self._block: int = config["block_size"]
@@ -105,6 +108,10 @@ class Follower:
 
     def follow(self, step: Step, history: RunHistory, exercised: Counter[str]) -> None:
         number = len(self.steps)
+        self._followed += 1
+        if self._followed > MOST_STEPS:
+            problem = f"a run of more than {MOST_STEPS:,} steps; valid: a shorter run"
+            raise InputError("FILE", problem)
         self.steps.append(step)
         seen = (history.requests.get(name) for name in (*step.scheduled, *(step.blocks or ())))
         self._accounts |= {
@@ -123,6 +130,13 @@ class Follower:
                     self.stakes[rule].note(number, 1)
         self._prefilled = {request.id for request in history.live.values() if request.prefilled}
         self._accounts = dict(history.live)
+
+    def repeat(self, last: int) -> None:
+        """Continue with copies of the last step, in which nothing happened, up to this number."""
+        first = len(self.steps)
+        self.steps += [self.steps[-1]] * (last + 1 - first)
+        for line in self.run.values():
+            line.hold(first, last)
 
     def _note_run(self, number: int, step: Step) -> None:
         decodes = self._pads and step.kind == "decode" and step.tkv is not None

@@ -78,6 +78,15 @@ class Line:
         self._next = step + 1
         self._due = value + self._last[2]
 
+    def hold(self, first: int, step: int) -> None:
+        """Record the number of the step before `first` again in all steps up to `step`."""
+        if self._next != first:
+            return
+        if self._last[3] > 1 and self._last[2]:
+            self.note(self._next, self._due - self._last[2])
+        self._last[2:] = 0, self._last[3] + step + 1 - self._next
+        self._next, self._due = step + 1, self._last[1]
+
     def at(self, step: int) -> int | None:
         if self._last and self._last[0] <= step:
             return Segment(*self._last).at(step)
