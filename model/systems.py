@@ -1,18 +1,21 @@
 """The reference models of the registered systems, by the names that scenarios use."""
 
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from heapq import nlargest
 from typing import Any, ClassVar, Generic, NamedTuple, Protocol, TypeVar
 
 import msgspec
 
 from ..spec.systems import SYSTEMS, part
 from .errors import InputError
-from .pool import Pool
+from .pool import Pool, blocks_for
 from .scenario import Request, Scenario
 
 State = TypeVar("State")
+# 128 requests of 131,072 tokens in blocks of 16; the model and the rules need 2 GB for so many.
+MOST_BLOCKS = 2**20
 
 
 @dataclass(frozen=True)
@@ -197,6 +200,38 @@ def knows_formula(formula: str) -> bool:
         if change is not None and change(make_model(system, revisions_of(system)[0], {}), formula):
             return True
     return False
+
+
+def check_size(
+    system: str, revision: str, config: Mapping[str, Any], requests: Sequence[Request]
+) -> None:
+    """Check that a run holds at most `MOST_BLOCKS` blocks at once, since models and rules need some
+    kilobytes for each.
+
+    Raises:
+        InputError: the requests that may run together, or one of them, hold more blocks.
+    """
+    groups, block_size = len(config.get("kv_groups") or "1"), config["block_size"]
+    drafts = config.get("num_speculative_tokens", 0)
+    held = {
+        index: groups * blocks_for(request.prompt_len + request.max_tokens + drafts, block_size)
+        for index, request in enumerate(requests)
+    }
+    pool = config["num_blocks"] or sum(held.values())
+    if min(pool, sum(held.values())) <= MOST_BLOCKS:
+        return
+    model = make_model(system, revision, config)
+    fit = [index for index in held if model.refusal(requests[index]) is None]
+    together = nlargest(config["max_num_seqs"] or len(fit), fit, key=lambda index: held[index])
+    blocks = min(pool, sum(held[index] for index in together))
+    if blocks > MOST_BLOCKS:
+        largest = requests[together[0]]
+        raise InputError(
+            f"$.requests[{together[0]}]",
+            f"{largest.prompt_len + largest.max_tokens:,} tokens: the requests that may run "
+            f"together ({len(together):,}) hold {blocks:,} blocks; valid: at most "
+            f"{MOST_BLOCKS:,}, for example by $.config.num_blocks",
+        )
 
 
 def check_features(scenario: Scenario, revision: str, config: Mapping[str, Any]) -> None:

@@ -7,6 +7,7 @@ import typer
 
 from ..console import output
 from ..console.option_checks import at_least, check_places
+from ..processes.work_process import TimeLimit
 
 
 def command(
@@ -61,13 +62,17 @@ def command(
         int, typer.Option(help="processes that the engines hypothesis and explore use, at least 1")
     ] = 2,
     time_limit: Annotated[
-        float, typer.Option(help="seconds to search before the answer is inconclusive, at least 1")
+        float,
+        typer.Option(
+            help="seconds for the whole search before the answer is inconclusive, at least 1"
+        ),
     ] = 300.0,
 ) -> None:
     """Search for a counterexample or a proof of one rule; the answer may be inconclusive."""
     at_least("--time-limit", time_limit, 1)
     at_least("--jobs", jobs, 1)
     check_places(None, out)
+    limit = TimeLimit.begin(time_limit)
     from ..search.question import Question, run  # Z3 takes a third of a second to import
 
     question = Question(
@@ -79,7 +84,7 @@ def command(
         maximize=maximize,
         target=target,
         out=out,
-        time_limit=time_limit,
+        time_limit=limit,
         jobs=jobs,
         certificate=certificate,
     )

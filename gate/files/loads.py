@@ -21,7 +21,7 @@ import msgspec
 
 from ...model.errors import InputError
 from ...model.scenario import Request, Scenario, Segment
-from ...model.systems import full_config, make_model
+from ...model.systems import check_size, full_config, make_model
 from .disk import FileError, check_regular, located, naming_file, quoted, unique_keys
 
 LAST_ARRIVAL = 10**7  # the latest arrival that the scenario format allows, in steps
@@ -75,7 +75,9 @@ def scenario_of_load(
     piece: int,
 ) -> Scenario:
     """Return the rows as a scenario, and note those that cannot run in `load.unfit`. The request of
-    row 17 is named r17. `setting` is the system, revision and configuration."""
+    row 17 is named r17. `setting` is the system, revision and configuration. Raise InputError if
+    the configuration is impossible, a row arrives too late, no row can run, or the run is too
+    large."""
     system, revision, values = setting
     model = make_model(system, revision, values)
     start, requests = load.rows[0].time, list[Request]()
@@ -102,6 +104,7 @@ def scenario_of_load(
         number, why = next(iter(load.unfit.items()))
         raise InputError("--config", f"no row can run; row {number:,}: {why}")
     config = full_config(system, revision, values)
+    check_size(system, revision, config, requests)
     return Scenario(
         name=name, system=system, revision=revision, config=config, requests=tuple(requests)
     )

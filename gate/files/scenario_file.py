@@ -19,7 +19,7 @@ from ...model.scenario import (
     Scenario,
     check_requests,
 )
-from ...model.systems import check_features, full_config, resolve_revision
+from ...model.systems import check_features, check_size, full_config, resolve_revision
 from .disk import TOO_DEEP, is_deep, located, naming_file, quoted, read_text, unique_keys, write
 from .disk import FileError as FileError  # also for modules that read scenarios
 
@@ -47,6 +47,7 @@ def scenario_of(data: Any, path: str) -> Scenario:
         revision = resolve_revision(scenario.system, scenario.revision)
         config = full_config(scenario.system, revision, scenario.config)
         check_features(scenario, revision, config)
+        check_size(scenario.system, revision, config, scenario.requests)
         _check_expectation(scenario)
     except msgspec.ValidationError as error:
         raise FileError(f"{path}: {located('$', error, data)}") from None

@@ -13,6 +13,7 @@ from typing import Any
 
 from ...model.errors import InputError
 from ...model.observation import Step
+from ...model.own_code import EndlessCode, limited
 from ...model.scenario import Scenario
 from ...model.systems import make_model, revisions_of
 from ...properties.history.run_history import RunHistory
@@ -188,8 +189,8 @@ def _read(path: Path) -> list[Any]:
         problem = "no such file" if not path.exists() else "not a Python file"
         raise FileError(f"{path}: {problem}; valid: a .py file with RULES")
     try:
-        names = runpy.run_path(str(path))
-    except (Exception, SystemExit) as error:  # the user's code may raise anything
+        names = limited(runpy.run_path, str(path))
+    except (Exception, SystemExit, EndlessCode) as error:  # the user's code may raise anything
         line = error.lineno if isinstance(error, SyntaxError) else _line_in(path, error)
         where = f", line {line}" if line else ""
         raise FileError(f"{path}: {type(error).__name__}: {error}{where}") from None
@@ -238,8 +239,8 @@ def _guard(
 
     def checked(history: RunHistory, step: Step) -> Any:
         try:
-            answer = function(history, step)
-        except (Exception, SystemExit) as error:
+            answer = limited(function, history, step)
+        except (Exception, SystemExit, EndlessCode) as error:
             line = _line_in(path, error)
             where = f", line {line}" if line else ""
             what = f"{type(error).__name__}: {error}{where}"

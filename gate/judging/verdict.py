@@ -12,7 +12,7 @@ from ...model.replies import Started, StartUp
 from ...model.scenario import Scenario
 from ...properties.checking.session import Excerpt
 from ...properties.explanations.cause import Cause
-from ...properties.search.reach import Reach
+from ...properties.search.state import Reach
 from ..console import BROKEN, CONFORMS, INCONCLUSIVE
 from .coverage import Coverage
 from .deviations import Deviation

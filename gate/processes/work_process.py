@@ -23,13 +23,34 @@ class Unanswered(Exception):  # noqa: N818 (an answer, not an error)
     """Raised if the work ended without an answer; `str()` is the reason in one line."""
 
 
-def bounded(seconds: float, work: Callable[..., Iterator[Any]], *args: Any) -> Iterator[Any]:
+class TimeLimit(NamedTuple):
+    """A limit of `seconds` that several pieces of work share; it is reached at `ends`."""
+
+    seconds: float
+    ends: float
+
+    @classmethod
+    def begin(cls, seconds: float) -> "TimeLimit":
+        return cls(seconds, time.monotonic() + seconds)
+
+    @property
+    def left(self) -> float:
+        return max(self.ends - time.monotonic(), 0.0)
+
+    def share(self, parts: int) -> "TimeLimit":
+        """Return a limit that leaves as much time for each of the other parts."""
+        return self._replace(ends=time.monotonic() + self.left / parts)
+
+
+def bounded(
+    limit: float | TimeLimit, work: Callable[..., Iterator[Any]], *args: Any
+) -> Iterator[Any]:
     """Run `work(*args)` in another process, and yield what it yields, as it comes. Raise Unanswered
     if it raised, died or was killed at the time limit, and InputError if it raised that."""
     process, ours = _spawn(_send, (work, args), daemon=True)
-    ends = time.monotonic() + seconds
+    limit = limit if isinstance(limit, TimeLimit) else TimeLimit.begin(limit)
     try:
-        while ours.poll(max(ends - time.monotonic(), 0)):
+        while ours.poll(limit.left):
             try:
                 kind, value = ours.recv()
             except EOFError:
@@ -41,7 +62,7 @@ def bounded(seconds: float, work: Callable[..., Iterator[Any]], *args: Any) -> I
             if kind == "failed":
                 raise Unanswered(value)
             yield value
-        raise Unanswered(f"the time limit of {seconds:g} s was reached")
+        raise Unanswered(f"the time limit of {limit.seconds:g} s was reached")
     finally:
         process.kill()
         process.join()

@@ -7,7 +7,6 @@ open.
 import importlib.util
 import json
 import os
-import time
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
@@ -24,7 +23,7 @@ from ...solver.systems import proofs_of
 from ...spec.catalogue import load
 from ..console import BROKEN, CONFORMS, INCONCLUSIVE, output
 from ..files.scenario_file import write_scenario
-from ..processes.work_process import Unanswered, bounded
+from ..processes.work_process import TimeLimit, Unanswered, bounded
 
 Say = Callable[[str], None]
 NAMES = 46  # columns for the name of a lemma
@@ -57,7 +56,7 @@ def run_proofs(
     block: int | None,
     prove: bool,
     out: Path,
-    time_limit: float,
+    time_limit: TimeLimit,
     certificate: Path | None = None,
 ) -> int:
     """Prove the lemmas of a rule, then show its counterexamples unless `prove` is set; return the
@@ -72,7 +71,6 @@ def run_proofs(
 
     proof = proofs_of(system)[rule]
     say(f"{rule}: {proof.question}")
-    ends = time.monotonic() + time_limit
     lemmas: list[Discharged] = []
     try:
         for lemma in bounded(time_limit, _discharge, system, rule, block, certificate):
@@ -87,8 +85,7 @@ def run_proofs(
         if certificate is not None:
             codes.append(print_certificate(say, lemmas, certificate))
         if not prove:
-            remaining = max(ends - time.monotonic(), 1.0)
-            for name, found in bounded(remaining, _counterexamples, system, rule):
+            for name, found in bounded(time_limit, _counterexamples, system, rule):
                 codes.append(_show(say, name, rule, found, out))
     except Unanswered as why:
         say(f"inconclusive: {why}")

@@ -3,7 +3,6 @@
 A system may decide some rules without lemmas, through `OwnQuestions`.
 """
 
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -25,6 +24,7 @@ from ..judging.context import GateOptions
 from ..judging.deviations import Deviations
 from ..judging.judge import run_gate
 from ..judging.verdict import Concluded, Event, Found, Progress
+from ..processes.work_process import TimeLimit
 from ..reports.terminal import Terminal
 from ..targets.target_spec import model_spec
 from .proofs import check_certificate, read_block, run_proofs
@@ -41,7 +41,7 @@ class Question(NamedTuple):
     maximize: str | None
     target: str | None
     out: Path
-    time_limit: float
+    time_limit: TimeLimit
     jobs: int = 1
     certificate: Path | None = None
 
@@ -87,12 +87,15 @@ def run(console: Console, question: Question) -> int:
         assert own is not None, question.rule
         assert own.answer_vectorized is not None, question.rule
         return own.answer_vectorized(console, rule, question)
-    codes = []
+    codes, whole, number = [], question.time_limit, 1 if question.engine != "all" else 3
     if question.engine in ("z3", "all"):
         with output.busy(console, "asking Z3"):
+            question = question._replace(time_limit=whole.share(number))
             codes.append(_solve(console, question, system, own))
     if question.engine in ("hypothesis", "all"):
+        question = question._replace(time_limit=whole.share(min(number, 2)))
         codes.append(_sample(console, question, system, rule))
+    question = question._replace(time_limit=whole)
     if question.engine in ("explore", "all"):
         code = _explored(console, question, system, rule)
         # If the rule holds in a small scope, that is no proof, so it does not count as the answer.
@@ -197,7 +200,7 @@ def _explored(console: Console, question: Question, system: str, rule: Rule) -> 
     # explore`.
     chosen = small[:1] if question.engine == "all" else [*small, *scopes]
     parts = [ExploreOptions(revision, scope, first_only=True, formula=formula) for scope in chosen]
-    budget = Budget(question.time_limit, MEMORY_MB)
+    budget = Budget(question.time_limit.left, MEMORY_MB)
     return run_exploration(
         *(console, parts, [checked], True, question.jobs, budget, question.out, None, True)
     )
@@ -226,13 +229,12 @@ def run_samples(
     revision: str,
     formula: str | None,
     out: Path,
-    time_limit: float,
+    time_limit: TimeLimit,
     jobs: int,
 ) -> int:
     """Sample runs of the model until one breaks the rule; the result does not depend on `jobs`."""
     spec = model_spec(formula)
     terminal = Terminal(console, load(system))
-    ends = time.monotonic() + time_limit
     findings: list[Found] = []
 
     def report_in_time(event: Event) -> None:
@@ -242,7 +244,7 @@ def run_samples(
             findings.append(event)  # decided at the end, since not every finding counts
             return
         terminal(event)
-        if isinstance(event, Progress) and time.monotonic() > ends:
+        if isinstance(event, Progress) and not time_limit.left:
             raise KeyboardInterrupt  # as after Ctrl-C, the findings so far are kept
 
     options = GateOptions(

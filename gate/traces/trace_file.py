@@ -25,7 +25,7 @@ from ...model.faults import TargetBroken
 from ...model.observation import FIELDS, NULLABLE, Count, Step
 from ...model.replies import DECLARED, DEFAULTS, read_started
 from ...model.scenario import CONTROLS, OF_FEATURES, Request, check_requests
-from ...model.systems import full_config, resolve_revision
+from ...model.systems import check_size, full_config, resolve_revision
 from ..files.disk import FileError, check_unique, located, quoted
 from .run_events import (
     Aborted,
@@ -158,6 +158,7 @@ class _Reading:
         self._promised: frozenset[str] | None = None
         self._tables: Tables = {}  # the blocks of the previous step
         self._began = 0
+        self._terms: tuple[str, str, dict[str, Any]]
 
     def next(self) -> Event | None:
         line = self._line()
@@ -295,7 +296,7 @@ class _Reading:
         self._number = number + 1
         self._promised = started.observes
         self._tables = {}
-        self._began = number
+        self._began, self._terms = number, (system, revision, full)
         return Begun(number, system, revision, full, started)
 
     def _meant(self, request: dict[str, Any]) -> tuple[str, str]:
@@ -317,6 +318,7 @@ class _Reading:
         try:
             request = msgspec.convert({"arrival": 0, **values}, Request)
             check_requests((request,))
+            check_size(*self._terms, (request,))
         except msgspec.ValidationError as error:
             raise self._error(located("$.request", error, values)) from None
         except InputError as error:

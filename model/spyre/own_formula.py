@@ -26,6 +26,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from ..errors import InputError
+from ..own_code import EndlessCode, limited
 
 ARGUMENTS = ("request", "tkv", "prompt", "block_size")
 VALID = f"valid: FILE.py:FUNCTION, a function of {', '.join(ARGUMENTS)} or some of these"
@@ -85,8 +86,8 @@ def read_term(name: str) -> Term:
     if not path.is_file():
         raise InputError("formula", f"{path}: no such file; {VALID}")
     try:
-        names = runpy.run_path(str(path))
-    except (Exception, SystemExit) as error:  # it is the user's code
+        names = limited(runpy.run_path, str(path))
+    except (Exception, SystemExit, EndlessCode) as error:  # it is the user's code
         raise InputError("formula", f"{path}: {_words(path, error)}") from None
     function = names.get(word)
     if not inspect.isfunction(function):
@@ -131,12 +132,13 @@ def _checked(path: Path, word: str, function: Callable[..., Any]) -> Term:
         given = dict(zip(ARGUMENTS, values, strict=True))
         kind = type(given["tkv"])  # an int, or a symbol in place of one
         try:
-            tokens = function(
-                **{name: value for name, value in given.items() if everything or name in wanted}
+            tokens = limited(
+                function,
+                **{name: value for name, value in given.items() if everything or name in wanted},
             )
         except InputError:
             raise
-        except (Exception, SystemExit) as error:  # it is the user's code
+        except (Exception, SystemExit, EndlessCode) as error:  # it is the user's code
             what = f"{path}: {word} raised {_words(path, error)}"
             if kind is int:
                 of = ", ".join(f"{name}={value}" for name, value in given.items())

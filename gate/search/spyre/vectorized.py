@@ -20,6 +20,7 @@ from ....model.scenario import Scenario
 from ....model.target import Target
 from ....spec.catalogue import Rule
 from ...console import INCONCLUSIVE, output
+from ...processes.work_process import TimeLimit
 from .. import counterexample
 from .setting import LENGTHS, kept_instead, read_setting
 
@@ -68,7 +69,7 @@ def run_vectorized(
     changes: Sequence[str],
     also: tuple[str, Target] | None,
     out: Path,
-    time_limit: float,
+    time_limit: TimeLimit,
 ) -> int:
     cast = read_cast(rule.id, revision, changes)
     cast.published = also is not None
@@ -79,7 +80,7 @@ def run_vectorized(
             scenario = cast_net(cast, number)
             spent = time.monotonic() - began
             status.update(f"vectorized: {cast.covered}")
-            if scenario is not None or spent >= time_limit:
+            if scenario is not None or not time_limit.left:
                 break
     if scenario is None:
         output.say(

@@ -38,7 +38,7 @@ from ....solver.spyre.worst_case import (
 from ....spec.catalogue import Rule, load, select
 from ...console import BROKEN, CONFORMS, INCONCLUSIVE, output
 from ...files.scenario_file import write_scenario
-from ...processes.work_process import Unanswered, bounded
+from ...processes.work_process import TimeLimit, Unanswered, bounded
 from .. import counterexample
 from ..proofs import blocks_of, lemma_line, print_certificate, writing
 from ..question import OwnQuestions, Question
@@ -68,7 +68,7 @@ class VolumeSearch:
     setting: Setting
     block: int | None
     out: Path
-    time_limit: float
+    time_limit: TimeLimit
     also: tuple[str, Target] | None = None
     certificate: Path | None = None
 

@@ -12,6 +12,7 @@ from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
+from ....model.errors import InputError
 from ....model.observation import Step
 from ....properties.history.features import features_of
 from ....properties.history.request_history import RequestHistory
@@ -88,6 +89,15 @@ class Line:
         self._next = step + 1
         self._due = value + self._last[2]
 
+    def hold(self, first: int, step: int) -> None:
+        """Record the number of the step before `first` again in all steps up to `step`."""
+        if self._next != first:
+            return
+        if self._last[3] > 1 and self._last[2]:
+            self.note(self._next, self._due - self._last[2])
+        self._last[2:] = 0, self._last[3] + step + 1 - self._next
+        self._next, self._due = step + 1, self._last[1]
+
     def at(self, step: int) -> int | None:
         if self._last and self._last[0] <= step:
             return Segment(*self._last).at(step)
@@ -129,6 +139,7 @@ STATES = (
     *("waiting", "prefill", "decode", "held", "paused", "preempted"),
     *("loading", "in_flight", "sending"),
 )
+MOST_STEPS = 300_000  # a page of so many takes a minute or two, and 300 MB
 KINDS = ("prefill", "decode", "mixed", "idle")
 # The sentences of a page; `{0}` is a request, `{1}` and `{2}` are numbers, `{3}` is a word or a
 # message.
@@ -189,6 +200,7 @@ class Follower:
         self.stakes: dict[str, Line] = {rule: Line() for rule in rules}
         self.happenings: list[Happening] = []
         self.widest = 0
+        self._followed = 0
         self._pads = SYSTEMS[system].pads
         self._features = features_of(system)
         self._block: int = config["block_size"]
@@ -204,6 +216,10 @@ class Follower:
 
     def follow(self, step: Step, history: RunHistory, exercised: Counter[str]) -> None:
         number = len(self.steps)
+        self._followed += 1
+        if self._followed > MOST_STEPS:
+            problem = f"a run of more than {MOST_STEPS:,} steps; valid: a shorter run"
+            raise InputError("FILE", problem)
         self.steps.append(step)
         seen = (history.requests.get(name) for name in (*step.scheduled, *(step.blocks or ())))
         self._accounts |= {
@@ -222,6 +238,13 @@ class Follower:
                     self.stakes[rule].note(number, 1)
         self._prefilled = {request.id for request in history.live.values() if request.prefilled}
         self._accounts = dict(history.live)
+
+    def repeat(self, last: int) -> None:
+        """Continue with copies of the last step, in which nothing happened, up to this number."""
+        first = len(self.steps)
+        self.steps += [self.steps[-1]] * (last + 1 - first)
+        for line in self.run.values():
+            line.hold(first, last)
 
     def _note_run(self, number: int, step: Step) -> None:
         decodes = self._pads and step.kind == "decode" and step.tkv is not None

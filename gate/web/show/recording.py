@@ -25,7 +25,7 @@ from ...console.output import plural
 from ...traces.judge import TraceJudge, TraceRun
 from ...traces.run_events import Aborted, Added, Begun, Controlled, Event, Rejected, Stepped
 from ...traces.trace_file import Source, read_trace
-from .following import Follower, Happening
+from .following import MOST_STEPS, Follower, Happening
 
 
 @dataclass
@@ -102,7 +102,11 @@ def recorded(
         evidence.watch(number, step)
 
     judged = load(meant.system, meant.revision or "") if rules is None else rules
-    outcome = replay(target or ModelTarget(), meant, judged, watch, begun=begun)
+
+    def skipped(_: int, last: int) -> None:
+        followers[0].repeat(last)
+
+    outcome = replay(target or ModelTarget(), meant, judged, watch, begun=begun, skipped=skipped)
     session, followed = sessions[0], followers[0]
     run = RecordedRun(
         name or scenario.name or "run",
@@ -122,7 +126,8 @@ def recorded(
 
 
 def with_projections(run: RecordedRun) -> RecordedRun:
-    run.projected = projections(run.scenario, run.started.version, run.steps)
+    if len(run.steps) <= MOST_STEPS:  # projections are made step by step
+        run.projected = projections(run.scenario, run.started.version, run.steps)
     return run
 
 

@@ -1,5 +1,6 @@
 """`schedproof init`: what it writes works as it is written, and nothing that is there is lost."""
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -114,6 +115,24 @@ def test_the_workflow_runs_commands_that_there_are(tmp_path):
     for line in gates:
         words = [sys.executable, "-m", *line.split(), "--help"]
         assert subprocess.run(words, cwd=tmp_path, capture_output=True, check=False).returncode == 0
+
+
+def test_a_nightly_gate_replays_the_corpus_and_what_earlier_nights_found(tmp_path):
+    for folder, name in (("schedproof-corpus", "a"), ("schedproof-out", "b")):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / f"{name}.json").write_text("{}")
+    program = tmp_path / "schedproof"
+    program.write_text('#!/bin/bash\nls "${@: -1}"\n')
+    program.chmod(0o755)
+    workflow = yaml.safe_load(texts("generic", "documented")[".github/workflows/schedproof.yml"])
+    nightly = [step["run"] for step in workflow["jobs"]["gate"]["steps"] if "nightly" in str(step)]
+    script = nightly[0].replace("${{ github.run_number }}", "3")
+    path = {**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}"}
+    for _ in range(2):
+        ran = subprocess.run(
+            ["bash", "-e", "-c", script], cwd=tmp_path, env=path, capture_output=True, check=True
+        )
+        assert ran.stdout.split() == [b"a.json", b"b.json"]
 
 
 def test_the_hook_calls_a_command_that_there_is():

@@ -44,6 +44,40 @@ def file(tmp_path):
     return tmp_path / "scenario.json"
 
 
+def long_one(tokens, **config):
+    config |= {"block_size": 1, "max_num_batched_tokens": 2**29, "max_model_len": 2**29}
+    request = {**REQUEST, "prompt": [["r0", tokens]]}
+    return {"format": FORMAT, "system": "vllm", "requests": [request], "config": config}
+
+
+@pytest.mark.parametrize(
+    "scenario",
+    [
+        long_one(10**6),
+        long_one(10**8, num_blocks=10**6),  # refused by the model, so it holds nothing
+        long_one(131_072, num_blocks=10**8),
+    ],
+)
+def test_real_sizes_and_requests_that_never_run_are_read(file, scenario):
+    file.write_text(json.dumps(scenario))
+    assert read_scenario(file).requests[0].prompt == (
+        ("r0", scenario["requests"][0]["prompt"][0][1]),
+    )
+
+
+def test_a_run_that_would_hold_too_many_blocks_is_refused(file):
+    assert problem(file, json.dumps(long_one(10**8))) == (
+        "$.requests[0]: 100,000,008 tokens: the requests that may run together (1) hold "
+        "100,000,008 blocks; valid: at most 1,048,576, for example by $.config.num_blocks"
+    )
+    groups = [{"kind": "full"}, *[{"kind": "sliding_window", "window": 2}] * 9]
+    assert "hold 1,200,080 blocks" in problem(file, json.dumps(long_one(120_000, kv_groups=groups)))
+    several = long_one(10**6)
+    several["requests"] = [{**several["requests"][0], "id": f"r{number}"} for number in range(9)]
+    several["config"] |= {"max_num_seqs": 3}
+    assert "together (3) hold 3,000,024 blocks" in problem(file, json.dumps(several))
+
+
 def test_a_scenario_is_complete_once_read(file):
     file.write_text(json.dumps(GOOD))
     scenario = read_scenario(file)

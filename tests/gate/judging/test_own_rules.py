@@ -9,6 +9,7 @@ from schedproof.gate.files.scenario_file import FileError
 from schedproof.gate.judging.profiles import PROFILES, Profile
 from schedproof.gate.judging.rule_choice import use_rules
 from schedproof.gate.targets import probe as probing
+from schedproof.model import own_code
 from schedproof.spec.catalogue import load
 
 from ...command_line import runner
@@ -125,6 +126,13 @@ def test_what_is_no_python_file_is_named(name):
         use_rules(Path(name))
 
 
+def test_a_file_of_rules_that_does_not_end_is_one_line(monkeypatch):
+    monkeypatch.setattr(own_code, "LIMIT", 0.1)
+    ours("while True: pass")
+    with pytest.raises(FileError, match=r"ours\.py: EndlessCode: .* within 0\.1 s, line 1$"):
+        use_rules(Path("ours.py"))
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("jobs", ["1", "2"])
 @pytest.mark.parametrize(
@@ -133,6 +141,7 @@ def test_what_is_no_python_file_is_named(name):
         ("return 1 / 0 if history.step else None", "OUR-R01 raised ZeroDivisionError"),
         ("return 3", "OUR-R01 answers 3; valid: None or a sentence"),
         ("raise SystemExit(0)", "OUR-R01 raised SystemExit: 0"),
+        ("while True: pass", "OUR-R01 raised EndlessCode: it did not end within 5 s"),
     ],
 )
 def test_a_rule_that_cannot_be_asked_is_the_users_fault_and_no_verdict(run, words, says, jobs):

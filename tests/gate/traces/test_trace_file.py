@@ -239,6 +239,14 @@ def test_what_is_no_json_is_one_line(line, message):
     assert len(str(error.value)) < 400
 
 
+def test_a_request_that_would_hold_too_many_blocks_is_one_line():
+    start, reply = recorded(scenario(max_model_len=10**9, max_batch_tkv=10**9))[:2]
+    add = {"op": "add", "request": {"id": "a", "prompt": [["a", 10**8]], "max_tokens": 3}}
+    refused = r"t: line 3: \$\.request: 100,000,003 tokens: .* hold 25,000,001 blocks; valid: "
+    with pytest.raises(FileError, match=refused):
+        events(text([start, reply, add, OK]))
+
+
 def test_blank_lines_without_end_are_refused():
     """A compressed file may have billions."""
     with pytest.raises(FileError, match=r"line \d+: 10,000 blank lines in a row; valid: one "):

@@ -1,7 +1,10 @@
 """A formula of the user's own: what its function gets, and what may be wrong with it."""
 
+import signal
+
 import pytest
 
+from schedproof.model import own_code
 from schedproof.model.errors import InputError
 from schedproof.model.scenario import Scenario
 from schedproof.model.spyre import lanes, own_formula, volumetric
@@ -35,6 +38,14 @@ NEWCOMER = volumetric.Newcomer(130, 40)
 def test_a_function_projects_as_the_published_formula_that_it_copies(write):
     own = volumetric.formula_named(write(COMMON_BASE, "common_base"))
     assert own(*BATCH, NEWCOMER, 64) == volumetric.common_base(*BATCH, NEWCOMER, 64)
+
+
+@pytest.mark.parametrize("code", ["while True: pass", "def f(tkv):\n    while tkv: pass"])
+def test_an_endless_loop_ends_and_is_one_line(write, monkeypatch, code):
+    monkeypatch.setattr(own_code, "LIMIT", 0.1)
+    with pytest.raises(InputError, match=r"EndlessCode: it did not end within 0\.1 s, line [12]"):
+        own_formula.read_term(write(code))
+    assert signal.getitimer(signal.ITIMER_VIRTUAL)[0] == 0
 
 
 def test_slack_is_added_to_a_formula_of_ones_own(write):

@@ -9,7 +9,7 @@ import pytest
 import z3
 
 from schedproof.gate.files.scenario_file import read_scenario
-from schedproof.gate.processes.work_process import Unanswered
+from schedproof.gate.processes.work_process import TimeLimit, Unanswered
 from schedproof.solver.smt import obligation
 from schedproof.solver.spyre.length_lemmas import Scale, idle, needless
 from schedproof.solver.spyre.proofs_by_rule import PROOFS
@@ -593,9 +593,31 @@ def test_lemmas_that_fail_or_run_out_of_time_are_inconclusive(run, monkeypatch):
     assert late.out.endswith("inconclusive: the time limit of 300 s was reached\n")
 
 
-def _out_of_time(seconds, *_):
-    raise Unanswered(f"the time limit of {seconds:g} s was reached")
+def _out_of_time(limit, *_):
+    raise Unanswered(f"the time limit of {limit.seconds:g} s was reached")
     yield
+
+
+def test_the_time_limit_is_one_for_all_parts_of_a_search(run, monkeypatch, tmp_path):
+    """The proof, the smallest run, the real sizes and the slack are four parts."""
+    (tmp_path / "f.py").write_text("def f(tkv): return tkv")
+    limits = []
+
+    def out_of_time(limit, *_):
+        limits.append(limit)
+        yield from _out_of_time(limit)
+
+    monkeypatch.setattr("schedproof.gate.search.spyre.volumetric.bounded", out_of_time)
+    formula = f"formula={tmp_path}/f.py:f"
+    assert run("search", "SPY-R07", "--param", formula, "--time-limit", "60").code == 3
+    assert len(limits) == 4
+    assert len({limit.ends for limit in limits}) == 1
+
+
+def test_several_engines_share_a_time_limit():
+    whole = TimeLimit.begin(60)
+    assert whole.share(3).ends < whole.share(2).ends < whole.share(1).ends <= whole.ends + 0.1
+    assert TimeLimit(60, whole.ends - 120).left == 0
 
 
 @pytest.mark.slow

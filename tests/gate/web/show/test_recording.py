@@ -3,9 +3,14 @@
 import pytest
 
 from schedproof.gate.web.show.following import STATES
+from schedproof.gate.web.show.page import pack
 from schedproof.gate.web.show.recording import recorded
+from schedproof.model.errors import InputError
+from schedproof.model.scenario import Request
+from schedproof.model.systems import revisions_of
 from schedproof.model.target import ModelTarget
 from schedproof.properties.checking.replay import replay
+from schedproof.properties.checking.session import Session
 from schedproof.properties.explanations.failure import explain
 from schedproof.spec.catalogue import load, select
 
@@ -13,6 +18,7 @@ from .... import golden_tables
 from ...build import Ghosts
 from ...trace_build import request, scenario
 from . import runs
+from .runs import of
 
 
 def happened(run, what):
@@ -45,6 +51,26 @@ def test_requests_arrive_are_aborted_and_finish_when_the_trace_says():
     assert (
         run.ended == f"every request has left after {len(run.steps)} steps, and no rule is broken"
     )
+
+
+@pytest.mark.parametrize("system", ["spyre", "vllm", "nano_vllm", "llmservingsim"])
+def test_idle_steps_of_a_model_are_not_taken_but_drawn(system, monkeypatch):
+    early = Request(id="a", arrival=2, prompt=(("a", 20),), max_tokens=3)
+    late = Request(id="b", arrival=90, prompt=(("b", 9),), max_tokens=4)
+    scenario = of(system, revisions_of(system)[0], (early, late))
+    skipped = recorded(scenario)
+    monkeypatch.setattr(Session, "at_rest", False)
+    assert pack(recorded(scenario)) == pack(skipped)
+
+
+def test_ten_million_idle_steps_take_a_moment_and_too_many_busy_ones_are_refused(monkeypatch):
+    late = Request(id="b", arrival=10**7, prompt=(("b", 9),), max_tokens=40)
+    run = recorded(of("vllm", "documented", (late,)))
+    assert len(run.steps) == 10**7 + 40
+    assert len(pack(run)) < 10_000
+    monkeypatch.setattr("schedproof.gate.web.show.following.MOST_STEPS", 30)
+    with pytest.raises(InputError, match="FILE: a run of more than 30 steps; valid: a shorter run"):
+        recorded(of("vllm", "documented", (late,)))
 
 
 def test_who_is_paused_and_who_decodes_again():
