@@ -16,6 +16,7 @@ from .deviations import Deviation
 FORMAT = "schedproof/verdict@1"
 NUMBER = re.compile(r"(?<![\w.])\d+(\.\d+)?(?![\w.]*\d)")  # a value, no part of a version
 NOT_SHOWN = "the target does not show "  # followed by the fields that a rule needs
+AFTER_INTENDED = "breaks only after an intended difference"  # followed by the number of runs
 Status = Literal[
     "held",
     "violated",
@@ -73,6 +74,7 @@ class Finding(msgspec.Struct, frozen=True):
         decided: file and line of the scheduler that raised or hung, if known.
         only_here: the lines, FILE:LINES, that its run executed and the nearest passing runs did
             not; `nearest` counts these passing runs.
+        own: with a base, the lines of the user's class that its run executed.
         by_adapter: the adapter must be the cause, whatever the scheduler decided.
         start_up: for a release, whether its server starts with this configuration.
     """
@@ -96,6 +98,7 @@ class Finding(msgspec.Struct, frozen=True):
     decided: str | None = None
     only_here: tuple[str, ...] = ()
     nearest: int = 0
+    own: tuple[str, ...] = ()
     by_adapter: bool = False
     start_up: StartUp | None = None
 
@@ -123,8 +126,9 @@ class Fault(msgspec.Struct, frozen=True):
         scales: the scales at which it was found.
         needs: the features without which it does not happen.
         accept: an entry that accepts the fault, to be copied into a file of deviations.
-        behind: the number of a fault that broke earlier in the same run; this one may be its
-            consequence.
+        behind: the number of a fault of which this one may be a consequence: it broke earlier in
+            the same run; or, with a base, this run executed all lines of the user's class that the
+            other fault needs.
         divergence: the known divergence of releases that explains it.
         shrunk: whether its scenario was shrunk.
         decided, only_here, nearest: as in a finding.
@@ -162,7 +166,8 @@ class Refusal(msgspec.Struct, frozen=True):
 class RuleVerdict(msgspec.Struct, frozen=True):
     """The verdict on one rule. `exercised` counts the steps in which its witness occurred.
 
-    The status "known" means that the user's file of deviations lists every failure of the rule.
+    The status "known" means that every failure of the rule is listed in the user's file of
+    deviations, or is explained by the base or by an intended difference from it.
     "excluded" means that the user excluded the rule, for the reason in `message`. `divergence`
     describes releases, like this target, that are known to break the rule. `fault` is the number of
     the fault that broke it.
