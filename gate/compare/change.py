@@ -16,7 +16,7 @@ from ..console.output import one_line, plural
 from ..files.scenario_file import write_scenario
 from ..judging.base import BaseOptions, Noted
 from ..judging.context import BreakOff, GateContext
-from ..judging.verdict import Change, Concluded, Event, Fault, Found, Verdict
+from ..judging.verdict import AFTER_INTENDED, Change, Concluded, Event, Fault, Found, Verdict
 from ..reports.outcome import lines_of_code
 from ..reports.terminal import Terminal, print_coverage
 from ..targets.target_spec import TargetSpec, replay_options
@@ -183,7 +183,7 @@ def print_broken(
     )
     lines = []
     if cause is not None:
-        lines.append(f"may follow from {cause.rule}, which breaks before it in this run")
+        lines.append(f"may follow from {cause.rule}, or have its cause")
     lines += [f"decided:  {fault.decided}"] * bool(fault.decided and event is None)
     if event is not None:
         lines.append(f"means: {fault.means}")
@@ -202,9 +202,12 @@ def summary_lines(verdict: Verdict) -> list[str]:
     lines = [
         f"{plural(runs, 'run')}, {plural(steps, 'step')} on change and base in {seconds:.0f} s"
     ]
-    known = [rule.id for rule in verdict.rules if rule.status == "known"]
-    if known:
-        lines.append(f"also broken by the base: {', '.join(known)}")
+    known = {rule.id: rule.message or "" for rule in verdict.rules if rule.status == "known"}
+    intended = [rule for rule, why in known.items() if why.startswith(AFTER_INTENDED)]
+    if shared := [rule for rule in known if rule not in intended]:
+        lines.append(f"also broken by the base: {', '.join(shared)}")
+    if intended:
+        lines.append(f"broken only after an intended difference: {', '.join(intended)}")
     open_ = [rule.id for rule in verdict.rules if rule.status == "inconclusive"]
     if open_:
         lines.append(f"inconclusive: {', '.join(open_)}")

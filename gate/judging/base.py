@@ -28,6 +28,7 @@ from ...spec.catalogue import Rule
 from ..targets.target_spec import TargetSpec
 
 ENDS = (NEVER_CRASHES, NEVER_HANGS)
+ANY_SCHEDULER = "ALL-"  # rules that hold whatever the scheduler decides
 
 
 class BaseOptions(NamedTuple):
@@ -58,6 +59,8 @@ class Compared:
         repaired: for each rule, the smallest run in which the base breaks it and the change does
             not; `kept` counts such runs.
         shared: for each rule that both break in the same scenario, the number of such runs.
+        intended: for each rule that the change breaks after it broke an excluded one in the same
+            run, the number of such runs.
     """
 
     differences: dict[str, Noted] = field(default_factory=dict)
@@ -65,6 +68,7 @@ class Compared:
     repaired: dict[str, Noted] = field(default_factory=dict)
     kept: Counter[str] = field(default_factory=Counter)
     shared: Counter[str] = field(default_factory=Counter)
+    intended: Counter[str] = field(default_factory=Counter)
     coverage: Coverage = field(default_factory=Coverage)
 
     def add(self, other: "Compared") -> None:
@@ -74,6 +78,7 @@ class Compared:
             keep_smaller(self.repaired, rule, noted)
         self.seen.update(other.seen)
         self.shared.update(other.shared)
+        self.intended.update(other.intended)
         self.kept.update(other.kept)
         self.coverage.add(other.coverage)
 
@@ -87,17 +92,28 @@ def keep_smaller(kept: dict[str, Noted], key: str, noted: Noted) -> None:
 
 
 class Base:
-    """Runs the base of a change alongside the change."""
+    """Runs the base of a change alongside the change.
 
-    def __init__(self, pair: DifferentialTarget, rules: Sequence[Rule]) -> None:
+    Attributes:
+        excluded: the rules that the change breaks on purpose. They are checked as well, because a
+            failure after an intended difference may follow from it.
+    """
+
+    def __init__(
+        self, pair: DifferentialTarget, rules: Sequence[Rule], excluded: Sequence[Rule] = ()
+    ) -> None:
         self.pair = pair
+        self.excluded = excluded
         self.compared = Compared(coverage=pair.coverage)
         self._rules = rules
+        choices = (rule.id for rule in rules if rule.kind in ("decision", "progress"))
+        self._choices = {rule for rule in choices if not rule.startswith(ANY_SCHEDULER)}
         # If the base decides differently, it may reach the same deadlock or crash in a later step.
         self._at_any_step = {*ENDS, *(rule.id for rule in rules if rule.kind == "progress")}
         self._run = 0
         self._broken: set[str] = set()  # rules that the change breaks in the current run, `_run`
         self._shared: dict[str, str] = {}  # failures that both have in that run, each with its rule
+        self._intended: set[str] = set()  # excluded rules, and what broke after them in that run
         self._cut = False
         self._began = time.monotonic()
 
@@ -110,6 +126,8 @@ class Base:
         """Return the failures of the change that the base does not share in this scenario."""
         if self._run != self.pair.runs:
             self._run, self._broken, self._shared, self._cut = self.pair.runs, set(), {}, False
+            self._intended = set()
+        broken = self._unintended(broken)
         self._broken |= {failure.rule for failure in broken}
         unknown = [failure for failure in broken if _signature(failure) not in self._shared]
         if not unknown or not self._rules:
@@ -126,6 +144,18 @@ class Base:
         self._shared |= {_signature(failure): failure.rule for failure in shared}
         self._cut |= bool(new)
         return new
+
+    def _unintended(self, broken: list[Broken]) -> list[Broken]:
+        """Return the failures of a step that no intended difference can explain, in this step or
+        before it in the run. It can explain a decision or a wait, but no broken bound, crash or
+        wrong token."""
+        excluded = {rule.id for rule in self.excluded}
+        if not self._intended and not any(failure.rule in excluded for failure in broken):
+            return broken
+        explained = {failure.rule for failure in broken} & (self._choices | excluded)
+        self.compared.intended.update(explained - excluded - self._intended)
+        self._intended |= explained
+        return [failure for failure in broken if failure.rule not in explained]
 
     def _explained(self, failure: Broken, of_base: Sequence[Broken]) -> bool:
         meant = _signature(failure)

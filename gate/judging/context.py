@@ -21,7 +21,7 @@ from ...properties.rules.registry import (
     OWN_TOKENS,
 )
 from ...properties.search.state import Reach
-from ...spec.catalogue import Rule
+from ...spec.catalogue import Rule, load
 from ...spec.systems import SYSTEMS
 from ..targets.factory import opened
 from ..targets.pipe import PipeTarget
@@ -205,7 +205,10 @@ class GateContext:
             self.results.hung |= self.base.hangs
 
     def rules_beyond(self, known: Collection[str]) -> list[Rule]:
-        return [rule for rule in self.options.rules if rule.id not in known]
+        """Return the rules that are not in `known`; a run ends when one of them breaks. With a
+        base, also return the excluded ones, which end no run."""
+        excluded = () if self.base is None else self.base.excluded
+        return [*(rule for rule in self.options.rules if rule.id not in known), *excluded]
 
     def others_first(self, rule: str, shrunk: int) -> int:
         """Return 0 if this finding must be shrunk, else how many were shrunk before it."""
@@ -276,7 +279,9 @@ def opened_gate(
             for gate_target, terms in zip(installed, options.base.terms, strict=True)
         ]
         pair = DifferentialTarget(*sides)
-        base = Base(pair, options.rules)
+        catalogue = load(options.system, options.revision)
+        excluded = [rule for rule in catalogue if rule.id in options.excluded]
+        base = Base(pair, options.rules, excluded)
         yield OpenedGate(
             pair, lambda: "".join(gate_target.stderr() for gate_target in installed), base
         )

@@ -155,8 +155,13 @@ def _missed(passed: Mapping[int, bool]) -> Iterator[str]:
 
 
 def missed_lines(function: FunctionCoverage) -> set[int]:
+    return line_numbers(function.missed)
+
+
+def line_numbers(text: str) -> set[int]:
+    """Return the numbers in a list of lines such as 312-318, 330."""
     lines: set[int] = set()
-    for part in filter(None, function.missed.split(", ")):
+    for part in filter(None, text.split(", ")):
         first, _, last = part.partition("-")
         lines |= set(range(int(first), int(last or first) + 1))
     return lines

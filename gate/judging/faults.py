@@ -12,7 +12,9 @@ both:
   not as the model's.
 
 If a finding needs a feature that the one before it in the run does not need, it is a fault of its
-own, reported as a possible consequence.
+own, reported as a possible consequence. So is a finding of a class against its base whose run
+executes all lines of the class that the run of another fault executes, because the cause of that
+fault lies in these lines. A crash or a hang is no such cause: it would have ended the run.
 """
 
 import datetime
@@ -22,8 +24,15 @@ from pathlib import Path
 
 from ...properties.checking.failure_signature import shape
 from ...properties.rules.predicate import Broken
-from ...properties.rules.registry import AT_THE_DOOR, FOLLOW_NOTHING, LOCKSTEP, NEVER_CRASHES
+from ...properties.rules.registry import (
+    AT_THE_DOOR,
+    FOLLOW_NOTHING,
+    LOCKSTEP,
+    NEVER_CRASHES,
+    NEVER_HANGS,
+)
 from ...spec.catalogue import Rule
+from .coverage import line_numbers
 from .verdict import Fault, Finding
 
 # What a user of the engine sees; the worst kinds come first.
@@ -74,8 +83,10 @@ def faults_of(
     order = list(findings)
     whole = [sorted(group, key=lambda member: _root_first(member, order)) for group in groups]
     whole.sort(key=lambda group: _worst_first(group, rules, order))
+    by_cause = sorted(whole, key=lambda group: _root_first(group[0], order))
     return tuple(
-        _fault(number, group, whole, rules, today) for number, group in enumerate(whole, 1)
+        _fault(number, group, whole, by_cause, rules, today)
+        for number, group in enumerate(whole, 1)
     )
 
 
@@ -147,6 +158,17 @@ def _comes_after(later: Finding, earlier: Finding) -> bool:
     return bool({*later.behind} & _broken_with(earlier))
 
 
+def _executes(finding: Finding, cause: Finding) -> bool:
+    """Return whether the run of `finding` executes all lines of the user's class that the run of
+    `cause` executes."""
+    needed, here = _own_lines(cause), _own_lines(finding)
+    return cause.rule not in (NEVER_CRASHES, NEVER_HANGS) and bool(needed) and needed <= here
+
+
+def _own_lines(finding: Finding) -> set[int]:
+    return {line for lines in finding.own for line in line_numbers(lines.rpartition(":")[2])}
+
+
 def _content(finding: Finding) -> str:
     """Return the part of the scenario's file name that depends on its content."""
     return Path(finding.scenario).stem.rpartition("-")[2]
@@ -198,6 +220,7 @@ def _fault(
     number: int,
     group: Sequence[Finding],
     whole: Sequence[Sequence[Finding]],
+    roots_first: Sequence[Sequence[Finding]],
     rules: Mapping[str, Rule],
     today: datetime.date,
 ) -> Fault:
@@ -213,6 +236,9 @@ def _fault(
     places = [place for place, broken_before in earlier.items() if broken_before]
     # Prefer a fault that occurs with the features of this one.
     places.sort(key=lambda at: not any(_needs_no_more(other, root) for other in earlier[at]))
+    if not places:
+        before = roots_first[: roots_first.index(group)]
+        places = [whole.index(other) + 1 for other in before if _executes(root, other[0])]
     kind = _worst(group, rules)
     return Fault(
         number=number,

@@ -111,7 +111,7 @@ def keep(
     several = gate.deviations.entries or place.known or gate.base is not None
     if several:  # otherwise another failure could end the replay first
         options = gate.options.replay_options_of([first.rule])
-    lines, passed = _only_here(gate, place, scenario, first, nearest)
+    lines, passed, own = _lines_entered(gate, place, scenario, first, nearest)
     finding = verdict.Finding(
         rule=first.rule,
         engine=place.engine,
@@ -135,6 +135,7 @@ def keep(
         decided=_raising_line(first.rule, outcome.session.details),
         only_here=lines,
         nearest=passed,
+        own=own,
         by_adapter=first.by_adapter,
         start_up=started.start_up,
     )
@@ -180,18 +181,20 @@ def _raising_line(rule: str, details: str) -> str | None:
     return frames[0 if inner_first else -1] if frames else None
 
 
-def _only_here(
+def _lines_entered(
     gate: GateContext,
     place: Place,
     scenario: Scenario,
     first: Broken,
     nearest: Sequence[Scenario],
-) -> tuple[tuple[str, ...], int]:
-    """Return the lines that run here up to the failing step, but not in the nearest passing
-    scenarios, and the number of those."""
-    folder = gate.options.spec.coverage
-    if folder is None or not nearest or first.by_adapter:
-        return (), 0
+) -> tuple[tuple[str, ...], int, tuple[str, ...]]:
+    """Return the lines that run in this scenario up to its failing step, but not in the nearest
+    passing scenarios, and the number of those scenarios. With a base, also return all the lines of
+    the user's class that run."""
+    folder, own_file = gate.options.spec.coverage, gate.options.spec.own_file
+    is_compared = gate.base is not None and own_file
+    if folder is None or first.by_adapter or not (nearest or is_compared):
+        return (), 0, ()
     rules, passed = gate.rules_beyond(place.known), list[Entered]()
     count = 0
     with Interval(folder) as interval:
@@ -205,8 +208,12 @@ def _only_here(
             entered = interval.take()
             if not other.broken and not other.session.rejected:
                 passed, count = unite(passed, entered), count + 1
+        interval.take()
         replay(gate.target, scenario, rules, last_step=first.step, new=gate.in_run())
-        return (only_here(interval.take(), passed), count) if count else ((), 0)
+        entered = interval.take()
+    here = only_here(entered, passed) if count else ()
+    whole = only_here(entered, ()) if is_compared else ()
+    return here, count, tuple(lines for lines in whole if lines.startswith(f"{own_file}:"))
 
 
 def _behind(gate: GateContext, place: Place, scenario: Scenario, first: Broken) -> tuple[str, ...]:

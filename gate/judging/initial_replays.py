@@ -18,6 +18,8 @@ from ...model.target import Target
 from ...properties.checking.replay import Outcome, replay
 from ...properties.checking.translation import with_fixed
 from ...properties.rules.predicate import Broken
+from ...properties.rules.registry import PROGRESS
+from ...properties.search.state import NO_END
 from ...properties.search.workloads import workloads
 from ...properties.shrinking.shrink import until
 from ...spec.catalogue import Rule
@@ -32,6 +34,7 @@ from .verdict import Notice, Progress
 
 # Shrinking a scenario may take this many steps, so a long one is shrunk less thoroughly.
 SHRINK_STEPS = 20_000
+STANDSTILL = 1_000  # steps that a run without progress is repeated for
 # Called with a scenario that breaks a rule, its outcome and the seconds that it took; returns
 # whether to continue.
 Found = Callable[[Scenario, Outcome, float], bool]
@@ -241,6 +244,9 @@ def _replay_to_end(
         gate.ended(meant, place.engine, place.scale)
         is_new = bool(outcome.broken) and outcome.broken[0].rule not in known
         if is_new and on_failure(meant, outcome, time.monotonic() - began):
+            if outcome.broken[0].rule in PROGRESS:
+                # It may stand still up to the bound of ALL-R06, which can be 100,000 steps away.
+                last = min(outcome.steps + STANDSTILL, NO_END if last is None else last)
             continue
         history = outcome.session.monitor.history
         gate.results.reach = gate.results.reach.with_run(_accepted_part(meant, outcome), history)

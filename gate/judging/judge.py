@@ -162,11 +162,6 @@ def _changes(options: GateOptions) -> Changes | None:
     return changes_since(name, before, after, paths)
 
 
-def _own_file(scheduler: str) -> str:
-    place, _, name = scheduler.rpartition(":")
-    return Path(place).name if place.endswith(".py") else f"{'/'.join(name.split('.')[:-1])}.py"
-
-
 def _code_of(spec: TargetSpec) -> Path | None:
     if spec.checkout is not None:
         return checkouts.folder_of(spec.checkout, spec.folder)
@@ -183,8 +178,8 @@ def _conclude(
     for number, status in results.deviation_status.items():
         gate.deviations.status.setdefault(number, status)
     catalogue = {rule.id: rule for rule in load(options.system)}
-    own_file = _own_file(options.spec.scheduler)
-    faults = faults_of(results.findings, catalogue, datetime.date.today(), own_file)
+    today = datetime.date.today()
+    faults = faults_of(results.findings, catalogue, today, options.spec.own_file)
     rules = tuple(judge_rules(gate, observes, faults))
     deviations = tuple(gate.deviations.judged([rule.id for rule in rules], results.exercised))
     cut = results.broken_off or bool(verdict.not_judged(results.engines))
@@ -273,6 +268,9 @@ def _verdict_of(
         return verdict.RuleVerdict(rule.id, "inconclusive", message=why, exercised=steps)
     if results.compared.shared[rule.id]:
         why = f"the base breaks it as well ({plural(results.compared.shared[rule.id], 'run')})"
+        return verdict.RuleVerdict(rule.id, "known", message=why, exercised=steps)
+    if runs := results.compared.intended[rule.id]:
+        why = f"{verdict.AFTER_INTENDED} ({plural(runs, 'run')})"
         return verdict.RuleVerdict(rule.id, "known", message=why, exercised=steps)
     if (known := gate.deviations.of_rule(rule.id)) is not None:
         return verdict.RuleVerdict(rule.id, "known", message=known.reason, exercised=steps)

@@ -20,6 +20,7 @@ from .deviations import Deviation
 FORMAT = "schedproof/verdict@1"
 NUMBER = re.compile(r"(?<![\w.])\d+(\.\d+)?(?![\w.]*\d)")  # a value, no part of a version
 NOT_SHOWN = "the target does not show "  # followed by the fields that a rule needs
+AFTER_INTENDED = "breaks only after an intended difference"  # followed by the number of runs
 Status = Literal[
     "held",
     "violated",
@@ -94,6 +95,7 @@ class Finding(msgspec.Struct, frozen=True):
     decided: str | None = None
     only_here: tuple[str, ...] = ()
     nearest: int = 0
+    own: tuple[str, ...] = ()
     by_adapter: bool = False
     start_up: StartUp | None = None
 

@@ -90,6 +90,14 @@ class TargetSpec:
     def default_system(self) -> str:
         return self.own_system or first_system()
 
+    @property
+    def own_file(self) -> str:
+        """Return the file of the user's class, as coverage names it; "" if there is none."""
+        place, _, name = self.scheduler.rpartition(":")
+        if place.endswith(".py"):
+            return Path(place).name
+        return f"{'/'.join(name.split('.')[:-1])}.py" if name else ""
+
     def base_class(self) -> "TargetSpec":
         return replace(self, text=self.text.partition(":")[0], is_base=True)
 

@@ -36,7 +36,6 @@ RELEASE_ALONE = [
         "scheduled-once-more-than-it-has-tokens",
         "alone-below-the-watermark",
         "loaded-behind-one-without-room",
-        "loads-wait-for-each-other",
         "loaded-in-part-before-one-that-holds-the-rest",
         "loaded-without-room-for-drafts",
         "preempted-for-nothing",

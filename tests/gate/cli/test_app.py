@@ -210,7 +210,7 @@ def test_one_rule_is_shown_in_full(run):
     assert "  differs:   2.0.0 to 2.1.0: " in result.out
     two = run("rules", "SPY-R07", "V1-R05")
     assert two.code == 0
-    assert two.out.startswith(result.out + "\nV1-R05 (safety): ")
+    assert two.out.startswith(result.out + "\nV1-R05 (decision): ")
     unchecked = run("rules", "SPY-R01").out
     assert "  unchecked: Definition. This describes the scheme" in unchecked
     assert "  stands in: SPY-R20, SPY-R22, ALL-R03\n" in unchecked

@@ -58,6 +58,16 @@ def test_a_change_that_breaks_nothing_is_told_so_in_three_lines(console):
     )
 
 
+def test_what_breaks_only_after_an_intended_difference_is_no_fault_of_the_base(console):
+    why = "breaks only after an intended difference (3 runs)"
+    rules = RuleVerdict("V1-R11", "known", message=why), RuleVerdict("ALL-R05", "known")
+    lines = reported(console, verdict(rules=rules)).splitlines()
+    assert lines[1:3] == [
+        "also broken by the base: ALL-R05",
+        "broken only after an intended difference: V1-R11",
+    ]
+
+
 def test_what_it_repairs_and_decides_otherwise_is_a_line_each_with_its_command(console):
     repaired = Change("ALL-R05", "r.json", 3, "stuck", "schedproof replay r.json")
     decision = Change("decision: preempted", "d.json", 1, "x", "schedproof replay d.json", 4)
@@ -82,7 +92,7 @@ def test_a_fault_that_may_follow_from_another_one_is_a_line_below_it(console):
     above = [line for line in lines[: lines.index(below[0])] if line.startswith("BREAKS")]
     assert above[-1].startswith("BREAKS ALL-R03 no request lost")
     assert "1 fault that the base does not have, 2 more that may follow" in lines[-1]
-    assert lines[1] == "  may follow from ALL-R03, which breaks before it in this run"
+    assert lines[1] == "  may follow from ALL-R03, or have its cause"
 
 
 def test_of_many_faults_a_chain_is_below_the_first(console):

@@ -18,6 +18,7 @@ from schedproof.model.faults import TargetCrashed
 from schedproof.model.scenario import Request, Scenario
 from schedproof.model.systems import full_config
 from schedproof.properties.checking.differential_target import DifferentialTarget, Side
+from schedproof.properties.rules.predicate import Broken
 from schedproof.spec.catalogue import load, select
 
 from ..build import Ghosts, Toy, entry
@@ -216,6 +217,39 @@ def test_a_failure_that_the_base_has_with_a_request_fewer_is_not_the_changes(aga
     assert judged(Toy()) == (1, "violated")
 
 
+ON_PURPOSE, BOUND, CHOICE = "SPY-R42", "ALL-R03", "SPY-R38"
+
+
+@pytest.fixture
+def counted(monkeypatch):
+    """The rules that count in each step of a run, and those that an intended difference explains.
+
+    The change breaks SPY-R42 on purpose, and the base breaks nothing.
+    """
+
+    def judged(*steps):
+        pair = DifferentialTarget(Side(Toy(), *TERMS), Side(Toy(), *TERMS))
+        rules = select(load("spyre"), [BOUND, CHOICE])
+        base = Base(pair, rules, select(load("spyre"), [ON_PURPOSE]))
+        monkeypatch.setattr(base, "failures_of_base", lambda *_: [])
+        pair.runs, pair.differences = 1, ["they differ"]
+        broken = [[Broken(rule, number, "") for rule in step] for number, step in enumerate(steps)]
+        new = [[failure.rule for failure in base.new(step, ALONE)] for step in broken]
+        return new, dict(base.compared.intended)
+
+    return judged
+
+
+def test_a_decision_after_an_intended_difference_may_follow_from_it(counted):
+    assert counted([CHOICE], [ON_PURPOSE]) == ([[CHOICE], []], {})
+    assert counted([ON_PURPOSE, CHOICE]) == ([[]], {CHOICE: 1})
+    assert counted([ON_PURPOSE], [CHOICE], [CHOICE]) == ([[], [], []], {CHOICE: 1})
+
+
+def test_no_intended_difference_explains_a_lost_request(counted):
+    assert counted([ON_PURPOSE], [BOUND, CHOICE]) == ([[], [BOUND]], {CHOICE: 1})
+
+
 def test_what_two_parts_of_a_gate_have_compared_is_added_and_the_smaller_run_is_kept():
     def noted(tokens):
         request = Request(id="a", arrival=0, prompt=(("a", tokens),), max_tokens=1)
@@ -224,7 +258,8 @@ def test_what_two_parts_of_a_gate_have_compared_is_added_and_the_smaller_run_is_
     first, second = Compared(), Compared()
     first.repaired, second.repaired = {"A": noted(5), "B": noted(1)}, {"A": noted(3)}
     first.shared.update("CC")
+    second.intended.update("E")
     second.shared.update("CD")
     first.add(second)
     assert first.repaired == {"A": noted(3), "B": noted(1)}
-    assert first.shared == {"C": 3, "D": 1}
+    assert (first.shared, first.intended) == ({"C": 3, "D": 1}, {"E": 1})

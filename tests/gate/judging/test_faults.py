@@ -105,6 +105,19 @@ def test_rules_that_only_the_same_lines_of_the_users_own_file_break_are_one_faul
     assert len(faults(queue, place, other)) == 3
 
 
+def test_a_run_that_executes_all_lines_of_the_class_that_a_fault_needs_may_have_its_cause():
+    lost = finding("ALL-R09", needs=("abort",), own=("mine.py:8-10",))
+    reset = finding("V1-R35", needs=("abort", "control event"), own=("mine.py:8-10, 14",))
+    other = finding("V1-R09", needs=("priority", "abort"), own=("mine.py:9-14",))
+    assert [fault.behind for fault in faults(lost, reset, other)] == [None, 1, None]
+
+
+def test_a_crash_is_no_cause_of_a_run_that_does_not_crash():
+    crash = finding("ALL-R01", own=("mine.py:8-10",))
+    wrong = finding("V1-R31", needs=("abort",), own=("mine.py:8-20",))
+    assert [fault.behind for fault in faults(crash, wrong)] == [None, None]
+
+
 def test_a_fault_in_whose_run_a_rule_broke_before_is_behind_it_whatever_that_needs_elsewhere():
     leak = finding("ALL-R09", needs=("abort",))
     plain = finding("ALL-R09", needs=("priority",), scale="tight")

@@ -222,3 +222,22 @@ def test_a_workload_of_a_target_that_stands_still_ends_with_the_steps_of_the_pro
     replay_workloads(judged, "crowd", "small", {}, frozenset())
     [engine] = judged.results.engines
     assert engine.steps == 500
+
+
+def test_a_run_that_stands_still_is_not_repeated_up_to_the_bound_of_completion(gate):
+    class StandsStill(ModelTarget):
+        def step(self):
+            step = {"kind": "idle", "scheduled": {}, "waiting": ["r0"], "finished": {}}
+            return {"ok": True, "step": step}
+
+        def start(self, *about):
+            return super().start(*about) | {"observes": ["waiting", "finished"]}
+
+    request = Request(id="r0", arrival=0, prompt=(("r0", 10),), max_tokens=20_000)
+    long = Scenario(system="generic", config={"max_model_len": 32_768}, requests=(request,))
+    about = {"system": "generic", "revision": "documented", "corpus": [long]}
+    judged = gate(StandsStill(), "ALL-R10 ALL-R06", **about)
+    replay_own(judged)
+    assert [finding.rule for finding in judged.results.findings] == ["ALL-R10"]
+    [engine] = judged.results.engines
+    assert engine.steps < 2_000
