@@ -19,8 +19,7 @@ class Record(msgspec.Struct, frozen=True, gc=False):
 
     if TYPE_CHECKING:
 
-        def _replace(self, **changes: Any) -> Self:
-            """Return a copy with these changes."""
+        def _replace(self, **changes: Any) -> Self: ...
 
     else:
         _replace = msgspec.Struct.__replace__

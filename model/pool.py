@@ -48,7 +48,6 @@ def blocks_for(tokens: int, block_size: int) -> int:
 
 
 def fits(pool: Pool, blocks: int) -> bool:
-    """Return whether at least this many blocks are free."""
     free = free_blocks(pool)
     return free is None or blocks <= free
 

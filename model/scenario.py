@@ -27,10 +27,12 @@ TO_CONNECTOR = {
     "load_deferrals": 0,
     "send_steps": None,
 }
-# The fields that choose a request's partition of the prefix cache, with their defaults.
-OF_PARTITION = {"cache_salt": None, "lora": None}
 # Fields of optional features, with their defaults; a target without the feature never sees them.
-OF_FEATURES = {**TO_CONNECTOR, **OF_PARTITION, "grammar_steps": 0, "grammar_fails": False}
+OF_FEATURES = {
+    **TO_CONNECTOR,
+    **{"cache_salt": None, "lora": None},
+    **{"grammar_steps": 0, "grammar_fails": False},
+}
 # An operator's actions on the whole scheduler, named as in vLLM's engine.
 Control = Literal[
     "reset_prefix_cache", "reset_running_requests", "pause_new", "pause_all", "resume"
@@ -79,7 +81,6 @@ class Request(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
 
     @property
     def prompt_len(self) -> int:
-        """Return the number of tokens of the prompt."""
         return sum(length for _, length in self.prompt)
 
     @property
@@ -94,7 +95,6 @@ class Request(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
         return self.max_tokens if self.output_len is None else self.output_len
 
     def for_target(self) -> dict[str, Any]:
-        """Return the request as the target protocol's `add` sends it."""
         options: dict[str, Any] = {
             "id": self.id,
             "prompt": [list(segment) for segment in self.prompt],

@@ -1,7 +1,7 @@
 """The reference models of the registered systems, by the names that scenarios use."""
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Generic, NamedTuple, Protocol, TypeVar
 
@@ -10,7 +10,7 @@ import msgspec
 from ..spec.systems import SYSTEMS, part
 from .errors import InputError
 from .pool import Pool
-from .scenario import OF_PARTITION, Request, Scenario
+from .scenario import Request, Scenario
 
 State = TypeVar("State")
 
@@ -36,21 +36,16 @@ class ReferenceModel(Generic[State]):
 
     @property
     def observes(self) -> tuple[str, ...]:
-        """Return the fields of the step observation that this model shows."""
         return self.fields + tuple(field for field, shown in self.options().items() if shown)
 
     @property
     def controls(self) -> tuple[str, ...]:
-        """Return the control events that are possible in this configuration."""
         return ()
 
     def control(self, state: State, kind: str) -> tuple[State, bool]:
-        """Perform a control event before the next decision; return the state and whether it was
-        carried out."""
         raise NotImplementedError(kind)
 
     def initial(self) -> State:
-        """Return the state before any request arrives."""
         made: State = self.state(pool=Pool(self.config.num_blocks))
         return made
 
@@ -71,7 +66,7 @@ class Model(Protocol):
         """Return the state before any request arrives."""
 
     def refusal(self, request: Request) -> str | None:
-        """Return why the request can never run, or None."""
+        """Return why the request can never run, or None (ALL-R12)."""
 
     def arrive(self, state: Any, request: Request) -> Any:
         """Put the request into the waiting queue."""
@@ -84,27 +79,38 @@ class Model(Protocol):
         carried out."""
 
     def step(self, state: Any, abort_inside: tuple[str, ...] = ()) -> tuple[Any, dict[str, Any]]:
-        """Take one decision and complete it; return the next state and the step observation
-        (ALL-R07)."""
+        """Take one decision and complete it; return the next state and the step observation of the
+        target protocol (ALL-R07).
+
+        `abort_inside`: requests that are aborted after the decision and before it completes, so
+        that their tokens are not emitted.
+        """
 
 
 class Reference(NamedTuple):
-    """A system's reference models: functions that read a configuration and build a model.
+    """A system's reference models.
 
-    Both functions take a revision, and raise InputError for an impossible configuration.
-    `with_formula` returns a model that uses the named formula, or None for an unknown name; it is
-    None for systems without named formulas. `formulas` has the names of the formulas, and the form
-    of a user-defined one.
+    Attributes:
+        read_config: reads a configuration for a revision; missing keys have defaults. Raises
+            InputError for an unknown key, a wrong type, or values that do not fit together.
+        make_model: builds a revision's model. Raises InputError as `read_config` does.
+        with_formula: returns a model that uses the named formula, or None for an unknown name; None
+            for systems without named formulas.
+        formulas: the names of the formulas, and the form of a user-defined one.
+        unsupported: yields the fields of a request, of any system, that need other values in a
+            configuration, each with the problem.
+        valid_events: in which configurations the system has control events.
     """
 
     read_config: Callable[[Mapping[str, Any], str], msgspec.Struct]
     make_model: Callable[[str, Mapping[str, Any]], Model]
     with_formula: Callable[[Any, str], Model | None] | None = None
     formulas: tuple[str, ...] = ()
+    unsupported: Callable[[Request, Mapping[str, Any]], Iterator[tuple[str, str]]] | None = None
+    valid_events: str = "no events"
 
 
 def reference(system: str) -> Reference:
-    """Return the reference models of a registered system."""
     model: Reference = part(system, "model")
     return model
 
@@ -115,7 +121,6 @@ def revisions_of(system: str) -> tuple[str, ...]:
 
 
 def check_system(system: str) -> None:
-    """Raise InputError unless `system` is known."""
     if system not in SYSTEMS:
         raise InputError("$.system", f"{system!r:.60} is not a system; valid: {', '.join(SYSTEMS)}")
 
@@ -198,77 +203,20 @@ def check_features(scenario: Scenario, revision: str, config: Mapping[str, Any])
     """Check that a configuration has what a scenario's requests and events need.
 
     Raises:
-        InputError: the configuration lacks an encoder, partitions, grammars, or control events that
-            the scenario needs.
+        InputError: a field of a request, or a control event, is not modelled in this configuration.
     """
-    _check_encoder(scenario, config)
-    _check_partitions(scenario, config)
-    _check_grammars(scenario, config)
-    _check_ids(scenario, config)
-    _check_events(scenario, revision, config)
-
-
-def _check_encoder(scenario: Scenario, config: Mapping[str, Any]) -> None:
-    """Raise InputError for encoder inputs if the configuration has no encoder."""
+    checks = [check for system in SYSTEMS if (check := reference(system).unsupported)]
     for index, request in enumerate(scenario.requests):
-        if request.encoder_inputs and not config.get("max_num_encoder_input_tokens"):
-            raise InputError(
-                f"$.requests[{index}].encoder_inputs",
-                f"{list(request.encoder_inputs)} needs a configuration of vllm with "
-                "max_num_encoder_input_tokens and encoder_cache_size",
-            )
-
-
-def _check_partitions(scenario: Scenario, config: Mapping[str, Any]) -> None:
-    """Raise InputError for salts and adapters if the configuration has no cache partitions."""
-    for index, request in enumerate(scenario.requests):
-        for key in OF_PARTITION:
-            value = getattr(request, key)
-            if value is not None and not config.get("cache_partitions"):
-                raise InputError(
-                    f"$.requests[{index}].{key}",
-                    f"{json.dumps(value)} needs a configuration of vllm with cache_partitions true",
-                )
-
-
-def _check_grammars(scenario: Scenario, config: Mapping[str, Any]) -> None:
-    """Raise InputError for grammars if the configuration has no structured outputs."""
-    for index, request in enumerate(scenario.requests):
-        for key in ("grammar_steps", "grammar_fails"):
-            value = getattr(request, key)
-            if value and not config.get("structured_outputs"):
-                raise InputError(
-                    f"$.requests[{index}].{key}",
-                    f"{json.dumps(value)} needs a configuration of vllm with structured_outputs "
-                    "true",
-                )
-        if request.grammar_fails and config.get("max_num_encoder_input_tokens"):
-            raise InputError(
-                f"$.requests[{index}].grammar_fails",
-                "not modelled together with an encoder; valid: false, or no encoder_cache_size",
-            )
-
-
-def _check_ids(scenario: Scenario, config: Mapping[str, Any]) -> None:
-    """Raise InputError for ids that are used again if the configuration does not allow it."""
-    for index, request in enumerate(scenario.requests):
-        if request.sent_as is not None and not config.get("reused_ids"):
-            raise InputError(
-                f"$.requests[{index}].sent_as",
-                f"{json.dumps(request.sent_as)} needs a configuration of vllm with reused_ids true",
-            )
-
-
-def _check_events(scenario: Scenario, revision: str, config: Mapping[str, Any]) -> None:
-    """Raise InputError for control events that are not modelled in this configuration."""
+        for check in checks:
+            for field, problem in check(request, config):
+                raise InputError(f"$.requests[{index}].{field}", problem)
     if not scenario.events:
         return
     kinds = make_model(scenario.system, revision, config).controls
     for index, event in enumerate(scenario.events):
         if event.kind not in kinds:
-            instead = "no events with a kv_connector" if scenario.system == "vllm" else "no events"
             raise InputError(
                 f"$.events[{index}].kind",
                 f"{json.dumps(event.kind)} is not modelled for {scenario.system} in this "
-                f"configuration; valid: {instead}",
+                f"configuration; valid: {reference(scenario.system).valid_events}",
             )

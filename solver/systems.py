@@ -92,15 +92,12 @@ def space_of(system: str) -> SystemSpace:
 
 
 def explored_systems() -> tuple[str, ...]:
-    """Return the registered systems that have scopes."""
     return tuple(name for name, system in SYSTEMS.items() if system.space is not None)
 
 
 def proofs_of(system: str) -> "Mapping[str, RuleProof]":
-    """Return the proofs of a registered system, by rule id.
-
-    Rules that `schedproof search` decides through `System.questions` are not included.
-    """
+    """Return a registered system's proofs, without those that `schedproof search` decides through
+    `System.questions`."""
     return part(system, "proofs") or {}
 
 

@@ -270,7 +270,6 @@ def read(text: str, name: str) -> tuple[Rule, ...]:
 
 
 def planned(rules: Iterable[Rule]) -> tuple[Rule, ...]:
-    """Return the rules that no engine checks yet; `Rule.planned` gives the reason."""
     return tuple(rule for rule in rules if rule.planned)
 
 
@@ -317,7 +316,6 @@ _known: dict[str, tuple[Readable, tuple[Rule, ...]]] = {}
 
 
 def _rules_of(file: Readable, name: str) -> tuple[Rule, ...]:
-    """Read the rules of a catalogue file, once for each `file` object."""
     known = _known.get(name)
     if known is None or known[0] is not file:
         known = _known[name] = file, read(file.read_text("utf-8"), name)
@@ -434,6 +432,5 @@ class _Topics(msgspec.Struct, forbid_unknown_fields=True):
 
 
 def topics() -> tuple[Topic, ...]:
-    """Return all topics, in the order of the file."""
     text = resources.files("schedproof.spec").joinpath("shared.toml").read_text("utf-8")
     return msgspec.convert(tomllib.loads(text), _Topics).topic

@@ -18,8 +18,7 @@ from typing import Any, NamedTuple, Protocol
 class Readable(Protocol):
     """A text file, on disk or in a package: a `Path` or a `Traversable`."""
 
-    def read_text(self, encoding: str) -> str:
-        """Return the whole text."""
+    def read_text(self, encoding: str) -> str: ...
 
 
 @dataclass(frozen=True)
@@ -127,7 +126,6 @@ OWN_RULES: Mapping[str, OwnRule] = MappingProxyType(_own)
 
 
 def add_rules(rules: Sequence[OwnRule]) -> None:
-    """Add these rules to every system."""
     _own.update({rule.rule.id: rule for rule in rules})
 
 

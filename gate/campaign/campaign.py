@@ -19,15 +19,9 @@ def run_campaign(
 ) -> None:
     """Run the planned items that the ledger does not have, then shrink the failures.
 
-    Args:
-        items: number of items in the whole campaign; None for no limit.
-        ends: the time (`time.monotonic`) after which no new item starts.
-        report: called with a line for each new failure and for each item that failed.
-        progress: called after each item with the number of items that this call has run.
-
-    Raises:
-        ClusterError: the cluster is gone; the results so far are in the ledger.
-        LedgerError: the ledger cannot be written to.
+    `items` limits the whole campaign, and no item starts after `ends` (`time.monotonic`). `report`
+    receives a line for each new failure and each item that failed, `progress` the number of items
+    run. Raise ClusterError if the cluster is gone; the results so far are in the ledger.
     """
     planned = (item for item in islice(plan(ledger.settings), items) if item not in ledger)
     for number, (item, ran) in enumerate(run_tasks(executor, planned, ends), 1):

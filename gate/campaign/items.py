@@ -21,12 +21,8 @@ ROUNDS_OF_ONE_LENGTH, LONGEST = 4, 10
 
 
 class Kind(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One kind of search. Items of the same kind differ only in seed and length.
-
-    Attributes:
-        fixed: keys of the configuration that always have the same value.
-        avoid: kinds of configuration that the target refuses.
-    """
+    """One kind of search. `fixed` holds configuration keys that never vary, `avoid` the kinds of
+    configuration that the target refuses."""
 
     system: str
     revision: str
@@ -36,14 +32,8 @@ class Kind(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Everything that determines the plan of a campaign.
-
-    Attributes:
-        pairs: systems with their revisions.
-        rules: ids of the rules to judge; empty for all.
-        code: the digest of the code that ran (`executors.our_code`); other code may give other
-            results.
-    """
+    """Everything that determines the plan of a campaign. Empty `rules` means all; `code` is the
+    digest of the code that ran (`executors.our_code`), since other code may give other results."""
 
     seed: int = 0
     pairs: tuple[tuple[str, str], ...] = ()
@@ -87,12 +77,8 @@ Item = Sample | Shrinking
 class Result(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The result of an item; nothing in it depends on where or when the item ran.
 
-    Attributes:
-        scenarios: number of runs.
-        steps: number of scheduler steps in all runs.
-        exercised: for each rule, the number of steps in which its witness occurred.
-        complete: every run was judged to its end.
-        failed: one line that says why the result is missing or incomplete.
+    `exercised` counts for each rule the steps in which its witness occurred. `failed` says in one
+    line why the result is missing or incomplete.
     """
 
     scenarios: int = 0
@@ -120,11 +106,8 @@ def plan(settings: Settings) -> Iterator[Sample]:
 
 
 def canonical(value: Any) -> bytes:
-    """Return the value as JSON; equal values give equal text."""
     return msgspec.json.encode(value, order="sorted")
 
 
 def digest_of(value: Any) -> str:
-    """Return sixteen hexadecimal digits that identify the value's content. An item's id is its
-    digest."""
     return hashlib.sha256(canonical(value)).hexdigest()[:16]

@@ -60,13 +60,11 @@ class Done(msgspec.Struct, frozen=True):
 
 @dataclass
 class Ledger:
-    """A ledger in memory: the settings, and totals over the items.
+    """The settings of a campaign, and totals over its items.
 
     Attributes:
         length: size of the complete lines that were read, in bytes.
-        items, incomplete, scenarios, steps, seconds: totals over the samples.
-        exercised: for each system and revision, the number of steps in which each rule's witness
-            occurred.
+        exercised: by system and revision, steps in which each rule's witness occurred.
         failed: for each item id, why it has no result.
         findings: for each id of a `Shrinking`, the smallest scenario; None if the failure did not
             recur.
@@ -91,11 +89,7 @@ class Ledger:
         return digest_of(item) in self._ids
 
     def write(self, done: Done) -> None:
-        """Append a finished item. If the ledger already has it, the first result stays.
-
-        Raises:
-            LedgerError: the file cannot be written to.
-        """
+        """Append a finished item. If the ledger already has it, the first result stays."""
         assert self._file is not None
         if done.item in self:
             return
@@ -109,7 +103,6 @@ class Ledger:
         raise LedgerError(f"{self.path}: cannot be written to ({problem})")
 
     def is_new(self, failure: Failure) -> bool:
-        """Return whether this is the first failure of its shape in this revision."""
         return _shape_of(failure) not in self._smallest
 
     def questions(self) -> dict[str, Shrinking]:
@@ -145,11 +138,8 @@ class Ledger:
 @contextmanager
 def opened(path: Path, begin: Callable[[Settings | None], Settings]) -> Iterator[Ledger]:
     """Open a ledger for writing. `begin` is called with the settings of an existing ledger (None
-    for a new one) and returns the settings of the campaign.
-
-    Raises:
-        LedgerError: the file is not a ledger, is damaged or in use, or cannot be created.
-    """
+    for a new one) and returns the settings of the campaign. Raise LedgerError if the file is not a
+    ledger, is damaged or in use, or cannot be created."""
     if path.exists():
         _header(path)  # so that no lock file is created next to a file that is no ledger
     with _locked(path):
@@ -169,11 +159,8 @@ def opened(path: Path, begin: Callable[[Settings | None], Settings]) -> Iterator
 
 
 def read_ledger(path: Path) -> Ledger:
-    """Read a ledger, even while a campaign is writing to it.
-
-    Raises:
-        LedgerError: the file is not a ledger, or has an invalid line.
-    """
+    """Read a ledger, even while a campaign is writing to it. Raise LedgerError if the file is not a
+    ledger, or has an invalid line."""
     ledger = Ledger(path, _header(path).settings)
     with path.open("rb") as file:
         ledger.length = len(next(file))

@@ -34,13 +34,8 @@ class CampaignOptions(NamedTuple):
     target: str | None = None
 
     def settings(self, path: Path, begun: Settings | None) -> Settings:
-        """Return the settings of the campaign in the ledger at `path`, or of a new one.
-
-        Raises:
-            InputError: an option is invalid, or contradicts the ledger.
-            UnknownTargetError, ReleaseError: there is no such target.
-            ConfigRefused, TargetFault: the target accepts no configuration, or does not start.
-        """
+        """Return the settings of the campaign in the ledger at `path`, or of a new one. Raise
+        InputError if an option is invalid or contradicts the ledger."""
         if begun is not None:
             self._check_same(path, begun)
             return begun
@@ -92,13 +87,7 @@ class CampaignOptions(NamedTuple):
 
 
 def pairs_of(systems: Sequence[str], revisions: Sequence[str]) -> tuple[Pair, ...]:
-    """Return all pairs of a selected system and one of its selected revisions.
-
-    Without `systems`, all systems are selected; without `revisions`, all revisions.
-
-    Raises:
-        InputError: a name is unknown.
-    """
+    """Return the selected pairs of a system and a revision; an empty sequence selects all."""
     for name in systems:
         with option("--system"):
             check_system(name)
@@ -113,12 +102,6 @@ def pairs_of(systems: Sequence[str], revisions: Sequence[str]) -> tuple[Pair, ..
 
 
 def check_rules(rules: Sequence[str], pairs: Sequence[Pair]) -> tuple[str, ...]:
-    """Return the ids of these rules. Each must belong to one of the systems.
-
-    Raises:
-        InputError: a rule has no predicate.
-        CatalogueError: a rule is unknown.
-    """
     catalogue = {rule.id: rule for system, _ in pairs for rule in load(system)}
     ids = meant([*catalogue.values()], rules)
     for rule in (catalogue[name] for name in ids):
@@ -130,12 +113,7 @@ def check_rules(rules: Sequence[str], pairs: Sequence[Pair]) -> tuple[str, ...]:
 
 def kinds_of(target: str, pairs: Sequence[Pair], rules: tuple[str, ...]) -> tuple[Kind, ...]:
     """Return every combination of scale and configuration that the target accepts; systems take
-    turns.
-
-    Raises:
-        UnknownTargetError, ReleaseError: there is no such target.
-        ConfigRefused, TargetFault: the target accepts no configuration, or does not start.
-    """
+    turns."""
     kinds: dict[Pair, list[Kind]] = {}
     refused: ConfigRefused | None = None
     with opened(parse_target(target)) as open_target:

@@ -21,11 +21,8 @@ SHOWN = 8  # how many rules a line names, and how many items without a result ar
 
 
 def report(console: Console, ledger: Ledger, out: Path) -> int:
-    """Print what the ledger holds, write the findings to `out`, and return the exit code.
-
-    Raises:
-        FileError: the folder cannot be written to.
-    """
+    """Print what the ledger holds, write the findings to `out`, and return the exit code. Raise
+    FileError if the folder cannot be written to."""
     if ledger.items:
         incomplete = f" ({ledger.incomplete:,} incomplete)" if ledger.incomplete else ""
         say(
@@ -68,8 +65,7 @@ def _print_exercised(console: Console, ledger: Ledger) -> int:
 
 
 def _findings(console: Console, ledger: Ledger, out: Path) -> tuple[int, int]:
-    """Print the findings, each with its file and the command that replays it. Return the number of
-    broken rules and the number of doubtful findings."""
+    """Print and write the findings; return the numbers of broken rules and of doubtful findings."""
     broken = doubtful = 0
     for name, question in ledger.questions().items():
         failure = question.failure

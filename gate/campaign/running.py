@@ -77,11 +77,7 @@ def rules_of(
 
 @cache
 def target_of(spec: str) -> Target:
-    """Return the target with this name. Each process opens it once and closes it at exit.
-
-    Raises:
-        UnknownTargetError, ReleaseError: there is no such target.
-    """
+    """Return the target with this name. Each process opens it once and closes it at exit."""
     stack = ExitStack()
     atexit.register(stack.close)
     return stack.enter_context(opened(parse_target(spec), offline=True)).target
@@ -148,11 +144,8 @@ def failure_of(scenario: Scenario, broken: Broken) -> Failure:
 
 
 def _shrink(item: Shrinking) -> Result:
-    """Replay a failure, shrink it, and replay it again; report no failure if it does not recur.
-
-    All of the item's rules judge the replay. If another rule breaks first, the replay is repeated
-    with the failure's own rule alone.
-    """
+    """Replay a failure, shrink it, and replay it again. If another rule breaks first, replay with
+    the failure's own rule alone; report no failure if it does not recur."""
     failure, target = item.failure, target_of(item.target)
     scenario = failure.scenario
     rules: Sequence[Rule] = rules_of(

@@ -101,8 +101,6 @@ def run(
 
 
 def _explain_usage(error: Any) -> None:
-    """Print a usage error as one line that says where to look, or the help if no command was
-    given."""
     message = getattr(error, "format_message", error.__str__)()
     if type(error).__name__ == "NoArgsIsHelpError":
         output.to_stderr(message)

@@ -118,8 +118,7 @@ def count_matches(judge: TraceJudge, run: TraceRun) -> None:
 
 
 def check_options(system: str | None, revision: str | None) -> None:
-    """Raise InputError if the system is unknown or has no such revision. Without a system, the
-    revision of any system is valid."""
+    """Check both options; without a system, the revision of any system is valid."""
     if system is not None:
         with option("--system"):
             check_system(system)
@@ -136,14 +135,8 @@ def check_options(system: str | None, revision: str | None) -> None:
 
 
 def check_rules(words: Sequence[str], system: str | None, explain: bool) -> list[str]:
-    """Return the ids that --rule names; `A,B` counts as A and B.
-
-    Without a `system`, rules of every system are valid.
-
-    Raises:
-        InputError: the option names no rule, or lockstep is named without --explain.
-        CatalogueError: a rule is unknown.
-    """
+    """Return the ids that --rule names (`A,B` counts as A and B). Without a `system`, rules of
+    every system are valid."""
     systems = SYSTEMS if system is None else (system,)
     known = {rule.id: rule for name in systems for rule in load(name)}
     ids = meant([*known.values()], rule_words("--rule", words))

@@ -291,12 +291,7 @@ def export(
 
 
 def _known_rule(entry: Entry) -> Rule:
-    """Return the rule that an entry is about.
-
-    Raises:
-        FileError: the catalogue has no rule with this id. An unknown id must not become part of a
-            file name.
-    """
+    """Return the rule of an entry. An unknown id must not become part of a file name."""
     for rule in load(entry.scenario.system):
         if rule.id == entry.rule:
             return rule
@@ -305,7 +300,6 @@ def _known_rule(entry: Entry) -> Rule:
 
 
 def _check_place(corpus: Path) -> None:
-    """Raise InputError if the corpus cannot be written, before any work is done."""
     existing = next(place for place in (corpus, *corpus.absolute().parents) if place.exists())
     if not existing.is_dir() or not os.access(existing, os.W_OK):
         raise InputError("--corpus", f"{corpus}: {existing} is not a folder that can be written to")

@@ -166,8 +166,7 @@ class Begun(NamedTuple):
 
 
 def _live(begun: Begun, specs: Sequence[TargetSpec], setting: Setting) -> int:
-    """Run the same scenarios on both targets. Technically this is a gate of the first target,
-    without rules and with the second target as its base."""
+    """Run both targets: a gate of the first, without rules and with the second as its base."""
     options = _options(begun, specs[0], specs[1], setting)
     findings: list[DiffFinding] = []
     reported = SideNames(
@@ -270,7 +269,6 @@ def _conclude(
     found: Sequence[DiffFinding],
     baseline: str | None,
 ) -> None:
-    """Print the result and write it to the JSON file."""
     verdict = _verdict(gate, found, baseline)
     if begun.json_file is not None:
         write(begun.json_file, output.as_json(verdict))
@@ -337,7 +335,6 @@ def _check_one_question(
     json_file: Path | None,
     options: Mapping[str, object],
 ) -> None:
-    """Raise InputError unless the options name two targets to compare, or one to record."""
     if save is not None and since is not None:
         raise InputError("--save", f"{save}: contradicts --since; valid: one of them")
     name, file = ("--save", save) if save is not None else ("--since", since)

@@ -31,7 +31,7 @@ from ..judging.judge import no_fields, run_gate
 from ..judging.own_rules import use_rules
 from ..judging.profiles import PROFILES
 from ..judging.rule_choice import NO_LOCKSTEP
-from ..judging.verdict import Verdict
+from ..judging.verdict import Verdict, not_judged
 from ..library.judging import gate_options
 from ..reports.options import ReportOptions, check_report_options, reporters
 from ..reports.outcome import UNTIL_THEN
@@ -230,6 +230,8 @@ def command(
     if results.fault is not None:
         output.fail(results.fault.text)
         output.print_details(results.fault.details)
+    for line in not_judged(verdict.engines):
+        output.fail(f"nothing is judged of {line}")
     if verdict.coverage is not None:
         page = Path(verdict.coverage.page)
         with naming_file(page):
@@ -273,7 +275,6 @@ def say_which_system(spec: TargetSpec, named: bool) -> Iterator[None]:
 
 
 def _open_first(console: Console, verdict: Verdict, gate: GateOptions) -> None:
-    """Draw the first fault on a page and open it in a browser, if there is a fault."""
     if not verdict.faults:
         return
     first = verdict.faults[0]

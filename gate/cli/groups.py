@@ -98,7 +98,6 @@ ALL = "--help --all also shows the rare options."
 
 
 def example(name: str) -> str | None:
-    """Return the example below a command's help; None if it has none."""
     return f"Example: {EXAMPLES[name]}" if name in EXAMPLES else None
 
 
@@ -119,7 +118,6 @@ class Command(typer.core.TyperCommand):
                 param.metavar = next((VALUES[opt] for opt in param.opts if opt in VALUES), None)
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Parse the words; hide rare options from the help unless `--all` is among them."""
         args, wants_all = without_all(args)
         rare = () if wants_all else RARE_OPTIONS.get(self.name or "", ())
         options: list[Any] = [param for param in self.params if param.param_type_name == "option"]
@@ -138,11 +136,6 @@ class Commands(Mapping[str, Any]):
         self._loaded: dict[str, Any] = {}
 
     def __getitem__(self, name: str) -> Any:
-        """Return a command.
-
-        Raises:
-            KeyError: there is no such command.
-        """
         if name not in self._names:
             raise KeyError(name)
         if name not in self._loaded:
@@ -157,7 +150,6 @@ class Commands(Mapping[str, Any]):
 
 
 def _load(name: str) -> Any:
-    """Return a module's command: its function `command`, or its `app` of several commands."""
     module: Any = import_module(f"{__package__}.{name.replace('-', '_')}")
     if hasattr(module, "command"):
         app = typer.Typer(add_completion=False, rich_markup_mode=None)
@@ -179,7 +171,6 @@ class Grouped(typer.core.TyperGroup):
         self._shows_all = False
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Parse the words; `--help --all` lists rare commands as well."""
         if args and args[0] in ("--help", "--all"):
             args, self._shows_all = without_all(args)
         return super().parse_args(ctx, args)

@@ -106,7 +106,6 @@ def command(
 
 
 def what_is_missing(load: Load) -> Iterator[str]:
-    """Yield a line for each part of the file that the scenario leaves out."""
     if load.goes_on:
         last = max(row.number for row in load.rows)
         yield f"rows from {last + 1:,} on are left out (--requests)"

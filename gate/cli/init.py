@@ -31,12 +31,7 @@ class Written(NamedTuple):
 
 
 def write_files(folder: Path, system: str, revision: str) -> list[Written]:
-    """Write the files into the folder, and keep those that exist.
-
-    Raises:
-        FileError: the folder's pyproject.toml cannot be read or has a `[tool.schedproof]`, or a
-            file cannot be written.
-    """
+    """Write the files into the folder, and keep those that exist."""
     read_project(folder)  # raises if the existing file is not TOML
     written = []
     for name, text in texts(system, revision).items():
@@ -61,7 +56,6 @@ def write_files(folder: Path, system: str, revision: str) -> list[Written]:
 
 
 def texts(system: str, revision: str) -> dict[str, str]:
-    """Return the text of each file, by path."""
     environment = Environment(
         loader=PackageLoader("schedproof.gate.cli"),
         undefined=StrictUndefined,

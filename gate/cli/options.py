@@ -116,7 +116,6 @@ BeyondStartUp = Annotated[
 
 
 def begin_time_limit(seconds: float | None) -> float | None:
-    """Start the time limit; raise InputError if --time-limit is below its minimum."""
     if seconds is not None:
         at_least("--time-limit", seconds, 1)
         interrupts.limit(seconds)
@@ -135,6 +134,5 @@ TimeLimit = Annotated[
 
 
 def check_limits(step_limit: float, memory_limit: int) -> None:
-    """Raise InputError if --step-limit or --memory-limit is below its minimum."""
     at_least("--step-limit", step_limit, 0.1)
     at_least("--memory-limit", memory_limit, MIN_MEMORY)

@@ -37,12 +37,7 @@ CORPUS_KEYS = {
 
 
 def defaults() -> dict[str, Any]:
-    """Return the defaults that the folder's pyproject.toml sets, by command and option.
-
-    Raises:
-        FileError: the file has an invalid key or value.
-        InputError: an unknown profile.
-    """
+    """Return the defaults that the folder's pyproject.toml sets, by command and option."""
     project = read_project()
     if project.profile is not None and project.profile not in PROFILES:
         valid = ", ".join(PROFILES)
@@ -82,10 +77,6 @@ def named_target(
 
     If the project file names another target, set `beside_another`, so that the replay commands that
     are printed name this one.
-
-    Raises:
-        UnknownTargetError, ReleaseError, InputError: as for `parse_target`; or the target has no
-            start-up checks that could be switched off.
     """
     try:
         spec = parse_target(text, path, scheduler_cls)
@@ -115,18 +106,15 @@ def left_out(
 
 
 def meant_for_another(context: typer.Context, name: str, system: str) -> bool:
-    """Return whether an option comes from the project file, which is about another system."""
     return from_project(context, name) and system != (_system(context) or first_system())
 
 
 def from_project(context: typer.Context, name: str) -> bool:
-    """Return whether the project file gives this option its value."""
     source = context.get_parameter_source(name)
     return source is not None and source.name == "DEFAULT_MAP"
 
 
 def is_unset(context: typer.Context, name: str) -> bool:
-    """Return whether neither the user nor the project file set the option."""
     source = context.get_parameter_source(name)
     return source is not None and source.name == "DEFAULT"
 

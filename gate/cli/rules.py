@@ -16,7 +16,6 @@ from .project import from_project
 
 
 def show_list(console: Console, rules: Sequence[Rule]) -> None:
-    """Print one line per rule."""
     for rule in rules:
         console.print(f"{rule.id:<8} {_state(rule):<9} {rule.title}", markup=False)
     checked = sum(rule.checked for rule in rules)
@@ -28,7 +27,6 @@ def show_list(console: Console, rules: Sequence[Rule]) -> None:
 
 
 def show_rule(console: Console, rule: Rule) -> None:
-    """Print everything that the catalogue says about a rule."""
     lines = [f"{rule.id} ({rule.kind}): {rule.title}", f"  says:      {rule.statement}"]
     lines.append(f"  source:    {rule.source}")
     lines.append(f"  revisions: {', '.join(rule.revisions)}")
@@ -52,7 +50,6 @@ def show_rule(console: Console, rule: Rule) -> None:
 
 
 def show_shared(console: Console, topics: Sequence[Topic]) -> None:
-    """Print the topics that systems share: their rules side by side, and the differences."""
     table = Table(box=None, padding=(0, 2, 0, 0), header_style="bold")
     for head in ("topic", *SYSTEMS):
         table.add_column(head)
@@ -99,6 +96,5 @@ def command(
 
 
 def _system_of(rule: str) -> str:
-    """Return the first system that has this rule; the first system of all if none has."""
     having = (system for system in SYSTEMS if rule in {known.id for known in load(system)})
     return next(having, first_system())

@@ -131,14 +131,12 @@ def command(
 
 
 def size_remark(size: int) -> str:
-    """Return a remark if a page of this many bytes opens slowly, or an empty text."""
     if size <= LARGE:
         return ""
     return f" (a page of {size / 1e6:.1f} MB: it may open slowly)"
 
 
 def page_name(file: str) -> str:
-    """Return the default page for a file: its name with the suffix .html."""
     if file == "-":
         return f"stdin{SUFFIX}"
     name = Path(file).name.removesuffix(".gz")
@@ -146,7 +144,6 @@ def page_name(file: str) -> str:
 
 
 def check_page(page_file: Path, file: str) -> None:
-    """Raise InputError unless the page can be written and is not the file to show."""
     check_unicode("-o", str(page_file))
     check_file("-o", page_file)
     if page_file.exists() and Path(file).exists() and page_file.samefile(file):
@@ -156,8 +153,6 @@ def check_page(page_file: Path, file: str) -> None:
 def check_no_target(
     file: str, target: str | None, path: Path | None, compare_with: str | None
 ) -> None:
-    """Raise InputError if a trace comes with options that name a target, since a trace is not run
-    again."""
     for name, value in (("--target", target), ("--path", path), ("--compare-with", compare_with)):
         if value is not None:
             raise InputError(
@@ -166,11 +161,6 @@ def check_no_target(
 
 
 def is_trace(file: str) -> bool:
-    """Return whether the file is a trace. Anything else must be a scenario.
-
-    Raises:
-        FileError: the file cannot be read.
-    """
     if file == "-":
         return True
     if not os.path.lexists(file) and Path(file).name == file and "\0" not in file:

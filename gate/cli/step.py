@@ -111,11 +111,6 @@ def command(
 
 
 def configured(system: str, revision: str, scale: str, changes: Sequence[str]) -> dict[str, Any]:
-    """Return the complete configuration that the options specify.
-
-    Raises:
-        InputError: an unknown scale or key, or an impossible value.
-    """
     if scale not in SCALES:
         raise InputError("--scale", f"{scale!r}; valid: {', '.join(SCALES)}")
     values: dict[str, Any] = {} if scale == PRODUCTION else {**scales_of(system).scales[scale]}
@@ -133,7 +128,6 @@ def configured(system: str, revision: str, scale: str, changes: Sequence[str]) -
 
 
 def _value(text: str) -> Any:
-    """Return the JSON value of the text (a number, true, false, null), or else the text itself."""
     try:
         return msgspec.json.decode(text)
     except (msgspec.DecodeError, RecursionError, UnicodeError):

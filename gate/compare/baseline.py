@@ -69,11 +69,6 @@ class Writer:
         self.records = 0
 
     def record(self, engine: str, scale: str, scenario: Scenario, answers: list[Answer]) -> None:
-        """Write one scenario with its answers.
-
-        Raises:
-            FileError: the file cannot be written to.
-        """
         plain = json.loads(scenario_json(scenario))
         self.line(Record(engine, scale, plain, answers))
         self.records += 1
@@ -85,11 +80,8 @@ class Writer:
 
 @contextmanager
 def writer(path: Path, header: Header) -> Iterator[Writer]:
-    """Open a baseline for writing; its file appears only if the block ends without an error.
-
-    Raises:
-        FileError: the file cannot be written to.
-    """
+    """Open a baseline for writing; its file appears only if the block ends without an error. Raise
+    FileError if the file cannot be written to."""
     with whole(path) as place:
         with naming_file(path):
             raw = place.open("wb")
@@ -106,11 +98,7 @@ def writer(path: Path, header: Header) -> Iterator[Writer]:
 
 def read_baseline(path: Path) -> tuple[Header, Iterator[tuple[int, Record, Scenario]]]:
     """Return the header, and an iterator over (line number, record, scenario) that reads on demand.
-
-    Raises:
-        FileError: immediately or during iteration: the file is unreadable, damaged, truncated, of
-            another format, or has an invalid value.
-    """
+    Both raise FileError if the file is damaged, truncated or of another format."""
     lines = _lines(path)
     number, line = next(lines, (1, b""))
     if not line:

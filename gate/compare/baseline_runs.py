@@ -52,15 +52,8 @@ class Recording(NamedTuple):
 
 
 def record(console: Console, recording: Recording, seed: int, file: Path) -> int:
-    """Record the corpus and the scenarios that a search generates at each scale.
-
-    Returns:
-        The exit code.
-
-    Raises:
-        FileError: the file cannot be written to.
-        TargetFault: the target does not follow the protocol; no file is written.
-    """
+    """Record the corpus and the scenarios that a search generates at each scale; return the exit
+    code. No file is written if the target breaks the protocol."""
     started, scales, fixed, avoid = _probe(recording)
     recording = recording._replace(fixed=fixed, avoid=avoid)
     info = TargetInfo(recording.spec, started.name, started.version)
@@ -102,14 +95,9 @@ def record(console: Console, recording: Recording, seed: int, file: Path) -> int
 
 
 def _probe(recording: Recording) -> tuple[Started, list[str], Mapping[str, Any], frozenset[str]]:
-    """Find out what the target accepts.
-
-    Returns:
-        The target's name and version; the scales that it accepts; the values to fix in every
-        configuration; and the kinds of configuration that it refuses. If it accepts no scale
-        unchanged, the features that it refuses are among the fixed values, switched so that it
-        accepts them.
-    """
+    """Return the target's name and version, the scales that it accepts, the values to fix in every
+    configuration (if it accepts no scale unchanged, with refused features switched off), and the
+    kinds of configuration that it refuses."""
     request = ProbeRequest(
         recording.target, recording.system, recording.revision, (), recording.fixed
     )
@@ -152,13 +140,7 @@ def replay_baseline(
     records: Iterator[tuple[int, Record, Scenario]],
 ) -> list[Kept]:
     """Replay every scenario of a baseline on the target, and keep the smallest run that shows each
-    difference.
-
-    Raises:
-        FileError: the file is damaged.
-        ConfigRefused: the target accepts none of the scenarios.
-        TargetFault: the target does not start.
-    """
+    difference. Raise ConfigRefused if the target accepts none of the scenarios."""
     began = time.monotonic()
     totals: Counter[str] = Counter()
     smallest: dict[str, Kept] = {}

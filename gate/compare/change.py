@@ -33,11 +33,8 @@ ATTEMPTS = 60  # the effort of shrinking a scenario that a change repairs
 
 
 def base_options(base: TargetSpec, system: str, revision: str) -> BaseOptions:
-    """Return the base of a gate, which must be a target of the same system.
-
-    Raises:
-        InputError: the base belongs to another system.
-    """
+    """Return the base of a gate, which must be a target of the same system. Raise InputError if the
+    base belongs to another system."""
     if base.own_system not in (None, system):
         problem = f"{base.text} belongs to {base.own_system}; valid: a target of {system}"
         raise InputError("--base", problem)
@@ -80,11 +77,8 @@ def _decisions(gate: GateContext) -> list[Change]:
 
 
 def _repaired_rules(gate: GateContext) -> list[Change]:
-    """Return the rules that only the base breaks.
-
-    A rule counts only if several runs of the base break it, because the change may avoid one or two
-    failures by chance. Rules that the change breaks in other runs do not count.
-    """
+    """Return the rules that only the base breaks, and in several runs, because the change may avoid
+    one or two failures by chance. Rules that the change breaks in other runs do not count."""
     assert gate.base is not None
     base, options = gate.base, gate.options
     assert options.base is not None
@@ -121,7 +115,6 @@ class ChangeReporter(Terminal):
     """Prints how a change behaves differently from its base, and how much ran."""
 
     def __call__(self, event: Event) -> None:
-        """Print an event; hold back findings until the verdict."""
         if isinstance(event, Found):
             self._found[event.finding.scenario] = event
         elif isinstance(event, Concluded) and not self._verbose:
@@ -185,7 +178,6 @@ def in_short(fault: Fault, rule: Rule) -> str:
 def print_broken(
     console: Console, fault: Fault, event: Found | None, rule: Rule, cause: Fault | None
 ) -> None:
-    """Print a fault: the rules that the change breaks, the run, and the command that replays it."""
     console.print(
         f"[red]BREAKS[/red] [bold]{rule.id}[/bold] {escape(rule.title)}: step {fault.step}: "
         f"{escape(one_line(fault.message))}",
@@ -206,8 +198,6 @@ def print_broken(
 
 
 def summary_lines(verdict: Verdict) -> list[str]:
-    """Return lines that say how much ran, which rules the base breaks too, and what was not
-    judged."""
     runs = sum(engine.runs for engine in verdict.engines)
     steps = sum(engine.steps for engine in verdict.engines)
     seconds = sum(engine.seconds for engine in verdict.engines)

@@ -27,12 +27,10 @@ SHRINK_STEPS = 20_000
 
 
 class Kept(NamedTuple):
-    """A difference, with the smallest scenario found that shows it; `path` is the scenario's file.
+    """A difference, with the smallest scenario found that shows it, and the file of that scenario.
 
-    Attributes:
-        recent: the preceding steps, on both targets.
-        earlier: a harmless difference that preceded this one in the same run.
-        seen: the number of runs that showed it.
+    `recent` holds the preceding steps on both targets, `earlier` a harmless difference before this
+    one, and `seen` the number of runs that showed it.
     """
 
     noted: Noted
@@ -45,13 +43,8 @@ class Kept(NamedTuple):
 
 
 def keep_differences(gate: GateContext, most: int, shrinks: bool = True) -> Iterator[Kept]:
-    """Yield up to `most` of the differences that a gate noted, the most serious first.
-
-    They are shrunk first, unless the gate was interrupted.
-
-    Raises:
-        TargetBroken: a difference does not show again; its scenario is still written to a file.
-    """
+    """Yield up to `most` of the differences that a gate noted, the most serious first; shrink them
+    unless the gate was interrupted. Raise TargetBroken if one does not show again."""
     assert gate.base is not None
     compared = gate.base.compared
     noted = [*compared.differences.values(), *_refused_configurations(gate)]
@@ -93,8 +86,6 @@ def _refused_configurations(gate: GateContext) -> list[Noted]:
 
 
 def _smallest(gate: GateContext, noted: Noted, shrinks: bool) -> Kept:
-    """Shrink a scenario that shows a difference, and confirm by another replay that it still
-    does."""
     assert gate.base is not None
     assert noted.difference is not None
     pair, began, shape = gate.base.pair, time.monotonic(), noted.difference.shape
@@ -139,7 +130,6 @@ def differs(
 
 
 def write_difference(gate: GateContext, kept: Kept) -> Kept:
-    """Write the scenario of a difference to a file."""
     options, noted, difference = gate.options, kept.noted, kept.difference
     assert options.base is not None
     title = f"{difference.kind} between {options.spec.text} and {options.base.spec.text}"

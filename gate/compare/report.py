@@ -55,7 +55,6 @@ class DiffReporter:
 
 
 def print_finding(console: Console, finding: DiffFinding, found: Kept, reported: SideNames) -> None:
-    """Print a difference, how to replay it, and how it was found."""
     print_difference(console, found, reported.names)
     plain = Lines(console)
     plain(f"  scenario: {finding.scenario}")
@@ -75,8 +74,6 @@ def print_finding(console: Console, finding: DiffFinding, found: Kept, reported:
 
 
 def print_difference(console: Console, found: Kept, names: Sequence[str]) -> None:
-    """Print the kind of a difference, its scenario, the steps before it, the step itself on both
-    targets, and what it means."""
     difference, scenario = found.difference, found.noted.scenario
     console.print(
         f"[red]DIFFERS[/red] [bold]{difference.kind}[/bold] "
@@ -139,7 +136,6 @@ def sides_of(field: Differing) -> tuple[object, object]:
 
 
 def print_summary(console: Console, verdict: DiffVerdict, left_out: Sequence[str]) -> None:
-    """Print what ran, what both sides showed, which features occurred, and the result."""
     plain = Lines(console)
     for engine in verdict.engines:
         refused = f", {engine.refused_configs} configurations left out" * bool(

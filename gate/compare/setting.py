@@ -30,13 +30,8 @@ class Setting(NamedTuple):
 def read_setting(
     specs: Sequence[TargetSpec], system: str | None, revision: str | None, changes: Sequence[str]
 ) -> Setting:
-    """Return the setting that the options specify for these targets.
-
-    Raises:
-        InputError: an unknown system, revision, key or value; or the targets have no scenarios in
-            common.
-        ReleaseError: an unknown release.
-    """
+    """Return the setting that the options specify for these targets. Raise InputError if an option
+    is invalid, or if the targets have no scenarios in common."""
     own = [spec.own_system for spec in specs]
     defaults = []
     for spec, place in zip(specs, PATHS, strict=False):
@@ -80,11 +75,7 @@ def read_setting(
 
 
 def setting_of_baseline(spec: TargetSpec, system: str, revision: str) -> Setting:
-    """Return the setting in which a target is compared with a baseline.
-
-    Raises:
-        InputError, ReleaseError: as for `read_setting`.
-    """
+    """Return the setting in which a target is compared with a baseline."""
     own = spec.own_system
     if own in (None, system):
         return Setting(system, revision, ((system, revision),), {})

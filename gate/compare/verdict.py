@@ -14,14 +14,9 @@ FORMAT = "schedproof/diff@1"
 class DiffFinding(msgspec.Struct, frozen=True):
     """A difference, in the smallest scenario found. Times are in seconds.
 
-    Attributes:
-        kind, shape: the kind of difference, and its signature, which is the same in every scenario
-            that shows it.
-        scenario, scenario_b: the files; the second only if B belongs to another system.
-        step: the first step that differs, from 0.
-        fields: every field that differs, as A and as B show it.
-        words: sentences that explain the difference.
-        seen: the number of runs that showed it, if all runs were followed to their end.
+    `shape` is the same in every scenario that shows the difference. `scenario_b` is set if B
+    belongs to another system. `fields` has every field that differs, as A and as B show it. `seen`
+    counts the runs that showed it, if all runs were followed to their end.
     """
 
     kind: str
@@ -41,14 +36,8 @@ class DiffFinding(msgspec.Struct, frozen=True):
 
 
 class Compared(msgspec.Struct, frozen=True):
-    """How much was compared.
-
-    Attributes:
-        steps: number of steps that were compared.
-        fields: for each field, the number of steps in which both targets showed it.
-        events: for each kind of event, how often it occurred.
-        both_failed: number of runs in which both targets crashed or hung.
-    """
+    """How much was compared: the steps, the steps in which both targets showed a field, the events
+    by kind, and the runs in which both targets crashed or hung."""
 
     steps: int
     fields: dict[str, int]

@@ -47,7 +47,6 @@ def raise_again(kind: type[BaseException], handler: Callable[..., object]) -> No
 
 
 def press(*_: object) -> None:
-    """Record the interrupt, and raise KeyboardInterrupt."""
     global _pressed, _ever_pressed
     _pressed = _ever_pressed = True
     raise KeyboardInterrupt
@@ -83,7 +82,6 @@ def limit(seconds: float) -> None:
 
 
 def no_limit() -> None:
-    """Cancel the time limit, since the run has ended."""
     global _limit, _over, _pressed
     signal.setitimer(signal.ITIMER_REAL, 0)
     if _limit is not None:

@@ -23,7 +23,6 @@ def option(name: str) -> Iterator[None]:
 
 
 def at_least(name: str, value: float, least: float) -> None:
-    """Raise InputError unless the option's value is a number from `least` upwards."""
     if not least <= value < math.inf:  # NaN fails this comparison as well
         raise InputError(name, f"{value}; valid: at least {least}")
     if isinstance(value, float) and value > LONGEST:
@@ -31,13 +30,11 @@ def at_least(name: str, value: float, least: float) -> None:
 
 
 def between(name: str, value: float, least: float, most: float) -> None:
-    """Raise InputError unless the option's value is a number in this range, ends included."""
     if not least <= value <= most:
         raise InputError(name, f"{value}; valid: {least:,} to {most:,}")
 
 
 def check_file(name: str, file: Path) -> None:
-    """Raise InputError unless the file that the option names can be written."""
     if file.is_dir():
         raise InputError(name, f"{file} is a folder; valid: a file")
     if not file.parent.is_dir():
@@ -60,8 +57,7 @@ def check_different(files: Mapping[str, Path]) -> None:
 
 
 def check_unicode(name: str, value: str) -> None:
-    """Raise InputError for text that cannot be written as UTF-8, since a report could not hold
-    it."""
+    """Raise InputError for text that cannot be written as UTF-8, since no report could hold it."""
     try:
         value.encode("utf-8")
     except UnicodeEncodeError:
@@ -90,11 +86,8 @@ def _check_reachable(name: str, path: Path) -> None:
 
 
 def rule_words(name: str, words: Sequence[str]) -> list[str]:
-    """Return the rule ids and patterns that an option gives; `A,B` counts as A and B.
-
-    Raises:
-        InputError: the option is given but names no rule.
-    """
+    """Return the rule ids and patterns that an option gives; `A,B` counts as A and B. Raise
+    InputError if the option is given but names no rule."""
     parts = [part.strip() for word in words for part in word.split(",") if part.strip()]
     if words and not parts:
         raise InputError(name, f"{words[0]!r} names no rule; `schedproof rules` lists the rules")

@@ -97,12 +97,10 @@ def busy(console: Console, what: str) -> Iterator[Callable[[str], None]]:
 
 
 def plural(number: int, noun: str) -> str:
-    """Return a number with its noun, in the plural unless it is 1."""
     return f"{number:,} {noun}{'s' * (number != 1)}"
 
 
 def notice(console: Console) -> Callable[[str], None]:
-    """Return a function that prints a text dimmed, as a remark."""
     return lambda text: console.print(text, style="dim", markup=False)
 
 
@@ -116,18 +114,14 @@ def print_failure(
     run: Excerpt,
     why: Sequence[str] | None = None,
 ) -> None:
-    """Print the rule, the scenario, the step, the numbers, the reason, and how to replay it.
-
-    `options` are those of the replay command, as `replay_options` returns them; `run` is the end of
-    the run that broke the rule; `why` is described at `failure_lines`.
-    """
+    """Print everything known about a failure, and how to replay it. `options` are those of the
+    replay command (`replay_options`), and `run` is the end of the run that broke the rule."""
     command = f"schedproof replay {shlex.quote(path)}{options}"
     lines = failure_lines(rule, scenario, broken, path, command, run, why)
     show_failure(console, rule, lines, "ADAPTER" if broken.by_adapter else "BROKEN")
 
 
 def show_failure(console: Console, rule: Rule, lines: Sequence[str], word: str = "BROKEN") -> None:
-    """Print a failure below the rule that it breaks."""
     console.print(f"[red]{word}[/red] [bold]{rule.id}[/bold] {escape(rule.title)}")
     for line in lines:
         console.print(f"  {line}", markup=False)
@@ -194,8 +188,6 @@ def config_line(system: str, revision: str, config: Mapping[str, Any]) -> str:
 
 
 def _in_words(key: str, value: Any) -> list[str]:
-    """Describe a key that is not at its default. A mapping, which holds the target's own keys, is
-    described key by key."""
     if isinstance(value, Mapping):
         return [f"{inner} {given}" for inner, given in value.items()]
     if isinstance(value, list | tuple):  # of mappings; their values are clear without the keys
@@ -228,14 +220,12 @@ def request_lines(scenario: Scenario) -> list[str]:
 
 
 def partition_words(request: Request) -> str:
-    """Describe the adapter and the salt of a request; empty if it has neither."""
     adapter = f", adapter {request.lora}" if request.lora is not None else ""
     salt = f", salt {request.cache_salt}" if request.cache_salt is not None else ""
     return adapter + salt
 
 
 def encoder_words(request: Request) -> str:
-    """Describe the encoder inputs of a request, to append to other words; empty if it has none."""
     if not request.encoder_inputs:
         return ""
     names = [request.prompt[number][0] for number in request.encoder_inputs]
@@ -243,7 +233,6 @@ def encoder_words(request: Request) -> str:
 
 
 def load_words(request: Request) -> str:
-    """Describe the external loads of a request, to append to other words; empty if it has none."""
     words = ""
     if request.external_tokens:
         tokens = min(request.external_tokens, request.prompt_len)

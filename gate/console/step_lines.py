@@ -16,14 +16,10 @@ class News(NamedTuple):
     """The changes in a step.
 
     Attributes:
-        number: the number of the step, from 0.
-        step: the step itself.
-        tkv: the previous and the new tkv in tokens, if it changed; the previous one may be unknown
-            (None).
+        tkv: the previous (None if unknown) and the new tkv in tokens, if it changed.
         jumps: whether the tkv changed by anything but 1.
         borders: requests that computed a single token in the step, which is the first of a block.
         volume: batch × tkv of a decode step in tokens; None if there is no limit on it.
-        limit: max_batch_tkv.
         fields: the other fields that changed, with their values.
         alike: whether the step only decodes the same requests as the previous step.
     """
@@ -40,7 +36,6 @@ class News(NamedTuple):
 
     @property
     def over(self) -> bool:
-        """Return whether the batch exceeds the limit."""
         return _is_over(self.volume, self.limit)
 
 
@@ -67,7 +62,6 @@ def step_news(number: int, step: Step, last: Step | None, config: Mapping[str, A
 
 
 def changed_tkv(step: Step, last: Step | None) -> tuple[int | None, int] | None:
-    """Return the previous and the new tkv; None if the new one is unknown or the same."""
     before = last.tkv if last is not None else None
     if not step.tkv or step.tkv == before:
         return None
@@ -96,8 +90,7 @@ def _is_over(volume: int | None, limit: int | None) -> bool:
 
 
 def one_line(text: str) -> str:
-    """Replace line ends and control characters by spaces, so that foreign text prints as one
-    line."""
+    """Replace line ends and control characters, so that foreign text prints as one line."""
     return "".join(char if char.isprintable() else " " for char in text)
 
 
@@ -147,7 +140,6 @@ def step_text(news: News) -> Text:
 
 
 def folded_text(first: News, last: News) -> Text:
-    """Return one line for a row of similar decode steps."""
     text = Text(one_line(f"steps {first.number}-{last.number} {_members(last.step)}"))
     if first.step.tkv and last.step.tkv:
         text.append(f"  tkv {first.step.tkv} -> {last.step.tkv}")

@@ -45,11 +45,7 @@ class Adding:
 
 
 def add_files(adding: Adding, files: Sequence[Path]) -> dict[Path, str]:
-    """Add each file, and continue if one cannot be added.
-
-    Returns:
-        The reason for each file that was not added.
-    """
+    """Add each file, and continue if one cannot be added; return the reason for each such file."""
     left_out = {}
     for file in files:
         try:
@@ -60,11 +56,7 @@ def add_files(adding: Adding, files: Sequence[Path]) -> dict[Path, str]:
 
 
 def add_file(adding: Adding, file: Path) -> None:
-    """Replay and shrink a scenario, and add it unless a smaller one with the same failure exists.
-
-    Raises:
-        FileError: the file is not a scenario, or its run gives no verdict.
-    """
+    """Shrink a scenario and add it, unless a smaller one with the same failure exists."""
     read = scenario_named(str(file))
     steps = read.expect and read.expect.steps
     scenario = replace(read, expect=None)
@@ -94,11 +86,8 @@ def _judge_by_own_rule(adding: Adding, file: Path, scenario: Scenario) -> tuple[
 
 
 def minimize_entry(target: Target, spec: str, entry: Entry, say: Say) -> bool:
-    """Shrink an entry in place; return False if it breaks no rule on the target.
-
-    Raises:
-        FileError: the target cannot run it, or the folder cannot be written to.
-    """
+    """Shrink an entry in place; return False if it breaks no rule on the target. Raise FileError if
+    the target cannot run it, or the folder cannot be written to."""
     expect = entry.scenario.expect
     if expect is not None and expect.steps:
         say(
@@ -157,7 +146,6 @@ def minimize(
 
 
 def run_of(target: Target, scenario: Scenario, ids: Sequence[str], file: Path) -> Outcome:
-    """Replay a scenario; raise an error that names the file if the target refuses it."""
     rules = rules_for(scenario, ids)
     if not rules:
         wanted = ", ".join(ids)
@@ -235,8 +223,7 @@ def _origin(adding: Adding, rule: str, own: str, outcome: Outcome) -> Origin:
 
 
 def _keep(adding: Adding, file: Path, scenario: Scenario, origin: Origin, how: str) -> None:
-    """Write the entry, and remove larger entries with the same failure. Write nothing if an entry
-    that is no larger already has the same failure."""
+    """Write the entry, unless one that is no larger has the same failure; remove larger ones."""
     entries = corpus_folder.entries(adding.folder) if adding.folder.exists() else []
     path = adding.folder / file_name(scenario, origin.rule)
     new = Entry(path, scenario, origin)

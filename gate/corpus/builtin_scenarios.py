@@ -14,19 +14,16 @@ from ..targets.scales import scales_of
 
 
 def builtin_scenarios(system: str) -> dict[str, Scenario]:
-    """Return the built-in scenarios of a system by file name, sorted."""
     return _scenarios(resources.files("schedproof.gate.corpus") / "builtin" / system)
 
 
 def seed_corpus(system: str, scale: str) -> dict[str, Scenario]:
-    """Return the seed corpus of one scale by file name, sorted; it may be empty."""
     return _scenarios(
         resources.files("schedproof.gate.corpus") / "builtin" / system / "seeds", f"{scale}-"
     )
 
 
 def every_builtin() -> dict[str, Scenario]:
-    """Return the built-in scenarios of all systems by name, without the file suffix."""
     return {
         name.removesuffix(".json"): scenario
         for system in SYSTEMS
@@ -35,13 +32,8 @@ def every_builtin() -> dict[str, Scenario]:
 
 
 def scenario_named(name: str) -> Scenario:
-    """Return the scenario in a file, or the built-in one with this name.
-
-    A name that looks like a path is always a path.
-
-    Raises:
-        FileError: there is no such file or built-in scenario, or the file is not a scenario.
-    """
+    """Return the scenario in a file, or the built-in one with this name. A name that looks like a
+    path is always a path. Raise FileError if there is neither, or if the file is not a scenario."""
     path = Path(name)
     if "\0" in name or path.exists() or path.is_symlink() or path.name != name:
         return read_scenario(path)
@@ -59,8 +51,7 @@ def scenario_named(name: str) -> Scenario:
 
 
 def by_length(system: str) -> dict[str, Scenario]:
-    """Return the built-in scenarios, shortest first, so that a failure shows in a short run if it
-    can."""
+    """Return the built-in scenarios, shortest first, so that a failure shows in a short run."""
     return dict(sorted(builtin_scenarios(system).items(), key=lambda item: longest(item[1])))
 
 

@@ -37,14 +37,15 @@ class Running(NamedTuple):
 
 
 def run_entries(running: Running, entries: Sequence[Entry]) -> int:
-    """Replay each entry and print a line for it, with any unexpected failure; return the exit
+    """Replay each entry, print a line for it with any unexpected failure, and return the exit
     code."""
-    counts = dict.fromkeys(STYLES, 0)
+    counts, refused = dict.fromkeys(STYLES, 0), 0
     for entry in entries:
         rules = rules_for(entry.scenario, running.rules)
         found_on = entry.origin.found_on
         judged = judge(running.target, entry.scenario, entry.rule, rules, found_on)
         counts[judged.status] += 1
+        refused += judged.refused
         why = f": {output.one_line(judged.why)}" if judged.why else ""
         style = STYLES[judged.status]
         running.console.print(f"[{style}]{judged.status:<15}[/{style}] ", end="")
@@ -55,7 +56,8 @@ def run_entries(running: Running, entries: Sequence[Entry]) -> int:
     output.say(running.console, reported or "no entry to run")
     if counts["NOT AS EXPECTED"]:
         return BROKEN
-    return INCONCLUSIVE if counts["inconclusive"] or not counts["as expected"] else CONFORMS
+    judged_all = not counts["inconclusive"] and not refused and counts["as expected"]
+    return CONFORMS if judged_all else INCONCLUSIVE
 
 
 def _print_failure(running: Running, entry: Entry, judged: EntryVerdict) -> None:
@@ -73,11 +75,7 @@ def _print_failure(running: Running, entry: Entry, judged: EntryVerdict) -> None
 
 
 def problems(folder: Path, target: Target) -> tuple[int, list[str]]:
-    """Return the number of files in a corpus, and a line for each problem.
-
-    Raises:
-        FileError: there is no such folder.
-    """
+    """Return the number of files in a corpus, and a line for each problem."""
     faults: list[str] = []
     number = 0
     for path in corpus_folder.files(folder):
@@ -118,13 +116,8 @@ def _problems_of(entry: Entry, target: Target) -> list[str]:
 
 
 def prune(entries: Sequence[Entry], target: Target, say: Say, *, dry_run: bool) -> int:
-    """Remove duplicates and entries that can no longer be replayed; return how many.
-
-    An entry stays if it breaks a rule on the target, or if the reference model still accepts it.
-
-    Raises:
-        FileError: an entry cannot be removed.
-    """
+    """Remove duplicates and entries that can no longer be replayed; return how many. An entry stays
+    if it breaks a rule on the target, or if the reference model still accepts it."""
     removed = 0
     smallest: dict[tuple[str, ...], Entry] = {}
     for entry in sorted(entries, key=_preference):

@@ -58,16 +58,9 @@ def target():
 
 
 def exported(kind: str, entries: Sequence[Entry], target: str | None = None) -> str:
-    """Return the text of the file. The rules of the entries must be in the catalogue.
-
-    Args:
-        kind: one of KINDS.
-        target: for kind "pytest", the target that the tests run on; by default the one that the
-            entries were found on.
-
-    Raises:
-        FileError: this kind of file cannot express an entry.
-    """
+    """Return the text of a file of this kind, one of KINDS; the rules of the entries must be in the
+    catalogue. Tests run on `target`, by default the one that the entries were found on. Raise
+    FileError if this kind of file cannot express an entry."""
     if kind == "json":
         rows = ",\n".join(scenario_json(entry.scenario).rstrip() for entry in entries)
         return f"[\n{rows}\n]\n"
@@ -79,10 +72,7 @@ def exported(kind: str, entries: Sequence[Entry], target: str | None = None) -> 
 
 def expressible(kind: str, entries: Sequence[Entry]) -> tuple[list[Entry], list[str]]:
     """Return the entries that this kind of file can express, and for each other one the reason.
-
-    Raises:
-        FileError: it can express none of them.
-    """
+    Raise FileError if it can express none of them."""
     if kind != "upstream":
         return [*entries], []
     able: list[Entry] = []
@@ -99,11 +89,8 @@ def expressible(kind: str, entries: Sequence[Entry]) -> tuple[list[Entry], list[
 
 
 def found_on(entries: Sequence[Entry]) -> str:
-    """Return the target that all entries were found on.
-
-    Raises:
-        FileError: they were found on several targets, or none of them records its target.
-    """
+    """Return the target that all entries were found on. Raise FileError if they were found on
+    several targets, or none of them records its target."""
     targets = sorted({entry.origin.found_on.target for entry in entries} - {""})
     if len(targets) != 1:
         known = (
@@ -116,12 +103,7 @@ def found_on(entries: Sequence[Entry]) -> str:
 
 
 def as_repository_tests(entries: Sequence[Entry]) -> str:
-    """Return a test file for the target's own repository, with a function for each entry.
-
-    Raises:
-        FileError: the entries belong to several systems, their system has no template, or neither
-            an assertion nor a model's steps can express one of them.
-    """
+    """Return a test file for the target's own repository, with a function for each entry."""
     systems = sorted({entry.scenario.system for entry in entries})
     if len(systems) > 1:
         raise FileError(
@@ -163,11 +145,6 @@ class RepositoryTest:
         self.is_known_to_fail = bool(expect and expect.violates)
 
     def config(self, unsayable: Container[str]) -> str:
-        """Return the configuration as arguments.
-
-        Raises:
-            FileError: the template cannot express one of its keys, or its control events.
-        """
         config, events = self._entry.scenario.config, self._entry.scenario.events
         if events:
             raise FileError(
@@ -186,14 +163,9 @@ class RepositoryTest:
         return (_arguments(_request(request)) for request in self._entry.scenario.requests)
 
     def table(self) -> Table:
-        """Return the steps of the first model that breaks no rule in this scenario.
-
-        The model of the scenario's own revision is tried first. If it breaks the rule, another
-        model's table is used, up to the step in which the first model breaks the rule.
-
-        Raises:
-            FileError: every model breaks a rule, or the table is too long.
-        """
+        """Return the steps of the first model that breaks no rule in this scenario. The model of
+        its own revision is tried first; if that breaks the rule, the table ends at the step in
+        which it does."""
         scenario = self._entry.scenario
         own = scenario.revision or revisions_of(scenario.system)[0]
         last: int | None = None
@@ -214,7 +186,6 @@ class RepositoryTest:
 
 
 def test_name(entry: Entry) -> str:
-    """Return the name of an entry's test, made from its rule and content."""
     name = file_name(entry.scenario, entry.rule).removesuffix(".json")
     return f"test_{re.sub(r'[^A-Za-z0-9]', '_', name).lower()}"
 

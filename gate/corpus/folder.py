@@ -36,15 +36,8 @@ class FoundOn(msgspec.Struct, frozen=True):
 
 
 class Origin(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The keys of `origin` that a corpus needs; other keys are for readers.
-
-    Attributes:
-        rule: the rule that the entry is about; for a failure, the first rule that broke.
-        shape: the shape of the failure (`properties.shape`); empty for a witness, which breaks
-            nothing.
-        found_on: the target that broke the rule.
-        found: the date, as YYYY-MM-DD.
-    """
+    """The keys of `origin` that a corpus needs; other keys are for readers. `shape` is that of the
+    failure (`checking.failure_signature`), empty for a witness; `found` is a date, YYYY-MM-DD."""
 
     rule: str
     shape: str = ""
@@ -65,7 +58,6 @@ class Entry(NamedTuple):
 
     @property
     def shape(self) -> str:
-        """Return the shape of the entry's failure; empty for a witness."""
         return self.origin.shape
 
     @property
@@ -74,29 +66,21 @@ class Entry(NamedTuple):
 
     @property
     def failure(self) -> tuple[str, str, str, str]:
-        """Return what identifies the entry's failure: system, revision, rule and shape. Every
-        witness is unique."""
+        """Return what identifies the failure: system, revision, rule and shape. Every witness is
+        unique."""
         scenario = self.scenario
         shape = self.shape or file_name(scenario, self.rule)
         return scenario.system, scenario.revision or "", self.rule, shape
 
 
 def entries(folder: Path) -> list[Entry]:
-    """Return every entry of a corpus, by file name.
-
-    Raises:
-        FileError: there is no such folder, or a file in it is not an entry.
-    """
+    """Return every entry of a corpus, by file name. Raise FileError if there is no such folder, or
+    a file in it is not an entry."""
     return [read_entry(path) for path in files(folder)]
 
 
 def files(folder: Path) -> Iterator[Path]:
-    """Yield the paths of a corpus's scenario files, sorted by name; ignore sub-folders and other
-    files.
-
-    Raises:
-        FileError: there is no such folder.
-    """
+    """Yield the paths of a corpus's scenario files, sorted; ignore sub-folders and other files."""
     if not folder.is_dir():
         what = "is not a folder" if folder.exists() else "there is no such folder"
         raise FileError(f"{folder}: {what}; `schedproof corpus add FILE` creates a corpus")
@@ -108,12 +92,8 @@ def files(folder: Path) -> Iterator[Path]:
 
 
 def read_entry(path: Path) -> Entry:
-    """Read one file of a corpus.
-
-    Raises:
-        FileError: the file is not a scenario, does not name its rule, or is a link out of the
-            folder.
-    """
+    """Read one file of a corpus. Raise FileError if the file is not a scenario, does not name its
+    rule, or is a link out of the folder."""
     if path.is_symlink() and not _real(path).is_relative_to(_real(path.parent)):
         raise FileError(f"{path}: a link to a file outside the corpus; valid: a file")
     scenario = read_scenario(path)
@@ -126,11 +106,7 @@ def _real(path: Path) -> Path:
 
 
 def origin_of(scenario: Scenario, path: str) -> Origin:
-    """Return the origin that a scenario states; errors name the file `path`.
-
-    Raises:
-        FileError: the origin is missing or invalid.
-    """
+    """Return the origin that a scenario states; errors name the file `path`."""
     if not (scenario.origin or {}).get("rule"):
         what = 'nothing; valid: the id of a rule ("schedproof corpus add" writes it)'
         raise FileError(f"{path}: $.origin.rule: {what}")
@@ -142,13 +118,8 @@ def origin_of(scenario: Scenario, path: str) -> Origin:
 
 
 def add(folder: Path, scenario: Scenario, origin: Origin) -> Path:
-    """Write a scenario into a corpus, whole or not at all, replacing a file with the same name.
-
-    The rule must be in the catalogue, since its id becomes part of the file name.
-
-    Raises:
-        FileError: the folder cannot be written to.
-    """
+    """Write a scenario into a corpus, whole or not at all, replacing a file with the same name. The
+    rule must be in the catalogue, since its id becomes part of the file name."""
     own: dict[str, Any] = msgspec.to_builtins(origin)
     reported = {
         key: value for key, value in (scenario.origin or {}).items() if key not in _OWN_KEYS
@@ -157,11 +128,6 @@ def add(folder: Path, scenario: Scenario, origin: Origin) -> Path:
 
 
 def remove(entry: Entry) -> None:
-    """Delete an entry.
-
-    Raises:
-        FileError: the file cannot be deleted.
-    """
     try:
         entry.path.unlink()
     except OSError as error:
@@ -176,7 +142,6 @@ class _Holder(msgspec.Struct, frozen=True):
 
 
 def builtin_lines() -> Iterator[str]:
-    """Yield a line for each built-in scenario: its name, system, size and subject."""
     for name, scenario in every_builtin().items():
         about = (scenario.origin or {}).get("note", "")
         requests = len(scenario.requests)
@@ -186,7 +151,6 @@ def builtin_lines() -> Iterator[str]:
 
 
 def line(entry: Entry) -> str:
-    """Describe an entry in one line, without its shape."""
     shown = row(entry)
     requests = f"{shown['requests']} request{'s' * (shown['requests'] != 1)}"
     parts = [
@@ -201,7 +165,6 @@ def line(entry: Entry) -> str:
 
 
 def row(entry: Entry) -> dict[str, str | int]:
-    """Return an entry as data; `requests` is a number, and all other values are texts."""
     expect = entry.scenario.expect
     violates = ", ".join((expect and expect.violates) or ())
     return {

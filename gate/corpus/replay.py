@@ -25,13 +25,9 @@ Status = Literal["as expected", "NOT AS EXPECTED", "not exercised", "inconclusiv
 
 
 class EntryVerdict(NamedTuple):
-    """The result of a replay, compared with the expectation of the scenario.
-
-    Attributes:
-        why: the reason in one line, if the result is unexpected or inconclusive.
-        outcome: the run; None if the target did not run it.
-        refused: the target refuses the configuration, or every request.
-    """
+    """The result of a replay, compared with the expectation of the scenario. `why` is set if it is
+    unexpected or inconclusive, `outcome` is None if the target did not run it, and `refused` says
+    that the target refuses the configuration or every request."""
 
     status: Status
     why: str
@@ -56,9 +52,6 @@ def judge(
     A scenario without an expectation expects every rule to hold. On a target other than `found_on`,
     only the scenario's own rule has to hold. A rule that is expected to break may also break later
     than other rules.
-
-    Raises:
-        TargetNotStarted: the target does not start.
     """
     if scenario.expect is None:
         scenario = expecting(scenario, None)
@@ -113,7 +106,6 @@ def _of_its_own_rule(
     outcome: Outcome,
     found_on: FoundOn | None,
 ) -> EntryVerdict:
-    """Judge a run that breaks only rules that the scenario is not about."""
     rule, started = own[0].id, outcome.session.started
     here = " ".join(word for word in (started.name, started.version) if word)
     others = ", ".join(failure.rule for failure in outcome.broken)
@@ -147,33 +139,21 @@ def rules_for(scenario: Scenario, ids: Sequence[str] = ()) -> list[Rule]:
 
 
 def rule_ids(words: Sequence[str] | None) -> list[str]:
-    """Return the ids that --rule names; `A,B` counts as A and B.
-
-    Raises:
-        InputError: the option names no rule.
-        CatalogueError: no system has such a rule.
-    """
+    """Return the ids that --rule names; `A,B` counts as A and B."""
     every = {rule.id: rule for system in SYSTEMS for rule in load(system)}
     return list(meant([*every.values()], rule_words("--rule", words or ())))
 
 
 @contextmanager
 def opened_target(spec: str) -> Iterator[Target]:
-    """Open the target of an exported test file, for all of its tests.
-
-    Raises:
-        UnknownTargetError, ReleaseError: there is no such target.
-    """
+    """Open the target of an exported test file, for all of its tests."""
     with opened(parse_target(spec)) as open_target:
         yield open_target.target
 
 
 def check(data: dict[str, Any], target: Target) -> str:
-    """Replay the scenario of an exported test; return why it does not end as expected, or "".
-
-    Raises:
-        FileError: `data` is not a scenario of a corpus.
-    """
+    """Replay the scenario of an exported test; return why it does not end as expected, or "". Raise
+    FileError if `data` is not a scenario of a corpus."""
     scenario = scenario_of(data, "the exported scenario")
     rule = origin_of(scenario, "the exported scenario").rule
     judged = judge(target, scenario, rule, rules_for(scenario))

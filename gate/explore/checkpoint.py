@@ -37,11 +37,8 @@ HARMLESS = {
 
 
 def save_checkpoint(folder: Path, run: Exploration) -> None:
-    """Save an exploration to its file in `folder`.
-
-    Raises:
-        FileError: the file cannot be written.
-    """
+    """Save an exploration to its file in `folder`. Raise FileError if the file cannot be
+    written."""
     path = _path(folder, run.options, run.rules)
     with naming_file(path):
         folder.mkdir(parents=True, exist_ok=True)
@@ -50,11 +47,8 @@ def save_checkpoint(folder: Path, run: Exploration) -> None:
 
 
 def load(folder: Path, options: ExploreOptions, rules: Sequence[Rule]) -> Exploration | None:
-    """Return the saved exploration with these options and rules; None if there is none.
-
-    Raises:
-        FileError: this version cannot use the file.
-    """
+    """Return the saved exploration with these options and rules; None if there is none. Raise
+    FileError if this version cannot use the file."""
     ids = tuple(rule.id for rule in rules)
     path = _path(folder, options, ids)
     try:

@@ -47,11 +47,7 @@ def check_has_scopes(system: str) -> None:
 
 
 def chosen_scopes(names: Sequence[str] | None, system: str, revision: str) -> list[Scope]:
-    """Return the scopes with these names, or all that the revision has.
-
-    Raises:
-        InputError: an unknown name, or a scope that the revision does not have.
-    """
+    """Return the scopes with these names, or all that the revision has."""
     valid = [scope for scope in space_of(system).scopes if scope.belongs_to(revision)]
     by_name = {scope.name: scope for scope in valid}
     for name in names or ():
@@ -64,11 +60,8 @@ def chosen_scopes(names: Sequence[str] | None, system: str, revision: str) -> li
 
 
 def changed(scope: Scope, requests: int | None, limits: str | None, aborts: str | None) -> Scope:
-    """Return the scope with the changes that the options make.
-
-    Raises:
-        InputError: an impossible value.
-    """
+    """Return the scope with the changes that the options make; raise InputError if one is
+    impossible."""
     if requests is not None:
         if not 1 <= requests <= 6:
             raise InputError("--requests", f"{requests}; valid: 1 to 6")
@@ -81,11 +74,7 @@ def changed(scope: Scope, requests: int | None, limits: str | None, aborts: str 
 
 
 def read_limits(words: str) -> tuple[int, ...]:
-    """Parse limits such as "6-40" or "12,20,40", and return them, in tokens, in ascending order.
-
-    Raises:
-        InputError: the text is neither a range nor a list of numbers.
-    """
+    """Parse limits such as "6-40" or "12,20,40", and return them, in tokens, in ascending order."""
     limits: set[int] = set()
     for part in words.split(","):
         first, dash, last = part.strip().partition("-")
@@ -101,11 +90,7 @@ def read_limits(words: str) -> tuple[int, ...]:
 def chosen_rules(
     catalogue: Sequence[Rule], words: Sequence[str] | None, revision: str
 ) -> Sequence[Rule]:
-    """Return the rules with these ids (`A,B` counts as A and B), or all rules of the revision.
-
-    Raises:
-        InputError, CatalogueError: a named rule cannot be checked here.
-    """
+    """Return the rules with these ids (`A,B` counts as A and B), or all rules of the revision."""
     named = rules_named(catalogue, words) if words else {}
     rules = [rule for rule in catalogue if not words or rule.id in named]
     for chosen in rules:
@@ -295,12 +280,8 @@ def parts_of(options: ExploreOptions, jobs: int) -> list[ExploreOptions]:
 def confirm(
     counterexample: Counterexample, rules: Sequence[Rule], formula: str | None = None
 ) -> dict[int, tuple[Scenario, Outcome]]:
-    """Replay the counterexample on the model at each of its limits; `formula` replaces the
-    revision's own formula.
-
-    Returns:
-        The scenario and its outcome, for each limit at which the rule breaks.
-    """
+    """Replay the counterexample on the model at each of its limits; return the scenario and its
+    outcome for each limit at which the rule breaks. `formula` replaces the revision's own."""
     [rule] = select(rules, [counterexample.rule])
     broken = {}
     for limit in counterexample.limits:

@@ -81,15 +81,9 @@ class Reporter:
         stop_requested: bool = False,
         verbose: bool = False,
     ) -> int:
-        """Print the verdicts and return the exit code.
-
-        Args:
-            chosen: The rules were named with --rule, so each must be exercised.
-            json_file: Where to write the coverage, if anywhere.
-            stop_requested: The user asked to stop early, so parts that did not run do not count as
-                missing.
-            verbose: Print a line for every rule, even if none was named.
-        """
+        """Print the verdicts, write the coverage, and return the exit code. Rules that are `chosen`
+        must be exercised; after `stop_requested`, parts that did not run do not count as
+        missing."""
         for part in self._parts:
             self._leave_out("not started", part)
         if stop_requested:
@@ -121,8 +115,6 @@ class Reporter:
         return any(rule.broken for rule in self._so_far.values())
 
     def _print_verdicts(self, verdicts: dict[str, tuple[str, str]], list_all: bool) -> None:
-        """Print a line for each verdict. Unless `list_all`, rules that held share a line, and so do
-        rules that were never exercised."""
         together = () if list_all else ("held", "not exercised")
         for rule in self._rules:
             word, where = verdicts[rule.id]
@@ -280,12 +272,8 @@ def run_exploration(
     until_broken: bool = False,
     verbose: bool = False,
 ) -> int:
-    """Explore, report, and return the exit code.
-
-    Args:
-        until_broken: Stop at the first counterexample.
-        verbose: Print a verdict for every rule, not only for those that break.
-    """
+    """Explore, report, and return the exit code; `until_broken` stops at the first
+    counterexample."""
     parts = [part for options in questions for part in parts_of(options, jobs)]
     reporter = Reporter(console, parts, rules, out)
     try:

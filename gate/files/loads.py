@@ -47,10 +47,8 @@ class Row(NamedTuple):
 class Load:
     """Rows of a file in order of arrival.
 
-    Attributes:
-        unused: fields of the file that a scenario cannot express.
-        goes_on: the file has more rows than were read.
-        unfit: rows that are left out, each with the reason.
+    `unused` are fields that a scenario cannot express, `unfit` the rows that are left out, with
+    reasons. `goes_on` says that the file has more rows than were read.
     """
 
     rows: list[Row]
@@ -60,11 +58,8 @@ class Load:
 
 
 def read_load(form: str, path: Path, first: int, most: int, piece: int) -> Load:
-    """Read up to `most` rows, starting at row `first`; a hash stands for `piece` tokens.
-
-    Raises:
-        FileError: the file cannot be read, or a row is not valid in the format.
-    """
+    """Read up to `most` rows, starting at row `first`; a hash stands for `piece` tokens. Raise
+    FileError if the file cannot be read, or a row is not valid in the format."""
     check_regular(path)
     unused: dict[str, None] = {}
     try:
@@ -86,13 +81,9 @@ def scenario_of_load(
     step_ms: float,
     piece: int,
 ) -> Scenario:
-    """Return the rows as a scenario, and note those that cannot run in `load.unfit`.
-
-    `setting` is the system, revision and configuration. The request of row 17 is named r17.
-
-    Raises:
-        InputError: an impossible configuration, a late arrival, or no row that can run.
-    """
+    """Return the rows as a scenario, and note those that cannot run in `load.unfit`. `setting` is
+    the system, revision and configuration; the request of row 17 is named r17. Raise InputError if
+    the configuration is impossible, a row arrives too late, or no row can run."""
     system, revision, values = setting
     model = make_model(system, revision, values)
     start, requests = load.rows[0].time, list[Request]()
@@ -125,12 +116,8 @@ def scenario_of_load(
 
 
 def prompts_of(rows: Sequence[Row], piece: int) -> list[tuple[Segment, ...]]:
-    """Return the prompts of the rows. Two prompts begin with the same tokens as far as their hashes
-    agree.
-
-    A new segment begins where prompts diverge or where one of them begins. A prompt without hashes
-    equals no other.
-    """
+    """Return the prompts of the rows. Two of them begin with the same tokens as far as their hashes
+    agree; a prompt without hashes equals no other."""
     before: dict[int, int | None] = {}
     begins: set[int] = set()  # hashes that follow different hashes in different prompts
     after: dict[int, int] = {}

@@ -22,17 +22,8 @@ Words = Annotated[str, msgspec.Meta(min_length=1)]
 
 
 class Project(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """The keys of the table, named like the options; paths are relative to the folder.
-
-    Attributes:
-        target: the scheduler under test.
-        system, revision: the rules that apply to it.
-        profile: how much a gate searches.
-        corpus: the folder of its regression scenarios.
-        deviations: the file that lists known failures.
-        exclude: rules that the scheduler breaks on purpose.
-        extra_rules: a Python file with the project's own rules.
-    """
+    """The keys of the table, named like the options of the commands; paths are relative to the
+    folder."""
 
     target: Words | None = None
     system: Words | None = None
@@ -50,11 +41,8 @@ class Project(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defa
 
 
 def read_project(folder: Path = Path()) -> Project:
-    """Return the table in the folder's pyproject.toml; empty if there is none.
-
-    Raises:
-        FileError: the file is not TOML, or has an unknown key or an invalid value.
-    """
+    """Return the table in the folder's pyproject.toml; empty if there is none. Raise FileError if
+    the file is not TOML, or has an unknown key or an invalid value."""
     path = folder / FILE
     if not path.exists():
         return Project()

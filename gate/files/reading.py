@@ -25,11 +25,8 @@ NO_BRACKETS = bytes({*range(256)} - {*b"[]{}"})
 
 
 def check_regular(path: Path) -> None:
-    """Raise an error for anything but a regular file, since a pipe or a device may never end.
-
-    Raises:
-        FileError: the path is a folder, a pipe or a device, or does not exist.
-    """
+    """Raise an error for anything but a regular file, since a pipe or a device may never end. Raise
+    FileError if the path is a folder, a pipe or a device, or does not exist."""
     try:
         mode = path.stat().st_mode
     except OSError as error:
@@ -43,11 +40,8 @@ def check_regular(path: Path) -> None:
 
 
 def read_text(path: Path, most: int, kind: str) -> str:
-    """Return the text of a file of at most `most` bytes; `kind` describes it in errors.
-
-    Raises:
-        FileError: the file is not regular, too large, or not UTF-8.
-    """
+    """Return the text of a file of at most `most` bytes; `kind` describes it in errors. Raise
+    FileError if the file is not regular, too large, or not UTF-8."""
     check_regular(path)
     try:
         with path.open("rb") as file:
@@ -75,11 +69,8 @@ def read_toml(path: Path, kind: str) -> dict[str, Any]:
 
 
 def decode_json(data: bytes, place: str, kind: type[Read]) -> Read:
-    """Decode JSON that schedproof wrote; `place` is the file, with the line if it has many.
-
-    Raises:
-        FileError: the data is not JSON, is nested too deeply, or is not a `kind`.
-    """
+    """Decode JSON that schedproof wrote; `place` is the file, with the line if it has many. Raise
+    FileError if the data is not a `kind`."""
     try:
         value = msgspec.json.decode(data, type=kind)
     except RecursionError:
@@ -92,7 +83,6 @@ def decode_json(data: bytes, place: str, kind: type[Read]) -> Read:
 
 
 def is_deep(data: bytes) -> bool:
-    """Return whether JSON is nested deeper than in any valid file."""
     if data.count(b"[") + data.count(b"{") <= DEEPEST:
         return False
     brackets = STRING.sub(b"", data).translate(None, NO_BRACKETS)
@@ -139,11 +129,7 @@ def check_unique(line: bytes, value: dict[str, Any]) -> None:
 
 
 def unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Build a JSON object; an `object_pairs_hook` for `json.loads`.
-
-    Raises:
-        ValueError: a key occurs twice.
-    """
+    """Build a JSON object, as an `object_pairs_hook`; raise ValueError if a key occurs twice."""
     read = dict(pairs)
     if len(read) < len(pairs):
         keys = [key for key, _ in pairs]

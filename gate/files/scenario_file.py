@@ -28,22 +28,14 @@ MAX_BYTES = 64 * 1024 * 1024
 
 
 def read_scenario(path: Path) -> Scenario:
-    """Return the scenario in a file, with a revision and a complete configuration.
-
-    Raises:
-        FileError: the file is unreadable, not JSON, of another format, or has an invalid value.
-    """
+    """Return the scenario in a file, with a revision and a complete configuration. Raise FileError
+    if the file is unreadable, not JSON, of another format, or has an invalid value."""
     return scenario_of(_load(path), str(path))
 
 
 def scenario_of(data: Any, path: str) -> Scenario:
-    """Return the scenario in JSON data, with a revision and a complete configuration.
-
-    Errors name the file `path`.
-
-    Raises:
-        FileError: another format, or an invalid value.
-    """
+    """Return the scenario in JSON data, with a revision and a complete configuration. Every error
+    is a FileError that names the file `path`."""
     if not isinstance(data, dict):
         raise FileError(f"{path}: $: {quoted(data)}; valid: a scenario object")
     if data.get("format") != FORMAT:
@@ -81,13 +73,8 @@ def scenario_json(scenario: Scenario) -> str:
 
 
 def write_scenario(scenario: Scenario, folder: Path, rule: str) -> Path:
-    """Write a counterexample to `folder`, named by rule and content.
-
-    The file appears whole or not at all.
-
-    Raises:
-        FileError: the folder cannot be written to.
-    """
+    """Write a counterexample to `folder`, whole or not at all, named by rule and content. Raise
+    FileError if the folder cannot be written to."""
     path = folder / file_name(scenario, rule)
     with naming_file(folder):
         folder.mkdir(parents=True, exist_ok=True)
@@ -166,7 +153,6 @@ def _check_expectation(scenario: Scenario) -> None:
 
 
 def _check_keys(data: dict[str, Any]) -> None:
-    """Raise an error for an unknown key that lists the valid keys. msgspec rejects wrong types."""
     places: list[tuple[str, Any, type[msgspec.Struct]]] = [("$", data, Scenario)]
     places.append(("$.expect", data.get("expect"), Expectation))
     requests, events = data.get("requests"), data.get("events")

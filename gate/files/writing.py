@@ -9,11 +9,7 @@ from .reading import FileError
 
 
 def write(path: Path, data: bytes) -> None:
-    """Write a file that an option names.
-
-    Raises:
-        FileError: the file cannot be written to.
-    """
+    """Write a file that an option names. Raise FileError if the file cannot be written to."""
     with whole(path) as place, naming_file(path):
         place.write_bytes(data)
 
@@ -23,11 +19,9 @@ def whole(path: Path) -> Iterator[Path]:
     """Yield a path to write to. When the block ends, the file appears under its own name, whole or
     not at all.
 
-    A path that is not a regular file, such as `/dev/stdout` or a pipe, is written in place, because
-    a file must not replace a device. So is a path whose folder cannot hold a second file.
-
-    Raises:
-        FileError: the file cannot be replaced.
+    A path that is not a regular file, such as `/dev/stdout`, is written in place, because a file
+    must not replace a device. So is a path whose folder cannot hold a second file. Raise FileError
+    if the file cannot be replaced.
     """
     real = path.resolve()
     partial = real.with_name(f".{real.name}.{os.getpid()}.partial")
@@ -46,11 +40,7 @@ def whole(path: Path) -> Iterator[Path]:
 
 @contextmanager
 def naming_file(path: Path) -> Iterator[None]:
-    """Turn an OSError of the block into a FileError that names the file.
-
-    Raises:
-        FileError: the file cannot be written to.
-    """
+    """Turn an OSError of the block into a FileError that names the file."""
     try:
         yield
     except OSError as error:

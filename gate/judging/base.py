@@ -31,12 +31,8 @@ ENDS = (NEVER_CRASHES, NEVER_HANGS)
 
 
 class BaseOptions(NamedTuple):
-    """The target that a change is compared with.
-
-    Attributes:
-        terms: the system and revision with which the change and the base are started.
-        stop_after: number of differences after which no further part of the gate runs.
-    """
+    """The target that a change is compared with. `terms` are the system and revision with which
+    both are started; after `stop_after` differences, no further part of the gate runs."""
 
     spec: TargetSpec
     terms: tuple[tuple[str, str], tuple[str, str]]
@@ -73,7 +69,6 @@ class Compared:
     coverage: Coverage = field(default_factory=Coverage)
 
     def add(self, other: "Compared") -> None:
-        """Add the comparisons of a later part of the same gate."""
         for kind, noted in other.differences.items():
             keep_smaller(self.differences, kind, noted)
         for rule, noted in other.repaired.items():
@@ -85,7 +80,6 @@ class Compared:
 
 
 def keep_smaller(kept: dict[str, Noted], key: str, noted: Noted) -> None:
-    """Keep the run if it is the first with this key, or smaller than the one kept so far."""
     before = kept.get(key)
     if before is None:
         kept[key] = noted
@@ -136,7 +130,6 @@ class Base:
         return new
 
     def _explained(self, failure: Broken, of_base: Sequence[Broken]) -> bool:
-        """Return whether one of the base's failures is the same."""
         meant = _signature(failure)
         return any(
             _signature(same) == meant
@@ -190,7 +183,6 @@ class Base:
         return False
 
     def only_base_breaks(self, rule: str, scenario: Scenario) -> bool:
-        """Return whether the base breaks a rule in a scenario where the change breaks none."""
         try:
             change = replay(self.pair.sides[0].target, scenario, self._rules)
         except (ConfigRefused, InputError):

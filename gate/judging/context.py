@@ -44,18 +44,12 @@ class GateOptions:
     """The options of a gate. They can be sent to another process.
 
     Attributes:
-        spec: the target, as the user names it.
-        rules: the rules to judge. `chosen` says whether the user selected them; `named` holds the
-            rules that the user named in full.
-        extra_rules: the file with the user's own rules, which `rules` includes.
+        chosen, named: whether the user selected the rules, and those that the user named in full.
         excluded: the rules that the user excluded, by id, with the reason.
         max_failures: broken rules to shrink per scale, known divergences not counted; a crash, a
             hang, a lost request and lost blocks are always shrunk.
-        out: folder for counterexamples.
-        corpus: the user's scenarios, which are replayed first.
         step_limit, memory_limit: limits of the target's process, in seconds and MiB.
         first_only: stop after the first part that finds something.
-        jobs: processes that run scales and engines; the verdict does not depend on it.
         folder, imports: the folder in which a factory runs, and further folders from which its
             module may be imported.
         compare_with: the revision whose model runs beside the target, or "none"; None if the user
@@ -98,8 +92,7 @@ class GateOptions:
         return self.replay_options_of([rule.id for rule in self.rules] if self.chosen else None)
 
     def replay_options_of(self, rules: Sequence[str] | None) -> str:
-        """Return the options that make `schedproof replay` repeat a run and judge only these
-        rules."""
+        """Return the options that repeat a run of this gate and judge only these rules."""
         limits = self.step_limit, self.memory_limit
         left_out = sorted(self.excluded)
         return replay_options(
@@ -128,10 +121,7 @@ class GateResults:
         runs_cut_short: for each rule, the number of runs that ended because it broke.
         unconfirmed: rules that broke once but did not break again in the same scenario.
         deviation_status: the state of each known deviation, by its number in the file.
-        refusals: the target's messages about configurations that it refused, with their counts.
         hung: the target did not answer in time, and each further run may cost another time limit.
-        compared: the results of the comparison with a base.
-        reach: the sizes and features of the runs.
     """
 
     exercised: Counter[str] = field(default_factory=Counter)
@@ -149,7 +139,6 @@ class GateResults:
     reach: Reach = field(default_factory=Reach)
 
     def count(self, outcome: Outcome) -> None:
-        """Add the steps in which a replay exercised each rule."""
         self.exercised.update(outcome.exercised)
         if not outcome.cut_short:
             self.exercised_cleanly |= (+outcome.exercised).keys()
@@ -158,7 +147,6 @@ class GateResults:
 
     @property
     def broken_off(self) -> bool:
-        """Return whether the gate ended early."""
         return self.interrupted or self.hung or self.fault is not None
 
     def enough_for(self, options: GateOptions) -> bool:
@@ -187,13 +175,9 @@ class GateResults:
 class GateContext:
     """The options, the target and the results of one gate.
 
-    Attributes:
-        stderr: returns the text that the target's process wrote to stderr.
-        report: receives every event.
-        version: the version that the target reports once it has started.
-        shrink_model: a model of the target's release, if there is one. It decides as the target
-            does, but faster, so failures are shrunk on it and then confirmed on the target.
-        base: the base of the change, which runs beside `target`.
+    `shrink_model` is a model of the target's release, if there is one. It decides as the target
+    does, but faster, so failures are shrunk on it and then confirmed on the target. `base` is the
+    base of the change, which runs beside `target`.
     """
 
     options: GateOptions
@@ -230,7 +214,6 @@ class GateContext:
             self.results.hung |= self.base.hangs
 
     def rules_beyond(self, known: Collection[str]) -> list[Rule]:
-        """Return the rules that are not in `known`; a run ends when one of them breaks."""
         return [rule for rule in self.options.rules if rule.id not in known]
 
     def others_first(self, rule: str, shrunk: int) -> int:
@@ -252,10 +235,7 @@ class GateContext:
 
 def shrink_model_of(target: Target, system: str, version: str) -> Target | None:
     """Return a model of the release that the target says it is, even if another revision judges it.
-
-    None if the target is a model or a pair of targets, or if no revision decides as that release
-    does.
-    """
+    None if no revision decides as that release does, or if the target is a model or a pair."""
     decides_as = SYSTEMS[system].decides_as
     if type(target) in (ModelTarget, DifferentialTarget) or version not in decides_as:
         return None
@@ -281,11 +261,7 @@ class OpenedGate(NamedTuple):
 def opened_gate(
     options: GateOptions, *, offline: bool, notice: Callable[[str], None] = lambda _: None
 ) -> Iterator[OpenedGate]:
-    """Open the target of a gate, and its base if it has one; end their processes afterwards.
-
-    Raises:
-        UnknownTargetError, ReleaseError, InputError: there is no such target.
-    """
+    """Open the target of a gate, and its base if it has one; end their processes afterwards."""
     specs = [options.spec, *([options.base.spec] if options.base else [])]
     with ExitStack() as stack:
         installed = [

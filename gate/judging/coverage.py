@@ -17,11 +17,8 @@ SHOWN_FILES, SHOWN_FUNCTIONS, SHOWN_CHANGED = 5, 5, 20  # how many of each a rep
 
 
 class FunctionCoverage(msgspec.Struct, frozen=True):
-    """The coverage of a function: its first line, its number of lines, and how many of them ran.
-
-    `missed` lists the lines that did not run, such as "312-318, 330". `changed` says that the
-    function's code differs from the base's.
-    """
+    """The coverage of a function. `missed` lists the lines that did not run, such as "312-318,
+    330"; `changed` says that its code differs from the base's."""
 
     name: str
     line: int
@@ -32,10 +29,8 @@ class FunctionCoverage(msgspec.Struct, frozen=True):
 
 
 class FileCoverage(msgspec.Struct, frozen=True):
-    """An imported module of the target. Only lines of functions count.
-
-    `name` is its path relative to the folder that contains its package.
-    """
+    """An imported module of the target; only lines of functions count. `name` is its path relative
+    to the folder that contains its package."""
 
     name: str
     path: str
@@ -78,8 +73,7 @@ class Missed(NamedTuple):
 
 
 def coverage_of(folder: Path | None, page: Path, changes: Changes | None = None) -> Coverage | None:
-    """Return the coverage that the target's processes recorded in `folder`; None if there is
-    none."""
+    """Return the coverage that the target's processes recorded in `folder`, if there is any."""
     if folder is None:
         return None
     changed = {} if changes is None else changes.functions
@@ -165,7 +159,6 @@ def _missed(passed: Mapping[int, bool]) -> Iterator[str]:
 
 
 def missed_lines(function: FunctionCoverage) -> set[int]:
-    """Return the line numbers of the function that did not run."""
     lines: set[int] = set()
     for part in filter(None, function.missed.split(", ")):
         first, _, last = part.partition("-")
@@ -187,13 +180,8 @@ def never_entered(coverage: Coverage) -> list[Missed]:
 
 def changed_functions(old: str, new: str) -> frozenset[str]:
     """Return the qualified names of the functions that are new in the module's text, or have new
-    code.
-
-    Comments, blank lines and docstrings do not count.
-
-    Raises:
-        SyntaxError: a text is not valid Python.
-    """
+    code; comments, blank lines and docstrings do not count. Raise SyntaxError if a text is not
+    Python."""
     before, after = _bodies(old), _bodies(new)
     return frozenset(name for name, body in after.items() if before.get(name) != body)
 
@@ -202,11 +190,7 @@ def changes_since(
     base: str, base_folder: Path | None, folder: Path, paths: Iterable[str]
 ) -> Changes:
     """Return the functions that changed since `base` in those modules of `paths` that lie in
-    `folder`.
-
-    `base_folder` holds the files of the base. If the base lacks a module, all of its functions have
-    changed.
-    """
+    `folder`. If `base_folder` lacks a module, all of its functions have changed."""
     functions = {}
     for path in filter(lambda path: path.is_relative_to(folder), map(Path, paths)):
         try:
@@ -238,8 +222,6 @@ def _bodies(source: str) -> dict[str, list[str]]:
 
 
 def coverage_lines(coverage: Coverage) -> list[tuple[str, str]]:
-    """Return the lines of a report, each as a label and a text; functions that changed but were
-    never entered come first."""
     missed = never_entered(coverage)
     changed = [function.function.name for function in missed if function.function.changed]
     others = [function.function.name for function in missed if not function.function.changed]

@@ -76,7 +76,6 @@ class Deviation(msgspec.Struct, frozen=True):
 
     @property
     def fails(self) -> bool:
-        """Return whether the entry is out of date, so that it fails the gate."""
         return self.state not in ("known", "not_met")
 
 
@@ -151,15 +150,13 @@ class Deviations:
                     self.status[other] = "known", f"{says}no entry"
 
     def refused(self, number: int, why: str) -> None:
-        """Note that the target refuses the entry's scenario."""
         self.status[number] = "unused", f"the target refuses the scenario: {why}"
 
     def in_run(self) -> New:
         """Return a filter for one run: it keeps the new failures and notes the known ones.
 
-        A known failure also explains the failures that accompany it in its entry's scenario.
-        Failures that occur there in the same step are known in the same step here, and failures
-        that occur there later are known later here.
+        A known failure also explains the failures that accompany it in its entry's scenario, in the
+        same step or later.
         """
         follows: set[str] = set()
 
@@ -181,15 +178,12 @@ class Deviations:
         return new
 
     def of_rule(self, rule: str) -> Entry | None:
-        """Return an entry that explained a failure of the rule in this gate."""
         known = (n for n, (state, _) in self.status.items() if state == "known")
         return next((self.entries[n] for n in known if self.entries[n].rule == rule), None)
 
     def judged(self, rules: Sequence[str], stakes: Mapping[str, int]) -> list[Deviation]:
-        """After the last run, return the state of every entry for these rules.
-
-        `stakes` counts how often each rule was exercised.
-        """
+        """Return the state of every entry for these rules after the last run; `stakes` counts how
+        often each rule was exercised."""
         verdicts = []
         for number, entry in enumerate(self.entries):
             if entry.rule in rules:
@@ -231,11 +225,8 @@ def is_version(given: str, name: str, version: str) -> bool:
 def read_deviations(
     path: Path, system: str, catalogue: Sequence[Rule], today: datetime.date
 ) -> Deviations:
-    """Read a file of deviations and their scenarios.
-
-    Raises:
-        FileError: the file or a scenario that it names cannot be used.
-    """
+    """Read a file of deviations and their scenarios. Raise FileError if the file or a scenario that
+    it names cannot be used."""
     read = _read(path)
     entries = read.known
     ids = {rule.id for rule in catalogue}

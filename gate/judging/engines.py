@@ -31,12 +31,9 @@ def search_scale(
 ) -> None:
     """Run Hypothesis at one scale, and repeat the search as long as it breaks further rules.
 
-    Args:
-        fixed: keys of the configuration that have a single value.
-        known: rules that are known to break at this scale.
-        choices: for each key that the target declares, its values.
-        shrunk: how many of the known rules count for --max-failures.
-        avoid: kinds of configuration that the target refuses.
+    `known` are rules that are known to break at this scale; `shrunk` of them count for
+    --max-failures. `choices` has the values of the keys that the target declares, and `avoid` the
+    kinds of configuration that it refuses.
     """
     began = time.monotonic()
     checked = {rule.id for rule in gate.options.rules if rule.checked}
@@ -133,10 +130,7 @@ def _watch(gate: GateContext, before: Progress, search: Search) -> None:
 def _keep_finding(
     gate: GateContext, place: Place, search: Search, attempts: int, shrunk: int
 ) -> Finding | None:
-    """Shrink, confirm and keep the finding of a search; `shrunk` findings came before it.
-
-    Return None if the base has the same failure.
-    """
+    """Shrink, confirm and keep the finding of a search; None if the base has the same failure."""
     assert search.failure is not None
     scenario, (first, *_) = search.failure
     took = (search.found_after, search.shrink_seconds, gate.others_first(first.rule, shrunk))

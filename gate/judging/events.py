@@ -44,11 +44,8 @@ class Progress(msgspec.Struct, frozen=True, tag="progress", tag_field="event"):
 
 
 class Found(msgspec.Struct, frozen=True):
-    """A counterexample that was shrunk, written to a file and replayed.
-
-    `replay` is the command that replays it; `stderr` is the target's output in that run; `cause` is
-    the cause of the failure, as far as that run shows it.
-    """
+    """A counterexample that was shrunk, written to a file and replayed. `stderr` is the target's
+    output in that run, and `cause` the cause of the failure, as far as that run shows it."""
 
     finding: Finding
     scenario: Scenario

@@ -81,7 +81,6 @@ def faults_of(
 
 
 def _one_cause(finding: Finding, other: Finding, own_file: str) -> bool:
-    """Return whether one change is likely to repair both findings."""
     if finding.by_adapter != other.by_adapter:
         # The adapter may have reported a wrong kind of step, but the rules of every system do not
         # read the kind, so the scheduler broke them.
@@ -111,10 +110,8 @@ def _lines_of(file: str, finding: Finding) -> set[str]:
 
 
 def _is_one_failure(finding: Finding, other: Finding) -> bool:
-    """Return whether both findings are the same failure of a rule.
-
-    Crashes must have equal messages; differences from the model must be in the same fields.
-    """
+    """Return whether both findings are the same failure of a rule. Crashes must have equal
+    messages; differences from the model must be in the same fields."""
     if finding.rule in (NEVER_CRASHES, LOCKSTEP) and _shape(finding) != _shape(other):
         return False
     if finding.divergence and finding.divergence == other.divergence:
@@ -148,7 +145,6 @@ def _broken_with(finding: Finding) -> frozenset[str]:
 
 
 def _comes_after(later: Finding, earlier: Finding) -> bool:
-    """Return whether the rule of `earlier` broke before that of `later` in the run of `later`."""
     return bool({*later.behind} & _broken_with(earlier))
 
 
@@ -163,12 +159,10 @@ def _shape(finding: Finding) -> str:
 
 
 def _needs_no_more(finding: Finding, other: Finding) -> bool:
-    """Return whether `other` needs every feature that `finding` needs, as far as known."""
     return finding.needs is None or other.needs is None or {*finding.needs} <= {*other.needs}
 
 
 def _same_needs(finding: Finding, other: Finding) -> bool:
-    """Return whether both findings need the same features, and at least one."""
     return (
         finding.needs is not None
         and finding.needs != ()

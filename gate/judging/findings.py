@@ -51,14 +51,9 @@ class Place(NamedTuple):
 def confirm(
     gate: GateContext, place: Place, scenario: Scenario, first: Broken
 ) -> tuple[Outcome, Cause | None]:
-    """Replay a scenario that broke a rule, and require that it breaks the same rule again.
-
-    Returns:
-        The outcome, and the cause as far as this run shows it.
-
-    Raises:
-        TargetBroken: the scenario does not break the rule again; it is written to a file anyway.
-    """
+    """Replay a scenario that broke a rule; return the outcome, and the cause as far as this run
+    shows it. Raise TargetBroken if the same rule does not break again; the scenario is written
+    anyway."""
     rules, evidence = gate.rules_beyond(place.known), Evidence()
     outcome = replay(
         *(gate.target, scenario, rules, evidence.watch),
@@ -242,12 +237,9 @@ def collect_into(steps: list[list[Broken]]) -> New:
 
 
 def _divergence(gate: GateContext, rule: str, name: str, version: str) -> str | None:
-    """Return the catalogue's divergences of this release from this rule; None if there are none.
-
-    An unpublished scheduler has none, and neither has a release that is judged by the revision of
-    its own behaviour. A class that replaces a release's scheduler reports the release's version,
-    and inherits its divergences.
-    """
+    """Return the catalogue's divergences of this release from this rule, if there are any. A
+    release that is judged by the revision of its own behaviour has none. A class that replaces a
+    release's scheduler reports the release's version, and inherits its divergences."""
     system = gate.options.system
     published = (*SYSTEMS[system].schedulers, model_name(system))
     base, _, release = version.rpartition(" ")
@@ -280,18 +272,10 @@ def shrink_and_keep(
     """Shrink a scenario, and keep the smallest one that breaks the same rule; return None if the
     base has the same failure.
 
-    Ctrl-C ends the shrinking; the smallest scenario so far is kept.
-
-    Args:
-        attempts: number of scenarios to try at most, on the shrink model if there is one and then
-            on the target.
-        found_after: seconds until the rule broke.
-        shrunk_in: seconds that earlier shrinking took.
-        others_first: if this finding is not to be shrunk, the number of broken rules that were
-            shrunk instead.
-
-    Raises:
-        TargetBroken: the same scenario does not break the rule again.
+    Ctrl-C ends the shrinking; the smallest scenario so far is kept. `attempts` limits the scenarios
+    to try, on the shrink model if there is one and then on the target. `found_after` and
+    `shrunk_in` are in seconds. The finding is not shrunk if `others_first` broken rules were shrunk
+    instead. Raise TargetBroken if the scenario does not break the rule again.
     """
     smallest, target, rules = found, gate.target, gate.rules_beyond(place.known)
     passing: deque[Scenario] = deque(maxlen=NEAREST)
@@ -300,8 +284,7 @@ def shrink_and_keep(
     began, trials, steps = time.monotonic(), 0, 0
 
     def breaks(candidate: Scenario) -> bool | None:
-        """Return whether the scenario breaks the same rule; None if the target refuses it or one of
-        its requests."""
+        """Return whether it breaks the same rule; None if the target refuses it or a request."""
         nonlocal trials, steps
         trials += 1
         name = f"shrinking {first.rule}, {place.scale}"

@@ -32,20 +32,17 @@ from .findings import Place, collect_into, confirm, keep, shrink_and_keep
 
 # Shrinking a scenario may take this many steps, so a long one is shrunk less thoroughly.
 SHRINK_STEPS = 20_000
-OWN_CORPUS = "own corpus"  # the name under which these replays are reported
 # Called with a scenario that breaks a rule, its outcome and the seconds that it took; returns
 # whether to continue.
 Found = Callable[[Scenario, Outcome, float], bool]
 
 
 def replay_seeds(gate: GateContext, scale: str, fixed: Mapping[str, Any]) -> frozenset[str]:
-    """Replay the seed corpus of a scale, and keep a small scenario for each rule that breaks.
+    """Replay the seed corpus of a scale, keep a small scenario for each rule that breaks, and
+    return these rules.
 
-    `fixed` are keys of the configuration that have a single value. A scenario is skipped if they
-    make one of its requests impossible to run, since a target need not refuse such a request.
-
-    Returns:
-        The rules that break.
+    A scenario is skipped if the `fixed` values make one of its requests impossible to run, since a
+    target need not refuse such a request.
     """
     corpus = _short_enough(gate, seed_corpus(gate.options.system, scale))
     options = gate.options
@@ -95,10 +92,7 @@ def _replay_and_shrink(
     go_on: bool = True,
 ) -> set[str]:
     """Replay scenarios and shrink failures of rules not in `broken`; return the rules that break.
-
-    If `budget` is given, the runs end after that many steps in all. Unless `go_on` is set, stop at
-    the first failure.
-    """
+    The runs end after `budget` steps in all. Unless `go_on` is set, stop at the first failure."""
     known, moved = {*broken}, set[str]()
     shrunk = 0
 
@@ -134,14 +128,12 @@ def _can_run(gate: GateContext, scenario: Scenario) -> set[str]:
 
 
 def replay_builtin(gate: GateContext) -> None:
-    """Replay the published scenarios that are short enough for the profile, shortest first.
-
-    Skip those whose configuration contradicts a fixed value.
-    """
+    """Replay the published scenarios that are short enough for the profile, shortest first, except
+    those whose configuration contradicts a fixed value."""
     scenarios = by_length(gate.options.system)
     if gate.options.fixed:
         scenarios = {name: entry for name, entry in scenarios.items() if _has_fixed(gate, entry)}
-    _replay_and_shrink(gate, "production", _short_enough(gate, scenarios))
+    _replay_and_shrink(gate, verdict.PUBLISHED, _short_enough(gate, scenarios))
 
 
 def _has_fixed(gate: GateContext, scenario: Scenario) -> bool:
@@ -159,7 +151,7 @@ def replay_own(gate: GateContext) -> None:
 
     def on_failure(scenario: Scenario, outcome: Outcome, seconds: float) -> bool:
         first = outcome.broken[0]
-        place = Place(OWN_CORPUS, "given", frozenset(known))
+        place = Place(verdict.OWN_CORPUS, "given", frozenset(known))
         again = confirm(gate, place, scenario, first)
         known.update(keep(gate, place, scenario, again, seconds, 0.0).rules)
         return not gate.results.hung
@@ -168,9 +160,9 @@ def replay_own(gate: GateContext) -> None:
     own = [scenario for scenario in whole if scenario.system == system]
     if others := len(whole) - len(own):
         about = f"{others} of {len(whole)} scenarios left out: they are not of {system}"
-        gate.report(Notice(f"{OWN_CORPUS}: {about}"))
+        gate.report(Notice(f"{verdict.OWN_CORPUS}: {about}"))
     if own:
-        _replay(gate, OWN_CORPUS, "given", own, on_failure, known)
+        _replay(gate, verdict.OWN_CORPUS, "given", own, on_failure, known)
 
 
 def _short_enough(gate: GateContext, scenarios: Mapping[str, Scenario]) -> list[Scenario]:
@@ -193,10 +185,8 @@ def _replay(
     budget: int | None = None,
 ) -> None:
     """Run each scenario to its end. If a rule breaks, call `on_failure`, which adds the rule to
-    `known`; if that returns true, repeat the run, until it breaks no further rule.
-
-    The runs end after `budget` steps in all, if it is given.
-    """
+    `known`; if that returns true, repeat the run, until it breaks no further rule. The runs end
+    after `budget` steps in all."""
     began = time.monotonic()
     totals: Counter[str] = Counter()
     complete = False
@@ -237,14 +227,16 @@ def _replay_to_end(
             make_model(meant.system, gate.options.revision, meant.config)
             rules = gate.rules_beyond(known)
             outcome = replay(gate.target, meant, rules, last_step=last, new=gate.in_run())
+            all_rejected = len(outcome.session.rejected) == len(meant.requests)
+            if place.engine == verdict.OWN_CORPUS and all_rejected and not outcome.broken:
+                raise ConfigRefused("every request")
         except (ConfigRefused, InputError) as refusal:  # for example, the release lacks an option
             totals["refused"] += 1
             gate.results.refusals[str(refusal)] += 1
-            if place.engine == OWN_CORPUS:
+            if place.engine == verdict.OWN_CORPUS:
                 name = meant.name or "a scenario"
-                gate.report(
-                    Notice(f"{OWN_CORPUS}: {name} left out, the target refuses it: {refusal}")
-                )
+                about = f"{name} left out, the target refuses it: {refusal}"
+                gate.report(Notice(f"{verdict.OWN_CORPUS}: {about}"))
             return True
         totals.update(outcome.counts)
         totals["runs"] = runs  # counts as one run, however often it is repeated
@@ -259,7 +251,6 @@ def _replay_to_end(
 
 
 def _accepted_part(scenario: Scenario, outcome: Outcome) -> Scenario:
-    """Return the part of a scenario that ran, without the requests that the target refused."""
     took_place = until(scenario, outcome.steps)
     rejected = outcome.session.rejected
     accepted = [request for request in took_place.requests if request.id not in rejected]
@@ -293,8 +284,7 @@ def replay_deviations(gate: GateContext) -> None:
 def settle(
     deviations: Deviations, target: Target, revision: str, rules: Sequence[Rule]
 ) -> list[Outcome]:
-    """Replay the known failures of these rules, except those already settled; return the
-    outcomes."""
+    """Replay the known failures of these rules that are not settled yet; return the outcomes."""
     ids, outcomes = {rule.id for rule in rules}, []
     for number, scenario in deviations.scenarios.items():
         if number in deviations.status or deviations.entries[number].rule not in ids:

@@ -32,8 +32,7 @@ Finish = Callable[[GateContext], Mapping[str, Any]]
 
 
 def no_fields(_: GateContext) -> Mapping[str, Any]:
-    """Add no further fields to the verdict. This is the `finish` of a gate that has a single
-    target."""
+    """Add no further fields to the verdict: the `finish` of a gate that has a single target."""
     return {}
 
 
@@ -44,15 +43,8 @@ def run_gate(
     notice: Callable[[str], None] = lambda _: None,
     finish: Finish = no_fields,
 ) -> tuple[verdict.Verdict, GateResults]:
-    """Open the target, judge it, and end its process.
-
-    `report` receives the events of the gate, and `notice` the lines that installing a release
-    prints; `finish` is as for `judge`.
-
-    Raises:
-        UnknownTargetError, ReleaseError, InputError: there is no such target.
-        TargetFault, ConfigRefused: the target does not start, or accepts no configuration.
-    """
+    """Open the target, judge it, and end its process. `report` receives the events of the gate, and
+    `notice` the lines that installing a release prints; `finish` is as for `judge`."""
     set_hypothesis_home()
     with opened_gate(options, offline=options.offline, notice=notice) as subject:
         gate = GateContext(
@@ -103,7 +95,6 @@ def _run(gate: GateContext, capabilities: Capabilities) -> None:
 
 
 def _announce(gate: GateContext, capabilities: Capabilities) -> verdict.TargetInfo:
-    """Report the target, and prepare everything that depends on its version."""
     options, started = gate.options, capabilities.started
     target = verdict.TargetInfo(options.spec.text, started.name, started.version)
     about = (options.system, options.revision, options.profile_name, options.seed)
@@ -131,13 +122,12 @@ def _base_of(gate: GateContext) -> verdict.TargetInfo | None:
 
 def _replays(capabilities: Capabilities) -> list[Stage]:
     seeds = [Stage("seeds", scale, capabilities.fixed[scale]) for scale in capabilities.scales]
-    return [*seeds, Stage("builtin", "production")]
+    return [*seeds, Stage("builtin", verdict.PUBLISHED)]
 
 
 def _searches(
     gate: GateContext, capabilities: Capabilities, broken: dict[Stage, frozenset[str]]
 ) -> list[Stage]:
-    """Return one search per scale, for the rules that the scale's seed corpus did not break."""
     shrunk = Counter(finding.scale for finding in gate.results.findings if finding.costs)
     choices, avoid = capabilities.choices, capabilities.refused_kinds
     return [
@@ -148,7 +138,6 @@ def _searches(
 
 
 def _workloads(gate: GateContext, capabilities: Capabilities) -> list[Stage]:
-    """Return one stage per shape of workload, at the largest scale that the target accepts."""
     within = capabilities.scales[-1]
     broken = frozenset[str]().union(*(finding.rules for finding in gate.results.findings))
     return [
@@ -202,7 +191,8 @@ def _conclude(
     faults = faults_of(results.findings, catalogue, datetime.date.today(), own_file)
     rules = tuple(judge_rules(gate, observes, faults))
     deviations = tuple(gate.deviations.judged([rule.id for rule in rules], results.exercised))
-    code = verdict.exit_code(rules, options.named, results.broken_off, deviations)
+    cut = results.broken_off or bool(verdict.not_judged(results.engines))
+    code = verdict.exit_code(rules, options.named, cut, deviations)
     judged = verdict.Verdict(
         target=target,
         system=options.system,
@@ -267,7 +257,6 @@ def _verdict_of(
     observes: frozenset[str],
     faults: Sequence[verdict.Fault],
 ) -> verdict.RuleVerdict:
-    """Return the verdict on one rule; `first` maps each rule to its first finding."""
     results, steps = gate.results, gate.results.exercised[rule.id]
     if rule.planned:
         return verdict.RuleVerdict(rule.id, "planned", message=rule.planned)

@@ -62,11 +62,8 @@ class OwnRule:
 
 
 def use_rules(path: Path | None) -> None:
-    """Load the rules of a file and judge by them from now on; None unloads them.
-
-    Raises:
-        FileError: the file cannot be run, or has no rules.
-    """
+    """Load the rules of a file and judge by them from now on; None unloads them. Raise FileError if
+    the file cannot be run, or has no rules."""
     systems.remove_rules()
     if path is None:
         return

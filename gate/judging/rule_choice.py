@@ -15,13 +15,8 @@ NO_LOCKSTEP = "none"
 
 
 def rules_named(catalogue: Sequence[Rule], words: Sequence[str]) -> dict[str, bool]:
-    """Return the ids that --rule selects, each with whether the user named it in full.
-
-    `A,B` counts as A and B.
-
-    Raises:
-        InputError, CatalogueError: the option names no rule, or an unknown one.
-    """
+    """Return the ids that --rule selects (`A,B` counts as A and B), each with whether the user
+    named it in full. Raise InputError if the option names no rule."""
     return meant(catalogue, rule_words("--rule", words))
 
 
@@ -33,15 +28,11 @@ def judged_by(
     compare_with: str | None = None,
     exclude: Sequence[str] = (),
 ) -> Sequence[Rule]:
-    """Return the rules to judge: those that --rule selects, or else the whole catalogue, without
-    excluded rules.
+    """Return the rules to judge: those that --rule selects (such as A,B or ALL-*), or else the
+    whole catalogue, without excluded rules.
 
-    `A,B` counts as A and B; ALL-* selects every matching rule that can be checked here.
     `compare_with` is the revision whose model runs beside the target, or "none". By default it is
-    `revision`, if lockstep applies to it.
-
-    Raises:
-        InputError, CatalogueError: a named rule cannot be checked here.
+    `revision`, if lockstep applies to it. Raise InputError if a named rule cannot be checked here.
     """
     catalogue = load(system, revision)
     named = (
@@ -80,11 +71,9 @@ def lockstep_of(
     compare_with: str | None,
     report: Callable[[str], None],
 ) -> str | None:
-    """Return the lockstep that judges a scenario if `compare_with` is None.
-
-    There is none if the scenario expects another rule to break, because the first difference from
-    the model would end the run too early. `report` then receives a line that explains this.
-    """
+    """Return the lockstep that judges a scenario if `compare_with` is None. There is none if the
+    scenario expects another rule to break, because the first difference from the model would end
+    the run too early; `report` then receives a line that explains this."""
     expected = (scenario.expect and scenario.expect.violates) or (LOCKSTEP,)
     if compare_with or words or LOCKSTEP in expected or target.is_plain_model:
         return compare_with
@@ -93,11 +82,7 @@ def lockstep_of(
 
 
 def excluded(catalogue: Sequence[Rule], words: Sequence[str]) -> frozenset[str]:
-    """Return the ids that --exclude selects.
-
-    Raises:
-        InputError, CatalogueError: a rule is unknown, or cannot be excluded.
-    """
+    """Return the ids that --exclude selects; raise InputError if a rule cannot be excluded."""
     ids = frozenset(meant(catalogue, rule_words("--exclude", words)))
     if always := sorted(ids & {NEVER_CRASHES, NEVER_HANGS}):
         raise InputError(

@@ -27,13 +27,9 @@ from .profiles import set_hypothesis_home
 class Stage:
     """A stage of a gate: one engine at one scale.
 
-    Attributes:
-        fixed: keys of the configuration that have a single value.
-        choices: for each key that the target declares, its values.
-        known: rules that are known to break; in a search, at its scale.
-        avoid: kinds of configuration that the target refuses.
-        shrunk: how many of the known rules count for --max-failures.
-        within: for workloads, the scale whose configuration they start from.
+    `known` are rules that are known to break; `shrunk` of them count for --max-failures. `choices`
+    has the values of the keys that the target declares, and `avoid` the kinds of configuration that
+    it refuses. Workloads start from the configuration of the scale `within`.
     """
 
     kind: Literal["seeds", "builtin", "search", "workloads"]
@@ -46,7 +42,6 @@ class Stage:
     within: str = ""
 
     def run(self, gate: GateContext) -> frozenset[str]:
-        """Run the stage; return the rules that its seed corpus breaks."""
         if self.kind == "seeds":
             return replay_seeds(gate, self.scale, self.fixed)
         if self.kind == "builtin":
@@ -64,11 +59,6 @@ def run_stages(gate: GateContext, stages: Sequence[Stage]) -> dict[Stage, frozen
 
     With several processes, a stage that ends early sets `gate.results.fault`, and the results of
     later stages are dropped.
-
-    Raises:
-        KeyboardInterrupt: Ctrl-C.
-        TargetFault: a stage that ran in this process ended early.
-        RuleFault: a rule of the user raised, or gave an invalid answer.
     """
     if gate.options.jobs == 1 or len(stages) == 1:
         return _run_here(gate, stages)
@@ -111,7 +101,6 @@ class _Worker:
 
 
 def _run_in_processes(gate: GateContext, stages: Sequence[Stage]) -> dict[Stage, frozenset[str]]:
-    """Run at most `jobs` stages at a time; add their results in the order of the stages."""
     waiting, workers = list(stages), dict[Stage, _Worker]()
     try:
         while waiting or any(worker.ended is None for worker in workers.values()):

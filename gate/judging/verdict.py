@@ -2,7 +2,7 @@
 
 import re
 from collections import Counter
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from typing import Any, Literal
 
 import msgspec
@@ -37,6 +37,10 @@ class TargetInfo(msgspec.Struct, frozen=True):
 
 
 WORKLOADS = "workloads"  # the scales of this engine are shapes of workloads
+OWN_CORPUS = "own corpus"
+# Engines whose configurations are those of a scale that the target has accepted, except in the
+# published scenarios, which a target may well be too small for.
+SCALED, PUBLISHED = ("corpus", "hypothesis", WORKLOADS), "production"
 
 
 class EngineRun(msgspec.Struct, frozen=True):
@@ -231,10 +235,7 @@ class Verdict(msgspec.Struct, frozen=True):
 
 
 def refusals(messages: Counter[str]) -> tuple[Refusal, ...]:
-    """Group the target's refusals of configurations, the most frequent first.
-
-    Messages that differ only in numbers form one group.
-    """
+    """Group the target's refusals that differ only in numbers, the most frequent first."""
     grouped: dict[str, list[str]] = {}
     for message in messages:
         grouped.setdefault(NUMBER.sub("#", message), []).append(message)
@@ -242,6 +243,28 @@ def refusals(messages: Counter[str]) -> tuple[Refusal, ...]:
         Refusal(sum(messages[finding] for finding in group), group[0]) for group in grouped.values()
     ]
     return tuple(sorted(refusals, key=lambda refusal: -refusal.count))
+
+
+def not_judged(engines: Iterable[EngineRun]) -> list[str]:
+    """Return a line for each part of a gate that the target refused to run, so that nothing in it
+    was judged: an entry of the user's corpus, a scale, or the workloads."""
+    lines, steps, refused = list[str](), Counter[str](), Counter[str]()
+    for engine in engines:
+        if engine.name == OWN_CORPUS and engine.refused_configs:
+            number, entries = (
+                engine.refused_configs,
+                "entry" if engine.refused_configs == 1 else "entries",
+            )
+            lines.append(f"{number} {entries} of the corpus, which the target refuses")
+        elif engine.name in SCALED and engine.scale != PUBLISHED:
+            part = WORKLOADS if engine.name == WORKLOADS else f"scale {engine.scale}"
+            steps[part] += engine.steps
+            refused[part] += engine.refused_configs
+    return lines + [
+        f"{part}, because the target refuses each of its {number} configurations"
+        for part, number in refused.items()
+        if number and not steps[part]
+    ]
 
 
 def exit_code(

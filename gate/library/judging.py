@@ -173,13 +173,8 @@ def gate_options(
     extra_rules: Path | None = None,
 ) -> GateOptions:
     """Check the options of a gate and return them; None stands for the default that the target
-    implies.
-
-    `by_design` gives the reason for each rule that is not judged.
-
-    Raises:
-        InputError, CatalogueError: an option is invalid; the message names it.
-    """
+    implies. `by_design` gives the reason for each rule that is not judged. Raise InputError or
+    CatalogueError if an option is invalid."""
     system = spec.default_system if system is None else system
     with option("--system"):
         check_system(system)

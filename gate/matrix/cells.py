@@ -26,14 +26,8 @@ EVERY = Configuration("every configuration", {})
 
 
 class Cell(NamedTuple):
-    """A release to judge in one configuration.
-
-    Attributes:
-        target: the release, NAME==VERSION.
-        profile, seed: the profile and the seed of the gate.
-        scheduler: a class to judge against the release's own, as DIR:PACKAGE.MODULE.CLASS or
-            FILE.py:CLASS; "" to judge the release's own.
-    """
+    """A release, NAME==VERSION, to judge in one configuration. With a `scheduler`, FILE.py:CLASS or
+    DIR:PACKAGE.MODULE.CLASS, that class is judged against the release's own."""
 
     target: str
     configuration: Configuration
@@ -47,7 +41,6 @@ class Cell(NamedTuple):
 
     @property
     def words(self) -> list[str]:
-        """Return the arguments of the cell's gate: the target, and options."""
         if not self.scheduler:
             return [self.target]
         return [f"{self.target}:{self.scheduler}", "--against-base"]
@@ -67,12 +60,10 @@ class CellVerdict(NamedTuple):
 
     @property
     def is_judged(self) -> bool:
-        """Whether the gate passed or failed."""
         return self.verdict is not None and self.verdict.exit_code != INCONCLUSIVE
 
     @property
     def outcome(self) -> str:
-        """Return the result in a line."""
         rules = self.verdict.rules if self.verdict is not None else ()
         if broken := [rule.id for rule in rules if rule.status == "violated"]:
             return f"broken: {', '.join(broken)}"
@@ -92,13 +83,8 @@ class GateRun(NamedTuple):
 
 
 def cells_of(targets: Sequence[str], profile: str, seed: int, scheduler: str = "") -> list[Cell]:
-    """Return a cell for every release in every configuration of its system.
-
-    With a `scheduler`, return one cell for each release, in which that class is judged.
-
-    Raises:
-        UnknownTargetError, ReleaseError: there is no such release.
-    """
+    """Return a cell for every release in every configuration of its system, or for each release if
+    a `scheduler` is judged."""
     if scheduler:
         return [Cell(target, EVERY, profile, seed, scheduler) for target in targets]
     return [
@@ -118,15 +104,9 @@ def run_cells(
 ) -> list[CellVerdict]:
     """Judge the cells that have no verdict in the folder, and return the verdicts of all, in order.
 
-    A cell with a user's class is always judged again. `jobs` gates run at a time, or with a Dask
-    cluster at this address, as many as it has room for. `report` receives each cell with the
-    seconds that it took, or 0 if its verdict comes from an earlier run.
-
-    Raises:
-        InputError: Dask is not installed, or no scheduler answers.
-        ClusterError: the cluster is gone, or a worker has another schedproof.
-        FileError: the folder cannot be written to.
-        KeyboardInterrupt: Ctrl-C; the verdicts so far are kept.
+    A cell with a user's class is always judged again. `jobs` gates run at a time, or as many as the
+    Dask cluster at this address has room for. `report` receives each cell with the seconds that it
+    took, or 0 if its verdict comes from an earlier run. Ctrl-C keeps the verdicts so far.
     """
     for name in ("logs", "scenarios", "verdicts"):  # fail before the work, not after
         with naming_file(folder):
@@ -151,8 +131,6 @@ def run_cells(
 
 
 def earlier_verdict(cell: Cell, folder: Path) -> Verdict | None:
-    """Return the verdict of an earlier run with the same profile and seed, if there is one and that
-    gate did not end early."""
     verdict = _read(cell, folder)
     return verdict if verdict is not None and verdict.fault is None else None
 
@@ -196,8 +174,6 @@ def judge(cell: Cell) -> GateRun:
 
 
 def scenario_of(judged: CellVerdict, rule: str) -> str:
-    """Return the path, relative to the folder, of the scenario that breaks a rule; empty if there
-    is none."""
     assert judged.verdict is not None
     paths = [verdict.scenario for verdict in judged.verdict.rules if verdict.id == rule]
     name = Path(paths[0]).name if paths and paths[0] else ""

@@ -26,13 +26,8 @@ class Releases(NamedTuple):
 
 
 class Row(msgspec.Struct, frozen=True):
-    """A rule that breaks in some release, in one configuration.
-
-    Attributes:
-        states: the status of the rule in each version.
-        broken: ranges of consecutive releases that break it.
-        scenario: the smallest scenario that breaks it; `version` is the release on which it does.
-    """
+    """A rule that breaks in some release, in one configuration. `states` has its status in each
+    version, `broken` the releases that break it, and `scenario` the smallest run that does."""
 
     name: str
     configuration: str
@@ -81,7 +76,6 @@ def matrix_of(judged: Sequence[CellVerdict], profile: str, seed: int) -> Matrix:
 
 
 def page_of(matrix: Matrix, command: str) -> str:
-    """Return the matrix as a page in Markdown, with the command that made it."""
     environment = Environment(
         loader=PackageLoader("schedproof.gate.matrix", ""),
         undefined=StrictUndefined,

@@ -27,8 +27,6 @@ ON_THE_COMMAND_LINE = ("target", "profile", "seed")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Declare the options: all for the configuration file, and some for the command line as
-    well."""
     group = parser.getgroup("schedproof")
     for name, says in OPTIONS.items():
         parser.addini(f"schedproof_{name}", says)
@@ -37,8 +35,6 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """If the user names a target, read the options, and let pytest collect tests from the
-    configuration file."""
     config.addinivalue_line("markers", "schedproof: a rule or a scenario of schedproof")
     given = {name: _given(config, name) for name in OPTIONS}
     if not given["target"]:
@@ -56,7 +52,6 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> pytest.Collector | None:
-    """Collect one test per rule from pytest's configuration file."""
     if JUDGEMENT not in parent.config.stash or file_path != parent.config.inipath:
         return None
     from .items import RuleFile
@@ -89,7 +84,6 @@ def _given(config: pytest.Config, name: str) -> str:
 
 
 def _also_collect(config: pytest.Config, path: Path) -> None:
-    """Add the configuration file to pytest's arguments, unless one of its folders contains it."""
     folders = [(config.invocation_params.dir / arg).resolve() for arg in config.args]
     if not any(path == folder or path.is_relative_to(folder) for folder in folders):
         config.args.append(str(path))

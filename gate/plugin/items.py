@@ -34,8 +34,6 @@ class RuleFile(pytest.File):
     scenarios."""
 
     def collect(self) -> Iterator[pytest.Item]:
-        """Yield a test for every rule that has a predicate, then one for each scenario of the
-        corpus."""
         judgement = self.config.stash[JUDGEMENT]
         for rule in judgement.setting.rules:
             yield RuleItem.from_parent(self, name=rule.id, title=rule.title)
@@ -60,7 +58,6 @@ class _Item(pytest.Item):
         return self.path, None, f"{self.name} {self.title}"
 
     def repr_failure(self, excinfo: pytest.ExceptionInfo[BaseException], style: Any = None) -> Any:
-        """Print a finding's own report, and an error of the target in one line."""
         if isinstance(excinfo.value, Failed):
             return str(excinfo.value)
         if isinstance(excinfo.value, (*BAD_INPUT, TargetFault)):
@@ -83,7 +80,6 @@ class RuleItem(_Item):
     """The gate's verdict on one rule, as a test."""
 
     def runtest(self) -> None:
-        """Fail if the rule is broken; skip if it could not be judged."""
         answer = self.answered()
         [judged] = [rule for rule in answer.verdict.rules if rule.id == self.name]
         _conclude(judged, answer.reports)
@@ -108,7 +104,6 @@ class DeviationsItem(_Item):
     """The test that no entry of the file of deviations is out of date."""
 
     def runtest(self) -> None:
-        """Fail with a line for each entry that passes, is unused or has expired."""
         verdict = self.answered().verdict
         old = [
             f"{entry.state}: {entry.rule} ({entry.scenario or entry.version}): "
@@ -128,7 +123,6 @@ class ScenarioItem(_Item):
         self.file = file
 
     def runtest(self) -> None:
-        """Fail unless the scenario ends as it says."""
         setting = self.judgement.setting
         scenario = read_scenario(self.file)
         if scenario.system != setting.system:
@@ -156,7 +150,6 @@ class ScenarioItem(_Item):
             raise Failed("inconclusive: the run did not finish, or no rule was exercised in it")
 
     def _failure(self, scenario: Scenario, outcome: Outcome) -> str:
-        """Return the failure as `schedproof replay` prints it."""
         setting, first = self.judgement.setting, outcome.broken[0]
         rule = next(
             known for known in load(setting.system, setting.revision) if known.id == first.rule

@@ -31,7 +31,7 @@ from ..judging.initial_replays import settle
 from ..judging.judge import judge
 from ..judging.profiles import PROFILES, set_hypothesis_home
 from ..judging.rule_choice import excluded
-from ..judging.verdict import Verdict
+from ..judging.verdict import Verdict, not_judged
 from ..reports.outcome import explanation_lines
 from ..targets.factory import Opened, opened
 from ..targets.supported_releases import ReleaseError
@@ -56,13 +56,8 @@ class Setting(NamedTuple):
 
 
 def read_setting(root: Path, given: Mapping[str, str]) -> Setting:
-    """Return the setting that the plugin's options describe.
-
-    An option that is not given is "". Paths are relative to `root`.
-
-    Raises:
-        pytest.UsageError: an option is invalid.
-    """
+    """Return the setting that the plugin's options describe; "" is an option that is not given, and
+    paths are relative to `root`. Raise pytest.UsageError if an option is invalid."""
     try:
         return _read(root, given)
     except BAD_INPUT as error:
@@ -137,11 +132,7 @@ class Judgement:
         self._failure: Exception | None = None
 
     def answer(self, rules: frozenset[str]) -> Answer:
-        """Return the gate's answer on these rules. The first call runs the gate.
-
-        Raises:
-            TargetFault, or one of BAD_INPUT: the target cannot be judged.
-        """
+        """Return the gate's answer on these rules. The first call runs the gate."""
         if self._failure is not None:  # one test shows the complete error and fails the run
             pytest.skip(f"not judged: {shortened(one_line(str(self._failure)))}")
         try:
@@ -221,12 +212,12 @@ class Judgement:
         if verdict.exit_code == INCONCLUSIVE and not gate.results.reach.requests:
             # Otherwise every test would be skipped, and pytest would report success.
             raise BrokenOff(BreakOff("the target took no request, so nothing was judged", ""))
+        if lines := not_judged(verdict.engines):
+            raise BrokenOff(BreakOff(f"nothing is judged of {'; nor of '.join(lines)}", ""))
         return Answer(verdict, _reports(found, verdict, setting.rules))
 
 
 def _reports(found: Sequence[Found], verdict: Verdict, rules: Sequence[Rule]) -> dict[str, str]:
-    """Return, for each rule, the report of its first finding, with the fault that this finding
-    represents."""
     by_id, reports = {rule.id: rule for rule in rules}, dict[str, str]()
     faults = {fault.scenario: fault for fault in verdict.faults}
     for event in sorted(found, key=lambda event: event.finding.scenario not in faults):

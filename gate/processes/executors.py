@@ -59,11 +59,8 @@ def run_tasks(
     """Yield each task with its result, in the order in which tasks finish.
 
     A task whose worker dies runs again; after two deaths, it runs alone. After `DEATHS` times it is
-    given up, and its result is None. No task starts after `ends`, a time of `time.monotonic`.
-    `tasks` may be infinite, since it is read only as workers need it.
-
-    Raises:
-        ClusterError: the cluster is gone.
+    given up, and its result is None. No task starts after `ends` (`time.monotonic`). `tasks` may be
+    infinite, since it is read only as workers need it. Raise ClusterError if the cluster is gone.
     """
     numbered = enumerate(tasks)
     waiting: deque[tuple[int, T]] = deque()
@@ -100,11 +97,7 @@ def make_executor(
     work: Callable[[Any], Any], workers: int, cluster: str | None
 ) -> "Iterator[Executor]":
     """Yield an executor that runs `work` in `workers` processes, or on the Dask cluster at
-    `cluster`.
-
-    Raises:
-        InputError: Dask is not installed, or no scheduler answers at the address.
-    """
+    `cluster`. Raise InputError if Dask is not installed, or no scheduler answers at the address."""
     executor = Pool(work, workers) if cluster is None else DaskCluster(work, cluster)
     try:
         yield executor
@@ -146,14 +139,8 @@ class Pool:
         future.add_done_callback(lambda done: self._ended.put((number, done)))
 
     def finished(self, seconds: float) -> list[tuple[int, TaskResult | None]]:
-        """Return the tasks that have ended, as pairs of number and result; None stands for a dead
-        worker.
-
-        Wait up to `seconds` for the first one.
-
-        Raises:
-            Exception: the function raised it, or the task could not be sent.
-        """
+        """Wait up to `seconds` for the first task, and return those that have ended, as pairs of
+        number and result; None stands for a dead worker."""
         return [(number, self._result(future)) for number, future in _all(self._ended, seconds)]
 
     def close(self) -> None:
@@ -178,11 +165,6 @@ class DaskCluster:
     """Runs work on a Dask cluster, whose workers may join and leave at any time."""
 
     def __init__(self, work: Callable[[Any], Any], address: str) -> None:
-        """Connect to the cluster.
-
-        Raises:
-            InputError: Dask is not installed, or no scheduler answers at the address.
-        """
         if not ADDRESS.fullmatch(address):
             raise InputError("--cluster", f"{address!r}; valid: tcp://HOST:PORT")
         try:

@@ -53,12 +53,7 @@ class WatchedProcess(subprocess.Popen[bytes]):
         cwd: "str | os.PathLike[str] | None" = None,
         env: Mapping[str, str] | None = None,
     ) -> None:
-        """Start the command; the other arguments are those of `subprocess.Popen`.
-
-        Raises:
-            OSError: the command cannot be started.
-            ValueError: an argument has a null byte.
-        """
+        """Start the command; the other arguments are those of `subprocess.Popen`."""
         self._lifeline, other = socket.socketpair()
         try:
             with other:
@@ -136,11 +131,7 @@ def run_watched(
     stderr: int | None = None,
     env: Mapping[str, str] | None = None,
 ) -> "subprocess.CompletedProcess[bytes]":
-    """Run a command to its end and return its output and return code, as `subprocess.run` does.
-
-    Raises:
-        OSError: the command cannot be started.
-    """
+    """Run a command to its end and return its output and return code, as `subprocess.run` does."""
     process = WatchedProcess(
         command,
         stdin=subprocess.DEVNULL if stdin is None else subprocess.PIPE,

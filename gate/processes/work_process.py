@@ -25,13 +25,8 @@ class Unanswered(Exception):  # noqa: N818 (an answer, not an error)
 
 
 def bounded(seconds: float, work: Callable[..., Iterator[Any]], *args: Any) -> Iterator[Any]:
-    """Run `work(*args)` in another process, and yield what it yields, as it comes.
-
-    Raises:
-        Unanswered: the time limit was reached and the process killed, the work raised, or the
-            process died.
-        InputError: the work raised it.
-    """
+    """Run `work(*args)` in another process, and yield what it yields, as it comes. Raise Unanswered
+    if it raised, died or was killed at the time limit, and InputError if it raised that."""
     context = multiprocessing.get_context("spawn")
     ours, theirs = context.Pipe(duplex=False)
     process = context.Process(target=_send, args=(theirs, work, args), daemon=True)
@@ -95,7 +90,6 @@ class WorkProcess(NamedTuple):
 
     @classmethod
     def start(cls, work: Work, task: bytes) -> "WorkProcess":
-        """Start a process that runs `work` with its end of the pipe and with the task."""
         context = get_context("spawn")
         ours, theirs = context.Pipe(duplex=False)
         process = context.Process(target=_run, args=(work, theirs, task), daemon=False)
@@ -105,7 +99,6 @@ class WorkProcess(NamedTuple):
         return cls(process, ours)
 
     def ask_to_end(self) -> None:
-        """Ask the process to exit; `end` waits for it."""
         self.process.terminate()
 
     def end(self) -> None:
@@ -119,7 +112,6 @@ _leaving = False
 
 
 def leave(*_: object) -> None:
-    """Exit after ending the target."""
     global _leaving
     _leaving = True
     sys.exit()

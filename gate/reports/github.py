@@ -20,11 +20,8 @@ class GitHub:
     """Prints annotations on a console, and appends the verdict to the file `summary`.
 
     Between annotations, the runner is told to ignore commands, because the target's output could
-    contain some. `token` makes the runner accept commands again, so it must be hard to guess.
-    `summary` is None if the runner offers no such file; paths are shown relative to `workspace`.
-
-    Raises:
-        FileError: the summary cannot be written to.
+    contain some. `token` makes the runner accept commands again, so it must be hard to guess. Paths
+    are shown relative to `workspace`.
     """
 
     def __init__(

@@ -26,11 +26,7 @@ WHOLE = "the gate judged everything that was requested"
 
 
 class JUnit:
-    """Writes the file once there is a verdict on `rules`.
-
-    Raises:
-        FileError: the file cannot be written to.
-    """
+    """Writes the file once there is a verdict on `rules`."""
 
     def __init__(self, path: Path, rules: Sequence[Rule]) -> None:
         self._path = path

@@ -22,11 +22,7 @@ OPEN = {
 
 
 class Markdown:
-    """Writes the file once there is a verdict.
-
-    Raises:
-        FileError: the file cannot be written to.
-    """
+    """Writes the file once there is a verdict."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -37,10 +33,8 @@ class Markdown:
 
 
 def markdown(verdict: Verdict) -> str:
-    """Return the result as Markdown, with a line and a replay command for each fault.
-
-    Faults that the base shares are left out; their rules are listed as known.
-    """
+    """Return the result as Markdown, with a replay command for each fault. Faults that the base
+    shares are left out; their rules are listed as known."""
     counts = [f"{plural(sum(entry.status == 'held' for entry in verdict.rules), 'rule')} held"]
     if judged_not := sum(entry.status.startswith(("not_", "planned")) for entry in verdict.rules):
         counts.append(f"{judged_not} not judged")

@@ -33,12 +33,7 @@ class FoundLine(msgspec.Struct, frozen=True, tag="found", tag_field="event"):
 
 
 class Ndjson:
-    """Writes one line per event. The first event empties the file, and the last line is the
-    verdict.
-
-    Raises:
-        FileError: the file cannot be written to.
-    """
+    """Writes one line per event. The first event empties the file; the last line is the verdict."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -84,11 +79,7 @@ class ReportOptions(NamedTuple):
 
 
 class VerdictFile:
-    """Writes the verdict as `schedproof/verdict@1`.
-
-    Raises:
-        FileError: the file cannot be written to.
-    """
+    """Writes the verdict as `schedproof/verdict@1`."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -99,11 +90,8 @@ class VerdictFile:
 
 
 class FanOutReporter:
-    """Passes every event to every reporter. A reporter that cannot write its file stops; the others
-    continue.
-
-    `failed` has the error of each reporter that could not write.
-    """
+    """Passes every event to every reporter. A reporter that cannot write its file stops, with its
+    error in `failed`; the others continue."""
 
     def __init__(self, reporters: Sequence[Report]) -> None:
         self._reporters = list(reporters)

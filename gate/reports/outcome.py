@@ -10,7 +10,7 @@ from ..console import INCONCLUSIVE
 from ..console.interrupts import why
 from ..console.output import failure_lines, one_line, plural
 from ..judging.events import Found
-from ..judging.verdict import Fault, RuleVerdict, Verdict
+from ..judging.verdict import Fault, RuleVerdict, Verdict, not_judged
 
 UNTIL_THEN = "the verdict covers only what ran until then"
 SHOWN_FILES, SHOWN_RANGES = 3, 6  # how much is shown of the lines that run only in a counterexample
@@ -29,6 +29,8 @@ def broken_off(verdict: Verdict) -> str | None:
         return verdict.fault
     if verdict.interrupted:
         return f"{why()}: {UNTIL_THEN}"
+    if lines := not_judged(verdict.engines):
+        return f"nothing is judged of {'; nor of '.join(lines)}"
     statuses = {entry.status for entry in verdict.rules}
     if verdict.exit_code == INCONCLUSIVE and "inconclusive" not in statuses:
         return "a requested rule was never exercised, or the target does not show what it needs"
@@ -36,7 +38,6 @@ def broken_off(verdict: Verdict) -> str | None:
 
 
 def out_of_date(verdict: Verdict) -> dict[str, str]:
-    """Return the known deviations that fail the gate, each with the reason."""
     return {
         f"deviation of {entry.rule} ({entry.scenario or entry.version})": (
             f"{entry.state}: {entry.says}"
@@ -47,7 +48,6 @@ def out_of_date(verdict: Verdict) -> dict[str, str]:
 
 
 def reason_of(entry: RuleVerdict) -> str:
-    """Return why the rule has this status, or an empty text."""
     if entry.status == "held":
         return f"exercised in {entry.exercised} steps"
     also = [f"with {entry.consequence_of}"] if entry.consequence_of else []
@@ -111,7 +111,6 @@ def _first_lines(file: str) -> str:
 
 
 def breaks(rules: Sequence[str]) -> str:
-    """Return "break" or "breaks", whichever fits this number of rules."""
     return "breaks" if len(rules) == 1 else "break"
 
 
@@ -123,7 +122,6 @@ def in_short(fault: Fault) -> str:
 
 
 def reach_in_words(reach: Reach) -> str:
-    """Describe in one line how large the runs were, and which features they had."""
     sizes = (
         f"{plural(reach.runs, 'run')} of up to {plural(reach.requests, 'request')} and "
         f"{plural(reach.steps, 'step')}, prompts up to {plural(reach.prompt_tokens, 'token')}, "
@@ -140,5 +138,4 @@ def how_many(faults: Sequence[Fault]) -> str:
 
 
 def start_line(start_up: StartUp) -> str:
-    """Say in one printable line whether a server in production starts with this configuration."""
     return f"starts in production: {one_line(str(start_up))}"

@@ -24,11 +24,7 @@ SCHEMA = (
 
 
 class Sarif:
-    """Writes the file once there is a verdict on `rules`.
-
-    Raises:
-        FileError: the file cannot be written to.
-    """
+    """Writes the file once there is a verdict on `rules`."""
 
     def __init__(self, path: Path, rules: Sequence[Rule]) -> None:
         self._path = path

@@ -69,8 +69,6 @@ class Pace:
         self._runs = 0
 
     def words(self, event: Progress) -> str:
-        """Describe the engine, its runs, the time left, the pace and the steps, with the most
-        useful first."""
         self._count(event)
         parts = [f"{event.engine}: {event.runs}/{event.of}"]
         if not event.of:
@@ -198,14 +196,11 @@ def print_verdict(
 
 
 def print_coverage(console: Console, coverage: Coverage | None) -> None:
-    """Print in two or three lines how much of the target's code ran, and which parts did not
-    run."""
     for word, what in coverage_lines(coverage) if coverage is not None else ():
         console.print(one_line(f"{word:<14} {what}"), markup=False)
 
 
 def print_faults(console: Console, faults: Sequence[Fault]) -> None:
-    """Print the number of faults, then for each a line and the command that replays it."""
     if not faults:
         return
     say(console, f"{how_many(faults)}:")
@@ -215,12 +210,8 @@ def print_faults(console: Console, faults: Sequence[Fault]) -> None:
 
 
 def print_together(console: Console, entries: Sequence[RuleVerdict], rules: Sequence[Rule]) -> None:
-    """Print one line for the rules that held, with the number of steps that exercised the least
-    exercised of them.
-
-    Print one line each for rules that were never exercised, and for rules that the target does not
-    show.
-    """
+    """Print one line for the rules that held, with the steps that exercised the least exercised of
+    them, and one line each for rules never exercised and rules that the target does not show."""
     by_id = {rule.id: rule for rule in rules}
     checked = [entry for entry in entries if by_id[entry.id].checked]
     held = [entry for entry in checked if entry.status == "held"]
@@ -307,7 +298,6 @@ def engine_line(engine: EngineRun) -> str:
 
 
 def refusal_line(refusal: Refusal) -> str:
-    """Say how many configurations the target refused, and why."""
     such = "" if refusal.count == 1 else ", such as"
     return f"refused {plural(refusal.count, 'configuration')}{such}: {refusal.message}"
 

@@ -30,13 +30,9 @@ START_UP = 20.0  # seconds that a new process may take to import CrossHair on a 
 
 
 class Claim(NamedTuple):
-    """What an engine claims about a contract, before that is confirmed.
-
-    Attributes:
-        holds: no counterexample was found, and every path was explored.
-        why: what was found, or why there is no answer.
-        arguments: the arguments of the counterexample, if there is one.
-    """
+    """What an engine claims about a contract, before that is confirmed. It `holds` if no
+    counterexample was found and every path was explored; `why` is what was found, or why there is
+    no answer."""
 
     holds: bool
     why: str = ""
@@ -55,11 +51,7 @@ Engine = Callable[[str, float], Iterator[Claim]]
 
 
 def run_contracts(console: Console, only: list[str], profile: str, time_limit: float) -> int:
-    """Check the contracts, print a line for each, and return the exit code.
-
-    Raises:
-        InputError: an unknown contract or profile, or a missing package.
-    """
+    """Check the contracts, print a line for each, and return the exit code."""
     chosen = _chosen(only)
     if profile not in PROFILES:
         raise InputError("--profile", f"{profile!r}; valid: {', '.join(PROFILES)}")
@@ -177,8 +169,6 @@ def confirm_claim(contract: Contract, claim: Claim) -> Answer:
 
 
 def _allowed(contract: Contract, arguments: dict[str, Any]) -> bool:
-    """Return whether the precondition allows the arguments, and all of them are plain numbers or
-    lists of plain numbers."""
     numbers = [
         number
         for value in arguments.values()

@@ -52,18 +52,12 @@ def show(
     kept: str = "",
     most: Callable[[Step], int] | None = None,
 ) -> int:
-    """Replay a scenario on the model and, if it breaks the rule, show it step by step.
+    """Replay a scenario on the model and, if it breaks the rule, show it up to that step; return
+    the exit code.
 
-    The scenario is shrunk first, and shown up to the first step that breaks the rule. With `most`,
-    it is not shrunk, and shown up to the step in which `most` is largest.
-
-    Args:
-        formula: replaces the admission formula of the model's revision.
-        also: another target to replay on, with its name.
-        kept: describes what that target keeps to if the run does not break the rule on it.
-
-    Returns:
-        The exit code.
+    The scenario is shrunk first. With `most`, it is not, and is shown up to the step in which
+    `most` is largest. `formula` replaces the one of the model's revision. `also` is another target
+    to replay on, and `kept` what that target keeps to if the run does not break the rule on it.
     """
     target = ModelTarget(formula)
     outcome = run_replay(target, scenario, [rule])

@@ -36,21 +36,14 @@ def lemma_line(lemma: Discharged) -> str:
 
 
 def blocks_of(block: int | None) -> str:
-    """Describe the blocks that a proof covers: a size in tokens, or any size for None."""
     return "blocks of any size" if block is None else f"blocks of {block}"
 
 
 def read_number(value: str) -> int | None:
-    """Return the text as a number of tokens or requests; None if it is not a number."""
     return int(value) if value.isascii() and value.isdigit() and len(value) < 10 else None
 
 
 def read_block(change: str) -> int:
-    """Return the block size in tokens that `block_size=TOKENS` gives.
-
-    Raises:
-        InputError: the value is not a positive number.
-    """
     number = read_number(change.partition("=")[2])
     if not number:
         raise InputError("--param", f"{change!r}; valid: a number of tokens, or block_size=any")
@@ -67,16 +60,11 @@ def run_proofs(
     time_limit: float,
     certificate: Path | None = None,
 ) -> int:
-    """Prove the lemmas of a rule, then show its counterexamples unless `prove` is set.
+    """Prove the lemmas of a rule, then show its counterexamples unless `prove` is set; return the
+    exit code.
 
     A counterexample that breaks only another rule is shown, but does not count against this one.
-
-    Args:
-        block: block size in tokens; None for any size.
-        certificate: an empty folder for the lemmas.
-
-    Returns:
-        The exit code.
+    `block` is the block size in tokens, or None for any; `certificate` is an empty folder.
     """
 
     def say(line: str) -> None:
@@ -134,12 +122,7 @@ def _write(folder: Path, name: str, text: str) -> None:
 
 
 def check_certificate(folder: Path | None, prove: bool) -> None:
-    """Create the folder of a certificate.
-
-    Raises:
-        InputError: it already has files, is not a folder, or cannot be created; no proof was
-            requested; or cvc5 is not installed.
-    """
+    """Create the folder of a certificate; raise InputError if it has files or nothing is proven."""
     if folder is None:
         return
     if not prove:

@@ -67,13 +67,11 @@ class OwnQuestions:
 
 
 def questions_of(system: str) -> OwnQuestions | None:
-    """Return the system's own questions; None if it has none."""
     questions: OwnQuestions | None = part(system, "questions")
     return questions
 
 
 def all_questions() -> Mapping[str, OwnQuestions]:
-    """Return the `OwnQuestions` of every registered system that has some."""
     by_system = {system: questions_of(system) for system in SYSTEMS}
     return {system: questions for system, questions in by_system.items() if questions is not None}
 
@@ -83,11 +81,7 @@ ANY_RULE = ("hypothesis", "explore")  # these engines accept any rule that has a
 
 
 def run(console: Console, question: Question) -> int:
-    """Answer the question with the chosen engines; return the exit code.
-
-    Raises:
-        InputError: an option is invalid, or contradicts another one.
-    """
+    """Answer the question with the chosen engines; return the exit code."""
     system = system_of(question.rule)
     [rule] = select(load(system), [question.rule])
     own = questions_of(system)
@@ -116,11 +110,7 @@ def run(console: Console, question: Question) -> int:
 
 
 def system_of(rule_id: str) -> str:
-    """Return the system that the rule belongs to; for rules of every system, the first one.
-
-    Raises:
-        CatalogueError: no system has such a rule.
-    """
+    """Return the system that the rule belongs to; for rules of every system, the first one."""
     catalogues = {system: load(system) for system in SYSTEMS}
     for system, rules in catalogues.items():
         if any(rule.id == rule_id for rule in rules):
@@ -219,11 +209,6 @@ def _explored(console: Console, question: Question, system: str, rule: Rule) -> 
 
 
 def _formula(question: Question, system: str) -> str | None:
-    """Return the formula that `--param formula=NAME` asks for.
-
-    Raises:
-        InputError: another parameter is set.
-    """
     formula, own = None, questions_of(system)
     for change in question.changes:
         key, _, value = change.partition("=")
@@ -249,11 +234,8 @@ def run_samples(
     time_limit: float,
     jobs: int,
 ) -> int:
-    """Sample runs of the model by Hypothesis until one breaks the rule; return the exit code.
-
-    Hypothesis can find a counterexample, but never prove a rule. `formula` replaces the revision's.
-    The result does not depend on `jobs`, the number of processes.
-    """
+    """Sample runs of the model by Hypothesis until one breaks the rule; return the exit code. The
+    result does not depend on `jobs`, the number of processes."""
     spec = model_spec(formula)
     terminal = Terminal(console, load(system))
     ends = time.monotonic() + time_limit

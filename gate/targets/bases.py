@@ -9,14 +9,9 @@ from .target_spec import TargetSpec, parse_target
 
 
 def base_of(spec: TargetSpec, against_base: bool, base: str | None) -> TargetSpec | None:
-    """Return the target that `--base` or `--against-base` names; None without either.
-
-    If the target is a checkout, `--base` may name a revision of its repository.
-
-    Raises:
-        InputError: both are given, or `--against-base` without a scheduler class.
-        UnknownTargetError, ReleaseError: there is no such target.
-    """
+    """Return the target that `--base` or `--against-base` names, if any. If the target is a
+    checkout, `--base` may name a revision of its repository. Raise InputError if both options are
+    given, or `--against-base` without a scheduler class."""
     if against_base:
         if base is not None:
             raise InputError("--against-base", f"not together with --base {base}")
@@ -32,12 +27,7 @@ def base_of(spec: TargetSpec, against_base: bool, base: str | None) -> TargetSpe
 
 
 def at_revision(spec: TargetSpec, revision: str) -> TargetSpec:
-    """Return the checkout at another revision of its repository, in a folder of the cache.
-
-    Raises:
-        InputError: there is no checkout, it is not in a repository, or the repository lacks the
-            revision.
-    """
+    """Return the checkout at another revision of its repository, in a folder of the cache."""
     assert spec.checkout is not None
     folder = checkouts.folder_of(spec.checkout, spec.folder)
     place = releases.checkout_at(folder, revision, spec.checkout.name)

@@ -29,11 +29,8 @@ ANY_LATER = "9999"  # a version later than any real one
 
 
 def read_project(file: Path) -> dict[str, Any]:
-    """Return the table [project] of a pyproject.toml.
-
-    Raises:
-        InputError: the file cannot be read.
-    """
+    """Return the table [project] of a pyproject.toml. Raise InputError if the file cannot be
+    read."""
     try:
         project = tomllib.loads(file.read_text(encoding="utf-8")).get("project")
     except (OSError, ValueError) as error:
@@ -45,11 +42,7 @@ def read_project(file: Path) -> dict[str, Any]:
 
 def metadata_folder(checkout: Path, folder: Path) -> Path:
     """Make a folder for the path, inside `folder`, with metadata from the checkout's
-    pyproject.toml.
-
-    Raises:
-        InputError: that file cannot be read.
-    """
+    pyproject.toml."""
     project = read_project(checkout / "pyproject.toml")
     name = project["name"].replace("-", "_")
     made = folder / f"{name}-{VERSION}.dist-info"
@@ -110,11 +103,7 @@ def named(spec: str) -> tuple[Checkout, str] | None:
 
 
 def with_path(spec: str, path: Path | None) -> str:
-    """Add the folder of `--path` to the target NAME, and return NAME:DIR.
-
-    Raises:
-        InputError: the target has no checkout.
-    """
+    """Add the folder of `--path` to the target NAME, and return NAME:DIR."""
     if path is None:
         return spec
     checkouts = known_checkouts()
@@ -126,11 +115,8 @@ def with_path(spec: str, path: Path | None) -> str:
 
 
 def folder_of(checkout: Checkout, folder: str) -> Path:
-    """Return the folder of the checkout: `folder`, or the one in the environment variable.
-
-    Raises:
-        InputError: no folder is named, or it is not such a checkout.
-    """
+    """Return the folder of the checkout: `folder`, or the one in the environment variable. Raise
+    InputError if no folder is named, or it is not such a checkout."""
     where, path = "--path", folder or os.environ.get(checkout.variable, "")
     if not path:
         release = f"; a release is {checkout.name}==VERSION" * (checkout.name in packages())
@@ -149,11 +135,8 @@ def folder_of(checkout: Checkout, folder: str) -> Path:
 
 
 def revision_of(checkout: Checkout, folder: str) -> str:
-    """Return the revision to compare the checkout's code with.
-
-    Raises:
-        InputError: there is no checkout, or no adapter can drive its code.
-    """
+    """Return the revision to compare the checkout's code with. Raise InputError if there is no
+    checkout, or no adapter can drive its code."""
     path = folder_of(checkout, folder)
     name, words = checkout.newer
     file = path / name
@@ -172,11 +155,8 @@ def revision_of(checkout: Checkout, folder: str) -> str:
 
 
 def version_in(folder: Path, name: str) -> str | None:
-    """Return the version of the code in a folder; None if it is unknown.
-
-    The version comes from the repository's last tag, from the metadata next to an unpacked wheel,
-    or from a file that the build wrote.
-    """
+    """Return the version of the code in a folder, if it is known: from the last tag, the metadata
+    next to an unpacked wheel, or a file that the build wrote."""
     versions = []
     if (folder / ".git").exists():
         words = ["git", "-C", str(folder), "describe", "--tags", "--abbrev=0", "--match", "v[0-9]*"]
@@ -198,22 +178,13 @@ def _is_version(text: str) -> bool:
 
 
 def command_of(checkout: Checkout, folder: str) -> tuple[list[str], dict[str, str]]:
-    """Return the command that starts the target, and its environment.
-
-    Raises:
-        InputError: there is no checkout.
-    """
     path = str(folder_of(checkout, folder))
     env = {**os.environ, checkout.variable: path, "PYTHONHASHSEED": "0"}
     return [sys.executable, str(ADAPTERS), checkout.system], env
 
 
 def release_of(package: Package, checkout: Checkout, folder: str) -> Release:
-    """Return the checkout as the next release of the package.
-
-    Raises:
-        InputError: there is no checkout, or it needs an unsupported version of its base package.
-    """
+    """Return the checkout as the next release of the package."""
     path = folder_of(checkout, folder)
     base = CHECKOUT
     if package.runs_on is not None:

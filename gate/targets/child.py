@@ -47,7 +47,6 @@ class Tail:
             self._kept = b""
 
     def text(self) -> str:
-        """Return the last 8 KiB."""
         return self._kept.decode(errors="replace")
 
 
@@ -93,13 +92,9 @@ class Child:
         return self._process.leader
 
     def exchange(self, op: str, question: bytes, limit: float) -> bytes:
-        """Send one line and return the answering line, within `limit` seconds.
-
-        Raises:
-            TargetHung, TargetTooLarge, TargetBroken: no line came, the process used too much
-                memory, or the answer is not one line.
-            EOFError: the process has ended.
-        """
+        """Send one line and return the answering line, within `limit` seconds. Raise EOFError if
+        the process has ended, and a TargetFault if no line came, it used too much memory, or it
+        broke the protocol."""
         self._op, self._limit, self._deadline = op, limit, time.monotonic() + limit
         self._answers += 1
         if self._answers >= LOOK_EVERY:
@@ -181,7 +176,6 @@ class Child:
             return None
 
     def end(self, *, nicely: bool) -> None:
-        """End the target and every process that it has started, so that none is left running."""
         if self._ended or os.getpid() != self._owner:  # in a fork, the target belongs to the parent
             return
         self._stdin.close()

@@ -90,11 +90,8 @@ def _is_declaration(node: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
 
 
 def places(source: str | bytes) -> list[tuple[Function, int]]:
-    """Return the function and the line of each probe, in order.
-
-    Raises:
-        SyntaxError: the source is not valid Python.
-    """
+    """Return the function and the line of each probe, in order. Raise SyntaxError if the source is
+    not valid Python."""
     return [
         (function, statement.lineno)
         for function, block in blocks(ast.parse(source))
@@ -104,7 +101,6 @@ def places(source: str | bytes) -> list[tuple[Function, int]]:
 
 
 def _insert_probes(tree: ast.AST) -> int:
-    """Insert a probe before each statement; return the number of probes."""
     numbers = count()
     for _, block in list(blocks(tree)):
         block[:] = [
@@ -221,12 +217,8 @@ def _either(some: bytes, others: bytes) -> bytes:
 
 
 class _Finder:
-    """Finds modules as the other finders do, and makes their loaders count lines.
-
-    Attributes:
-        packages: packages whose modules are counted.
-        folders: folders whose modules are counted, except for installed packages.
-    """
+    """Finds modules as the other finders do, and makes their loaders count lines, for these
+    packages and for modules in these folders that are not installed."""
 
     def __init__(self) -> None:
         self.packages: set[str] = set()
@@ -235,7 +227,6 @@ class _Finder:
     def find_spec(
         self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        """Find a counted module by asking the other finders."""
         named = any(name == package or name.startswith(f"{package}.") for package in self.packages)
         first = name.partition(".")[0]
         if not named and (not self.folders or first in NOT_COUNTED):
@@ -260,7 +251,6 @@ FINDER = _Finder()
 
 
 def counted(spec: ModuleSpec) -> ModuleSpec:
-    """Return the specification of a module, with a counting loader if counting is on."""
     if VARIABLE in os.environ and type(spec.loader) is SourceFileLoader and spec.origin:
         spec.loader = _CountingLoader(spec.name, spec.origin)
     return spec

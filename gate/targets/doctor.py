@@ -54,12 +54,7 @@ Remarks = Iterator[Remark]
 
 
 def examine(query: ProbeRequest, module: str | None) -> Remarks:
-    """Yield the results of all checks. `module` is the module of the user's adapter, if there is
-    one.
-
-    Raises:
-        ConfigRefused, TargetFault: the target does not start at all, or breaks the protocol.
-    """
+    """Yield the results of all checks; `module` is that of the user's adapter, if there is one."""
     if module is not None:
         yield from signatures(module)
     capabilities = probe(query)
@@ -99,7 +94,6 @@ def sample(query: ProbeRequest, capabilities: Capabilities) -> Scenario:
 
 
 def fields(target: Target, scenario: Scenario) -> Remarks:
-    """Check that steps show exactly the fields that `start` declares."""
     declared = target_declares(target, scenario)
     for name in sorted(declared - FIELDS):
         yield Remark("wrong", "observes", f"{name!r}; valid: {', '.join(sorted(FIELDS))}")
@@ -128,8 +122,6 @@ def target_declares(target: Target, scenario: Scenario) -> set[str]:
 
 
 def answers(target: Target, scenario: Scenario) -> Remarks:
-    """Check how the target answers what it should refuse: an unknown key, a request that can never
-    run, and an abort of an unknown request."""
     odd = {**scenario.config, "no_such_key": 1}
     try:
         read_started(target.start(scenario.system, scenario.revision or "", odd))
@@ -162,7 +154,6 @@ def answers(target: Target, scenario: Scenario) -> Remarks:
 
 
 def _controls(target: Target, scenario: Scenario) -> Remarks:
-    """Check that the target answers every control event that its reply to `start` declares."""
     started = read_started(target.start(scenario.system, scenario.revision or "", scenario.config))
     for kind in CONTROLS:
         if kind in started.controls:
@@ -220,7 +211,6 @@ def keeps_the_common_rules(
 
 
 def with_aborts(query: ProbeRequest, scenario: Scenario) -> Remarks:
-    """Check aborts, one of a running request and one of a waiting request."""
     target = query.target
     read_started(target.start(scenario.system, scenario.revision or "", scenario.config))
     if read_ok("abort", target.abort("no such request")) is not None:
@@ -237,8 +227,6 @@ def with_aborts(query: ProbeRequest, scenario: Scenario) -> Remarks:
 
 
 def with_few_blocks(query: ProbeRequest, scenario: Scenario, capabilities: Capabilities) -> Remarks:
-    """Check three growing requests in a pool that has room for one of them, but not for two at
-    once."""
     scale = capabilities.scales[0]
     if (
         capabilities.fixed[scale].get("num_blocks", ...) is None
@@ -278,8 +266,6 @@ def judgeable(rules: Any, revision: str, observes: frozenset[str]) -> Remarks:
 
 
 def signatures(module: str) -> Remarks:
-    """Check that the methods on which the adapter relies still have the signatures that it
-    expects."""
     command = [sys.executable, "-P", "-m", SIGNATURES, module]
     try:
         ran = subprocess.run(

@@ -44,11 +44,9 @@ def opened(
     """Open the target that `spec` names; its process ends with the block.
 
     A factory or a command runs in `folder` (default: the working directory); the module of a
-    factory may also be in `imports`. `report` receives the output of installing a release.
-
-    Raises:
-        UnknownTargetError, ReleaseError, InputError: the factory, release or checkout is not
-            available. The factory itself is called only when the target first starts.
+    factory may also be in `imports`. `report` receives the output of installing a release. Raise
+    UnknownTargetError, ReleaseError or InputError if the target is not available; the factory
+    itself is called only when the target first starts.
     """
     if spec.is_model:
         yield Opened(ModelTarget(spec.formula), lambda: "")
@@ -78,10 +76,8 @@ def opened(
 def make_target(spec: TargetSpec) -> Any:
     """Call the factory `MODULE:FACTORY` and return the target that it makes.
 
-    Output of the module goes to stderr, since stdout carries only replies.
-
-    Raises:
-        UnknownTargetError: the module or the name does not exist, or the result is not a target.
+    Output of the module goes to stderr, since stdout carries only replies. Raise UnknownTargetError
+    if the module or the name does not exist, or the result is not a target.
     """
     if spec.kind != "factory":
         raise UnknownTargetError(f"TARGET {spec.text!r}: valid here: MODULE:FACTORY")

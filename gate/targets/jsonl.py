@@ -86,11 +86,7 @@ def answer(target: Target, line: bytes) -> Reply:
 
 def _call(target: Target, operation: str, arguments: dict[str, Any]) -> Reply:
     """Call a method of the target with positional arguments, since its parameters may have any
-    names.
-
-    Raises:
-        ProtocolError: the target has no such method, or it takes other arguments.
-    """
+    names."""
     names = [name for name in OPERATIONS[operation] if name in arguments]
     method: Callable[..., Reply] | None = getattr(target, operation, None)
     valid = f"valid: a method {operation}({_list(['self', *names])})"

@@ -28,11 +28,8 @@ _decode = msgspec.json.Decoder().decode
 class PipeTarget:
     """A scheduler under test in its own process, which the first `start` spawns.
 
-    Every operation returns the reply as it is, even if its "ok" is false. Every operation may raise
-    `TargetHung`, `TargetDied`, `TargetTooLarge`, `TargetBroken` or `TargetNotStarted`. Two threads
-    must not use it at once.
-
-    The process runs in `folder`, by default the current one.
+    Every operation returns the reply as it is, even if its "ok" is false, and may raise a
+    TargetFault. Two threads must not use it at once.
 
     `start_limit` (seconds) applies until the first successful `start` in a new process, which
     includes the imports. Later calls of `start` get `step_limit` or 30 s, whichever is greater.
@@ -92,16 +89,13 @@ class PipeTarget:
         return reply
 
     def add(self, request: Mapping[str, Any]) -> Reply:
-        """Send a request; a refusal is an answer."""
         return self._ask({"op": "add", "request": request}, self._step_limit)
 
     def abort(self, id: str, inside: bool = False) -> Reply:  # noqa: A002 (the protocol's word)
-        """Abort a request now, or inside the next step, after its scheduling decision."""
         when = {"inside": True} if inside else {}
         return self._ask({"op": "abort", "id": id, **when}, self._step_limit)
 
     def control(self, kind: str) -> Reply:
-        """Reset or pause the scheduler before the next step."""
         return self._ask({"op": "control", "kind": kind}, self._step_limit)
 
     def step(self) -> Reply:
@@ -164,11 +158,7 @@ class PipeTarget:
 
 
 def read_reply(op: str, line: bytes) -> Reply:
-    """Return the reply in a line.
-
-    Raises:
-        TargetBroken: the line is not a reply.
-    """
+    """Return the reply in a line. Raise TargetBroken if the line is not a reply."""
     try:
         reply = _decode(line)
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):

@@ -58,12 +58,7 @@ class Capabilities:
 
 
 def probe(request: ProbeRequest) -> Capabilities:
-    """Start the target once per scale and feature.
-
-    Raises:
-        ConfigRefused: the target accepts no scale at all.
-        TargetFault: the target does not start.
-    """
+    """Start the target once per scale and feature. Raise ConfigRefused if it accepts no scale."""
     capabilities: Capabilities | None = None
     refusals: dict[str, ConfigRefused] = {}
     for scale in SCALES:
@@ -103,7 +98,6 @@ def probe(request: ProbeRequest) -> Capabilities:
 
 
 def _without_controls(request: ProbeRequest, started: Started) -> list[str]:
-    """Describe the control events of the system's search that the target does not accept."""
     # Hypothesis takes long to import, and commands that only replay need no probe.
     from ...properties.search.generators import generators_of
 
@@ -123,11 +117,7 @@ class Usual(NamedTuple):
 
 
 def as_usual(request: ProbeRequest) -> Usual:
-    """Start the target once per scale.
-
-    Raises:
-        TargetFault: the target does not start.
-    """
+    """Start the target once per scale."""
     scales, refusals = list[str](), dict[str, str]()
     started: Started | None = None
     for scale in SCALES:
@@ -217,11 +207,8 @@ def _features(request: ProbeRequest, plainest: _Plainest, capabilities: Capabili
 
 
 def refused_kinds(request: ProbeRequest, base: Config, fixed: Config) -> dict[str, str]:
-    """Return the kinds of configuration that the target refuses, each with the reason.
-
-    `base` is a configuration that it accepts. Kinds that set a `fixed` key are skipped, since the
-    fixed value applies.
-    """
+    """Return the kinds of configuration that the target refuses, each with the reason. `base` is a
+    configuration that it accepts. Kinds that set a `fixed` key are skipped."""
     refused = {}
     for kind, values in scales_of(request.system).kinds.items():
         if values.keys() & fixed.keys():

@@ -57,7 +57,6 @@ def check_system(system: str, supported: str) -> None:
 def check_keys(
     config: Mapping[str, Any], kinds: Mapping[str, Kind], may_miss: Collection[str] = ()
 ) -> None:
-    """Refuse unknown and missing keys, and values of the wrong kind."""
     for key in config:
         if key not in kinds:
             raise RefusedError(f"$.config.{key}: unknown key; valid keys are {', '.join(kinds)}")

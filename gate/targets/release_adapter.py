@@ -16,23 +16,16 @@ BEYOND_START_UP = "SCHEDPROOF_BEYOND_START_UP"  # in the environment of the targ
 
 
 class StartUp(NamedTuple):
-    """Whether a server of this release starts with a configuration; None if that is unknown.
-
-    `why` names the check that passed, or gives the reason why the server does not start or why
-    nothing was checked.
-    """
+    """Whether a server of this release starts with a configuration; None if that is unknown. `why`
+    names the check that passed, or gives the reason."""
 
     starts: bool | None
     why: str
 
 
 def checked_start(by: str, check: Callable[[], None]) -> StartUp:
-    """Run a release's own start-up check, named `by`.
-
-    Raises:
-        RefusedError: the check fails, and the user did not choose to ignore that
-            (`BEYOND_START_UP`).
-    """
+    """Run a release's own start-up check, named `by`. Raise RefusedError if the check fails, unless
+    the user chose to ignore that (`BEYOND_START_UP`)."""
     try:
         check()
     except protocol_checks.RefusedError as refusal:
@@ -122,13 +115,8 @@ class HostedTarget:
         return {"ok": True, "done": bool(self._started().control(kind))}
 
     def abort_inside(self, engine: Any) -> list[str]:
-        """Perform the aborts that came inside the step.
-
-        The engine core, too, handles aborts that arrive while the model runs.
-
-        Returns:
-            All requests whose aborts this step reports.
-        """
+        """Perform the aborts that came inside the step, as the engine core does with aborts that
+        arrive while the model runs. Return all requests whose aborts this step reports."""
         self._aborted += [name for name in self._inside if engine.abort(name)]
         return self._aborted
 
@@ -151,8 +139,6 @@ class HostedTarget:
 
 
 def outputs(completion: Any, aborted: list[str]) -> dict[str, dict[str, Any]]:
-    """Return the fields of a step for tokens that the scheduler accepted and for requests that
-    finished."""
     emitted: dict[str, int] = {}
     finished = dict.fromkeys(aborted, "aborted")
     for client in completion.values():
@@ -165,5 +151,4 @@ def outputs(completion: Any, aborted: list[str]) -> dict[str, dict[str, Any]]:
 
 
 def ids(requests: Any) -> list[str]:
-    """Return the ids of requests, in order."""
     return [request.request_id for request in requests]

@@ -41,10 +41,7 @@ PIP = (sys.executable, "-P", "-m", "pip", "--disable-pip-version-check", "--no-i
 
 def releases_of(name: str) -> list[str]:
     """Return the releases of this name that can be judged, as NAME==VERSION, the oldest first.
-
-    Raises:
-        ReleaseError: the name is unknown, or the package index does not answer.
-    """
+    Raise ReleaseError if the name is unknown, or the package index does not answer."""
     if (package := packages().get(name)) is None:
         valid = ", ".join(packages())
         raise ReleaseError(f"{name!r} is not a release; valid: {valid}")
@@ -99,13 +96,9 @@ def prepare(
 ) -> Prepared:
     """Install the missing parts of a release, and return how to run it.
 
-    The first release takes 1.1 GB and two minutes.
-
-    `scheduler` is FILE:CLASS of a class that replaces the release's scheduler. Concurrent calls
-    wait for each other.
-
-    Raises:
-        ReleaseError: the release cannot be installed.
+    The first release takes 1.1 GB and two minutes; concurrent calls wait for each other.
+    `scheduler` is FILE:CLASS of a class that replaces the release's scheduler. Raise ReleaseError
+    if the release cannot be installed.
     """
     cache = cache_folder()
     environment, *trees = parts = _parts(cache, release)
@@ -153,10 +146,7 @@ def code_of(release: Release) -> Path:
 
 def checkout_at(folder: Path, revision: str, name: str) -> Path:
     """Return a folder in the cache with the files of one revision of the repository in `folder`.
-
-    Raises:
-        InputError: `folder` is not a git repository, or lacks the revision.
-    """
+    Raise InputError if `folder` is not a git repository, or lacks the revision."""
     valid = f"a release such as vllm==0.28.0, or a revision of the repository in {folder}"
     git = ["git", "-C", str(folder)]
     words = [*git, "rev-parse", "--verify", "--quiet", "--end-of-options", f"{revision}^{{commit}}"]
@@ -333,8 +323,6 @@ class _Workshop:
         self.run(str(python), "-m", "pip", command, *quiet, *arguments)
 
     def run(self, *command: str) -> str:
-        """Run a child process and return its output; raise ReleaseError with its message if it
-        fails."""
         self.scratch.mkdir(parents=True, exist_ok=True)
         env = {k: v for k, v in os.environ.items() if not k.startswith("PYTHON")}
         env |= {"TMPDIR": str(self.scratch), "PIP_USER": "0"}

@@ -17,7 +17,6 @@ PACKAGE = "schedproof_targets"
 
 
 def main() -> None:
-    """Serve the target of the system that the command line names."""
     sys.path[:] = [entry for entry in sys.path if not entry or Path(entry).resolve() != FOLDER]
     package = types.ModuleType(PACKAGE)
     package.__path__ = [str(FOLDER)]

@@ -51,7 +51,6 @@ class GateScales(NamedTuple):
 
 
 def scales_of(system: str) -> GateScales:
-    """Return the scales and features of a registered system."""
     scales: GateScales = part(system, "scales")
     return scales
 
@@ -59,15 +58,9 @@ def scales_of(system: str) -> GateScales:
 def read_changes(
     system: str, revision: str, changes: Sequence[str], fixed: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """Parse `--config KEY=VALUE`, and return the keys that it fixes with their values.
-
-    A value is JSON, or a word.
-
-    A key in `fixed` must not be given another value.
-
-    Raises:
-        InputError: an unknown key, or values that fit no scale.
-    """
+    """Parse `--config KEY=VALUE`, where VALUE is JSON or a word, and return the keys that it fixes
+    with their values. Raise InputError for an unknown key, for values that fit no scale, and for
+    another value of a key in `fixed`."""
     keys = config_keys(system, revision)
     read: dict[str, Any] = {}
     for change in changes:

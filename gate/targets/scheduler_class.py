@@ -26,14 +26,8 @@ OWN_CLASS = "SCHEDPROOF_OWN_CLASS"
 
 
 def load_early(load: Callable[[], object]) -> None:
-    """Load the release and the user's class before the first request.
-
-    Otherwise an error in the class would look like an answer to `start`. Output of its module goes
-    to stderr.
-
-    Raises:
-        SystemExit: there is no such class, or it is not a scheduler of this release.
-    """
+    """Load the release and the user's class before the first request: otherwise an error in the
+    class would look like an answer to `start`. Output of its module goes to stderr."""
     if is_chosen():
         with contextlib.redirect_stdout(sys.stderr):
             load()
@@ -47,11 +41,7 @@ def is_chosen() -> bool:
 
 @functools.cache
 def chosen(own: type) -> Any:
-    """Return the class to drive: the user's if there is one, otherwise the release's.
-
-    Raises:
-        SystemExit: as for `load_early`.
-    """
+    """Return the class to drive: the user's if there is one, otherwise the release's."""
     words = os.environ.get(VARIABLE)
     if words is None:
         return own

@@ -19,10 +19,7 @@ Compared = list[tuple[str, str, str]]
 
 def compare(module_name: str) -> Compared | None:
     """Compare every name in the module's RELIES_ON; return None if the module has no RELIES_ON.
-
-    Raises:
-        TypeError: RELIES_ON is not a dictionary of strings.
-    """
+    Raise TypeError if RELIES_ON is not a dictionary of strings."""
     relied = getattr(importlib.import_module(module_name), "RELIES_ON", None)
     if relied is None:
         return None
@@ -45,7 +42,6 @@ def _signature(name: str) -> str:
 
 
 def main() -> None:
-    """Print the comparison for the target on the command line."""
     sys.path.insert(0, "")
     replies, sys.stdout = sys.stdout, sys.stderr
     json.dump(compare(sys.argv[1].partition(":")[0]), replies)

@@ -16,7 +16,6 @@ FIRST_TOKEN = 2  # 0 is padding, 1 is EOS
 
 
 def stream_tokens(stream: str, count: int, start: int = 0) -> list[int]:
-    """Return token ids `start` to `start + count - 1` of a stream."""
     base = crc32(stream.encode())
     span = VOCABULARY - FIRST_TOKEN
     return [FIRST_TOKEN + (base + 2654435761 * i) % span for i in range(start, start + count)]
@@ -35,7 +34,6 @@ class Output:
     stream: str = ""
 
     def token(self, index: int) -> int:
-        """Return the generated token at position `index`, counted from 0."""
         if self.ends_with_eos and index == self.length - 1:
             return EOS
         return stream_tokens(f"out:{self.stream or self.id}", 1, index)[0]

@@ -101,14 +101,11 @@ class Release:
 
     @property
     def layers(self) -> list[Layer]:
-        """Return the release's layers: the package that it runs on, if any, and its own."""
         own, base = Layer(self.package, self.version), self.package.runs_on
         return [own] if base is None else [Layer(base, self.base), own]
 
     @property
     def wheels(self) -> list[Layer]:
-        """Return the layers that are installed as wheels, which are all but the code of a
-        checkout."""
         return self.layers if self.folder is None else self.layers[:-1]
 
 
@@ -117,11 +114,8 @@ def packages() -> dict[str, Package]:
 
 
 def parse_release(text: str) -> Release | None:
-    """Return the release that NAME==VERSION names; None if the text names no known package.
-
-    Raises:
-        ReleaseError: the package is known, but the version is not supported.
-    """
+    """Return the release that NAME==VERSION names; None if the text names no known package. Raise
+    ReleaseError if the package is known, but the version is not supported."""
     name, equals, version = text.partition("==")
     name, version = re.sub(r"[-_.]+", "-", name.strip()).lower(), version.strip()
     package = packages().get(name)

@@ -39,17 +39,12 @@ class TargetSpec:
 
     Attributes:
         text: the user's text, which `str()` returns.
-        kind: the form of the target, which says which of the fields below apply.
+        kind: the form of the target, which says which of the other fields apply.
         formula: in `model:FORMULA`, the volumetric formula that replaces the revision's own.
-        module, factory: the parts of `MODULE:FACTORY`.
-        command: the words of `cmd:COMMAND LINE`.
-        release: the release in `NAME==VERSION`.
         scheduler: a scheduler class that replaces the release's own: FILE.py:CLASS or
             DIR:PACKAGE.MODULE.CLASS, with absolute FILE and DIR.
-        is_base: drive the release's class from which `scheduler` is derived, not `scheduler`
-            itself.
-        beyond_start_up: whether to accept configurations in which the release's server does not
-            start.
+        is_base: drive the class from which `scheduler` is derived, not `scheduler` itself.
+        beyond_start_up: accept configurations in which the release's server does not start.
         coverage: a folder in which the target's processes record the lines that they run.
         beside_another: whether the project file names another target, so that a replay command must
             name this one.
@@ -82,37 +77,29 @@ class TargetSpec:
 
     @property
     def is_plain_model(self) -> bool:
-        """Return whether this is the reference model with the formula of its revision."""
         return self.is_model and self.formula is None
 
     @property
     def own_system(self) -> str | None:
-        """Return the system of a release or a checkout; None for other targets."""
         if self.checkout is not None:
             return self.checkout.system
         return None if self.release is None else self.release.system
 
     @property
     def has_start_up(self) -> bool:
-        """Return whether this is a release or a checkout with start-up checks of its own."""
         checkout = self.checkout
         return self.release is not None or (checkout is not None and checkout.package is not None)
 
     @property
     def default_system(self) -> str:
-        """Return the system of a release or a checkout, or the first system for other targets."""
         return self.own_system or first_system()
 
     def base_class(self) -> "TargetSpec":
-        """Return, as a target, the release's own class from which the user's is derived."""
         return replace(self, text=self.text.partition(":")[0], is_base=True)
 
     def default_revision(self) -> str | None:
         """Return the revision to compare a release or a checkout with; None for other targets.
-
-        Raises:
-            InputError: there is no such checkout.
-        """
+        Raise InputError if there is no such checkout."""
         if self.checkout is not None:
             return checkouts.revision_of(self.checkout, self.folder)
         return None if self.release is None else self.release.revision
@@ -122,16 +109,12 @@ MODEL = TargetSpec("model", "model")
 
 
 def model_spec(formula: str | None) -> TargetSpec:
-    """Return the model with a volumetric formula; None keeps the revision's own."""
     return TargetSpec(f"model:{formula}", "model", formula=formula) if formula else MODEL
 
 
 def take_formula(spec: TargetSpec, changes: Sequence[str]) -> tuple[TargetSpec, list[str]]:
     """Apply `--config formula=NAME` to the target; return the target and the remaining changes.
-
-    Raises:
-        InputError: no formula has this name, or the target is not the model.
-    """
+    Raise InputError if no formula has this name, or the target is not the model."""
     formulas = [change.partition("=")[2] for change in changes if change.startswith("formula=")]
     if not formulas:
         return spec, [*changes]
@@ -151,16 +134,11 @@ def take_formula(spec: TargetSpec, changes: Sequence[str]) -> tuple[TargetSpec, 
 def parse_target(
     text: str, path: Path | None = None, scheduler_cls: str | None = None
 ) -> TargetSpec:
-    """Return the target that `text` names.
+    """Return the target that `text` names. `path` is the folder of `--path`: the checkout, or the
+    folder with the package of `scheduler_cls`.
 
-    `path` is the folder of `--path`: the checkout, or the folder with the package of
-    `scheduler_cls`.
-
-    Raises:
-        UnknownTargetError: the text has no valid form.
-        ReleaseError: the release is not supported.
-        InputError: there is a path, but the target is not a checkout or already names its folder;
-            or there is a scheduler class, but the target is not a release or already names one.
+    Raise UnknownTargetError if the text has no valid form, ReleaseError if the release is not
+    supported, and InputError if the options do not fit the target.
     """
     if scheduler_cls is None:
         text = checkouts.with_path(text, path)

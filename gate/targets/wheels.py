@@ -23,12 +23,8 @@ RECORD = "*.dist-info/RECORD"  # lists the name, digest and length of each file 
 
 
 def check_published(wheel: Path, name: str) -> bool:
-    """Return whether NAME==VERSION is in the list of published wheels. If so, this file must be one
-    of its wheels.
-
-    Raises:
-        ReleaseError: the list has other wheels under this name and version; this file is removed.
-    """
+    """Return whether NAME==VERSION is in the list of published wheels. If the list has only other
+    wheels of this version, remove this file and raise ReleaseError."""
     known = published_digests().get(name)
     if known is None:
         return False
@@ -54,11 +50,8 @@ def published_digests() -> Mapping[str, tuple[str, ...]]:
 
 
 def unpack(wheel: Path, folder: Path) -> None:
-    """Unpack the Python part of a wheel.
-
-    Raises:
-        ReleaseError: the wheel is damaged, or has paths outside the folder.
-    """
+    """Unpack the Python part of a wheel. Raise ReleaseError if the wheel is damaged, or has paths
+    outside the folder."""
     try:
         with zipfile.ZipFile(wheel) as archive:
             for member in archive.namelist():

@@ -94,11 +94,7 @@ class TraceJudge:
         self._of: JudgedRevision | None = None
 
     def follow(self, events: Iterable[Event]) -> None:
-        """Judge all events to the end.
-
-        Raises:
-            FileError: a line does not follow the protocol.
-        """
+        """Judge all events to the end. Raise FileError if a line does not follow the protocol."""
         try:
             for event in events:
                 self._take(event)

@@ -30,15 +30,8 @@ TrackEvent = dict[str, Any]
 
 @dataclass
 class Recorded:
-    """One run to draw.
-
-    Attributes:
-        title: what ran.
-        config: the complete configuration.
-        arrivals: the step before which each accepted request arrived, in order of arrival.
-        steps: all steps, from 0.
-        broken: the rules that broke, with their steps.
-    """
+    """One run to draw. `arrivals` has the step before which each accepted request arrived, in order
+    of arrival; `broken` has the rules that broke, with their steps."""
 
     title: str
     config: Mapping[str, Any]
@@ -56,7 +49,6 @@ class Phase(NamedTuple):
 
 
 def check_perfetto(file: Path, read: Path) -> None:
-    """Raise InputError unless the file of --perfetto can be written and is not the input."""
     check_file("--perfetto", file)
     if read.is_file() and file.exists() and file.samefile(read):
         raise InputError("--perfetto", f"{file} is the input itself; valid: another file")
@@ -92,11 +84,7 @@ def collecting(events: Iterable[Event], runs: list[Recorded]) -> Iterator[Event]
 
 
 def write_perfetto(file: Path, runs: Sequence[Recorded]) -> None:
-    """Write the file, whole or not at all.
-
-    Raises:
-        FileError: the file cannot be written to.
-    """
+    """Write the file, whole or not at all. Raise FileError if the file cannot be written to."""
     about = {
         "step_us": STEP_US,
         "time": f"every step is drawn as {STEP_US} µs, since steps have no duration of their own",
@@ -108,7 +96,6 @@ def write_perfetto(file: Path, runs: Sequence[Recorded]) -> None:
 
 
 def run_events(pid: int, run: Recorded) -> Iterator[TrackEvent]:
-    """Yield all events of one run, which is process `pid`."""
     yield from _names(pid, run)
     tracks = {name: tid for tid, name in enumerate(run.arrivals, FIRST_REQUEST)}
     for name, tid in tracks.items():
@@ -155,8 +142,6 @@ def _phases(pid: int, tid: int, name: str, run: Recorded) -> Iterator[TrackEvent
 
 
 def _instants(pid: int, tracks: Mapping[str, int], news: News) -> Iterator[TrackEvent]:
-    """Yield the border crossings, preemptions and ends of requests in a step. An end is at the end
-    of the step."""
     step, number = news.step, news.number
     happened = [(name, "border", number) for name in news.borders]
     happened += [(name, "preempted", number) for name in step.preempted or ()]

@@ -27,7 +27,6 @@ class Lines(Protocol):
 
 
 def check_trace_file(trace: Path, scenario: Path) -> None:
-    """Raise InputError unless the file of --trace can be written and is not the scenario."""
     check_file("--trace", trace)
     if trace.exists() and trace.samefile(scenario):
         raise InputError("--trace", f"{trace} is the scenario itself; valid: another file")
@@ -35,12 +34,8 @@ def check_trace_file(trace: Path, scenario: Path) -> None:
 
 @contextmanager
 def recorded(target: Target, trace: Path | None) -> Iterator[Target]:
-    """Yield a target that passes everything on to `target` and writes it to `trace`. If `trace` is
-    None, yield `target` itself.
-
-    Raises:
-        FileError: the file cannot be written to.
-    """
+    """Yield a target that passes everything on to `target` and writes it to `trace`, if that is
+    given."""
     if trace is None:
         yield target
         return

@@ -11,7 +11,7 @@ from rich.markup import escape
 from ...properties.explanations.lockstep import Departure, Explainer, Match
 from ...properties.history.request_history import RequestHistory
 from ...spec.catalogue import load
-from ..console import BROKEN, CONFORMS, output
+from ..console import BROKEN, CONFORMS, INCONCLUSIVE, output
 from ..console.step_lines import step_line
 from ..reports import terminal
 from .judge import TraceRun
@@ -88,7 +88,6 @@ class TraceReporter:
 
 
 def print_broken(console: Console, run: TraceRun) -> None:
-    """Print the rule, the place in the file, the numbers, the requests, and the steps before."""
     begun, (first, *others) = run.begun, run.broken
     rule = next(known for known in load(begun.system, begun.revision) if known.id == first.rule)
     word = "ADAPTER" if first.by_adapter else "BROKEN"
@@ -115,8 +114,6 @@ def print_broken(console: Console, run: TraceRun) -> None:
 
 
 def print_explanation(console: Console, run: TraceRun, explainer: Explainer) -> None:
-    """Print how far each model matches the run, and the steps that the best one would have taken
-    next."""
     best = explainer.best
     output.say(console, f"  the models on run {run.number} ({run.steps:,} steps):")
     for match in explainer.matches:
@@ -135,7 +132,6 @@ def print_explanation(console: Console, run: TraceRun, explainer: Explainer) -> 
 
 
 def print_trace_verdict(console: Console, verdict: TraceVerdict, explained: bool) -> None:
-    """Print a line per rule for each system and revision, then what was read, then the result."""
     for part in verdict.parts:
         rules = load(part.system, part.revision)
         terminal.print_rules(console, part.rules, rules)
@@ -146,7 +142,8 @@ def print_trace_verdict(console: Console, verdict: TraceVerdict, explained: bool
         if explained and not part.runs_that_match:
             output.say(console, f"no model of {part.system} matches a run to its end")
     if verdict.cut is not None:
-        console.print(_one(verdict.cut), style="yellow", markup=False)
+        line = f"{verdict.cut}; nothing from there on is judged"
+        console.print(_one(line), style="yellow", markup=False)
     if verdict.inapplicable:
         names = ", ".join(verdict.inapplicable)
         apply = "applies" if len(verdict.inapplicable) == 1 else "apply"
@@ -158,6 +155,8 @@ def print_trace_verdict(console: Console, verdict: TraceVerdict, explained: bool
         broken = any(entry.status == "violated" for entry in part.rules)
         code = BROKEN if broken else verdict.exit_code
         word = {CONFORMS: "conforms", BROKEN: "does not conform"}.get(code, "inconclusive")
+        if verdict.cut is not None and code == INCONCLUSIVE:
+            word += ", because the record is cut"
         target = f"{part.target.name} {part.target.version} against {part.revision}"
         console.print(_one(f"{target}: {word} ({counted})"), style="bold", markup=False)
     if not verdict.parts:

@@ -55,11 +55,7 @@ class Source(NamedTuple):
 
 @contextmanager
 def opened_trace(file: str) -> Iterator[Source]:
-    """Open the trace in a file, or on stdin for `-`.
-
-    Raises:
-        FileError: the file cannot be read.
-    """
+    """Open the trace in a file, or on stdin for `-`. Raise FileError if the file cannot be read."""
     name = "stdin" if file == "-" else file
     try:
         raw = io.BufferedReader(_raw(file), 1 << 16)
@@ -144,11 +140,8 @@ class _UnfinishedError(ValueError):
 def read_trace(
     source: Source, system: str | None = None, revision: str | None = None
 ) -> Iterator[Event]:
-    """Yield the events in order; `system` and `revision` replace the recorded ones.
-
-    Raises:
-        FileError: a line does not follow the protocol.
-    """
+    """Yield the events in order; `system` and `revision` replace the recorded ones. Raise FileError
+    if a line does not follow the protocol."""
     reading = _Reading(source, system, revision)
     while (event := reading.next()) is not None:
         yield event
@@ -168,7 +161,6 @@ class _Reading:
         self._began = 0
 
     def next(self) -> Event | None:
-        """Return the next event; None at the end."""
         line = self._line()
         if not isinstance(line, bytes):
             return line
@@ -181,7 +173,8 @@ class _Reading:
             raise self._error(f'$.op: "{operation}" before a start that the target accepted')
         line = self._line()
         if line is None:
-            return Cut(number, f'its "{operation}" has no reply, so its result is unknown')
+            why = "the record was cut there, or the target ended or hung in it"
+            return Cut(number, f'its "{operation}" has no reply: {why}')
         if isinstance(line, Cut):
             return line
         reply = self._object(line)
@@ -398,11 +391,7 @@ class _Reading:
 
 def _read_line(line: bytes) -> dict[str, Any]:
     """Return the JSON object in a line; it must have unique keys, finite numbers and valid Unicode.
-
-    Raises:
-        _UnfinishedError, ValueError: the line is not such an object. `str()` says why, but not in
-            which line.
-    """
+    Raise a ValueError that says why it is not one, but not in which line."""
     try:
         value = DECODE(line)
     except UnicodeDecodeError as error:

@@ -151,12 +151,16 @@ def conclude(
     cut: str | None,
     interrupted: bool,
 ) -> TraceVerdict:
-    """Return the verdict on all runs. A trace without a run is inconclusive."""
+    """Return the verdict on all runs.
+
+    A trace without a run is inconclusive, and so is one that is cut, unless a rule is broken before
+    the cut: it does not show whether the target crashed or hung there.
+    """
     parts = tuple(_part(file, run, explained) for run in judged)
     codes = [verdict.exit_code(part.rules, chosen, interrupted) for part in parts if part.rules]
     rules = {entry.id for part in parts for entry in part.rules}
     inapplicable = tuple(rule for rule in chosen if parts and rule not in rules)
-    if inapplicable:
+    if inapplicable or cut is not None:
         codes.append(INCONCLUSIVE)
     worst = BROKEN if BROKEN in codes else max(codes, default=INCONCLUSIVE)
     return TraceVerdict(file, parts, worst, cut, interrupted, inapplicable)

@@ -46,7 +46,6 @@ def _source(file: FileCoverage) -> list[str]:
 
 
 def _excerpt(source: list[str], function: FunctionCoverage) -> list[Line]:
-    """Return the lines from the function's head to the last line that never ran."""
     missed = missed_lines(function)
     numbers = range(function.line, max(missed, default=0) + 1)
     return [

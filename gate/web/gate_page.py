@@ -41,11 +41,7 @@ class DrawnFault(NamedTuple):
 
 
 class GatePage:
-    """Writes the page once there is a verdict on `rules`.
-
-    Raises:
-        FileError: the file cannot be written to.
-    """
+    """Writes the page once there is a verdict on `rules`."""
 
     def __init__(self, path: Path, rules: Sequence[Rule]) -> None:
         self._path = path

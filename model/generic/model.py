@@ -41,11 +41,6 @@ class GenericConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
 
 
 def read_config(values: Mapping[str, Any], revision: str) -> GenericConfig:
-    """Read a configuration from `values`, with defaults for missing keys.
-
-    Raises:
-        InputError: an unknown key, or a wrong type.
-    """
     return convert(values, GenericConfig)
 
 
@@ -74,11 +69,6 @@ NEUTRAL: Mapping[str, Any] = {
 
 
 def make_model(revision: str, config: Mapping[str, Any]) -> VllmModel:
-    """Return the model of one configuration.
-
-    Raises:
-        InputError: an impossible configuration.
-    """
     return VllmModel(read_vllm_config(as_vllm(read_config(config, revision)), "documented"))
 
 

@@ -38,11 +38,6 @@ class LlmServingSimConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=Tru
 
 
 def read_config(values: Mapping[str, Any], revision: str) -> LlmServingSimConfig:
-    """Read a configuration from `values`, with defaults for missing keys.
-
-    Raises:
-        InputError: an unknown key, a wrong type, or an option that the revision lacks.
-    """
     config = convert(values, LlmServingSimConfig)
     if config.prioritize_prefill and revision == "head":
         raise InputError(

@@ -127,5 +127,4 @@ def prompt_tokens(sequence: Sequence, tokens: int) -> int:
 
 
 def completes(sequence: Sequence) -> bool:
-    """Return whether the request's whole prompt is computed."""
     return sequence.computed >= sequence.prompt

@@ -15,7 +15,6 @@ from .state import Decision, Plan, Sequence, State
 
 
 def schedule(config: LlmServingSimConfig, state: State) -> Decision:
-    """Build the next batch, or none if the pipeline is full or no request can run."""
     if len(state.inflight) >= config.pp_size:
         return Decision(state, None)
     plan = Plan(state.running, state.waiting, state.pool, config.max_num_batched_tokens, {})
@@ -71,7 +70,6 @@ def clamp(config: LlmServingSimConfig, uncomputed: int, budget: int) -> int:
 
 
 def scheduled(plan: Plan, place: int, sequence: Sequence, pool: Pool, tokens: int) -> Plan:
-    """Return the plan in which the running request at `place` computes `tokens`."""
     return plan._replace(
         running=(*plan.running[:place], sequence, *plan.running[place + 1 :]),
         pool=pool,

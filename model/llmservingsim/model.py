@@ -24,7 +24,7 @@ REVISIONS = {
 
 @dataclass(frozen=True)
 class LlmServingSimModel(ReferenceModel[State]):
-    """One configuration of a revision. Every method is pure: it takes and returns states."""
+    """LLMServingSim in one configuration of one revision."""
 
     config: LlmServingSimConfig
     revision: Revision
@@ -40,7 +40,6 @@ class LlmServingSimModel(ReferenceModel[State]):
         }
 
     def refusal(self, request: Request) -> str | None:
-        """Return why `request` can never run, or None (ALL-R12)."""
         config = self.config
         longest = request.prompt_len + request.max_tokens - 1
         sentence = f"prompt + max_tokens - 1 = {longest} tokens"
@@ -61,23 +60,15 @@ class LlmServingSimModel(ReferenceModel[State]):
         return scheduler.arrive(state, Sequence.of(request))
 
     def abort(self, state: State, request_id: str) -> State:
-        """Abort the request before the next decision."""
         return scheduler.abort(self.config, state, request_id)
 
     def step(
         self, state: State, abort_inside: tuple[str, ...] = ()
     ) -> tuple[State, dict[str, Any]]:
-        """Take one decision and complete it; return the next state and the step observation
-        (ALL-R07)."""
         return scheduler.step(self.revision, self.config, state, abort_inside)
 
 
 def make_model(revision: str, config: Mapping[str, Any]) -> LlmServingSimModel:
-    """Return the model of a revision with this configuration.
-
-    Raises:
-        InputError: an unknown key, an impossible value, or an option that the revision lacks.
-    """
     return LlmServingSimModel(read_config(config, revision), REVISIONS[revision])
 
 

@@ -11,7 +11,6 @@ from .state import Decision, Revision, Sequence, State
 
 
 def arrive(state: State, newcomer: Sequence) -> State:
-    """Put a request at the end of the queue."""
     newcomer = newcomer._replace(arrival=state.arrived)
     return state._replace(waiting=(*state.waiting, newcomer), arrived=state.arrived + 1)
 
@@ -31,13 +30,6 @@ def step(
     state: State,
     abort_inside: tuple[str, ...] = (),
 ) -> tuple[State, dict[str, Any]]:
-    """Take one scheduling decision and complete it.
-
-    Requests in `abort_inside` are aborted after the decision and before it completes, so their
-    tokens are not emitted.
-
-    Returns the next state and the step observation of the target protocol.
-    """
     decision = revision.schedule(config, state)
     state, batch = decision.state, decision.batch
     for request_id in abort_inside:
@@ -61,7 +53,6 @@ def step(
 
 
 def kind_of(revision: Revision, decision: Decision) -> str:
-    """Return whether the computing requests decode, prefill, or do both."""
     if decision.batch is None:
         return "idle"
     decided = {sequence.id: sequence for sequence in decision.state.running}

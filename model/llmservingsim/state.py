@@ -10,8 +10,8 @@ from .config import LlmServingSimConfig
 
 
 class Sequence(sequence.Sequence, frozen=True):
-    """A request inside the scheduler. `computed` counts its computed tokens; in `head`, tokens
-    count as soon as they are decided. `arrival` numbers the requests in order of arrival."""
+    """A request inside the scheduler. In `head`, tokens count as computed as soon as they are
+    decided. `arrival` numbers the requests in order of arrival."""
 
     arrival: int = 0
 
@@ -69,7 +69,7 @@ class Decision(NamedTuple):
 
 
 class Revision(NamedTuple):
-    """The decisions in which revisions differ: how a batch is decided, and how its results count.
+    """The decisions in which revisions differ.
 
     `promises`: a request that starts is promised all blocks that it will need until its last token.
     `counts_early`: tokens count as computed when their batch is built, not when it is done.

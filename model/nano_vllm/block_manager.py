@@ -45,7 +45,6 @@ def can_append(config: NanoConfig, pool: Pool, sequence: Sequence) -> bool:
 
 
 def may_append(config: NanoConfig, pool: Pool, sequence: Sequence) -> tuple[Sequence, Pool]:
-    """Return the sequence, with a new block if its length has just crossed a block boundary."""
     if not crosses(config, sequence):
         return sequence, pool
     return allocator.hold(pool, sequence, sequence.num_tokens, config.block_size)

@@ -26,9 +26,4 @@ class NanoConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
 
 
 def read_config(values: Mapping[str, Any], revision: str) -> NanoConfig:
-    """Read a configuration from `values`, with defaults for missing keys.
-
-    Raises:
-        InputError: an unknown key, a wrong type, or a value out of range.
-    """
     return convert(values, NanoConfig)

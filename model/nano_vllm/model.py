@@ -43,7 +43,7 @@ REVISIONS: Mapping[str, Revision] = {"documented": documented, "0.2.0": release_
 
 @dataclass(frozen=True)
 class NanoModel(ReferenceModel[State]):
-    """One revision in one configuration. Every method is pure: it takes and returns states."""
+    """nano-vLLM in one configuration of one revision."""
 
     config: NanoConfig
     revision: str
@@ -51,7 +51,6 @@ class NanoModel(ReferenceModel[State]):
     state: ClassVar = State
 
     def refusal(self, request: Request) -> str | None:
-        """Return why `request` can never run, or None (ALL-R12)."""
         config = self.config
         longest = request.prompt_len + request.max_tokens - 1
         needed = blocks_for(longest, config.block_size)
@@ -70,24 +69,16 @@ class NanoModel(ReferenceModel[State]):
         return scheduler.arrive(state, Sequence.of(request))
 
     def abort(self, state: State, request_id: str) -> State:
-        """Abort the request before the next decision."""
         return scheduler.abort(self.config, state, request_id)
 
     def step(
         self, state: State, abort_inside: tuple[str, ...] = ()
     ) -> tuple[State, dict[str, Any]]:
-        """Take one decision and complete it; return the next state and the step observation
-        (ALL-R07)."""
         schedule = REVISIONS[self.revision].schedule
         return scheduler.step(self.config, state, schedule, abort_inside)
 
 
 def make_model(revision: str, config: Mapping[str, Any]) -> NanoModel:
-    """Return the model of a revision with this configuration.
-
-    Raises:
-        InputError: an unknown key, or an impossible value.
-    """
     return NanoModel(read_config(config, revision), revision)
 
 

@@ -41,10 +41,6 @@ def abort(config: NanoConfig, state: State, request_id: str) -> State:
 def step(
     config: NanoConfig, state: State, schedule: Schedule, abort_inside: tuple[str, ...] = ()
 ) -> tuple[State, dict[str, Any]]:
-    """Take one decision and complete it; return the next state and the step observation.
-
-    Requests in `abort_inside` are aborted after the decision and before it completes.
-    """
     plan = schedule(config, state)
     state = state._replace(waiting=plan.waiting, running=plan.running, pool=plan.pool)
     for request_id in abort_inside:

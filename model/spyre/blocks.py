@@ -27,7 +27,6 @@ def prefix_hit(config: SpyreConfig, state: State, newcomer: Sequence) -> tuple[i
 
 
 def in_use(state: State) -> set[int]:
-    """Return the numbers of the blocks in use, each once even if it is shared."""
     return {block for request in state.admitted for block in request.blocks}
 
 

@@ -27,11 +27,6 @@ class SpyreConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
 
 
 def read_config(values: Mapping[str, Any], revision: str) -> SpyreConfig:
-    """Read a configuration from `values`, with defaults for missing keys.
-
-    Raises:
-        InputError: an unknown key, a wrong type, or values that do not fit together.
-    """
     config = convert(values, SpyreConfig)
     if config.chunk_size % config.block_size:
         raise InputError(
@@ -48,12 +43,8 @@ def read_config(values: Mapping[str, Any], revision: str) -> SpyreConfig:
 
 
 def check_pool(config: SpyreConfig, revision: str) -> None:
-    """Refuse a pool that the release would not start with.
-
-    Raises:
-        InputError: for 2.5.2, the pool cannot hold a request of max_model_len, which vLLM's own
-            start-up checks.
-    """
+    """Raise InputError if 2.5.2 would not start with this pool: vLLM requires room for a request of
+    max_model_len."""
     if config.num_blocks is None or revision != "2.5.2":
         return
     valid = -(-config.max_model_len // config.block_size)

@@ -140,7 +140,6 @@ def max_tkv(lengths: Members[int], block_size: int) -> int:
 
 
 def rectangle_tkv(longest: int, filled: int, block_size: int) -> int:
-    """Return the max-tkv, given the longest request and the most tokens in any last block."""
     before_last: int = (blocks_for(longest, block_size) - 1) * block_size
     return before_last + filled
 

@@ -37,7 +37,7 @@ OBSERVES = (
 
 @dataclass(frozen=True)
 class SpyreModel(ReferenceModel[State]):
-    """One configuration of one revision. Every method is pure: it takes and returns states."""
+    """Spyre in one configuration of one revision."""
 
     config: SpyreConfig
     revision: Revision
@@ -53,7 +53,7 @@ class SpyreModel(ReferenceModel[State]):
         }
 
     def refusal(self, request: Request) -> str | None:
-        """Return why `request` can never run, or None (ALL-R12). The releases refuse a little more
+        """Return None, or why `request` can never run. The releases refuse a little more
         (SPY-R62)."""
         longest = request.prompt_len + request.max_tokens - 1
         sentence = f"prompt + max_tokens - 1 = {longest} tokens"
@@ -70,23 +70,15 @@ class SpyreModel(ReferenceModel[State]):
         return scheduler.arrive(state, Sequence.of(request))
 
     def abort(self, state: State, request_id: str) -> State:
-        """Abort the request before the next decision."""
         return scheduler.abort(self.config, self.revision, state, request_id)
 
     def step(
         self, state: State, abort_inside: tuple[str, ...] = ()
     ) -> tuple[State, dict[str, Any]]:
-        """Take one decision and complete it; return the next state and the step observation
-        (ALL-R07)."""
         return scheduler.step(self.config, self.revision, state, abort_inside)
 
 
 def make_model(revision: str, config: Mapping[str, Any]) -> SpyreModel:
-    """Return the model of `revision` with this configuration.
-
-    Raises:
-        InputError: an unknown key, or an impossible value.
-    """
     read = read_config(config, revision)
     check_pool(read, revision)
     return SpyreModel(read, REVISIONS[revision])
@@ -104,7 +96,6 @@ def admitting_by(revision: Revision, name: str) -> Revision | None:
 
 
 def with_formula(model: SpyreModel, name: str) -> SpyreModel | None:
-    """Return the model with another volumetric check; None for an unknown name."""
     revision = admitting_by(model.revision, name)
     return None if revision is None else replace(model, revision=revision)
 

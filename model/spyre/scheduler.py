@@ -88,13 +88,7 @@ def step(
     config: SpyreConfig, revision: Revision, state: State, abort_inside: tuple[str, ...] = ()
 ) -> tuple[State, dict[str, Any]]:
     """Take one scheduling decision and complete it. Every loop visits each request or block once,
-    so a step always ends (ALL-R02).
-
-    Requests in `abort_inside` are aborted after the decision is computed and before it completes,
-    so their tokens are not emitted.
-
-    Returns the next state and the step observation of the target protocol.
-    """
+    so a step always ends (ALL-R02)."""
     state, decision = revision.decide(config, revision, state)
     state, computed = compute(config, revision, state, decision)
     for request_id in abort_inside:

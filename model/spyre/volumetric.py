@@ -146,7 +146,6 @@ def realigned(tokens: Tokens, width: Tokens, block_size: Tokens) -> Tokens:
 
 
 def round_up(tokens: Tokens, block_size: Tokens) -> Tokens:
-    """Return `tokens` rounded up to whole blocks."""
     return blocks_for(tokens, block_size) * block_size
 
 

@@ -14,7 +14,6 @@ from .state import Sequence, State
 
 
 def arrive(config: VllmConfig, state: State, newcomer: Sequence, revision: Revision) -> State:
-    """Return the state with a newcomer that is blocked."""
     state = scheduler.arrive(config, state, newcomer)
     if config.policy == "priority":
         return state
@@ -42,7 +41,6 @@ def decide(config: VllmConfig, state: State, revision: Revision) -> Plan:
 def admit_ready(
     config: VllmConfig, plan: Plan, waiting: tuple[Sequence, ...], revision: Revision
 ) -> Plan:
-    """Return the plan after admission of the requests that are not blocked."""
     ready = [sequence for sequence in waiting if not (sequence.blocked or sequence.invalid)]
     return scheduler.admit_waiting(config, plan._replace(waiting=tuple(ready)), revision)
 
@@ -53,8 +51,7 @@ def goes_on(config: VllmConfig, plan: Plan) -> bool:
 
 
 def nearer(plan: Plan) -> Plan:
-    """Return the plan in which the grammar of every waiting request is one step closer to being
-    compiled."""
+    """Bring every waiting request's grammar one step closer to being compiled."""
     waiting = [
         sequence._replace(blocked=sequence.blocked - 1) if sequence.blocked else sequence
         for sequence in plan.waiting

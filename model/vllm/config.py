@@ -116,8 +116,7 @@ class VllmConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
 
     @property
     def drafts(self) -> int:
-        """Return the number of tokens proposed after each token, to be verified in the next
-        step."""
+        """Return the tokens proposed after each token, to be verified in the next step."""
         return self.num_speculative_tokens or 0
 
     @property
@@ -135,8 +134,7 @@ class VllmConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
 
     @property
     def depth(self) -> int:
-        """Return how many decisions can be in flight at once: 1 if each completes before
-        the next."""
+        """Return how many decisions can be in flight at once."""
         stages = self.pipeline_parallel_size or 1
         return max(stages, 2) if self.decides_ahead else stages
 
@@ -167,22 +165,18 @@ class VllmConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
 
     @property
     def encodes(self) -> bool:
-        """Return whether parts of prompts may come from an encoder."""
         return self.encoder_budget > 0
 
     @property
     def encoder_budget(self) -> int:
-        """Return the maximum number of input tokens that an encoder computes in a step."""
         return self.max_num_encoder_input_tokens or 0
 
     @property
     def encoder_room(self) -> int:
-        """Return the maximum size, in tokens, of the encoder outputs that are kept."""
         return self.encoder_cache_size or 0
 
     @property
     def longest_input(self) -> int:
-        """Return the size, in tokens, of the longest input that the encoder can compute."""
         return min(self.encoder_budget, self.encoder_room)
 
     # Layers that do not all keep the same tokens.
@@ -199,11 +193,6 @@ class VllmConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
 
 
 def read_config(values: Mapping[str, Any], revision: str) -> VllmConfig:
-    """Read a configuration from `values`, with defaults for missing keys.
-
-    Raises:
-        InputError: an unknown key, a wrong type, or values that do not fit together.
-    """
     given = {
         key: value
         for key, value in values.items()

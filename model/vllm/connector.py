@@ -88,7 +88,6 @@ def has_room(
 def park(
     config: VllmConfig, pool: Pool, sequence: Sequence, hit: tuple[int, ...], tokens: int
 ) -> tuple[Sequence, Pool]:
-    """Return the request with blocks for its `hit` and the `tokens` to load."""
     covered = len(hit) * config.block_size + tokens
     sequence, pool = allocator.start(pool, sequence, hit, config.block_size)
     sequence, pool = allocator.hold(pool, sequence, covered, config.block_size)

@@ -15,7 +15,6 @@ PAUSES = {"pause_new": "pause_new", "pause_all": "pause_all", "resume": None}
 
 
 def control(config: VllmConfig, state: State, kind: str, revision: Revision) -> tuple[State, bool]:
-    """Return the state after a control event, and whether the event was carried out."""
     if kind in PAUSES:
         return state._replace(pause=PAUSES[kind]), True
     if kind == "reset_running_requests":

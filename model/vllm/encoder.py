@@ -48,7 +48,6 @@ class Fit(NamedTuple):
 
 
 def inputs_of(request: Request) -> tuple[Input, ...]:
-    """Return the segments of a request's prompt that come from an encoder."""
     prompt, starts = request.prompt, request.segment_starts
     return tuple([Input(prompt[n], starts[n], n) for n in sorted(request.encoder_inputs)])
 
@@ -109,7 +108,6 @@ def room(config: VllmConfig, so_far: Fit, kept: set[Segment]) -> EncoderPlan | N
 
 
 def scheduled(encoded: Fit, plan: EncoderPlan, sequence: Sequence) -> tuple[Sequence, EncoderPlan]:
-    """Return the scheduled request, and the encoder's plan with its inputs."""
     if not encoded.inputs:
         return sequence, plan
     new = [sequence.inputs[place].segment for place in encoded.inputs]
@@ -173,8 +171,6 @@ def passed(config: VllmConfig, state: State, name: str) -> State:
 
 
 def seen(plan: EncoderPlan, running: Iterable[Sequence]) -> dict[str, Any]:
-    """Return the encoder's fields of the observation: the segments that it computes, and those
-    whose outputs are dropped."""
     inputs = {sequence.id: sequence.inputs for sequence in running}
     kept = {name for name, _ in plan.outputs}
     return {
@@ -196,7 +192,6 @@ def needed(holders: Iterable[Sequence]) -> set[Segment]:
 
 
 def size(segments: Iterable[Segment]) -> int:
-    """Return the total number of tokens of the segments."""
     return sum(length for _, length in segments)
 
 

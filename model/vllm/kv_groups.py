@@ -97,7 +97,6 @@ def found(
 
 
 def hit_tables(config: VllmConfig, pool: Pool, sequence: Sequence, blocks: int) -> list[Table]:
-    """Return the table of each group for a whole hit of this many blocks."""
     tables = found(config, pool, sequence, blocks)
     return [tuple([block or NULL for block in table]) for table in tables]
 
@@ -165,8 +164,6 @@ def hold(config: VllmConfig, pool: Pool, sequence: Sequence, covered: int) -> tu
 
 
 def publish_full(config: VllmConfig, pool: Pool, sequence: Sequence, covered: int) -> Pool:
-    """Return the pool in which the blocks of each group that the first `covered` tokens fill can be
-    found."""
     return publish(
         pool,
         [

@@ -1,8 +1,11 @@
 """The reference model of vLLM's scheduler, with the interface that all models share."""
 
-from collections.abc import Mapping
+import json
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
+
+from msgspec.structs import fields
 
 from ..scenario import CONTROLS, Request
 from ..systems import Reference, ReferenceModel
@@ -25,11 +28,24 @@ OBSERVES = (
     "computed",
     "blocks",
 )
+# For each field of a request that needs a feature: the key of the feature, and the key's value.
+NEEDED = {
+    "encoder_inputs": (
+        "max_num_encoder_input_tokens",
+        "max_num_encoder_input_tokens and encoder_cache_size",
+    ),
+    "cache_salt": ("cache_partitions", "cache_partitions true"),
+    "lora": ("cache_partitions", "cache_partitions true"),
+    "grammar_steps": ("structured_outputs", "structured_outputs true"),
+    "grammar_fails": ("structured_outputs", "structured_outputs true"),
+    "sent_as": ("reused_ids", "reused_ids true"),
+}
+DEFAULTS = {field.name: field.default for field in fields(Request)}
 
 
 @dataclass(frozen=True)
 class VllmModel(ReferenceModel[State]):
-    """One configuration of one revision. Every method is pure: it takes and returns states."""
+    """vLLM in one configuration of one revision."""
 
     config: VllmConfig
     revision: Revision = DOCUMENTED
@@ -48,7 +64,7 @@ class VllmModel(ReferenceModel[State]):
         }
 
     def refusal(self, request: Request) -> str | None:
-        """Return why `request` can never run, or None (V1-R17, ALL-R12).
+        """Return why `request` can never run, or None (V1-R17).
 
         Source: target protocol, "Refusals at add".
         """
@@ -103,7 +119,6 @@ class VllmModel(ReferenceModel[State]):
         return scheduler.arrive(self.config, state, newcomer)
 
     def abort(self, state: State, request_id: str) -> State:
-        """Abort the request before the next decision."""
         return scheduler.abort(self.config, state, request_id)
 
     @property
@@ -120,8 +135,6 @@ class VllmModel(ReferenceModel[State]):
     def step(
         self, state: State, abort_inside: tuple[str, ...] = ()
     ) -> tuple[State, dict[str, Any]]:
-        """Take one decision and complete it; return the next state and the step observation
-        (ALL-R07)."""
         if state.pause:
             plan = control.decide(self.config, state, self.revision)
         elif self.config.has_grammars:
@@ -137,12 +150,23 @@ class VllmModel(ReferenceModel[State]):
 
 
 def make_model(revision: str, config: Mapping[str, Any]) -> VllmModel:
-    """Return the model of the revision with this configuration.
-
-    Raises:
-        InputError: an unknown key, or an impossible value.
-    """
     return VllmModel(read_config(config, revision), REVISIONS[revision])
 
 
-REFERENCE = Reference(read_config, make_model)
+def unsupported(request: Request, config: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """Yield the fields of a request that a configuration, which may be another system's, does not
+    support, each with the problem."""
+    for field, (key, value) in NEEDED.items():
+        given = getattr(request, field)
+        if given != DEFAULTS[field] and not config.get(key):
+            yield field, f"{json.dumps(given)} needs a configuration of vllm with {value}"
+    if request.grammar_fails and config.get("max_num_encoder_input_tokens"):
+        problem = "not modelled together with an encoder; valid: false, or no encoder_cache_size"
+        yield "grammar_fails", problem
+
+
+REFERENCE = Reference(
+    *(read_config, make_model),
+    unsupported=unsupported,
+    valid_events="no events with a kv_connector",
+)

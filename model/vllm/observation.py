@@ -10,7 +10,6 @@ from .state import State
 
 
 def kind_of(plan: Plan) -> str:
-    """Return whether the computing requests decode, prefill, or do both."""
     decodes = {sequence.decodes for sequence in plan.running if sequence.id in plan.scheduled}
     if not decodes:
         return "idle"

@@ -32,7 +32,6 @@ class Plan(Record, frozen=True):
 
     @classmethod
     def of(cls, config: VllmConfig, state: State) -> "Plan":
-        """Return the plan of a step before anything is decided."""
         return cls(
             *(state.running, state.waiting, state.pool, config.max_num_batched_tokens, {}, ()),
             *(state.in_flight, state.parked, state.leaving),

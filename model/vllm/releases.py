@@ -59,7 +59,6 @@ def begin(config: VllmConfig, state: State) -> tuple[VllmConfig, State]:
 
 
 def is_alone(state: State) -> bool:
-    """Return whether no other request is unfinished."""
     return len(state.running) + len(state.waiting) + len(state.parked) <= 1
 
 

@@ -239,7 +239,6 @@ def abort(config: VllmConfig, state: State, request_id: str) -> State:
 
 
 def free(config: VllmConfig, state: State, sequence: Sequence) -> State:
-    """Return the state in which the blocks of an ended request are free."""
     return state._replace(pool=kv_cache.free(config, state.pool, sequence, state.holders))
 
 
@@ -249,8 +248,6 @@ def step(
     abort_inside: tuple[str, ...] = (),
     revision: Revision = DOCUMENTED,
 ) -> tuple[State, dict[str, Any]]:
-    """Make one decision, and complete this or the oldest decision in flight; return the next state
-    and the step observation."""
     plan = schedule(config, state, by_policy, revision)
     return carry_out(config, state, plan, abort_inside, revision)
 
@@ -262,13 +259,7 @@ def carry_out(
     abort_inside: tuple[str, ...] = (),
     revision: Revision = DOCUMENTED,
 ) -> tuple[State, dict[str, Any]]:
-    """Count the scheduled tokens as computed (V1CP-R05), and complete the oldest decision.
-
-    Requests in `abort_inside` are aborted after the decision is made and before the oldest one
-    completes, so their tokens are not emitted.
-
-    Returns the next state and the step observation of the target protocol.
-    """
+    """Count the scheduled tokens as computed (V1CP-R05), and complete the oldest decision."""
     kind, several, reports = kind_of(plan), config.depth > 1, True
     running = tuple(
         [

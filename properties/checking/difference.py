@@ -116,7 +116,6 @@ def _order_only(field: Differing) -> bool:
 
 
 def in_words(field: Differing) -> str:
-    """Describe a field that differs: the part that only one side has, or both values."""
     if _order_only(field):
         return f"in the order {plain(field.first)} on A, {plain(field.second)} on B"
     first, second = only(field.first, field.second), only(field.second, field.first)

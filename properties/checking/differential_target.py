@@ -89,7 +89,6 @@ class Coverage:
     cannot_abort: dict[bool, str] = field(default_factory=dict)
 
     def add(self, other: "Coverage") -> None:
-        """Add the comparisons of another pair of the same targets."""
         self.steps += other.steps
         self.fields.update(other.fields)
         self.events.update(other.events)
@@ -192,7 +191,6 @@ class DifferentialTarget:
         return first
 
     def control(self, kind: str) -> Reply:
-        """Reset or pause both targets."""
         first, second = self._both("control", lambda side: (side.target.control, kind))
         if second is not None and first.get("done") != second.get("done"):
             who = 0 if second.get("done") else 1
@@ -200,7 +198,6 @@ class DifferentialTarget:
         return first
 
     def step(self) -> Reply:
-        """Take a step of both targets, and compare the fields that both show."""
         first, second = self._both("step", lambda side: (side.target.step,))
         if second is None:
             self._step += 1

@@ -91,7 +91,6 @@ def differing(seen: Step, other: Step) -> Iterator[Differing]:
 
 
 def differences(seen: Step, model: Step) -> list[str]:
-    """Return the fields, shown by both, in which a target's step differs from its model's."""
     return [
         f"{field.field}: target {field.first_shown}, model {field.second_shown}"
         for field in differing(seen, model)

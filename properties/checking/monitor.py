@@ -48,10 +48,6 @@ class Monitor:
         )
 
     def accept(self, request: Request, *, open_ended: bool = False) -> None:
-        """Record that the target accepted a request.
-
-        `open_ended`: its output length is not known yet.
-        """
         if self._must_be_accepted(request):
             self.exercised[AT_THE_DOOR] += 1
         self.history.accept(request, open_ended=open_ended)

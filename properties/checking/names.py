@@ -29,12 +29,10 @@ class Names:
         return {} if name == request.id else {"id": name, "stream": request.id}
 
     def accept(self, request: str, sent: str) -> None:
-        """Record that the target now knows a request by this id."""
         self._ids[request] = sent
         self._newest[sent] = request
 
     def of(self, request: str) -> str:
-        """Return the id by which the target knows a request."""
         return self._ids.get(request, request)
 
     def restored(self, step: Mapping[str, Any]) -> dict[str, Any]:

@@ -65,7 +65,10 @@ class Recorder:
 
 
 class Recorded:
-    """A target that returns recorded answers, as long as it receives the recorded calls."""
+    """A target that returns recorded answers, as long as it receives the recorded calls.
+
+    Its methods raise RecordError for another call, and for an answer that is not a valid reply.
+    """
 
     def __init__(self, answers: Sequence[Answer]) -> None:
         self._answers = list(answers)
@@ -73,11 +76,6 @@ class Recorded:
         self._observes: frozenset[str] = frozenset()
 
     def start(self, system: str, revision: str, config: Mapping[str, Any]) -> Reply:
-        """Start the recording from its beginning.
-
-        Raises:
-            RecordError: the first answer is not one to `start`.
-        """
         self._place = 0
         reply = self._next("start")
         try:
@@ -89,39 +87,20 @@ class Recorded:
         return reply
 
     def add(self, request: Mapping[str, Any]) -> Reply:
-        """Return the recorded answer.
-
-        Raises:
-            RecordError: another call was recorded, or its answer is not a valid reply.
-        """
         return self._checked("add")
 
     def abort(self, id: str, inside: bool = False) -> Reply:  # noqa: A002
         """Return the recorded answer to an abort; for NO_REQUEST, only whether aborts were
-        possible.
-
-        Raises:
-            RecordError: another call was recorded, or its answer is not a valid reply.
-        """
+        possible."""
         if id != NO_REQUEST:
             return self._checked("abort")
         op, reply = (*self._answers, ("", {"ok": True}))[self._place]
         return reply if op == "abort" and reply.get("error") == "unsupported" else {"ok": True}
 
     def control(self, kind: str) -> Reply:
-        """Return the recorded answer.
-
-        Raises:
-            RecordError: another call was recorded, or its answer is not a valid reply.
-        """
         return self._checked("control")
 
     def step(self) -> Reply:
-        """Return the recorded step.
-
-        Raises:
-            RecordError: there is no further step, or it is not an observation.
-        """
         reply = self._checked("step")
         try:
             read_step(reply, self._observes)

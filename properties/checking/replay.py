@@ -153,7 +153,6 @@ def _check_fields(scenario: Scenario) -> None:
 
 
 def _unexpected(scenario: Scenario, broken: list[Broken], checked: set[str]) -> list[str]:
-    """Return a message if the rules that broke first are not those that `expect` names."""
     if scenario.expect is None:
         return []
     names = [finding.rule for finding in broken]

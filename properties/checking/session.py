@@ -95,7 +95,8 @@ class Session:
         self._model_reply: Reply | None = None
         self.details = ""
         self._lockstep = self._make_lockstep(system, revision, config)
-        self._names = Names() if config.get("reused_ids") else None
+        reuses_ids = self.monitor.history.features.reuses_ids(config)
+        self._names = Names() if reuses_ids else None
 
     def add(self, request: Request) -> list[Broken]:
         """Add a request. If the target refuses it, it does not become part of the run."""
@@ -195,7 +196,6 @@ class Session:
 
     @property
     def excerpt(self) -> Excerpt:
-        """Return the end of the run so far."""
         return Excerpt(self.started.version, tuple(self.recent), self.details)
 
     @property

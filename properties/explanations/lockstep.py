@@ -182,8 +182,6 @@ class Explainer:
         return next((match for match in self.matches if match.revision == revision), None)
 
     def accept(self, request: Request, *, open_ended: bool = False) -> None:
-        """Record a request that the target accepted. With `open_ended`, its output length is not
-        known yet."""
         if self._live is not None:
             self._live.add(request.id)
             if open_ended:
@@ -192,13 +190,12 @@ class Explainer:
             match.accept(request)
 
     def abort(self, request_id: str, inside: bool) -> None:
-        """Record an abort. It has no effect on a request that has ended."""
+        """Record an abort; it has no effect on a request that has ended."""
         open_time = self._live is None or request_id in self._live
         for match in self.matches:
             match.abort(request_id, inside, open_time=open_time)
 
     def control(self, kind: str, done: bool) -> None:
-        """Record a control event, and whether the target carried it out."""
         for match in self.matches:
             match.control(kind, done)
 

@@ -43,7 +43,6 @@ def pool_cause(failure: Failure) -> Cause | None:
 def _marked(
     failure: Failure, owners: Mapping[int, list[str]], named: set[int], missing: int
 ) -> tuple[dict[int, tuple[str, bool]], list[str], str]:
-    """Return the marks of blocks, the sentences about them, and the headline."""
     marks, why, headline = dict[int, tuple[str, bool]](), list[str](), ""
     if missing:
         marks, why, headline = _lost_or_doubled(failure, owners, missing)

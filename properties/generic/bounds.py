@@ -33,7 +33,6 @@ def waits(
 
 
 def together(config: Config, work: int, requests: int) -> int:
-    """Return the most steps that all requests together may take."""
     return 2 * (requests + 1) * (work + 2 * requests + 2)
 
 
@@ -52,8 +51,6 @@ def can_run(config: Config, prompt: int, max_tokens: int) -> bool:
 
 
 def limits(config: Config) -> list[int]:
-    """Return each bound on prompt + max_tokens - 1, in tokens: the length, the pool, and the budget
-    if prompts are not split."""
     longest, budget = config["max_model_len"], config["max_num_batched_tokens"]
     whole = [] if config["enable_chunked_prefill"] or budget is None else [budget]
     return [*([] if longest is None else [longest - 1]), *pool_limit(config), *whole]

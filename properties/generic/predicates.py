@@ -159,7 +159,6 @@ def too_many_at_once(history: RunHistory, step: Step) -> str | None:
 
 
 def slots_are_taken(history: RunHistory, step: Step) -> bool:
-    """A step computes tokens for max_num_seqs requests while another one is unfinished."""
     slots = history.config["max_num_seqs"]
     return slots is not None and len(step.scheduled) == slots < len(history.live)
 

@@ -73,7 +73,6 @@ def _in_own_terms(config: Config, beyond: int) -> dict[str, Any]:
 
 
 def in_its_terms(config: Config) -> dict[str, Any]:
-    """Return the configuration with the keys that vLLM's strategies use."""
     block = config["block_size"]
     bounded = {
         **config,
@@ -85,38 +84,28 @@ def in_its_terms(config: Config) -> dict[str, Any]:
 
 
 def shapes(config: Config) -> st.SearchStrategy[Shape]:
-    """Draw short prompts (often equal ones), prompts at block boundaries, and prompts that fill the
-    pool."""
     return vllm.shapes(in_its_terms(config)).map(_prioritized(config))
 
 
 def long_prompts(config: Config) -> st.SearchStrategy[Shape]:
-    """Draw prompts that nearly fill the pool, or the budget if chunking is off."""
     return vllm.long_prompts(in_its_terms(config)).map(_prioritized(config))
 
 
 def beside_the_batch(config: Config, history: RunHistory[Any]) -> st.SearchStrategy[Shape]:
-    """Draw a late request that just fits into the remaining pool and budget, or is a token longer
-    or shorter."""
     return vllm.beside_the_batch(in_its_terms(config), history).map(_prioritized(config))
 
 
 def beside_a_prefill(config: Config, history: RunHistory[Any]) -> st.SearchStrategy[Shape]:
-    """Draw a request that fills its blocks just when the chunks of another request have taken all
-    other blocks."""
     return vllm.beside_a_prefill(in_its_terms(config), history).map(_prioritized(config))
 
 
 def contents(
     config: Config, earlier: Sequence[Request], name: str, length: int
 ) -> st.SearchStrategy[Content]:
-    """Draw the content of a prompt of about `length` tokens, often that of an earlier request."""
     return vllm.contents(in_its_terms(config), earlier, name, length)
 
 
 def fitted(config: Config, content: Content, shape: Shape | None) -> Shape:
-    """Return the shape of a request with this prompt, cut to fit; without a prompt, one of a few
-    blocks."""
     return vllm.fitted(in_its_terms(config), content, shape)
 
 
@@ -125,7 +114,6 @@ def caches(config: Config) -> bool:
 
 
 def steps_to_border(config: Config, history: RunHistory[Any]) -> int:
-    """Return the number of decode steps until blocks run out, or until one is filled."""
     return vllm.steps_to_border(in_its_terms(config), history)
 
 
@@ -136,7 +124,6 @@ def takes_priorities(config: Config) -> bool:
 
 
 def _prioritized(config: Config) -> Callable[[Shape], Shape]:
-    """Return a function that clears the priority of a shape if requests have no priorities."""
     if takes_priorities(config):
         return lambda shape: shape
     return lambda shape: shape._replace(priority=0)

@@ -19,7 +19,6 @@ Limits = Callable[[Config], list[int]]
 
 
 def fits_pool(config: Config, tokens: int) -> bool:
-    """Return whether the pool has blocks for this many tokens."""
     size = config["num_blocks"]
     return size is None or -(-tokens // config["block_size"]) <= size
 
@@ -37,7 +36,6 @@ def nothing_surely(config: Config, prompt: int, max_tokens: int) -> bool:
 
 
 def pool_limit(config: Config) -> list[int]:
-    """Return the number of tokens that fit into the pool, if it is bounded."""
     size = config["num_blocks"]
     return [] if size is None else [size * config["block_size"]]
 

@@ -62,7 +62,6 @@ def held_by_others(
 
 
 def in_common(request: RequestHistory, other: RequestHistory) -> int:
-    """Return the number of leading tokens that two requests share."""
     return common_prefix_len(known_tokens(request), known_tokens(other))
 
 

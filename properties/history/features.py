@@ -7,7 +7,7 @@ in the step that computes it. A system that does more registers its own `Feature
 immutable value, `RunHistory.system_state`, so that a run can branch.
 """
 
-from collections.abc import Container, Mapping
+from collections.abc import Container, Mapping, Sequence
 from typing import Any
 
 from msgspec.structs import replace
@@ -45,6 +45,15 @@ class Features:
     def as_sent(self, config: Config, request: Request) -> Request:
         """Return the request without the fields that this configuration does not support."""
         return replace(request, accepted=(), sent_as=None, **OF_FEATURES)
+
+    def reuses_ids(self, config: Config) -> bool:
+        """Return whether a request may have the id of one that has ended."""
+        return False
+
+    def of_requests(self, config: Config, requests: Sequence[Request]) -> dict[str, bool]:
+        """Return, for each feature of requests that only this system has and the configuration
+        allows, whether one of the requests has it."""
+        return {}
 
     def follows(self, config: Config) -> tuple[str, ...]:
         """Return the fields that a client needs to know what is computed."""

@@ -18,7 +18,6 @@ class Holders:
         self._shared: set[int] = set()
 
     def count(self, tables: Tables) -> int:
-        """Return how many blocks are listed, each counted once."""
         self._follow(tables)
         return len(self._times)
 

@@ -32,8 +32,7 @@ class Observed(Protocol):
     live: dict[str, Any]
     aborts_inside: set[str]
 
-    def hit_now(self, step: Step, account: Any) -> int | None:
-        """Return the tokens that a request finds in the prefix cache; None if unknown."""
+    def hit_now(self, step: Step, account: Any) -> int | None: ...
 
 
 @dataclass
@@ -77,7 +76,6 @@ class KeptPrefixes:
         return longest
 
     def observe(self, history: Observed, step: Step) -> None:
-        """Record a step, before the history does."""
         self._lost = set()
         for _, table in self._handed_out(history, step):
             self._drop(table)

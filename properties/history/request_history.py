@@ -52,10 +52,6 @@ class RequestHistory:
 
     @classmethod
     def of(cls, request: Request, arrival: int, open_ended: bool) -> Self:
-        """Return the history of a request that has just been accepted.
-
-        `open_ended`: its output length is not known yet.
-        """
         return cls(
             request.id,
             request.prompt_len,
@@ -101,7 +97,6 @@ class RequestHistory:
 
     @property
     def held_tokens(self) -> int:
-        """Return the number of tokens for which it has blocks."""
         return self.computed
 
     @property
@@ -120,7 +115,6 @@ class RequestHistory:
         return False
 
     def rewind(self) -> None:
-        """Record a preemption: all its tokens must be computed again."""
         self.recompute_from = self.max_computed
         self.regenerated = self.emitted
         self.computed = self.prefix_hit = 0

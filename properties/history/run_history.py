@@ -180,7 +180,6 @@ class RunHistory(Generic[R]):
             self._note_first_in_line()
 
     def control(self, kind: str, done: bool) -> None:
-        """Record a control event, and whether the target carried it out."""
         running, shown = ((), {}) if self.last is None else (self.last.running, self.last.blocks)
         holding = None if shown is None else tuple(n for n in shown if shown[n] and n in self.live)
         self.client_changes += 1
@@ -421,12 +420,10 @@ class RunHistory(Generic[R]):
         }
 
     def _moved(self) -> None:
-        """Record that a request may have passed from one phase to another."""
         self._sorted_phases = None
         self.moves += 1
 
     def _changed(self) -> None:
-        """Record an arrival, an abort or an end."""
         self._moved()
         self.client_changes += 1
         self._members_of = None

@@ -35,8 +35,6 @@ def waits(
 
 
 def limits(config: Config) -> list[int]:
-    """Return each bound on prompt + max_tokens - 1, in tokens: the pool, and the budget if prompts
-    are never split."""
     budget, threshold = config["max_num_batched_tokens"], config["long_prefill_token_threshold"]
     cut = config["enable_chunked_prefill"] or 0 < threshold <= budget
     return pool_limit(config) + ([] if cut else [budget])

@@ -92,25 +92,18 @@ def as_vllm(config: Config) -> dict[str, Any]:
 
 
 def shapes(config: Config) -> st.SearchStrategy[Shape]:
-    """Draw short prompts (often equal ones), prompts at block boundaries, and prompts that fill the
-    pool."""
     return vllm.shapes(as_vllm(config)).map(_of_no_priority)
 
 
 def long_prompts(config: Config) -> st.SearchStrategy[Shape]:
-    """Draw prompts that nearly fill the pool, or the budget if chunking is off."""
     return vllm.long_prompts(as_vllm(config)).map(_of_no_priority)
 
 
 def beside_the_batch(config: Config, history: RunHistory[Any]) -> st.SearchStrategy[Shape]:
-    """Draw a late request that just fits into the remaining pool and budget, or is a token longer
-    or shorter."""
     return vllm.beside_the_batch(as_vllm(config), history).map(_of_no_priority)
 
 
 def beside_a_prefill(config: Config, history: RunHistory[Any]) -> st.SearchStrategy[Shape]:
-    """Draw a request that fills its blocks just when the chunks of another request have taken all
-    other blocks."""
     return vllm.beside_a_prefill(as_vllm(config), history).map(_of_no_priority)
 
 
@@ -139,11 +132,8 @@ def caches(config: Config) -> bool:
 
 
 def fitted(config: Config, content: Content, shape: Shape | None) -> Shape:
-    """Return the shape of a request with this prompt, cut to fit; without a prompt, one of a few
-    blocks."""
     return vllm.fitted(as_vllm(config), content, shape)
 
 
 def steps_to_border(config: Config, history: RunHistory[Any]) -> int:
-    """Return the number of decode steps until blocks run out, or until one is filled."""
     return vllm.steps_to_border(as_vllm(config), history)

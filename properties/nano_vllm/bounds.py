@@ -38,13 +38,11 @@ def together(config: Config, work: int, requests: int) -> int:
 
 
 def can_run(config: Config, prompt: int, max_tokens: int) -> bool:
-    """Return whether the whole request is within the pool and the budget."""
     whole = prompt + max_tokens
     return whole <= config["max_num_batched_tokens"] and fits_pool(config, whole)
 
 
 def limits(config: Config) -> list[int]:
-    """Return the bound on prompt + max_tokens - 1, in tokens: the pool."""
     return pool_limit(config)
 
 

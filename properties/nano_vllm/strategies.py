@@ -61,7 +61,6 @@ class Shape(NamedTuple):
 
 @st.composite
 def configs(draw: st.DrawFn, scale: Scale, revision: str) -> dict[str, Any]:
-    """Draw configurations in which the pool or the budget is the first limit to be reached."""
     block = draw(st.sampled_from(BLOCK_SIZES[scale]))
     num_blocks = draw(st.integers(FEWEST_BLOCKS, MAX_BLOCKS))
     whole = block * num_blocks
@@ -79,15 +78,12 @@ def configs(draw: st.DrawFn, scale: Scale, revision: str) -> dict[str, Any]:
 
 @st.composite
 def long_prompts(draw: st.DrawFn, config: Config) -> Shape:
-    """Draw prompts that nearly fill the pool."""
     prompt = longest_request(config) - draw(st.integers(1, 2 * config["block_size"]))
     return with_tokens(config, prompt, draw(st.integers(1, 4)))
 
 
 @st.composite
 def shapes(draw: st.DrawFn, config: Config) -> Shape:
-    """Draw short prompts with long answers, prompts at block boundaries, and prompts that fill the
-    pool."""
     block, longest = config["block_size"], longest_request(config)
     kind = draw(st.sampled_from(("short", "short", "border", "whole")))
     if kind == "border":
@@ -103,8 +99,6 @@ def shapes(draw: st.DrawFn, config: Config) -> Shape:
 
 
 def borders(config: Config) -> list[int]:
-    """Return the numbers of tokens at which decisions may change: those of a block and of the
-    budget."""
     return [config["block_size"], config["max_num_batched_tokens"]]
 
 
@@ -162,7 +156,6 @@ beside_a_prefill = beside_the_batch
 def contents(
     draw: st.DrawFn, config: Config, earlier: Sequence[Request], name: str, length: int
 ) -> Content:
-    """Draw the content of a prompt of about `length` tokens, often that of an earlier request."""
     own: Content = ((name, length),)
     origin = draw(st.sampled_from(("own", "same", "before")))
     if not earlier or origin == "own":
@@ -194,8 +187,6 @@ def caches(config: Config) -> bool:
 
 
 def fitted(config: Config, content: Content, shape: Shape | None) -> Shape:
-    """Return the shape of a request with this prompt, cut to fit; without a prompt, one of a few
-    blocks."""
     prompt = sum(tokens for _, tokens in content)
     if shape is None:
         return with_tokens(config, prompt, 2 * config["block_size"])
@@ -203,7 +194,6 @@ def fitted(config: Config, content: Content, shape: Shape | None) -> Shape:
 
 
 def steps_to_border(config: Config, history: RunHistory) -> int:
-    """Return the number of decode steps until a running sequence crosses a block boundary."""
     return min(
         (-request.computed % config["block_size"] for request in history.decoding()), default=0
     )

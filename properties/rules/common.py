@@ -158,7 +158,6 @@ def request_lost(history: RunHistory[Any], step: Step) -> str | None:
 
 
 def requests_meet(history: RunHistory[Any], step: Step) -> bool:
-    """A request finishes, or is aborted, while another one is unfinished."""
     return bool(step.finished) and len(history.live) > 1
 
 
@@ -320,7 +319,6 @@ def blocks_lost(history: RunHistory[Any], step: Step) -> str | None:
 
 
 def blocks_come_back(history: RunHistory[Any], step: Step) -> bool:
-    """A request that held blocks leaves, with a bounded pool."""
     held_before = (history.last.blocks or {}) if history.last is not None else {}
     leaving = [*(step.finished or {})]
     return history.config["num_blocks"] is not None and any(n in held_before for n in leaving)
@@ -347,7 +345,6 @@ def reads_other_tokens(history: RunHistory[Any], step: Step) -> str | None:
 
 
 def blocks_change_hands(history: RunHistory[Any], step: Step) -> bool:
-    """A request reads what another one wrote, or overwrites a block that another one wrote."""
     changes = history.cache_changes(step)
     return changes is not None and changes.meets
 

@@ -73,7 +73,6 @@ def in_common_after(history: RunHistory[Any], step: Step, name: str, other: str)
 
 
 def blocks_for(history: RunHistory[Any], tokens: int) -> int:
-    """Return the number of blocks needed for this many tokens in the run's configuration."""
     return -(-tokens // int(history.config["block_size"]))
 
 
@@ -105,7 +104,6 @@ def blocks_before(history: RunHistory[Any], request: RequestHistory) -> int:
 
 @once
 def held_before(history: RunHistory[Any]) -> set[int]:
-    """Return the numbers of the blocks that requests held before the step."""
     return set().union(*tables_before(history).values())
 
 

@@ -125,7 +125,6 @@ class SchedulerMachine(RuleBasedStateMachine):
 
     @property
     def generators(self) -> Generators:
-        """Return the generators of the system's configurations and requests."""
         return generators_of(self.search.options.system)
 
     @property
@@ -172,7 +171,6 @@ class SchedulerMachine(RuleBasedStateMachine):
     @precondition(lambda self: not self.over and len(self.requests) < MAX_REQUESTS)
     @rule(data=st.data(), count=st.integers(1, 3))
     def arrive(self, data: st.DataObject, count: int) -> None:
-        """Add one to three requests before the next step."""
         for _ in range(min(count, MAX_REQUESTS - len(self.requests))):
             self.one_arrival(data, data.draw(self.generators.shapes(self.config)))
 
@@ -217,7 +215,6 @@ class SchedulerMachine(RuleBasedStateMachine):
 
     @rule(steps=st.integers(1, 12), to_border=st.booleans())
     def step(self, steps: int, to_border: bool) -> None:
-        """Take some steps."""
         self.some_steps(steps, to_border)
 
     @precondition(lambda self: not self.over and self.may_abort())
@@ -285,7 +282,7 @@ class SchedulerMachine(RuleBasedStateMachine):
         features = request_features_of(self.search.options.system)
         if features is not None and features.has_features(self.config):
             request = data.draw(features.with_features(request, self.config))
-        if self.config.get("reused_ids"):
+        if self.history.features.reuses_ids(self.config):
             request = msgspec.structs.replace(request, sent_as=data.draw(self.ids_of_ended()))
         self.requests.append(request)
         self.judged(self.session.add, request)
@@ -323,8 +320,6 @@ class SchedulerMachine(RuleBasedStateMachine):
             self.one_step()
 
     def some_chunks(self, name: str, chunks: int) -> None:
-        """Take steps until the request has started, then until `chunks` more of its chunks are
-        computed."""
         for _ in range(PATIENCE):
             if (
                 self.over
@@ -347,16 +342,12 @@ class SchedulerMachine(RuleBasedStateMachine):
             self.one_step()
 
     def may_join_late(self) -> bool:
-        """Return whether there is a batch to join, and the run has room for one more request."""
         return len(self.requests) < MAX_REQUESTS and self.session.unfinished
 
     def may_abort(self) -> bool:
-        """Return whether the run has room for one more abort, and a request to abort."""
         return self.aborts() < MAX_ABORTS and bool(self.history.live)
 
     def may_repeat(self) -> bool:
-        """Return whether there is a prefix cache, and the run has room for the request and its
-        repetition."""
         room = len(self.requests) < MAX_REQUESTS - 1 and self.aborts() < MAX_ABORTS
         return room and self.generators.caches(self.config)
 
@@ -420,7 +411,6 @@ class OperatedMachine(SchedulerMachine):
 
     @initialize(operated=OPERATED)
     def begin_operation(self, operated: bool) -> None:
-        """Decide whether this run has an operator; one run in four has."""
         self.operated = operated
 
     @precondition(lambda self: self.may_operate())
@@ -443,7 +433,6 @@ class OperatedMachine(SchedulerMachine):
             self.some_steps(1 + after, False)
 
     def may_operate(self) -> bool:
-        """Return whether the run has an operator, a request, and room for one more event."""
         return self.operated and not self.over and len(self.events) < MAX_EVENTS
 
     def event(self, kind: str) -> None:

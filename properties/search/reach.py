@@ -10,27 +10,22 @@ from typing import Any
 import msgspec
 
 from ...model.scenario import Scenario
+from ..history.features import features_of
 from ..history.run_history import RunHistory
 
 
 def features_of_requests(scenario: Scenario) -> dict[str, bool]:
-    """Return, for each feature that the configuration allows, whether one of the requests has
-    it."""
     requests = scenario.requests
     shared = any(stream != request.id for request in requests for stream, _ in request.prompt)
     early = any(request.tokens_to_emit < request.max_tokens for request in requests)
-    features = {
+    own = features_of(scenario.system).of_requests(scenario.config, requests)
+    return {
         "abort": any(request.abort_at is not None for request in requests),
         "end before max_tokens": early,
         "shared prompt": shared and not any(request.encoder_inputs for request in requests),
         "priority": any(request.priority for request in requests),
+        **own,
     }
-    if scenario.config.get("kv_connector"):
-        features["failed load"] = any(request.load_fails_at is not None for request in requests)
-    if scenario.config.get("structured_outputs"):
-        features["grammar"] = any(request.grammar_steps for request in requests)
-        features["invalid grammar"] = any(request.grammar_fails for request in requests)
-    return features
 
 
 class Reach(msgspec.Struct, frozen=True):
@@ -71,7 +66,6 @@ class Reach(msgspec.Struct, frozen=True):
         )
 
     def __add__(self, other: "Reach") -> "Reach":
-        """Return the combined reach."""
         features = Counter(self.features)
         features.update(other.features)
         return Reach(

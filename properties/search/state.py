@@ -148,7 +148,6 @@ class Search:
 
     @property
     def exhausted(self) -> bool:
-        """Return whether the search has used all its steps."""
         return self.steps >= self.options.max_steps
 
     @property

@@ -244,8 +244,6 @@ def size(scenario: Scenario) -> tuple[int, int]:
 
 
 def smaller_numbers(number: int, least: int, block: int) -> Iterator[int]:
-    """Yield smaller numbers to try: the least, half, one block less, the next lower multiple of a
-    block, one less."""
     candidates = (least, number // 2, number - block, number // block * block, number - 1)
     seen = set()
     for candidate in candidates:

@@ -39,7 +39,6 @@ def can_run(config: Config, prompt: int, max_tokens: int) -> bool:
 
 
 def limits(config: Config) -> list[int]:
-    """Return each bound on prompt + max_tokens - 1, in tokens: length, limit and pool."""
     return [config["max_model_len"], config["max_batch_tkv"], *pool_limit(config)]
 
 

@@ -84,16 +84,12 @@ def explain_volume(model: SpyreModel, scenario: Scenario, step: int) -> list[str
 
 
 def explain_join(model: SpyreModel, scenario: Scenario, step: int) -> list[str]:
-    """Explain in sentences how a projection came to accept a request that can exceed the limit;
-    return none if unknown."""
     *_, state = states(model, scenario, step)
     joins = _joining(model, state, step)
     return _admitted(model, joins) if joins is not None else []
 
 
 def explain_stale_tkv(model: SpyreModel, scenario: Scenario, step: int) -> list[str]:
-    """Explain how a stale tkv held back a prefill although nothing decodes; return nothing if none
-    was held back."""
     *_, state = states(model, scenario, step)
     candidate = _candidate(state)
     _, seen = model.step(state)
@@ -113,8 +109,6 @@ def explain_stale_tkv(model: SpyreModel, scenario: Scenario, step: int) -> list[
 
 
 def explain_stale_refusal(model: SpyreModel, scenario: Scenario, step: int) -> list[str]:
-    """Explain how a stale tkv kept a request out of a batch that has room; return nothing if none
-    was kept out."""
     *_, state = states(model, scenario, step)
     candidate = _candidate(state)
     lengths = [sequence.computed for sequence in state.decoding]
@@ -198,7 +192,6 @@ def _candidate(state: State) -> Sequence | None:
 
 
 def _largest(projection: volumetric.Projection) -> int:
-    """Return the largest batch x tkv on the walk of `volumetric.accepts`."""
     own = projection.newcomer
     if projection.to_the_end:
         all_requests = sorted([*projection.decoding, own], reverse=True)
@@ -279,7 +272,6 @@ def _overshot(
 
 
 def explain_lost_blocks(model: SpyreModel, scenario: Scenario, step: int) -> list[str]:
-    """Explain which request's promised blocks never came back; return nothing if none were lost."""
     lines: list[str] = []
     before = None
     for number, state in enumerate(states(model, scenario, step)):
@@ -305,7 +297,6 @@ def explain_lost_blocks(model: SpyreModel, scenario: Scenario, step: int) -> lis
 
 
 def explain_published_ahead(model: SpyreModel, scenario: Scenario, step: int) -> list[str]:
-    """Explain which request counted too many tokens as computed; return nothing if none did."""
     if model.revision.progress is documented.progress:
         return []
     block = model.config.block_size
@@ -343,7 +334,6 @@ def _really_computed(model: SpyreModel, prompt: int, hit: int, counted: int) -> 
 
 
 def explain_forgotten_paused(model: SpyreModel, scenario: Scenario, step: int) -> list[str]:
-    """Explain how a prefill came to start before paused requests; return nothing if it did not."""
     *_, state = states(model, scenario, step)
     if state.running or not state.paused or model.revision.is_empty is documented.is_empty:
         return []
@@ -355,8 +345,6 @@ def explain_forgotten_paused(model: SpyreModel, scenario: Scenario, step: int) -
 
 
 def explain_passed_by(model: SpyreModel, scenario: Scenario, step: int) -> list[str]:
-    """Explain which request started before the first in line, and how often the first in line was
-    refused; return nothing if no request did."""
     if model.revision.candidate is documented.candidate:
         return []
     *_, state = states(model, scenario, step)
@@ -413,8 +401,7 @@ def explain(rule: str, scenario: Scenario, step: int, version: str) -> list[str]
 
 
 def model_of(scenario: Scenario, version: str) -> SpyreModel | None:
-    """Return the model that makes the decisions of this version (a revision or a release), if there
-    is one."""
+    """Return the model that makes the decisions of this version, if there is one."""
     try:
         config = read_config(scenario.config, scenario.revision or "")
     except InputError:

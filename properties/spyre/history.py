@@ -14,8 +14,7 @@ REVISIONS_THAT_PAUSE = frozenset({"2.5.2"})
 
 @dataclass(slots=True)
 class SpyreRequestHistory(RequestHistory):
-    """One accepted request; `paused_steps` counts the consecutive steps for which it has been
-    paused."""
+    """One accepted request; `paused_steps` counts the steps of its current pause."""
 
     paused_steps: int = 0
 
@@ -35,7 +34,6 @@ class SpyreFeatures(Features):
         return True
 
     def end(self, history: RunHistory[Any], step: Step) -> None:
-        """Record which requests are paused."""
         if history.revision in REVISIONS_THAT_PAUSE:
             history.paused = frozenset(step.paused or ())
             for request in cast(SpyreRun, history).live.values():

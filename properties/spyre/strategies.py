@@ -146,8 +146,6 @@ def served_pools(
 
 @st.composite
 def shapes(draw: st.DrawFn, config: Mapping[str, Any]) -> Shape:
-    """Draw short prompts with long outputs, prompts at block and chunk boundaries, and short
-    requests."""
     block, chunk, length = (config[k] for k in ("block_size", "chunk_size", "max_model_len"))
     kind = draw(st.sampled_from(("old", "border", "short")))
     if kind == "border":
@@ -238,7 +236,6 @@ beside_a_prefill = beside_the_batch
 def contents(
     draw: st.DrawFn, config: Mapping[str, Any], earlier: Sequence[Request], name: str, length: int
 ) -> Content:
-    """Draw the content of a prompt of about `length` tokens, often that of an earlier request."""
     own: Content = ((name, length),)
     if not config["prefix_caching"] or not earlier or draw(st.integers(0, 3)) == 0:
         return own
@@ -252,7 +249,6 @@ def caches(config: Mapping[str, Any]) -> bool:
 
 
 def fitted(config: Mapping[str, Any], content: Content, shape: Shape | None) -> Shape:
-    """Return the shape of a request with this prompt, cut to fit; without a prompt, a short one."""
     prompt = sum(tokens for _, tokens in content)
     if shape is None:
         return with_tokens(config, prompt, 2)
@@ -260,6 +256,5 @@ def fitted(config: Mapping[str, Any], content: Content, shape: Shape | None) -> 
 
 
 def steps_to_border(config: Mapping[str, Any], history: RunHistory) -> int:
-    """Return the number of decode steps until a decoding request fills its block."""
     block = config["block_size"]
     return min((-request.computed % block for request in history.decoding()), default=0)

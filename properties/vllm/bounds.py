@@ -58,8 +58,6 @@ def together(config: Config, work: int, requests: int) -> int:
 
 
 def can_run(config: Config, prompt: int, max_tokens: int) -> bool:
-    """Return whether the whole request is within the model's length, the pool and, if prompts are
-    not split, the budget."""
     whole = prompt + max_tokens
     with_drafts = whole + most_ahead(config)
     within = whole <= config["max_model_len"] and fits_pool(config, with_drafts)
@@ -70,8 +68,6 @@ def can_run(config: Config, prompt: int, max_tokens: int) -> bool:
 
 
 def limits(config: Config) -> list[int]:
-    """Return each bound on prompt + max_tokens - 1, in tokens: the length, the pool, and the budget
-    if prompts are not split."""
     whole = [] if config["enable_chunked_prefill"] else [config["max_num_batched_tokens"]]
     longest = config["max_model_len"]
     ahead = lookahead(config)

@@ -296,16 +296,14 @@ def watermarks(num_blocks: int | None) -> st.SearchStrategy[float]:
 
 @st.composite
 def long_prompts(draw: st.DrawFn, config: Config) -> Shape:
-    """Draw prompts that nearly fill the pool, or the model's length."""
     prompt = longest_request(config) - draw(st.integers(1, 2 * config["block_size"]))
     return with_tokens(config, prompt, draw(st.integers(1, 4)), priority=draw(PRIORITIES))
 
 
 @st.composite
 def shapes(draw: st.DrawFn, config: Config) -> Shape:
-    """Draw short prompts (mostly of equal length, so that they need their blocks in the same step),
-    prompts at block boundaries, and prompts that fill the pool. Most requests continue until they
-    reach a limit or blocks run out."""
+    """Draw requests most of which continue until they reach a limit or blocks run out. Short
+    prompts are mostly of equal length, so that they need their blocks in the same step."""
     block, longest = config["block_size"], longest_request(config)
     crowded = is_crowded(config)
     kind = "short" if crowded else draw(st.sampled_from(("short", "short", "border", "whole")))
@@ -323,13 +321,10 @@ def shapes(draw: st.DrawFn, config: Config) -> Shape:
 
 
 def is_crowded(config: Config) -> bool:
-    """Return whether there is barely one block for every request that may run."""
     return config["num_blocks"] is not None and config["num_blocks"] <= config["max_num_seqs"] + 1
 
 
 def borders(config: Config) -> list[int]:
-    """Return the numbers of tokens at which decisions may change: those of a block, the budget, the
-    threshold."""
     keys = ("block_size", "max_num_batched_tokens", "long_prefill_token_threshold")
     return [config[key] for key in keys if config[key]]
 
@@ -418,7 +413,6 @@ def meets(config: Config, history: VllmRun, blocks: int) -> bool:
 def contents(
     draw: st.DrawFn, config: Config, earlier: Sequence[Request], name: str, length: int
 ) -> Content:
-    """Draw the content of a prompt of about `length` tokens, often that of an earlier request."""
     own: Content = ((name, length),)
     origin = draw(st.sampled_from(("own", "same", "before")))
     if not earlier or origin == "own":
@@ -443,8 +437,6 @@ def caches(config: Config) -> bool:
 
 
 def fitted(config: Config, content: Content, shape: Shape | None) -> Shape:
-    """Return the shape of a request with this prompt, cut to fit; without a prompt, one of a few
-    blocks."""
     prompt = sum(tokens for _, tokens in content)
     if shape is None:
         return with_tokens(config, prompt, 2 * config["block_size"])

@@ -46,7 +46,6 @@ class BranchingHistory(RunHistory[Any]):
         self._kin = _Unsorted((), 1)
 
     def fork(self) -> BranchingHistory:
-        """Return a copy that can continue without changing this history."""
         other = BranchingHistory.__new__(BranchingHistory)
         other.__dict__.update(self.__dict__)
         other.requests = {
@@ -99,5 +98,4 @@ class BranchingHistory(RunHistory[Any]):
         self.live[request] = account
         self._changed()
 
-    def _note_first_in_line(self) -> None:
-        """Do nothing: `Wait` takes care of waiting."""
+    def _note_first_in_line(self) -> None: ...

@@ -150,7 +150,6 @@ class Exploration:
         )
 
     def scenario(self, path: Sequence[Label], member: int = 0) -> Scenario:
-        """Return the run that a path describes, in configuration number `member`."""
         system, revision = self.options.scope.system, self.options.revision
         config = self._models.configs[member]
         return scenario_of(path, self._menu, member, system, revision, config)
@@ -187,11 +186,6 @@ class _Client:
 def scenario_of(
     path: Sequence[Label], menu: RequestMenu, member: int, system: str, revision: str, config: Any
 ) -> Scenario:
-    """Return the run that a path describes, in configuration number `member`.
-
-    A field that nothing has read gets its value from the first item of the menu that this
-    configuration accepts.
-    """
     clients: dict[str, _Client] = {}
     step = 0
     for kind, *rest in path:

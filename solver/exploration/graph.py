@@ -62,7 +62,6 @@ class Graph:
     unopened: frozenset[int]
 
     def path_to(self, vertex: int) -> list[int]:
-        """Return the edges of a shortest path from the start, in order."""
         path: list[int] = []
         first = self.vertices[vertex].first
         while first is not None:
@@ -71,7 +70,6 @@ class Graph:
         return path[::-1]
 
     def path_through(self, edge: int) -> list[int]:
-        """Return the edges of a shortest path that ends with this edge."""
         return [*self.path_to(self.edges[edge].source), edge]
 
     def labels(self, path: Sequence[int]) -> tuple[Label, ...]:
@@ -131,11 +129,6 @@ class WatchedSpace(SchedulerSpace):
 
 
 def drawn(options: ExploreOptions, rules: Sequence[Rule], most: int) -> Graph:
-    """Explore one configuration breadth first, until `most` states are reached.
-
-    Raises:
-        InputError: the revision has no such configuration.
-    """
     assert len(options.scope.limits) == 1, options.scope.limits
     assert options.order == "breadth", options.order
     run = Exploration(options, rules, space=WatchedSpace)

@@ -58,8 +58,7 @@ class Models(Protocol):
         """Whether a step that computes nothing is wasted, because no request can be waiting for a
         load or a step in flight."""
 
-    def initial(self, member: int) -> Any:
-        """Return the scheduler's state before anything arrives, in configuration `member`."""
+    def initial(self, member: int) -> Any: ...
 
     def arrive(self, state: Any, request: str, candidates: Candidates) -> Any:
         """Queue a request that may still be any of the candidates."""
@@ -70,11 +69,9 @@ class Models(Protocol):
     def end(self, state: Any, request: str) -> Any:
         """Make the request's next token its last."""
 
-    def abort(self, state: Any, request: str) -> Any:
-        """Abort the request before the scheduler decides."""
+    def abort(self, state: Any, request: str) -> Any: ...
 
-    def step(self, member: int, state: Any, inside: tuple[str, ...]) -> Stepped:
-        """Run one step in configuration `member`, and abort the requests `inside` during it."""
+    def step(self, member: int, state: Any, inside: tuple[str, ...]) -> Stepped: ...
 
     def quiet(self, state: Any) -> bool:
         """Return whether the next step only computes a token of every decoding request."""
@@ -124,12 +121,10 @@ class QueueModels(ABC):
         self.mentioned: frozenset[str] = frozenset()
 
     @abstractmethod
-    def quiet(self, state: Any) -> bool:
-        """Return whether the next step only computes a token of every decoding request."""
+    def quiet(self, state: Any) -> bool: ...
 
     @abstractmethod
-    def key(self, state: Any, history: BranchingHistory) -> Hashable:
-        """Return a key for state and history that does not depend on names."""
+    def key(self, state: Any, history: BranchingHistory) -> Hashable: ...
 
     @abstractmethod
     def queued(self, state: Any, sequence: Any) -> Any:

@@ -68,7 +68,6 @@ def max_idle(requests: int) -> int:
 
 
 def head_of(history: RunHistory) -> str | None:
-    """Return the unstarted request that has waited longest; None if there is none."""
     unstarted = history.unstarted()
     return unstarted[0].id if unstarted else None
 
@@ -488,7 +487,6 @@ def may_be(is_exercised: Any, history: BranchingHistory, step: Step, member: int
 
 
 def smallest_and_largest(members: int) -> tuple[int, int]:
-    """Return the first and the last configuration of a set of bits."""
     return (members & -members).bit_length() - 1, members.bit_length() - 1
 
 

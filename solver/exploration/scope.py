@@ -21,8 +21,7 @@ AnyItem = MenuItem | Ranked | Loaded
 class Refuses(Protocol):
     """A model's front door, which refuses requests."""
 
-    def refusal(self, request: Request) -> str | None:
-        """Return why the request can never run, or None."""
+    def refusal(self, request: Request) -> str | None: ...
 
 
 @dataclass(frozen=True)
@@ -57,7 +56,6 @@ class Scope:
         return {**self.smallest, **dict(self.config)}
 
     def belongs_to(self, revision: str) -> bool:
-        """Return whether the scope makes a difference in this revision."""
         return not self.revisions or revision in self.revisions
 
 

@@ -125,12 +125,10 @@ class StateSearch:
 
     @property
     def complete(self) -> bool:
-        """Whether every behaviour was explored, so that `violations` is complete."""
         return self.done and not self.cut
 
     @property
     def open(self) -> int:
-        """The number of states that were reached but not expanded."""
         return len(self._open)
 
     @property

@@ -77,7 +77,6 @@ class Candidates:
         self.fewest = min(menu.items[place].max_tokens for place in self.numbers())
 
     def numbers(self) -> list[int]:
-        """Return the indices of the items in the menu."""
         return [place for place in range(len(self.menu.items)) if self.bits >> place & 1]
 
     def split(self, field: str) -> list[Candidates]:
@@ -88,13 +87,11 @@ class Candidates:
         return [self.menu.candidates(bits) for bits in parts.values()]
 
     def asking_more_than(self, tokens: int) -> Candidates | None:
-        """Return the candidates with more max_tokens; None if there are none."""
         if self.fewest > tokens:
             return self
         return self._asking(n for n in self.numbers() if self._max_tokens(n) > tokens)
 
     def asking(self, tokens: int) -> Candidates | None:
-        """Return the candidates with exactly these max_tokens; None if there are none."""
         if self.max_tokens is not None:
             return self if self.max_tokens == tokens else None
         return self._asking(n for n in self.numbers() if self._max_tokens(n) == tokens)
@@ -230,7 +227,6 @@ class OpenRequestHistory:
 
     @property
     def output_len(self) -> int:
-        """Return ENDLESS, since the request's end is not chosen yet."""
         return ENDLESS
 
     @property

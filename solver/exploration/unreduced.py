@@ -70,7 +70,6 @@ class PlainModels:
         return Plain(member, self.models[member].initial())
 
     def arrive(self, state: Plain, request: str, candidates: Candidates) -> Plain:
-        """Queue a request; the model accepts it before its next step."""
         return state._replace(pending=(*state.pending, (request, candidates)))
 
     def narrow(self, state: Plain, request: str, candidates: Candidates) -> Plain:

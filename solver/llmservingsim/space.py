@@ -174,8 +174,6 @@ class LlmServingSimModels(QueueModels):
         return scheduler.arrive(state, sequence)
 
     def quiet(self, state: State) -> bool:
-        """Return whether the next step only decodes: every request has a slot and budget, and none
-        begins a block, fills a block that others may find, or gets its last token."""
         config, running = self.models[0].config, len(state.running)
         if state.waiting or running > config.max_num_batched_tokens:
             return False

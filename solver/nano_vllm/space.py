@@ -119,8 +119,6 @@ class NanoModels(QueueModels):
         return scheduler.arrive(state, sequence)
 
     def quiet(self, state: State) -> bool:
-        """Return whether the next step only decodes: no request begins a block, fills a block that
-        others may find, or gets its last token."""
         config = self.configs[0]
         block = config["block_size"]
         if state.waiting or len(state.running) > config["max_num_seqs"]:
@@ -137,10 +135,6 @@ class NanoModels(QueueModels):
 
 
 def state_key(state: State, history: BranchingHistory, mentioned: frozenset[str]) -> Hashable:
-    """Return a key that is equal for states that differ only in names.
-
-    Requests that are `mentioned` in prompts of the menu keep their names.
-    """
     queues = (state.waiting, state.running)
     places = {name: place for place, name in enumerate(history.live)}
     # A request that has arrived since the last step: rules about newcomers depend on it.

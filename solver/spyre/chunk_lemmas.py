@@ -68,7 +68,6 @@ class Plan(NamedTuple):
 
     @property
     def chunk(self) -> Any:
-        """Return the tokens of a chunk."""
         return _plain(self.chunk_blocks * self.block)
 
 
@@ -91,7 +90,6 @@ def plan(
 
 
 def usable_blocks(numbers: Numbers, padding: Any, hit: Any, chunks: Any, chunk_blocks: Any) -> Any:
-    """Return the result of `model.spyre.documented.usable_blocks`."""
     whole, _ = numbers.split(_plain(padding + hit), chunk_blocks, None)
     return _larger(_smaller(whole, chunks - 1) * chunk_blocks - padding, 0)
 
@@ -134,7 +132,6 @@ class Sizes(NamedTuple):
 
 
 def obligations(block: int | None = None, chunk_blocks: int | None = None) -> list[Obligation]:
-    """Return the lemmas in the argument's order."""
     sizes = Sizes(block, chunk_blocks)
     lemmas = [
         Obligation(name, sentence, partial(lemma, sizes, 0), partial(lemma, sizes, 1))
@@ -154,7 +151,6 @@ def obligations(block: int | None = None, chunk_blocks: int | None = None) -> li
 
 
 def _symbols(numbers: Numbers, sizes: Sizes) -> tuple[Any, Any]:
-    """Return the sizes, with symbols for those of any value."""
     block, chunk_blocks = (
         numbers.fresh(name, 1, None) if given is None else given
         for name, given in zip(("block", "chunk_blocks"), sizes, strict=True)

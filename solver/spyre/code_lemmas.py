@@ -38,10 +38,6 @@ HUGE = 10**9  # a limit that no lemma here reaches
 
 
 def chunks(block: int | None) -> list[Obligation]:
-    """Return the lemmas which state that the code agrees with `chunk_lemmas`.
-
-    If `block` is None, `BLOCK` stands for any size.
-    """
     size = block or BLOCK
     planned = (
         "spyre.documented.next_chunk",
@@ -85,7 +81,6 @@ def chunks(block: int | None) -> list[Obligation]:
 
 
 def lengths(block: int | None) -> list[Obligation]:
-    """Return the lemmas which state that the code agrees with `length_lemmas`."""
     size = block or BLOCK
     return [
         *(

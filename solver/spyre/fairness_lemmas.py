@@ -23,8 +23,6 @@ from .symbolic_admission import length
 
 
 def obligations(block: int | None = None) -> list[Obligation]:
-    """Return the lemmas which state that the code agrees with the fairness lemmas in
-    `pausing_lemmas`."""
     step = ("spyre.release_2_5_2.pause_and_resume", "spyre.release_2_5_2.fairness_order")
     steps = [
         Obligation(

@@ -38,10 +38,6 @@ from .symbolic_admission import (
 
 
 def obligations(formula: str, block: int | None = 64) -> list[Obligation]:
-    """Return the lemmas for `formula`, from step 2 on, in the argument's order.
-
-    `block`: the size of a block in tokens; None for any size.
-    """
     lengths = lengths_of(block)
     return [
         Obligation(
@@ -141,7 +137,6 @@ class Batch(NamedTuple):
 
     @property
     def base(self) -> Any:
-        """Return the larger of the batch's tkv and the prompt."""
         return base_of(self.tkv, Joining(self.prompt, self.remaining))
 
 
@@ -158,7 +153,6 @@ def _batch(numbers: Numbers, decoding: int) -> Batch:
 
 
 def _projected(formula: str, numbers: Numbers, lengths: Lengths, batch: Batch) -> list[Path]:
-    """Return the projections of the model's formula, on every path through it."""
     project = volumetric.formula_named(formula)
     if project is None:
         raise KeyError(formula)
@@ -177,7 +171,6 @@ def _projected(formula: str, numbers: Numbers, lengths: Lengths, batch: Batch) -
 
 
 def covers(formula: str, block: int = 64) -> bool:
-    """Return whether both kinds of terms cover the base's blocks, for one block size."""
     lengths = lengths_of(block)
     claims = _covers_newcomer(formula, lengths), _covers_decoding(formula, lengths)
     return all(decide(claim)[0] == "unsat" for claim in claims)

@@ -67,7 +67,6 @@ NEVER_REFUSE_ALONE = tuple(
 
 
 def obligations(block: int | None = None) -> list[Obligation]:
-    """Return the lemmas in the argument's order, for blocks of any size if `block` is None."""
     lengths = lengths_of(block)
     lemmas = [
         Obligation(name, sentence, partial(lemma, lengths, 0), partial(lemma, lengths, 1))

@@ -159,7 +159,6 @@ class Batch(NamedTuple):
         return len(self.tokens) if self.more is None else len(self.tokens) + self.more
 
     def reached(self) -> list[Any]:
-        """Return the tkv of each request in the next step."""
         lengths, numbers = Lengths(self.block, None), self.numbers
         after = [tokens + 1 for tokens in self.tokens]
         widest = numbers.extreme([blocks(numbers, lengths, tokens) for tokens in after])
@@ -309,7 +308,6 @@ class FairnessRank(NamedTuple):
 
 
 def obligations(block: int | None = None) -> list[Obligation]:
-    """Return the lemmas in the argument's order; they do not depend on the block size."""
     return [
         Obligation(name, sentence, partial(lemma, 0), partial(lemma, 1))
         for name, (sentence, lemma) in LEMMAS.items()

@@ -53,7 +53,6 @@ ENDS = (1, 2, 3, 4)  # decoding requests of a check; the last stands for any num
 
 
 def obligations(check: str, block: int | None = 64) -> list[Obligation]:
-    """Return the lemmas for `exact` or `rounded`, for blocks of any size if `block` is None."""
     lengths = lengths_of(block)
     both = [
         Obligation(
@@ -100,7 +99,6 @@ def obligations(check: str, block: int | None = 64) -> list[Obligation]:
 
 
 def loops(check: str, block: int = BLOCK) -> list[Obligation]:
-    """Return the lemmas on the check's loops, which run with small numbers of requests."""
     walked = [check_compares_each_end(check, size, block) for size in ENDS]
     if check == "rounded":
         return walked
@@ -112,7 +110,6 @@ def loops(check: str, block: int = BLOCK) -> list[Obligation]:
 
 
 def code(check: str, block: int = BLOCK) -> list[Obligation]:
-    """Return the lemmas on the check's code for any number of requests and one block size."""
     if check == "rounded":
         return [lone_newcomer_must_fit(check, block), check_counts_longest_filled_blocks(block)]
     return [
@@ -403,13 +400,11 @@ def _in_order(numbers: Numbers, size: int, block: int) -> list[Any]:
 
 
 def _below(turn: Any, below: Any, offset: Any) -> Any:
-    """Claim that `below` is the largest offset below the turn, or else the largest of all."""
     largest_of_all = z3.And(offset >= turn, offset <= below)
     return z3.If(below >= turn, largest_of_all, z3.Or(offset >= turn, offset <= below))
 
 
 def _above(turn: Any, above: Any, offset: Any) -> Any:
-    """Claim that `above` is the smallest offset not below the turn, or else the smallest of all."""
     smallest_of_all = z3.And(offset < turn, offset >= above)
     return z3.If(above < turn, smallest_of_all, z3.Or(offset < turn, offset >= above))
 
@@ -464,7 +459,6 @@ class _ToTheEnd(NamedTuple):
         return width * self.block + self.numbers.split(offset + step - 1, self.block, None)[1] + 1
 
     def says(self, claim: Callable[[Any], Any]) -> list[Any]:
-        """Return facts that have no solution if the claim about the check's answer holds."""
         self.numbers.tell_quotients(self.block)
         return holds_on(self.numbers, self.taken, claim)
 

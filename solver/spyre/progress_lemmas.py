@@ -45,7 +45,6 @@ CHUNK = 512  # tokens
 
 
 def obligations(block: int | None = BLOCK, revision: Revision = SOUND) -> list[Obligation]:
-    """Return the lemmas in the argument's order, for blocks of 64 and chunks of 512 tokens."""
     return [
         Obligation(
             *(name, sentence, partial(lemma, revision, 0), partial(lemma, revision, 1)),
@@ -65,7 +64,6 @@ def rank(config: SpyreConfig, state: State) -> int:
 
 
 def chunks_left(config: SpyreConfig, sequence: Sequence) -> int:
-    """Return the number of chunks until the request decodes."""
     pad = documented.left_padding_blocks(sequence.prompt, config.chunk_size, config.block_size)
     done = (pad * config.block_size + sequence.computed) // config.chunk_size
     return documented.chunk_count(sequence.prompt, config.chunk_size) - done
@@ -95,8 +93,6 @@ def passed_by() -> Scenario:
 
 
 def _config(run: SymbolicRun, numbers: Numbers, requests: list[tuple[Any, Any]]) -> SpyreConfig:
-    """Return a configuration with arbitrary numbers with which the front door accepts these
-    requests (prompt, max_tokens)."""
     longest, slots, limit = (length(numbers, name) for name in ("longest", "slots", "limit"))
     for prompt, tokens in requests:
         numbers.facts += [prompt + tokens - 1 <= longest, prompt + tokens - 1 <= limit]

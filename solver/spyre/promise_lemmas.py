@@ -33,7 +33,6 @@ FEW_BLOCKS = 2  # the blocks of a chunk, each of which the code hands out
 
 
 def obligations(block: int | None = None) -> list[Obligation]:
-    """Return the lemmas which state that the code agrees with `reservation_lemmas`."""
     size = block or BLOCK
     step = ("spyre.scheduler.step", "spyre.blocks.hold")
     joins = ("spyre.blocks.fits_pool", "spyre.blocks.reserved", "spyre.blocks.admit")

@@ -44,7 +44,6 @@ from .symbolic_admission import Lengths, blocks, lengths_of, make_numbers
 
 
 def obligations(block: int | None = None) -> list[Obligation]:
-    """Return the lemmas in the argument's order, for blocks of any size if `block` is None."""
     lengths = lengths_of(block)
     return [
         Obligation(name, sentence, partial(lemma, lengths, 0), partial(lemma, lengths, 1))
@@ -69,8 +68,7 @@ def _holdings_never_exceed_need(last_token: bool, lengths: Lengths, less: int) -
 
 
 def _admission_keeps_promises_covered(lengths: Lengths, more: int) -> list[Any]:
-    """Claim the lemma of this name; `more` idle hits are subtracted from the need, as if a
-    request held them."""
+    """`more` idle hits are subtracted from the need, as if a request held them."""
     numbers = make_numbers(lengths)
     free, others, need = (_count(numbers, name) for name in ("free", "others", "need"))
     shared, idle, taken = (_count(numbers, name) for name in ("shared", "idle", "taken"))
@@ -98,7 +96,7 @@ def _leaving_keeps_promises_covered(lengths: Lengths, lost: int) -> list[Any]:
 
 
 def _abort_keeps_promises_covered(lengths: Lengths, more: int) -> list[Any]:
-    """Claim the lemma of this name; with `more`, that many more blocks stay promised."""
+    """With `more`, that many more blocks stay promised."""
     numbers = make_numbers(lengths)
     free, others, need = (_count(numbers, name) for name in ("free", "others", "need"))
     held, returned = _count(numbers, "held"), _count(numbers, "returned")
@@ -115,8 +113,7 @@ def _lone_request_is_admitted(lengths: Lengths, less: int) -> list[Any]:
 
 
 def _lone_request_is_admitted_with_last_token(lengths: Lengths, protocol: int) -> list[Any]:
-    """Claim the lemma of this name; with `protocol`, the front door is that of the target
-    protocol: prompt + max_tokens - 1."""
+    """With `protocol`, the front door is that of the target protocol: prompt + max_tokens - 1."""
     numbers = make_numbers(lengths)
     prompt, max_tokens = numbers.fresh("prompt", 1, None), numbers.fresh("max_tokens", 1, None)
     longest = numbers.fresh("longest", 1, None)

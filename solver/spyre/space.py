@@ -214,7 +214,6 @@ class SpyreModels(QueueModels):
         return replace(model, revision=own, config=watched)
 
     def initial(self, member: int) -> State:
-        """Return the state before anything arrives; it does not depend on the limit."""
         state: State = self.models[0].initial()
         return state
 
@@ -277,7 +276,6 @@ class Key:
         self._mentioned = mentioned
 
     def __call__(self, state: State, history: BranchingHistory) -> Hashable:
-        """Return the key, which is equal for states that differ only in names."""
         tkv = (state.tkv, state.runner_tkv) if self._stale else ()
         queues = self._with_contents if self._caches else self._by_length
         return state.last_step_was_prefill, tkv, state.lost_blocks, queues(state, history)
@@ -311,8 +309,6 @@ class Key:
         )
 
     def _with_contents(self, state: State, history: BranchingHistory) -> Hashable:
-        """Return the queues for a cache, where the contents of blocks and the order of free ones
-        matter."""
         members, pool = (state.waiting, state.running, state.paused), state.pool
         names = CanonicalNames(self._mentioned, members, history)
         queues = tuple(

@@ -73,7 +73,6 @@ LEMMAS: dict[str, tuple[str, Claim]] = {
 def obligations(
     configuration: StepConfiguration, sizes: tuple[int, ...] = SIZES
 ) -> list[Obligation]:
-    """Return the lemmas on the step, for each of these numbers of decoding requests."""
     lemmas = []
     for size in sizes:
         step = Step(configuration, size)

@@ -67,7 +67,6 @@ def width(numbers: Numbers, lengths: Lengths, tokens: Any) -> tuple[Any, Any]:
 
 
 def round_up(numbers: Numbers, lengths: Lengths, tokens: Any) -> Any:
-    """Return the tokens of the whole blocks that hold `tokens`."""
     return merged(numbers, lambda run: model.round_up(run.number(tokens), lengths.block))
 
 
@@ -79,16 +78,10 @@ def realigned(numbers: Numbers, lengths: Lengths, tokens: Any, whole: Any) -> An
 
 
 def base_of(tkv: Any, newcomer: Joining) -> Any:
-    """Return the larger of the batch's tkv and the prompt."""
     return z3.If(newcomer.prompt > tkv, newcomer.prompt, tkv)
 
 
 def formula_named(name: str) -> Formula:
-    """Return the formula that `FORMULA` or `FORMULA+TOKENS` names.
-
-    Raises:
-        KeyError: there is no such formula.
-    """
     formula = model.formula_named(name)
     if formula is None:
         raise KeyError(name)
@@ -190,8 +183,6 @@ def within_length(
 
 
 def fits(lengths: Lengths, batch: Any, largest: int, tkv: Any, limit: int) -> Any:
-    """Return whether batch x tkv is within the limit, without the product; the batch is at most
-    `largest`."""
     return z3.And(
         [
             z3.Implies(batch >= size, tkv <= limit // size)

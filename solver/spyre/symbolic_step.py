@@ -173,7 +173,6 @@ class Step:
 
     @property
     def newcomers(self) -> dict[str, Lengths]:
-        """Return the requests that do not decode, by id."""
         return {"p": self.ongoing, "w0": self.waiting[0], "w1": self.waiting[1]}
 
     @cached_property

@@ -79,7 +79,6 @@ def fewest(setting: Setting, most: int, kind: Kind = "integers") -> Iterator[Que
 
 
 def ask(problem: Problem, extra: list[Any], requests: int, where: str) -> Question:
-    """Ask the solver one question within its time limit."""
     answer, model = decide([*problem.facts, *extra])
     return Question(requests, where, answer, tuple(solution(problem, model)) if model else ())
 
@@ -269,7 +268,6 @@ def needed(setting: Setting) -> Needed | None:
 
 
 def with_slack(formula: str, tokens: int) -> str:
-    """Return the name of a formula with more slack; the formula may have some already."""
     name, _, given = formula.rpartition("+")
     return f"{name}+{int(given) + tokens}" if given.isdigit() and name else f"{formula}+{tokens}"
 

@@ -44,7 +44,6 @@ from .symbols import SymbolicRequest, block_of, blocks, make_numbers, some, tell
 
 
 def obligations(block: int | None = None) -> list[Obligation]:
-    """Return the lemmas in the argument's order, for blocks of any size if `block` is None."""
     size = block_of(block)
     return [
         Obligation(name, sentence, partial(lemma, size, 0), partial(lemma, size, 1))
@@ -136,8 +135,7 @@ def _lone_running_request_can_grow(block: Any, reserve: int) -> list[Any]:
 
 
 def _first_in_line_is_admitted_alone(block: Any, reserve: int) -> list[Any]:
-    """Claim the lemma of this name; with a `reserve`, the watermark applies although no request
-    runs."""
+    """With a `reserve`, the watermark applies although no request runs."""
     numbers = make_numbers(block)
     entry = gate(numbers, block, z3.Bool("whole"))
     pool = at_the_door(numbers, block, entry.request)
@@ -149,7 +147,7 @@ def _first_in_line_is_admitted_alone(block: Any, reserve: int) -> list[Any]:
 
 
 def _admitted_request_finds_first_blocks(block: Any, uncounted: int) -> list[Any]:
-    """Claim the lemma of this name; `uncounted` idle hits do not count as needed."""
+    """`uncounted` idle hits do not count as needed."""
     numbers = make_numbers(block)
     entry = gate(numbers, block, z3.Bool("whole"), lambda idle: idle - uncounted)
     numbers.facts.append(entry.passes)
@@ -164,8 +162,7 @@ def _admission_leaves_watermark_free(block: Any, more: int) -> list[Any]:
 
 
 def _rest_of_admitted_prompt_is_free(with_reserve: bool, block: Any, chunk_only: int) -> list[Any]:
-    """Claim the lemma of this name; with `chunk_only`, the gate considers only the first chunk,
-    as without reserve_full_isl."""
+    """With `chunk_only`, the gate considers only the first chunk, as without reserve_full_isl."""
     numbers = make_numbers(block)
     entry = gate(numbers, block, z3.BoolVal(not chunk_only))
     numbers.facts.append(entry.passes)
@@ -175,8 +172,7 @@ def _rest_of_admitted_prompt_is_free(with_reserve: bool, block: Any, chunk_only:
 
 
 def _later_chunks_find_room(block: Any, more: int) -> list[Any]:
-    """Claim the lemma of this name; the request computes `more` tokens than it knew at its
-    admission."""
+    """The request computes `more` tokens than it knew at its admission."""
     numbers = make_numbers(block)
     known, computed = some(numbers, "known", 1), some(numbers, "computed", 1)
     free, tokens = some(numbers, "free"), some(numbers, "tokens", 1)

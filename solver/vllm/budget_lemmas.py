@@ -42,7 +42,6 @@ from .symbols import block_of, capped, clamp, make_numbers, some, unfinished
 
 
 def obligations(block: int | None = None) -> list[Obligation]:
-    """Return the lemmas in the argument's order, for blocks of any size if `block` is None."""
     size = block_of(block)
     return [
         Obligation(name, sentence, partial(lemma, size, 0), partial(lemma, size, 1))
@@ -57,12 +56,10 @@ def _whole_budget_is_left_at_start(block: Any, more: int) -> list[Any]:
 
 
 def _holds(budget: Any, spent: Any, left: Any) -> Any:
-    """Return the invariant while a step is being decided."""
     return z3.And(spent + left == budget, left >= 0, spent >= 0)
 
 
 def _half_decided(numbers: Numbers) -> tuple[Any, Any, Any]:
-    """Return the budget of a step, the part spent so far, and the part left."""
     budget, spent, left = (some(numbers, name) for name in ("budget", "spent", "left"))
     numbers.facts.append(_holds(budget, spent, left))
     return budget, spent, left
@@ -114,8 +111,7 @@ def _running_request_has_next_token(block: Any, more: int) -> list[Any]:
 
 
 def _admitted_request_has_next_token(block: Any, more: int) -> list[Any]:
-    """Claim the lemma of this name; with `more`, the cache may hold the last known token as
-    well (V1CP-R28)."""
+    """With `more`, the cache may hold the last known token as well (V1CP-R28)."""
     numbers = make_numbers(block)
     request = unfinished(numbers)
     hit, _ = numbers.split(request.known - 1 + more, block, None)  # whole blocks, at most
@@ -148,8 +144,7 @@ def _accepted_prompt_fits_empty_step(block: Any, more: int) -> list[Any]:
 
 
 def _running_stays_within_slots(block: Any, more: int) -> list[Any]:
-    """Claim the lemma of this name; with `more`, a request is admitted although every slot is
-    taken."""
+    """With `more`, a request is admitted although every slot is taken."""
     numbers = Numbers()
     slots, running = some(numbers, "slots", 1), some(numbers, "running")
     admits = running < slots + more

@@ -48,10 +48,6 @@ FEW = 3  # blocks, each of which the code hands out
 
 
 def budget(block: int | None) -> list[Obligation]:
-    """Return the lemmas which state that the code agrees with `budget_lemmas`.
-
-    If `block` is None, `BLOCK` stands for any size in code that hands out blocks.
-    """
     sizes = (("fcfs", 2, 1), ("fcfs", 1, 2), ("priority", 2, 1))
     return [
         _share(),
@@ -68,12 +64,10 @@ def budget(block: int | None) -> list[Obligation]:
 
 
 def admission(block: int | None) -> list[Obligation]:
-    """Return the lemmas which state that the code agrees with `admission_lemmas`."""
     return [_door(block), *_admits(block), *_grows(block)]
 
 
 def progress(block: int | None) -> list[Obligation]:
-    """Return the lemmas which state that the code agrees with `progress_lemmas`."""
     kept = product(("fcfs", "priority"), ((2, 1), (3, 0)))
     return [
         _share(),
@@ -85,7 +79,6 @@ def progress(block: int | None) -> list[Obligation]:
 
 
 def never_preempted(block: int | None) -> list[Obligation]:
-    """Return the lemmas which state that the code agrees with the claims on knobs."""
     return [_door(block), *_grows(block)]
 
 

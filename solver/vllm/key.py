@@ -39,7 +39,6 @@ class Key:
         self._in_flight = in_flight
 
     def __call__(self, state: Any, history: BranchingHistory) -> Hashable:
-        """Return the key, which is equal for states that differ only in names."""
         queues = self._with_contents if self._caches else self._by_length
         own = state.pool.size, len(state.aborted), queues(state, history)
         return (own, in_flight_key(state, history)) if self._in_flight else own

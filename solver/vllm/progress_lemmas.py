@@ -48,7 +48,6 @@ from .symbols import block_of, capped, clamp, make_numbers, some, unfinished
 
 
 def obligations(block: int | None = None) -> list[Obligation]:
-    """Return the lemmas in the argument's order, for blocks of any size if `block` is None."""
     size = block_of(block)
     return [
         Obligation(name, sentence, partial(lemma, size, 0), partial(lemma, size, 1))
@@ -76,7 +75,7 @@ def before(first: tuple[Any, Any], other: tuple[Any, Any]) -> Any:
 
 
 def _first_running_is_never_preempted(block: Any, fewer: int) -> list[Any]:
-    """Claim the lemma of this name; with `fewer`, it may be the only running request."""
+    """With `fewer`, it may be the only running request."""
     numbers = Numbers()
     running = some(numbers, "running", 2 - fewer)
     victim = running - 1  # its place
@@ -84,7 +83,7 @@ def _first_running_is_never_preempted(block: Any, fewer: int) -> list[Any]:
 
 
 def _one_of_two_is_preempted_first(block: Any, alike: int) -> list[Any]:
-    """Claim the lemma of this name; with `alike`, both may have the same arrival."""
+    """With `alike`, both may have the same arrival."""
     numbers = Numbers()
     first, other = ((z3.Int(f"priority {n}"), some(numbers, f"arrival {n}")) for n in (0, 1))
     if not alike:
@@ -104,8 +103,7 @@ def _request_with_budget_advances(block: Any, nothing: int) -> list[Any]:
 
 
 def _first_in_line_is_admitted_if_none_run(block: Any, reserve: int) -> list[Any]:
-    """Claim the lemma of this name; with a `reserve`, the watermark applies although no request
-    runs."""
+    """With a `reserve`, the watermark applies although no request runs."""
     numbers = make_numbers(block)
     entry = gate(numbers, block, z3.Bool("whole"))
     pool = at_the_door(numbers, block, entry.request)
@@ -124,7 +122,7 @@ def _first_in_line_is_admitted_if_none_run(block: Any, reserve: int) -> list[Any
 
 
 def _no_request_overtakes_running(block: Any, in_front: int) -> list[Any]:
-    """Claim the lemma of this name; with `in_front`, newcomers go to the front of the queue."""
+    """With `in_front`, newcomers go to the front of the queue."""
     numbers = Numbers()
     place, gone, new = (some(numbers, name) for name in ("place", "gone", "new"))
     numbers.facts.append(gone <= place)
@@ -132,11 +130,8 @@ def _no_request_overtakes_running(block: Any, in_front: int) -> list[Any]:
 
 
 def _computing_lowers_every_rank(block: Any, nothing: int) -> list[Any]:
-    """Claim the lemma of this name: the first request computes tokens or leaves, and then the
-    next one's computed tokens count.
-
-    With `nothing`, a step may compute no token.
-    """
+    """Claim that the first request computes tokens or leaves, and then the next one's computed
+    tokens count. With `nothing`, a step may compute no token."""
     numbers = Numbers()
     others, next_computed = some(numbers, "others"), some(numbers, "next")
     longest, computed = some(numbers, "longest", 1), some(numbers, "computed")
@@ -150,8 +145,7 @@ def _computing_lowers_every_rank(block: Any, nothing: int) -> list[Any]:
 
 
 def _each_predecessor_adds_one_length(block: Any, more: int) -> list[Any]:
-    """Claim the lemma of this name; with `more`, the added request may be a token longer than
-    max_model_len."""
+    """With `more`, the added request may be a token longer than max_model_len."""
     numbers = Numbers()
     rank_before, bound = some(numbers, "rank"), some(numbers, "bound")
     longest, room = some(numbers, "longest", 1), some(numbers, "room", 1)
@@ -160,7 +154,7 @@ def _each_predecessor_adds_one_length(block: Any, more: int) -> list[Any]:
 
 
 def _idle_steps_are_fewer_than_slots(block: Any, none_there: int) -> list[Any]:
-    """Claim the lemma of this name; with `none_there`, an idle step preempts no request."""
+    """With `none_there`, an idle step preempts no request."""
     numbers = Numbers()
     slots, running, idle = (some(numbers, n, low) for n, low in (("s", 1), ("r", 1), ("idle", 0)))
     numbers.facts.append(idle + running <= slots)

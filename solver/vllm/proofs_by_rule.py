@@ -21,8 +21,6 @@ NEVER_PREEMPTED = (
 
 
 def never_preempted(block: int | None = None) -> list[Obligation]:
-    """Return the lemmas on configurations that never preempt: one slot, or room for all
-    requests."""
     arithmetic = [
         lemma for lemma in admission_lemmas.obligations(block) if lemma.name in NEVER_PREEMPTED
     ]

@@ -348,8 +348,6 @@ class VllmModels(QueueModels):
         return scheduler.arrive(self.models[0].config, state, sequence)
 
     def quiet(self, state: State) -> bool:
-        """Return whether the next step only decodes: no request begins a block, fills a block that
-        others may find, or gets its last token."""
         if state.waiting or not self.idle_is_waste:
             return False
         config = self.configs[0]

@@ -22,7 +22,6 @@ class SymbolicRequest(NamedTuple):
 
     @property
     def known(self) -> Any:
-        """Return the number of tokens known so far (`model.vllm.state.Sequence.num_tokens`)."""
         return self.prompt + self.generated
 
     @property
@@ -38,7 +37,6 @@ def block_of(block: int | None) -> Any:
 
 
 def make_numbers(block: Any) -> Numbers:
-    """Return unbounded numbers; a symbolic block size is at least 1."""
     numbers = Numbers()
     if not isinstance(block, int):
         numbers.facts.append(block >= 1)
@@ -62,14 +60,11 @@ def unfinished(numbers: Numbers, more: int = 0) -> SymbolicRequest:
 
 
 def clamp(behind: Any, threshold: Any, budget: Any) -> Any:
-    """Return how many tokens a request may compute now, as `model.vllm.scheduler.clamp` does."""
     own = capped(behind, threshold)
     return z3.If(own < budget, own, budget)
 
 
 def capped(behind: Any, threshold: Any) -> Any:
-    """Return how many tokens one request may compute in a step, as `model.vllm.scheduler.capped`
-    does."""
     return z3.If(z3.And(threshold > 0, threshold < behind), threshold, behind)
 
 

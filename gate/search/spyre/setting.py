@@ -23,13 +23,8 @@ SWITCHES = ("early_eos", "interleave", "pausing")
 
 
 def read_setting(revision: str | None, changes: list[str]) -> Setting:
-    """Return the question that `--revision` and `--param KEY=VALUE` describe.
-
-    Its field `requests` is 0 if the user sets no number of requests.
-
-    Raises:
-        InputError: an unknown revision or key, or an impossible value.
-    """
+    """Return the question that `--revision` and `--param` describe; `requests` is 0 if the user
+    sets no number of requests."""
     name = revision or "sound"
     formula = ADMITS_BY.get(name)
     if name in RELEASED_FORMULAS:
@@ -85,11 +80,6 @@ def _check(setting: Setting) -> Setting:
 
 
 def read_formula(name: str) -> str:
-    """Return the name of a formula.
-
-    Raises:
-        InputError: there is no such formula.
-    """
     return read_setting(None, [f"formula={name}"]).formula
 
 

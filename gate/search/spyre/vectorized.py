@@ -33,14 +33,9 @@ STEPS_OF_A_NET = 1 << 25
 
 @dataclass
 class Cast:
-    """A vectorized search: how to draw its nets, which are batches of random loads, and how much
-    has run.
-
-    Attributes:
-        config: the configuration of every net; None draws a new one for each.
-        published: use only block sizes that releases accept.
-        runs, steps: how many lanes have run so far, and their steps.
-    """
+    """A vectorized search: how to draw its nets, which are batches of random loads, and the lanes
+    and steps that have run. `config` is that of every net, or None to draw one for each;
+    `published` allows only block sizes that releases accept."""
 
     rule: str
     revision: str
@@ -53,7 +48,6 @@ class Cast:
 
     @property
     def admits_by(self) -> str:
-        """Return the admission rule in words."""
         return f"formula {self.formula}" if self.formula else f"revision {self.revision}"
 
     @property
@@ -62,7 +56,6 @@ class Cast:
 
 
 def check_installed() -> None:
-    """Raise InputError unless NumPy is installed, which the lanes need."""
     if find_spec("numpy") is None:
         problem = "vectorized: NumPy is not installed; valid: pip install numpy"
         raise InputError("--engine", problem)
@@ -77,12 +70,7 @@ def run_vectorized(
     out: Path,
     time_limit: float,
 ) -> int:
-    """Run nets of random loads until a load breaks the rule or the time is over; return the exit
-    code.
-
-    Raises:
-        InputError: a revision, formula or key that lanes do not support.
-    """
+    """Run nets of random loads until a load breaks the rule or time is up; return the exit code."""
     cast = read_cast(rule.id, revision, changes)
     cast.published = also is not None
     output.say(console, f"search {rule.id} by the vectorized model, {cast.admits_by}")
@@ -109,13 +97,8 @@ def run_vectorized(
 
 
 def read_cast(rule: str, revision: str | None, changes: Sequence[str]) -> Cast:
-    """Return the search that `--revision` and `--param` describe.
-
-    If a length is given, all nets have the same configuration.
-
-    Raises:
-        InputError: a revision, formula or key that lanes do not support.
-    """
+    """Return the search that `--revision` and `--param` describe. If a length is given, all nets
+    have the same configuration."""
     from ....model.spyre.lanes import REVISIONS, read_rules
 
     name = revision or "sound"
@@ -141,11 +124,7 @@ def read_cast(rule: str, revision: str | None, changes: Sequence[str]) -> Cast:
 
 
 def cast_net(cast: Cast, number: int) -> Scenario | None:
-    """Draw and run the net with this number.
-
-    Returns:
-        Its smallest load that breaks the rule, or None.
-    """
+    """Draw and run the net with this number; return its smallest load that breaks the rule."""
     import numpy as np
 
     from ....model.spyre.lanes import read_rules, run

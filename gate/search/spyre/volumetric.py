@@ -80,11 +80,7 @@ class VolumeSearch:
 
 
 def answer(console: Console, question: Question) -> int:
-    """Search, prove or maximize; return the exit code.
-
-    Raises:
-        InputError: an option is invalid, or contradicts another one.
-    """
+    """Search, prove or maximize; return the exit code."""
     changes = list(question.changes)
     any_block = question.prove and "block_size=any" in changes
     if any_block:
@@ -113,11 +109,6 @@ def answer(console: Console, question: Question) -> int:
 
 
 def answer_vectorized(console: Console, rule: Rule, question: Question) -> int:
-    """Run nets of random loads; return the exit code.
-
-    Raises:
-        InputError: a revision, formula or key that lanes do not support, or NumPy is missing.
-    """
     vectorized.check_installed()
     with counterexample.open_second_target(console, question.target, "spyre") as also:
         return vectorized.run_vectorized(
@@ -152,13 +143,7 @@ def run_search(search: VolumeSearch) -> int:
 
 def run_own(search: VolumeSearch) -> int:
     """Decide whether a user's formula is sound. If not, show a run that exceeds the limit, and by
-    how much.
-
-    The search for the smallest run uses lengths of a few tokens, so that the run is easy to read.
-
-    Returns:
-        The exit code.
-    """
+    how much. The run has lengths of a few tokens, so that it is easy to read."""
     setting = search.setting
     search.say(f"search {search.rule}, {_describe(setting)}")
     if _proven_first(search):
@@ -276,11 +261,8 @@ def _proven_first(search: VolumeSearch) -> bool:
 
 
 def run_worst(search: VolumeSearch, objective: Objective) -> int:
-    """Print the worst case of the formula with this many requests, and show a run that reaches it.
-
-    Returns:
-        The exit code.
-    """
+    """Print the worst case of the formula with this many requests, and show a run that reaches
+    it."""
     search.setting = setting = replace(search.setting, requests=search.setting.requests or 5)
     search.say(f"worst {objective} of {setting.requests} requests, {_describe(setting)}")
     if objective == "overshoot" and setting.requests <= largest_harmless(setting):
@@ -357,11 +339,7 @@ def _starts(target: Target, scenario: Scenario, request_id: str) -> int | None:
 
 
 def run_proof(search: VolumeSearch) -> int:
-    """Prove the rule lemma by lemma, for the numbers of requests that `proven_for` names.
-
-    Returns:
-        The exit code.
-    """
+    """Prove the rule lemma by lemma, for the numbers of requests that `proven_for` names."""
     setting = search.setting
     search.say(
         f"prove {search.rule} for {proven_for(*_scope(search))}, {_configuration(setting)}, "
@@ -429,14 +407,8 @@ def _write(search: VolumeSearch, scenario: Scenario, name: str) -> Path:
 def _replay_run(
     search: VolumeSearch, arrivals: list[Any], most: Callable[[Step], int] | None = None
 ) -> int:
-    """Replay the solver's run on the model and show it.
-
-    The run is shrunk, and shown up to its first step over the limit. With `most`, it is not shrunk,
-    and shown up to its worst step.
-
-    Returns:
-        The exit code.
-    """
+    """Replay the solver's run on the model and show it. It is shrunk, and shown up to its first
+    step over the limit; with `most`, it is not shrunk, and shown up to its worst step."""
     scenario = _scenario(search, arrivals)
     [rule] = select(load("spyre"), [search.rule])
     return counterexample.show(

@@ -86,11 +86,7 @@ class RadixEngine:
         return [*FIELDS, *hit, *(["free_blocks"] if self.config["num_blocks"] else [])]
 
     def add(self, request: CheckedRequest) -> None:
-        """Queue a request. The scheduler itself refuses none.
-
-        Raises:
-            RefusedError: an earlier request has the same id.
-        """
+        """Queue a request. The scheduler itself refuses none."""
         output, prompt = request.output, request.prompt
         if any(output.id == other.id for other in self.outputs.values()):
             raise RefusedError(f"another request already has the id {output.id!r}")
@@ -155,7 +151,6 @@ class RadixEngine:
         return seen
 
     def name(self, request: Any) -> str:
-        """Return the id that the client gave the request."""
         return self.outputs[request.id].id
 
 
@@ -174,7 +169,6 @@ def computed(request: Any) -> int:
 
 
 def kind_of(prefills: set[bool]) -> str:
-    """Return the kind of a step from the phases in its batch."""
     if len(prefills) != 1:
         return "mixed" if prefills else "idle"
     return "prefill" if True in prefills else "decode"

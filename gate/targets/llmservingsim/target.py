@@ -165,11 +165,7 @@ class Engine:
         self._requested_blocks = 0  # requested by all requests so far, finished ones included
 
     def add(self, request: CheckedRequest) -> None:
-        """Queue a request. The scheduler itself refuses none.
-
-        Raises:
-            RefusedError: an earlier request has the same id.
-        """
+        """Queue a request. The scheduler itself refuses none."""
         output, prompt = request.output, request.prompt
         if output.id in self._known:
             raise RefusedError(f"another request already has the id {output.id!r}")
@@ -214,7 +210,6 @@ class Engine:
         return done
 
     def name(self, request: Any) -> str:
-        """Return the id that the client gave the request."""
         return self.outputs[request.id].id
 
     def blocks(self) -> Iterator[tuple[str, list[int]]]:
@@ -281,7 +276,6 @@ class LlmServingSimTarget(HostedTarget):
         return RadixEngine(checkout.scheduler, MODEL, checkout.weight, checkout.token, config)
 
     def admit(self, engine: Engine | RadixEngine, request: CheckedRequest) -> None:
-        """Queue a request; the simulator refuses none."""
         engine.add(request)
 
     def abort(self, id: str, inside: bool = False) -> Reply:  # noqa: A002
@@ -295,7 +289,6 @@ class LlmServingSimTarget(HostedTarget):
 
 
 def seen_after(engine: Engine) -> dict[str, Any]:
-    """Return the fields that describe the scheduler's state after the step."""
     running, waiting = engine.scheduler.running, engine.scheduler.waiting
     seen: dict[str, Any] = {
         "waiting": [engine.name(request) for request in waiting],

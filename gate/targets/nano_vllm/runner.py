@@ -42,11 +42,7 @@ class Nothing(ModuleType):
 
 
 class Runner:
-    """The checkout's model runner, without a device.
-
-    Raises:
-        ImportError: the runner needs a module that has no stand-in.
-    """
+    """The checkout's model runner, without a device."""
 
     def __init__(self, block_size: int) -> None:
         _stand_in_for_the_device()

@@ -104,8 +104,6 @@ class Engine:
         self.scheduler.add(sequence)
 
     def step(self) -> dict[str, Any]:
-        """Let the scheduler decide, make up the tokens that the model would give, and return them
-        to it."""
         if self.scheduler.is_finished():
             return {"kind": "idle", "scheduled": {}, "slot_blocks": {}, **self._after([], [])}
         ran = list(self.scheduler.running)

@@ -135,11 +135,7 @@ def _engine_config(
 
 def check_start(release: Release, config: dict[str, Any]) -> StartUp:
     """Run the checks that a server runs at its start: those of the platform, of vLLM, and of the
-    worker's warm-up.
-
-    Raises:
-        RefusedError: a check refuses the configuration.
-    """
+    worker's warm-up."""
     base = f"vllm {version_of('vllm')}"
 
     def check() -> None:

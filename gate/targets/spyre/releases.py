@@ -30,7 +30,6 @@ SIZE = "1 MB"
 
 
 def revision_of(version: str) -> str:
-    """Return the model's revision that decides as this release does."""
     return SYSTEMS["spyre"].decides_as.get(version, "documented")
 
 

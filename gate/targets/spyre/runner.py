@@ -135,7 +135,6 @@ class SpyreEngine:
 
     @property
     def reserves_blocks(self) -> bool:
-        """Return whether the scheduler reserves blocks for admitted requests."""
         return hasattr(self.scheduler, "total_reserved_blocks")
 
     @property
@@ -247,10 +246,7 @@ class SpyreEngine:
 
 
 def plenty_of_blocks(config: dict[str, Any]) -> int:
-    """Return the size of a pool that stands for an unbounded one.
-
-    It holds a full batch and as many paused requests, and has so much room that a scenario never
-    reuses a block with cached contents.
-    """
+    """Return the size of a pool that stands for an unbounded one. It holds a full batch and as many
+    paused requests, and so much room that a scenario never reuses a block with cached contents."""
     per_request: int = config["max_model_len"] // BLOCK_SIZE + 1
     return 2 * int(config["max_num_seqs"]) * per_request + 1024

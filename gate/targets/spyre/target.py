@@ -44,12 +44,10 @@ class SpyreTarget(HostedTarget):
         return Hosted(engine, *title, observes, release.defaults, engine.start_up)
 
     def admit(self, engine: SpyreEngine, request: protocol_checks.CheckedRequest) -> None:
-        """Queue a request, unless the protocol or the release refuses it on arrival."""
         check_admissible(engine, request.output.id, len(request.prompt), request.max_tokens)
         engine.add(request)
 
     def advance(self, engine: SpyreEngine) -> dict[str, Any]:
-        """Let the scheduler take one decision, run it, and return the results to the scheduler."""
         decision = engine.scheduler.schedule()
         output = engine.execute(decision)
         if engine.broken_assertion:
@@ -91,7 +89,6 @@ def check_options(release: Release, config: dict[str, Any]) -> None:
 
 
 def check_admissible(engine: SpyreEngine, name: str, prompt: int, max_tokens: int) -> None:
-    """Refuse a request that the protocol itself rules out."""
     if name in engine.scheduler.requests:
         raise protocol_checks.RefusedError(
             f"refused by the protocol: a live request already has the id {name!r}"
@@ -117,7 +114,6 @@ def check_admissible(engine: SpyreEngine, name: str, prompt: int, max_tokens: in
 
 
 def observed_fields(engine: SpyreEngine) -> list[str]:
-    """Return the optional fields that every step of this engine shows."""
     fields = ["emitted", "tkv", "left_pad_blocks", "waiting", "running", "prefilling"]
     fields += ["preempted", "finished", "computed", "blocks", "slot_blocks"]
     if engine.pauses:
@@ -136,19 +132,16 @@ def observed_fields(engine: SpyreEngine) -> list[str]:
 
 
 def shows_free_blocks(engine: SpyreEngine) -> bool:
-    """Return whether the pool is bounded and belongs to the scheduler."""
     return engine.config["num_blocks"] is not None and not engine.runner_owns_blocks
 
 
 def shows_prefix_hits(engine: SpyreEngine) -> bool:
-    """Return whether there are prefix hits and the scheduler counts their tokens as computed."""
     return engine.config["prefix_caching"] and not engine.runner_owns_blocks
 
 
 def observe(
     engine: SpyreEngine, decision: Any, completion: Any, aborted: list[str]
 ) -> dict[str, Any]:
-    """Return the step observation of the protocol."""
     scheduler = engine.scheduler
     kind = step_kind(engine, decision)
     held = {name: r for name, r in scheduler.requests.items() if r.num_computed_tokens}
@@ -189,11 +182,9 @@ def step_kind(engine: SpyreEngine, decision: Any) -> str:
 
 
 def scheduled_tokens(engine: SpyreEngine, decision: Any, kind: str) -> dict[str, int]:
-    """Return the number of real tokens that each request computes, in scheduling order.
-
-    Up to 2.3, the scheduler's own count for a prefill includes the left padding of the first chunk.
-    So this function counts the tokens of the chunk that the runner prepared, without cached ones.
-    """
+    """Return the number of real tokens that each request computes, in scheduling order. Up to 2.3,
+    the scheduler's own count includes the left padding of the first chunk, so this function counts
+    the tokens of the chunk that the runner prepared."""
     scheduled: dict[str, int] = dict(decision.num_scheduled_tokens)
     if kind != "prefill":
         return scheduled
@@ -211,7 +202,6 @@ def hit_tokens(engine: SpyreEngine, request: str) -> int:
 
 
 def written_blocks(engine: SpyreEngine, decision: Any, kind: str) -> dict[str, list[int]]:
-    """Return the blocks that the step writes, from the slot mapping."""
     if kind == "idle":
         return {}
     forward = engine.model.forward

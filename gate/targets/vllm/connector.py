@@ -37,7 +37,6 @@ class FromNowhere(Base):  # type: ignore[misc]
         return tokens, tokens > 0
 
     def update_state_after_alloc(self, request: Any, blocks: Any, num_external_tokens: int) -> None:
-        """Begin the load of a request, which now has blocks for it."""
         if num_external_tokens > 0:
             covered = self._found + num_external_tokens
             self.loads.begin(request.request_id, covered, num_external_tokens)

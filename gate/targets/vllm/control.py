@@ -22,7 +22,6 @@ def accepted_events(engine: SchedulerView) -> tuple[str, ...]:
 
 
 def carry_out(engine: SchedulerView, kind: str) -> bool:
-    """Perform the event and return whether it was done."""
     scheduler: Any = engine.scheduler
     if kind in PAUSES:
         states = importlib.import_module("vllm.v1.core.sched.interface").PauseState

@@ -62,7 +62,6 @@ class Drafts:
             self._verified[name] -= 1
 
     def forget(self, name: str) -> None:
-        """Forget the verifications of an earlier request with this id."""
         self._verified.pop(name, None)
 
     def propose(self, scheduler: Any, output: Any) -> None:

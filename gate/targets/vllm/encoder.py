@@ -15,11 +15,7 @@ BUDGET, ROOM = KEYS = ("max_num_encoder_input_tokens", "encoder_cache_size")
 
 def check(config: Mapping[str, Any]) -> None:
     """Refuse a configuration with only half of an encoder, or with an encoder and a drafter that
-    looks ahead.
-
-    Raises:
-        RefusedError: the configuration is one of these.
-    """
+    looks ahead."""
     for key, other in (KEYS, KEYS[::-1]):
         if config.get(other) and not config.get(key):
             raise refuse(key, config.get(key, 0), f"at least 1: {other} is {config[other]}")
@@ -29,11 +25,7 @@ def check(config: Mapping[str, Any]) -> None:
 
 def check_derived(release: Any, config: Mapping[str, Any], vllm_config: Any) -> None:
     """Refuse a budget or a cache size that vLLM derives for no model, since neither is an option of
-    vLLM.
-
-    Raises:
-        RefusedError: vLLM derives another value.
-    """
+    vLLM."""
     if not config.get(BUDGET):
         return
     module = importlib.import_module("vllm.v1.core.encoder_cache_manager")
@@ -64,12 +56,8 @@ def equip(scheduler: Any, config: Mapping[str, Any]) -> None:
 
 
 def features(config: Mapping[str, Any], request: CheckedRequest) -> list[Any]:
-    """Return the encoder inputs of a request in vLLM's form.
-
-    Raises:
-        RefusedError: no step can compute an input. If vLLM's input processor knows the model, it
-            refuses this as well.
-    """
+    """Return the encoder inputs of a request in vLLM's form. Refuse an input that no step can
+    compute, as vLLM's input processor does if it knows the model."""
     inputs = importlib.import_module("vllm.multimodal.inputs")
     specs, longest = [], longest_input(config)
     for segment in request.inputs:

@@ -22,8 +22,7 @@ from .release import NULL_BLOCK, Release, cached_config, configure
 
 AHEAD = "AsyncScheduler"  # vLLM's class that decides a step ahead of the computed one
 SPARE_REQUESTS = 64  # requests; an unbounded pool has room for the cached contents of this many
-LARGE_BATCH = 16  # requests in a batch; from this size on, searches send hundreds of requests
-ROOMY = 20_000  # blocks, enough for the contents of hundreds of requests
+ROOMY = 7_000  # blocks, for the contents of the thousand short requests of the longest workload
 MAX_BLOCKS = 1_000_000  # the largest pool for an unbounded one, which takes a second and 150 MB
 
 
@@ -80,7 +79,6 @@ class VllmEngine(SchedulerView):
             self._offer(self._loads, request)
 
     def _adapter(self, name: str | None) -> Any:
-        """Return the adapter with this name, in the form in which vLLM passes it with a request."""
         if name is None:
             return None
         number = self._adapters.setdefault(name, len(self._adapters) + 1)
@@ -109,7 +107,6 @@ class VllmEngine(SchedulerView):
         self._requested_blocks = blocks
 
     def abort(self, name: str) -> bool:
-        """End a request at once; return False if the scheduler does not know it."""
         if name not in self.requests or self.requests[name].is_finished():
             return False
         self.scheduler.finish_requests(name, self._aborted)
@@ -160,8 +157,6 @@ class VllmEngine(SchedulerView):
             )
 
     def _sample(self, name: str, first: int, drafts: int) -> list[int]:
-        """Return the correct drafts and the token after them, beginning at token `first` of the
-        output."""
         output = self._outputs[name]
         last = first + self.drafts.count_right(output, drafts)
         return [output.token(number) for number in range(first, last + 1)]
@@ -170,10 +165,9 @@ class VllmEngine(SchedulerView):
 def class_for(release: Release, config: Mapping[str, Any]) -> Any:
     """Return the scheduler class that vLLM chooses for the configuration.
 
-    Raises:
-        RefusedError: the configuration requires deciding ahead, which the user's class cannot do;
-            or the class always decides ahead, but the configuration of a pipeline does not say
-            that, so vLLM's workers would wait for tokens that never come.
+    Refuse the user's class if the configuration requires deciding ahead and the class cannot.
+    Refuse a class that always decides ahead if the configuration of a pipeline does not say that,
+    because vLLM's workers would wait for tokens that never come.
     """
     if not config.get("async_scheduling"):
         decides_ahead = any(base.__name__ == AHEAD for base in release.scheduler_class.__mro__)
@@ -195,19 +189,12 @@ def blocks_for(tokens: int, block_size: int) -> int:
 
 
 def plenty_of_blocks(config: Mapping[str, Any]) -> int:
-    """Return the size of a pool that stands for an unbounded one.
-
-    Besides the watermark, which is a share of the pool, it has room for a full batch of the longest
-    requests and for the cached contents of some more, or of hundreds if the batch is large.
-
-    Raises:
-        RefusedError: the pool would be too large.
-    """
+    """Return the size of a pool that stands for an unbounded one. Besides the watermark, which is a
+    share of the pool, it has room for a full batch of the longest requests and for the cached
+    contents of some more, or of a thousand short ones."""
     longest = blocks_for(config["max_model_len"], config["block_size"])
     longest *= 1 + len(groups.after_first(config))
-    needed = (config["max_num_seqs"] + SPARE_REQUESTS) * longest
-    if config["max_num_seqs"] >= LARGE_BATCH:
-        needed = max(needed, ROOMY)
+    needed = max((config["max_num_seqs"] + SPARE_REQUESTS) * longest, ROOMY)
     plenty = int(needed / (1 - config["watermark"])) + 1
     if plenty > MAX_BLOCKS:
         valid = (
@@ -252,14 +239,9 @@ def _scheduler(
 
 
 def core_request(release: Release, longest: int, request: CheckedRequest, arrival: float) -> Any:
-    """Return the request as vLLM hands it to its engine core.
-
-    `longest` is max_model_len, in tokens, and `arrival` the request's place in the order of
-    arrival.
-
-    Raises:
-        RefusedError: vLLM refuses it; the message is vLLM's.
-    """
+    """Return the request as vLLM hands it to its engine core. `longest` is max_model_len, in
+    tokens, and `arrival` the request's place in the order of arrival. Raise RefusedError if vLLM
+    refuses it; the message is vLLM's."""
     params = importlib.import_module("vllm.sampling_params").SamplingParams(
         max_tokens=request.max_tokens, temperature=0.0, detokenize=False
     )

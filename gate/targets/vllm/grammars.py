@@ -36,7 +36,6 @@ class Grammars:
 
 
 def ask_for(taken: Any) -> None:
-    """Ask for structured output in a request that vLLM has taken in."""
     params = importlib.import_module("vllm.sampling_params").StructuredOutputsParams
     taken.sampling_params.structured_outputs = params(regex=".*")
 

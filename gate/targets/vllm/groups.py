@@ -24,17 +24,12 @@ def is_list(value: Any) -> bool:
 
 
 def after_first(config: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    """Return the groups after the first."""
     return list(config.get(KEY, ())[1:])
 
 
 def check(config: Mapping[str, Any]) -> None:
     """Refuse groups that no layer has, and features that are not judged together with several
-    groups.
-
-    Raises:
-        RefusedError: the configuration has one of these.
-    """
+    groups."""
     groups = config.get(KEY, [{"kind": FULL}])
     if not groups or groups[0] != {"kind": FULL}:
         raise refuse(KEY, groups, f'a list that begins with {{"kind": "{FULL}"}}')
@@ -58,14 +53,12 @@ def check(config: Mapping[str, Any]) -> None:
 
 
 def kinds(config: Mapping[str, Any]) -> tuple[tuple[str, int | None], ...]:
-    """Return the kind of each group and its window in tokens."""
     return tuple(
         (group["kind"], group.get("window")) for group in config.get(KEY, [{"kind": FULL}])
     )
 
 
 def specs(groups: Iterable[tuple[str, int | None]], block_size: int) -> list[Any]:
-    """Return vLLM's specification of the KV cache for a layer of each of these groups."""
     return [_spec(kind, window, block_size) for kind, window in groups]
 
 

@@ -30,7 +30,6 @@ def check(config: Mapping[str, Any]) -> None:
 
 
 def depth(config: Mapping[str, Any]) -> int:
-    """Return how many decisions can be in flight at once."""
     stages = int(config.get("pipeline_parallel_size", 1))
     return max(stages, 2) if config.get("async_scheduling") else stages
 
@@ -95,11 +94,8 @@ class Flights:
         return verified
 
     def take(self, flight: Flight) -> bool:
-        """Put a decision in flight; return whether the oldest one must complete now.
-
-        The oldest decision must complete if no more can be in flight, or if this one is empty,
-        since an empty decision waits for the others.
-        """
+        """Put a decision in flight; return whether the oldest one must complete now, because no
+        more can be in flight, or because this one is empty and so waits for the others."""
         while self._queue and not self._queue[0].decision.num_scheduled_tokens:
             self._queue.popleft()  # a server would not have waited for an empty decision
         empty = not flight.decision.num_scheduled_tokens

@@ -29,7 +29,6 @@ class SchedulerView:
         return requests
 
     def flight(self, decision: Any) -> Flight:
-        """Return the decision as a flight, with the position of each request's next token."""
         drafts = decision.scheduled_spec_decode_tokens
         resumed = decision.scheduled_cached_reqs.resumed_req_ids
         joining = {*(new.req_id for new in decision.scheduled_new_reqs), *resumed}
@@ -88,7 +87,6 @@ class SchedulerView:
         return managers
 
     def forget(self, name: str) -> None:
-        """Drop the data kept about a request that has ended."""
         self.hits.pop(name, None)
         self.flights.forget(name)
 
@@ -106,7 +104,6 @@ QUEUES = ("skipped_waiting", "kv_holding_waiting", "waiting")
 
 
 def observed_fields(engine: SchedulerView) -> list[str]:
-    """Return the optional fields that every step of this engine shows."""
     fields = [*FIELDS]
     if engine.config["enable_prefix_caching"]:
         fields.append("prefix_hit")
@@ -162,8 +159,6 @@ def decodes_at(engine: SchedulerView, request: Any, computed: int) -> bool:
 
 
 def kind_of(decodes: set[bool]) -> str:
-    """Return the kind of a step. `decodes` contains True if a request decodes, and False if one is
-    prefilled."""
     if not decodes:
         return "idle"
     if len(decodes) == 2:
@@ -225,5 +220,4 @@ def observe(
 
 
 def non_empty(amounts: dict[str, Any]) -> dict[str, Any]:
-    """Return the entries that are not empty."""
     return {name: amount for name, amount in amounts.items() if amount}

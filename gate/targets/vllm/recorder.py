@@ -232,7 +232,6 @@ def recording(scheduler: Any) -> Any:
                 self._guard(lambda: what(record))
 
         def _guard(self, what: Callable[[], Any]) -> Any:
-            """Call `what`. If it raises, the record ends and the server continues."""
             try:
                 return what()
             except Exception as error:
@@ -276,11 +275,7 @@ def __getattr__(name: str) -> Any:
 
 
 def request_of(request: Any) -> dict[str, Any]:
-    """Return a request without its prompt.
-
-    Raises:
-        RecordEnds: it has a feature that a scenario cannot express.
-    """
+    """Return a request without its prompt; raise RecordEnds if a scenario cannot express it."""
     for attribute, words in NOT_IN_SCENARIOS.items():
         if getattr(request, attribute, None):
             raise RecordEnds(f"{request.request_id} {words}")
@@ -292,11 +287,8 @@ def request_of(request: Any) -> dict[str, Any]:
 
 
 def config_of(scheduler: Any) -> dict[str, Any]:
-    """Return the configuration of a scheduler, with the keys of the scenario format.
-
-    Raises:
-        RecordEnds: it has a feature that a scenario cannot express.
-    """
+    """Return the configuration of a scheduler, with the keys of the scenario format. Raise
+    RecordEnds if it has a feature that a scenario cannot express."""
     vllm_config, options = scheduler.vllm_config, scheduler.scheduler_config
     if vllm_config.kv_transfer_config is not None:
         raise RecordEnds("the recorder cannot see what a KV connector loads")
@@ -355,11 +347,7 @@ class Contents:
 
     def prompt_of(self, request: Any) -> Segments:
         """Return the segments of a new request's prompt; parts that earlier requests had get their
-        names.
-
-        Raises:
-            SameTokens: two earlier requests had the same tokens by chance.
-        """
+        names. Raise SameTokens if two earlier requests had the same tokens by chance."""
         name, tokens = request.request_id, request.num_prompt_tokens
         hashes = list(request.block_hashes)[: tokens // self._block_size]
         known = next((n for n in range(len(hashes), 0, -1) if hashes[n - 1] in self._owner), 0)
@@ -379,12 +367,8 @@ class Contents:
         return segments
 
     def check_hit(self, request: Any, tokens: int) -> None:
-        """Check that only one request had the cached tokens of a starting request.
-
-        Raises:
-            SameTokens: two requests had these tokens by chance, so it is unknown whose blocks they
-                are.
-        """
+        """Raise SameTokens if several requests had the cached tokens of a starting request, so that
+        it is unknown whose blocks they are."""
         hashes = list(request.block_hashes)[: tokens // self._block_size]
         if not self._twice.isdisjoint(hashes):
             raise SameTokens(f"{request.request_id} found tokens that two other requests share")
@@ -430,7 +414,6 @@ class Contents:
 
 
 def cut(segments: Segments, tokens: int) -> Segments:
-    """Return the segments of the first `tokens` tokens."""
     leading: Segments = []
     for name, length in segments:
         if tokens <= 0:

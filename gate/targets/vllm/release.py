@@ -101,11 +101,7 @@ KERNEL_BLOCK = 16
 
 
 def configure(release: Release, config: Mapping[str, Any]) -> tuple[Any, StartUp]:
-    """Return vLLM's form of a configuration, and whether a server starts with it.
-
-    Raises:
-        RefusedError: this release does not support it, or does not start with it.
-    """
+    """Return vLLM's form of a configuration, and whether a server starts with it."""
     options: dict[str, Any] = {}
     if config["num_blocks"] is not None:
         options["num_gpu_blocks_override"] = config["num_blocks"] + NULL_BLOCK
@@ -197,7 +193,6 @@ def _sentence(error: Exception) -> str:
 
 
 def defaults(release: Release) -> dict[str, Any]:
-    """Return the default values of vLLM's scheduler options."""
     options = [key for key in OPTIONS if VLLM_NAMES.get(key, key) in release.options]
     return {key: _value_of(cached_config(), key) for key in options}
 

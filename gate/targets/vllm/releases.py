@@ -78,7 +78,6 @@ EXAMINED = ("0.19.1", "0.24.0", "0.27.1", "0.28.0", "0.33.0")
 
 
 def revision_of(version: str) -> str:
-    """Return the newest revision that is not newer than the release."""
     _, *named = SYSTEMS["vllm"].revisions
     older = [name for name in named if Version(name) <= Version(version)]
     return max(older, key=Version, default="documented")

@@ -47,10 +47,7 @@ class _EngineCore:
 
 def refusal(vllm_config: Any, layers: Sequence[Any]) -> str | None:
     """Return the release's message if it does not start with this configuration; otherwise None.
-
-    `layers` describe the KV caches of a stage's layers; all stages of a pipeline have the same
-    layers.
-    """
+    `layers` describe the KV caches of a stage's layers, which are the same for all stages."""
     stages = vllm_config.parallel_config.pipeline_parallel_size
     specs = [
         {f"layer {stage}.{number}": spec for number, spec in enumerate(layers)}

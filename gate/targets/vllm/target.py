@@ -75,12 +75,9 @@ class VllmTarget(HostedTarget):
         return Hosted(engine, *described, control.accepted_events(engine))
 
     def admit(self, engine: VllmEngine, request: protocol_checks.CheckedRequest) -> None:
-        """Queue a request, unless vLLM refuses it at its front door."""
         engine.add(request)
 
     def advance(self, engine: VllmEngine) -> dict[str, Any]:
-        """Let the scheduler take one decision, make up its tokens, and complete the oldest decision
-        in flight."""
         engine.grammars.step()
         before = look_before(engine)
         decision = engine.scheduler.schedule()

@@ -34,15 +34,9 @@ def render_template(
     *,
     connect: str = "'none'",
 ) -> str:
-    """Render the template `name.html` with `base.css`, `name.css` and the scripts, in this order.
-
-    Args:
-        name: the name of the template and its style.
-        values: the values for the template; they are escaped unless they are `Markup`.
-        scripts: the names of the scripts, without suffix.
-        styles: further style sheets, before the template's own.
-        connect: the only origin from which the page may fetch.
-    """
+    """Render the template `name.html` with `base.css`, `styles`, `name.css` and the scripts, in
+    this order. The values are escaped unless they are `Markup`; the page may fetch only from the
+    origin `connect`."""
     style, script = _parts(name, scripts, styles)
     policy = POLICY.format(style=_source(style), script=_source(script), connect=connect)
     own = {"policy": policy, "style": style, "script": script}
@@ -51,13 +45,11 @@ def render_template(
 
 
 def content_security_policy(name: str, *, connect: str) -> str:
-    """Return the Content-Security-Policy of `render_page`."""
     style, script = _parts(name, [name], [])
     return POLICY.format(style=_source(style), script=_source(script), connect=connect)
 
 
 def _parts(name: str, scripts: Sequence[str], styles: Sequence[str]) -> tuple[str, str]:
-    """Return the contents of the page's `style` and `script` elements."""
     style = "".join(_text(f"{sheet}.css") for sheet in ("base", *styles, name))
     return style, "\n".join(_text(f"{script}.js") for script in scripts)
 

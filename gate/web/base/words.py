@@ -9,11 +9,8 @@ QUEUES = ("waiting", "running", "prefilling", "paused", "parked")
 
 def queues(book: RunHistory) -> dict[str, list[str]]:
     """Return the requests that are now waiting, running, prefilling, paused or parked, in queue
-    order.
-
-    They are as in the last step, except that requests that have left since are missing, and new
-    arrivals are at the end.
-    """
+    order: as in the last step, but without requests that have left since, and with new arrivals at
+    the end."""
     last = book.last
     shown = {
         name: [request for request in getattr(last, name) if request not in book.aborts_to_report]

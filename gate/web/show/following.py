@@ -168,7 +168,6 @@ class Follower:
         return self._pool_counts
 
     def _state(self, step: Step, request: RequestHistory) -> str | None:
-        """Return the state of the request in this step; None if it has already left."""
         if request.id in step.scheduled:
             return "decode" if request.id in self._prefilled else "prefill"
         if request.ended is not None:

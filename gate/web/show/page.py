@@ -45,11 +45,9 @@ def pack(run: RecordedRun) -> str:
 
 
 def plain(run: RecordedRun) -> dict[str, Any]:
-    """Return the run as the data of a page.
-
-    Numbers by step have the form of `segments.Line.flat`, and a request is its place in `ids`.
-    Characters that would end a line or reverse its direction are removed from names and texts.
-    """
+    """Return the run as the data of a page. Numbers by step have the form of `segments.Line.flat`,
+    and a request is its place in `ids`. Characters that would end a line or reverse its direction
+    are removed from names and texts."""
     followed = run.followed
     ids_sent = [request.id for request in run.scenario.requests]
     ids = {name: place for place, name in enumerate(_names(run, ids_sent))}
@@ -198,7 +196,6 @@ class Field(NamedTuple):
 
 
 def static_values(run: RecordedRun) -> dict[str, Any]:
-    """Return the values for the template `show.html`."""
     scenario = run.scenario
     rules = {rule.id: rule for rule in load(scenario.system, scenario.revision or "")}
     fields = side_by_side(run)
@@ -218,8 +215,6 @@ def static_values(run: RecordedRun) -> dict[str, Any]:
 
 
 def side_by_side(run: RecordedRun) -> list[Field] | None:
-    """Return the fields of the last step that the target or its model shows; None without a
-    model."""
     if run.expected is None or not run.steps:
         return None
     target, model = run.steps[-1], run.expected

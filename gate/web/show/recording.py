@@ -25,22 +25,14 @@ class RecordedRun:
     """A run, judged up to the first step that breaks a rule, with everything that a page shows.
 
     Attributes:
-        name: the name of the file or the scenario, for the title of the page.
         scenario: what the target was sent, as far as a trace records it.
-        started: the target's description of itself.
-        checked: the rules that are judged, in catalogue order.
-        followed: the steps, and how the state changes from step to step.
         broken: the rules that the last step breaks, in order. For a crash, `step` is the step after
             the last one that completed.
-        cause: the cause of the first failure, as far as the run shows it.
         expected: the last step as the model would have taken it, if one runs beside the target.
         projected: if the target's formula is known, the volumes that admission computed for
             requests that joined and for requests that the limit kept out.
-        refused: requests that were refused on arrival, with the target's message.
         details: the end of a traceback, or of what a crashed target wrote to stderr.
-        ended: a description of how the run ended.
         replay: the command that repeats the run; empty if no command does.
-        notes: further notes for the reader.
     """
 
     name: str
@@ -80,11 +72,7 @@ def recorded(
     name: str = "",
 ) -> RecordedRun:
     """Run a scenario on a target (default: the reference model) to its end or to the first broken
-    rule.
-
-    Raises:
-        InputError, ConfigRefused, TargetFault: as for `properties.replay.replay`.
-    """
+    rule. Errors are those of `properties.replay.replay`."""
     revision = resolve_revision(scenario.system, scenario.revision)
     config = full_config(scenario.system, revision, scenario.config)
     meant = Scenario(
@@ -131,7 +119,6 @@ def recorded(
 
 
 def with_projections(run: RecordedRun) -> RecordedRun:
-    """Add the volumes that admission computed to the run, and return it."""
     run.projected = projections(run.scenario, run.started.version, run.steps)
     return run
 

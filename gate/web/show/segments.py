@@ -111,5 +111,4 @@ class Changes:
             self.kept.append((step, value))
 
     def at(self, step: int) -> Any:
-        """Return the value in a step; None before the first."""
         return next((value for first, value in reversed(self.kept) if first <= step), None)

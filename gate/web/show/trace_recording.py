@@ -74,14 +74,8 @@ def recorded_trace(
     rules: Sequence[str] = (),
 ) -> RecordedRun:
     """Return the first run of a trace that breaks one of `rules` (default: all), or else the first
-    run.
-
-    The model of its revision runs alongside. `system` and `revision` replace the recorded ones.
-
-    Raises:
-        FileError: a line does not follow the protocol.
-        InputError: the trace has no run with a request.
-    """
+    run. `system` and `revision` replace the recorded ones. Raise InputError if no run has a
+    request."""
     per_run: list[_Sent] = []
     followers: dict[int, tuple[Follower, Evidence]] = {}
     first: list[RecordedRun] = []

@@ -39,12 +39,7 @@ MAX_STATES = 2_000
 
 
 def check_drawing(html: Path, options: Sequence[ExploreOptions], checkpoint: Path | None) -> None:
-    """Raise an error if the options do not describe a single drawing, before any work is done.
-
-    Raises:
-        InputError: there are several configurations, the order is not breadth, or the file cannot
-            be written.
-    """
+    """Raise InputError, before any work is done, unless the options describe a single drawing."""
     check_file("--html", html)
     if len(options) > 1:
         raise InputError("--html", f"draws one scope, not {len(options)}; valid: with one --scope")
@@ -128,7 +123,6 @@ def page_data(graph: Graph, rules: list[Rule]) -> dict[str, Any]:
 
 
 def cut_line(graph: Graph) -> str | None:
-    """Describe the part of the graph that is not on the page; None if all of it is."""
     if not graph.beyond and not graph.unopened:
         return None
     parts = [f"cut: the first {len(graph.vertices):,} states are drawn"]
@@ -252,7 +246,6 @@ def _rule(graph: Graph, rule: Rule) -> dict[str, Any]:
 
 
 def _verdict(graph: Graph, rule: Rule, shown: Shown | None, broken: bool) -> str:
-    """Return one of: broken, doubtful, exercised, not exercised."""
     if broken:
         return "broken" if shown is not None and shown.broken else "doubtful"
     return "exercised" if graph.result.exercised.get(rule.id) else "not exercised"
@@ -266,13 +259,11 @@ def _plain(scenario: Scenario, field: str, *, keep: bool = False) -> Any:
 
 
 def shown_run(graph: Graph, rule: Rule) -> Shown | None:
-    """Return the shortest confirmed run that breaks the rule, or else one that exercises it, or
-    else None."""
+    """Return the shortest confirmed run that breaks the rule, or else one that exercises it."""
     return _broken_run(graph, rule) or _staked_run(graph, rule)
 
 
 def steps_of(labels: Sequence[Label]) -> int:
-    """Return the number of steps of a path."""
     return sum(label[0] == "step" for label in labels)
 
 

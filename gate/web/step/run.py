@@ -82,11 +82,6 @@ class ByHand:
     """
 
     def __init__(self, setup: StepSetup) -> None:
-        """Start the target.
-
-        Raises:
-            ConfigRefused, TargetFault: the target refuses the configuration, or does not start.
-        """
         self.setup = setup
         self.clients = Clients()
         self._before: list[Clients] = []
@@ -108,7 +103,6 @@ class ByHand:
         return next((failure for taken in self.taken for failure in taken.broken), None)
 
     def scenario(self) -> Scenario:
-        """Return the run so far as a scenario that can be replayed."""
         setup = self.setup
         return Scenario(
             name="stepped by hand",
@@ -128,10 +122,7 @@ class ByHand:
         **loads: Any,
     ) -> None:
         """Add a request before the next step; its first `shared` tokens are the same for all
-        requests.
-
-        `loads` are the fields of `Request` for a connector.
-        """
+        requests. `loads` are the fields of `Request` for a connector."""
         self._must_go_on()
         if len(self.clients.requests) == MAX_REQUESTS:
             raise NotNow(

@@ -103,11 +103,7 @@ class Server(ThreadingHTTPServer):
     block_on_close = False
 
     def __init__(self, run: ByHand, options: str, port: int) -> None:
-        """Bind the port, or any free one for 0; `options` are as for `view`.
-
-        Raises:
-            InputError: the port is not available.
-        """
+        """Bind the port, or any free one for 0; `options` are as for `view`."""
         self.run = run
         self.options = options
         self.lock = Lock()
@@ -130,7 +126,6 @@ class Server(ThreadingHTTPServer):
         return frozenset(f"{name}:{self.server_port}" for name in (HOST, "localhost"))
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Ignore a client that has gone; print any other error in one line."""
         error = sys.exception()
         if not isinstance(error, ConnectionError | TimeoutError):
             fail(f"{type(error).__name__}: {error}")
@@ -144,7 +139,6 @@ class Handler(BaseHTTPRequestHandler):
     timeout = PATIENCE
 
     def do_GET(self) -> None:
-        """Send the page, or the run as data or as a scenario."""
         path = self._path()
         if path is None:
             return
@@ -166,7 +160,6 @@ class Handler(BaseHTTPRequestHandler):
             self._refuse(HTTPStatus.NOT_FOUND, f"{path!r:.60}; valid: /, /state, /scenario")
 
     def do_POST(self) -> None:
-        """Perform a move: read its arguments as JSON, and send the run as data."""
         path = self._path()
         if path is None:
             return

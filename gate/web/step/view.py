@@ -29,11 +29,8 @@ class Cell(NamedTuple):
 
 
 def cells(padding: int, cached: int, prompt: int, generated: int, block_size: int) -> list[Cell]:
-    """Return the row of a request as cells.
-
-    `padding` is in blocks. `cached`, `prompt` and `generated` are tokens whose KV is computed. In a
-    long row, equal neighbouring blocks form one cell.
-    """
+    """Return the row of a request as cells; in a long row, equal neighbouring blocks form one cell.
+    `padding` is in blocks, and the other lengths are tokens whose KV is computed."""
     lengths = (padding * block_size, cached, prompt, generated)
     row = list(_blocks(lengths, block_size))
     if len(row) <= MAX_ALONE:
@@ -93,7 +90,6 @@ def view(run: ByHand, options: str) -> dict[str, Any]:
 
 
 def verdict(run: ByHand) -> str:
-    """Return in one line the verdict that a replay of the run so far would give."""
     first = run.first_broken
     if run.fault is not None:
         return f"no verdict: {one_line(run.fault)}"

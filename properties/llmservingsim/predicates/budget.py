@@ -29,7 +29,6 @@ def queue(history: VllmRun) -> list[VllmRequestHistory]:
 
 
 def budget_left(history: VllmRun, step: Step) -> int:
-    """Return the number of tokens that the step could still have computed."""
     budget: int = history.config["max_num_batched_tokens"]
     return budget - sum(step.scheduled.values())
 
@@ -135,7 +134,6 @@ def start_wrong(history: VllmRun, step: Step) -> str | None:
 
 
 def start_is_cut_or_cached(history: VllmRun, step: Step) -> bool:
-    """A starting request has a prefix hit, or is split."""
     new = admitted(history, step)
     return budget.newcomer_is_cut(history, step) or any(
         history.hit_now(step, request) for request in new

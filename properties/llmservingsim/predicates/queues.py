@@ -20,7 +20,6 @@ def not_by_arrival(history: VllmRun, step: Step) -> str | None:
 
 
 def both_phases(history: VllmRun, step: Step) -> bool:
-    """Both a prefilling and a decoding request are unfinished."""
     phases = {request.emitted > 0 for request in history.live.values()}
     return len(phases) == 2 and not history.config["prioritize_prefill"]
 
@@ -31,8 +30,6 @@ def prefill_not_first(history: VllmRun, step: Step) -> str | None:
 
 
 def prefill_overtakes(history: VllmRun, step: Step) -> bool:
-    """Prefills are prioritised, and the batch has a prefill that arrived after one of its decoding
-    requests."""
     decodes = [request.arrival for request in history.decode_members(step)]
     prefills = [request.arrival for request in history.prefill_members(step)]
     overtakes = bool(decodes) and bool(prefills) and min(decodes) < max(prefills)

@@ -22,7 +22,6 @@ def prompt_miscounted(history: VllmRun, step: Step) -> str | None:
 
 
 def hit_counted(history: VllmRun, step: Step) -> bool:
-    """A prompt ends, and some of its tokens were cached."""
     return any(counted > step.scheduled[name] for name, counted in _prompts(history, step))
 
 
@@ -40,7 +39,6 @@ def first_beside_another(history: VllmRun, step: Step) -> bool:
 
 
 def _prompts(history: VllmRun, step: Step) -> list[tuple[str, int]]:
-    """Return the requests whose prompt is computed in the step, each with its tokens that count."""
     counts = []
     for name, tokens in step.scheduled.items():
         request = history.live.get(name)
@@ -54,7 +52,6 @@ def _prompts(history: VllmRun, step: Step) -> list[tuple[str, int]]:
 
 
 def _counted_first(history: VllmRun, step: Step) -> int:
-    """Return the throughput if cached tokens count with the first chunk of a prompt."""
     total = 0
     for name, counted in _prompts(history, step):
         request = history.live[name]

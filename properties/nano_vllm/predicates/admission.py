@@ -132,7 +132,6 @@ def _passes(
     new: list[RequestHistory],
     free: int | None,
 ) -> bool:
-    """Return whether the request could have been admitted after the requests in `new`."""
     if (
         free is None
         or request.computed

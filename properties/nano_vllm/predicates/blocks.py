@@ -70,7 +70,6 @@ def hit_ends_in_a_block(history: RunHistory, step: Step) -> str | None:
 
 
 def part_of_a_prompt_is_known(history: RunHistory, step: Step) -> bool:
-    """A sequence starts with a hit that does not cover all of it."""
     return any((step.prefix_hit or {}).get(request.id) for request in prefilled(history, step))
 
 
@@ -107,8 +106,6 @@ def hit_missed(history: RunHistory, step: Step) -> str | None:
 
 
 def shares_with_running(history: RunHistory, step: Step) -> bool:
-    """A starting sequence must find tokens in the cache, all of them in blocks that running
-    sequences hold."""
     return any(hit_at_least(history, request) for request in prefilled(history, step))
 
 

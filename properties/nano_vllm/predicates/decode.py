@@ -138,7 +138,6 @@ def not_all_again(history: RunHistory, step: Step) -> str | None:
 
 
 def comes_back(history: RunHistory, step: Step) -> bool:
-    """A preempted sequence that had generated tokens is admitted again."""
     return any(request.preemptions and request.regenerated for request in prefilled(history, step))
 
 

@@ -60,7 +60,6 @@ def not_rectangular(history: RunHistory, step: Step) -> str | None:
 
 @once
 def lengths_differ(history: RunHistory, step: Step) -> bool:
-    """Decoded requests have lengths that need different numbers of blocks."""
     block = history.config["block_size"]
     return len({request.computed // block for request in history.decode_members(step)}) > 1
 
@@ -140,7 +139,6 @@ def wrong_blocks(history: RunHistory, step: Step) -> str | None:
 
 
 def block_filled(history: RunHistory, step: Step) -> bool:
-    """A decoded request begins a new block."""
     block = history.config["block_size"]
     return any(request.computed % block == 0 for request in history.decode_members(step))
 

@@ -70,7 +70,6 @@ def volume(history: SpyreRun, batch: list[SpyreRequestHistory]) -> int:
 
 
 def someone_sits_out(history: SpyreRun, step: Step) -> bool:
-    """Together, all requests that could decode would exceed the limit."""
     all_requests = waiting_to_decode(history) + history.decoding()
     return bool(all_requests) and volume(history, all_requests) > history.config["max_batch_tkv"]
 
@@ -92,19 +91,16 @@ def starved(history: SpyreRun, step: Step) -> str | None:
 
 
 def stays_paused(history: SpyreRun, step: Step) -> bool:
-    """A request that was paused before this step does not decode in it either."""
     return any(request.id not in step.scheduled for request in waiting_to_decode(history))
 
 
 def waiting_to_decode(history: SpyreRun) -> list[SpyreRequestHistory]:
-    """Return the paused requests, in the order in which the target lists them."""
     if history.last is None or not history.last.paused:
         return []
     return [history.live[name] for name in history.last.paused if name in history.live]
 
 
 def in_running_order(history: SpyreRun) -> list[SpyreRequestHistory]:
-    """Return the decoding requests, in the order in which the target lists them."""
     order = {name: place for place, name in enumerate(_running(history))}
     return sorted(history.decoding(), key=lambda request: order.get(request.id, len(order)))
 

@@ -48,7 +48,6 @@ def computed_before(history: RunHistory, step: Step, request: RequestHistory) ->
 
 
 def several_chunks(history: RunHistory, step: Step) -> bool:
-    """A prompt longer than a chunk is prefilled."""
     return any(
         request.prompt > history.config["chunk_size"] for request in history.prefill_members(step)
     )
@@ -77,7 +76,6 @@ def wrong_chunk(history: RunHistory, step: Step) -> str | None:
 
 
 def padded_and_several_chunks(history: RunHistory, step: Step) -> bool:
-    """A prompt with left padding and several chunks is prefilled."""
     return several_chunks(history, step) and _padded(history, step)
 
 

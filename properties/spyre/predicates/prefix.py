@@ -51,7 +51,6 @@ def everything_cached(history: RunHistory, step: Step) -> str | None:
 
 
 def whole_prompt_known(history: RunHistory, step: Step) -> bool:
-    """A prompt of whole blocks starts, and another request has computed all its tokens."""
     return any(
         request.prompt % history.config["block_size"] == 0
         and known_elsewhere(history, request) >= request.prompt
@@ -71,7 +70,6 @@ def cached_chunk_computed(history: RunHistory, step: Step) -> str | None:
 
 
 def chunk_skipped(history: RunHistory, step: Step) -> bool:
-    """A request starts with a hit that fills a chunk."""
     chunk = history.config["chunk_size"]
     return any(
         (history.hit_now(step, request) or 0) + left_padding(history, request) >= chunk
@@ -127,8 +125,6 @@ def prompt_not_shared(history: RunHistory, step: Step) -> str | None:
 
 
 def prompt_is_shared(history: RunHistory, step: Step) -> bool:
-    """The first block of a starting prompt is also that of a running request's prompt, and is
-    computed."""
     return any(
         shareable(history, request, of_prompts=True) > 0 for request in starting(history, step)
     )
@@ -148,8 +144,6 @@ def output_not_shared(history: RunHistory, step: Step) -> str | None:
 
 
 def output_is_shared(history: RunHistory, step: Step) -> bool:
-    """The prompt of a starting request continues with full blocks that a running request
-    generated."""
     return any(
         shareable(history, request, of_prompts=False) > shareable(history, request, of_prompts=True)
         for request in starting(history, step)

@@ -35,7 +35,6 @@ def tokens_after(history: RunHistory, step: Step, request: RequestHistory) -> in
 
 
 def prefill_slot_wanted(history: RunHistory, step: Step) -> bool:
-    """A prefill is ongoing while another request has not started."""
     return bool(history.ongoing()) and bool(history.unstarted())
 
 
@@ -68,7 +67,6 @@ def ongoing_overtaken(history: RunHistory, step: Step) -> str | None:
 
 
 def ongoing_and_waiting(history: RunHistory, step: Step) -> bool:
-    """A prefill step runs while a prefill is ongoing and another request has not started."""
     return prefill_slot_wanted(history, step) and bool(history.prefill_members(step))
 
 
@@ -85,8 +83,6 @@ def not_interleaved(history: RunHistory, step: Step) -> str | None:
 
 
 def interleaving_due(history: RunHistory, step: Step) -> bool:
-    """Interleaving is on, and after a prefill step a request waits for its prefill while another
-    decodes."""
     return (
         bool(history.config["interleave"])
         and history.last_was_prefill
@@ -111,7 +107,6 @@ def prefill_interrupted(history: RunHistory, step: Step) -> str | None:
 
 
 def ongoing_beside_a_batch(history: RunHistory, step: Step) -> bool:
-    """Interleaving is off, and a prefill is ongoing while a request decodes."""
     free = not history.config["interleave"] and not history.paused
     return free and bool(history.ongoing()) and bool(history.decoding())
 
@@ -152,7 +147,6 @@ def over_capacity(history: RunHistory, step: Step) -> str | None:
 
 
 def batch_full(history: RunHistory, step: Step) -> bool:
-    """max_num_seqs requests are running and another has not started."""
     running = len(history.running())
     return running >= history.config["max_num_seqs"] and bool(history.unstarted())
 

@@ -17,6 +17,5 @@ def all_are(config: Mapping[str, Any], live: Collection[VllmRequestHistory]) -> 
 
 
 def step(live: Collection[VllmRequestHistory]) -> None:
-    """Record that the grammar of every request is one step closer to being compiled."""
     for request in live:
         request.blocked = max(request.blocked - 1, 0)

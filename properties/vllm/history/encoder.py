@@ -28,7 +28,6 @@ class Input(NamedTuple):
 
 
 def encodes(config: Config) -> bool:
-    """Return whether parts of prompts may come from an encoder."""
     return bool(config.get("max_num_encoder_input_tokens"))
 
 
@@ -45,12 +44,10 @@ def inputs_of(request: Request) -> tuple[Input, ...]:
 
 
 def longest(config: Config) -> int:
-    """Return the size, in tokens, of the longest input that the encoder can compute."""
     return min(int(config["max_num_encoder_input_tokens"]), int(config["encoder_cache_size"]))
 
 
 def beyond(config: Config, inputs: tuple[Input, ...]) -> bool:
-    """Return whether there is an input that the encoder can never compute."""
     if not inputs or not encodes(config):
         return bool(inputs)
     return max(image.tokens for image in inputs) > longest(config)

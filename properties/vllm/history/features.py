@@ -3,7 +3,7 @@
 Each feature has its own file, which is used only if the configuration has the feature.
 """
 
-from collections.abc import Container, Mapping
+from collections.abc import Container, Mapping, Sequence
 from typing import Any
 
 from msgspec.structs import replace
@@ -39,20 +39,30 @@ class VllmFeatures(Features):
         return VllmState()
 
     def can_never_run(self, config: Config, request: Request) -> bool:
-        """Return whether it has an input that the encoder can never compute."""
         return encoder.beyond(config, encoder.inputs_of(request))
 
     def as_sent(self, config: Config, request: Request) -> Request:
-        """Return the request without drafts and loads, unless the configuration has them."""
         if not speculation.drafts(config):
             request = replace(request, accepted=())
         if not config.get("cache_partitions"):
             request = replace(request, cache_salt=None, lora=None)
         if not config.get(blocked.KEY):
             request = replace(request, grammar_steps=0, grammar_fails=False)
-        if not config.get("reused_ids"):
+        if not self.reuses_ids(config):
             request = replace(request, sent_as=None)
         return request if loads.are_made(config) else request.without_connector()
+
+    def reuses_ids(self, config: Config) -> bool:
+        return bool(config.get("reused_ids"))
+
+    def of_requests(self, config: Config, requests: Sequence[Request]) -> dict[str, bool]:
+        occurs = {}
+        if loads.are_made(config):
+            occurs["failed load"] = any(request.load_fails_at is not None for request in requests)
+        if config.get(blocked.KEY):
+            occurs["grammar"] = any(request.grammar_steps for request in requests)
+            occurs["invalid grammar"] = any(request.grammar_fails for request in requests)
+        return occurs
 
     def follows(self, config: Config) -> tuple[str, ...]:
         """Return the fields that show which requests wait for a load, and which end because of a
@@ -68,7 +78,6 @@ class VllmFeatures(Features):
         return in_flight.depth(config) == 1 and not loads.are_made(config)
 
     def depth(self, config: Config) -> int:
-        """Return how many decisions can be in flight at once."""
         return in_flight.depth(config)
 
     def completing(self, history: RunHistory[Any], step: Step) -> Container[str]:
@@ -87,7 +96,6 @@ class VllmFeatures(Features):
         return prefix_hits.tokens_hit(config, step, account, aborted, pads=pads)
 
     def reached(self, history: RunHistory[Any], account: RequestHistory) -> int:
-        """Return the number of tokens that were ever computed or loaded."""
         request = of(account)
         landed = request.tokens_loading if not loads.loading(request) else 0
         return max(account.max_computed, landed)
@@ -150,7 +158,6 @@ class VllmFeatures(Features):
         return loads.is_sent(of(account))
 
     def slots(self, config: Config, covered: int) -> int:
-        """Return for how many tokens blocks are held, including the lookahead."""
         return speculation.slots(config, covered)
 
     def reset(self, history: RunHistory[Any]) -> None:
@@ -181,7 +188,6 @@ class VllmFeatures(Features):
             speculation.compute(history.config, request, account.began == history.step)
 
     def decided(self, history: RunHistory[Any], step: Step) -> Mapping[str, Coming]:
-        """Record the decision; return, by request, the tokens of the decision that completes."""
         return in_flight.set_off(history, step)
 
     def emissions(
@@ -207,12 +213,10 @@ class VllmFeatures(Features):
             speculation.verify(config, of(account), coming.proposed)
 
     def end(self, history: RunHistory[Any], step: Step) -> None:
-        """Record that the grammars of blocked requests are one step closer to being compiled."""
         if history.config.get(blocked.KEY):
             blocked.step(requests_of(history.live).values())
 
     def ended(self, account: RequestHistory) -> None:
-        """Record that the blocks of a request may still be loading or being sent."""
         loads.note_end(of(account))
 
 

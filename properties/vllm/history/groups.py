@@ -37,7 +37,6 @@ class Groups(NamedTuple):
 
 
 def further(config: Config) -> list[Group]:
-    """Return the groups after the first."""
     groups = config.get("kv_groups", ())[1:]
     return [Group(group["kind"], group.get("window")) for group in groups]
 

@@ -15,8 +15,6 @@ Config = Mapping[str, Any]
 
 
 def depth(config: Config) -> int:
-    """Return the number of decisions that can be in flight at once: 1 if each completes before the
-    next."""
     stages = int(config.get("pipeline_parallel_size", 1))
     return max(stages, 2) if speculation.decides_ahead(config) else stages
 

@@ -13,7 +13,6 @@ from .run import VllmRun
 
 
 def are_made(config: Mapping[str, Any]) -> bool:
-    """Return whether requests may be parked while a connector loads their keys and values."""
     return bool(config.get("kv_connector", False))
 
 

@@ -59,7 +59,6 @@ def requests_of(accounts: Mapping[str, RequestHistory]) -> Mapping[str, VllmRequ
 
 
 def state_of(history: RunHistory[Any]) -> VllmState:
-    """Return the state of a vLLM run beyond its requests."""
     return cast(VllmState, history.system_state)
 
 

@@ -14,7 +14,6 @@ Config = Mapping[str, Any]
 
 
 def drafts(config: Config) -> int:
-    """Return how many tokens the drafter proposes after each token."""
     return int(config.get("num_speculative_tokens", 0))
 
 

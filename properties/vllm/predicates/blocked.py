@@ -26,7 +26,6 @@ def runs_blocked(history: VllmRun, step: Step) -> str | None:
 
 
 def one_is_blocked(history: VllmRun, step: Step) -> bool:
-    """A request waits for its grammar."""
     if not history.config.get(blocked.KEY):
         return False
     return any(request.blocked for request in history.live.values())
@@ -39,7 +38,6 @@ def held_up(history: VllmRun, step: Step) -> str | None:
 
 
 def passes(history: VllmRun, step: Step) -> bool:
-    """A request that may run is behind one that waits for its grammar."""
     if not one_is_blocked(history, step):
         return False
     line = [request.blocked > 0 for request in waited_before(history)]
@@ -47,7 +45,6 @@ def passes(history: VllmRun, step: Step) -> bool:
 
 
 def _is_passed(history: VllmRun, step: Step) -> bool:
-    """Return whether a blocked request is in front of the first request that could be admitted."""
     if not one_is_blocked(history, step):
         return False
     first = next(may_go(history, step), None)
@@ -100,7 +97,6 @@ def _comes_to(history: VllmRun, step: Step) -> VllmRequestHistory | None:
 
 
 def one_is_invalid(history: VllmRun, step: Step) -> bool:
-    """The grammar of a request turns out to be invalid."""
     return any(request.invalid and not request.blocked for request in history.live.values())
 
 

@@ -119,7 +119,6 @@ def chunked_although_off(history: VllmRun, step: Step) -> str | None:
 
 
 def prompt_too_long_for_now(history: VllmRun, step: Step) -> bool:
-    """With chunking off, a waiting request's prompt exceeds the remaining budget."""
     if history.config["enable_chunked_prefill"]:
         return False
     remaining = history.config["max_num_batched_tokens"] - sum(step.scheduled.values())
@@ -190,7 +189,6 @@ def stops_at_input(history: VllmRun, step: Step, request: VllmRequestHistory) ->
 
 
 def scheduled(history: VllmRun, step: Step) -> list[VllmRequestHistory]:
-    """Return the requests that compute in this step, in scheduling order."""
     return [history.live[name] for name in step.scheduled if name in history.live]
 
 

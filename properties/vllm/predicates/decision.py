@@ -89,7 +89,6 @@ def place_is_known(history: VllmRun, request: VllmRequestHistory) -> bool:
 
 
 def places_are_known(history: VllmRun) -> bool:
-    """Return whether the place of every waiting request is known."""
     if not loads.are_made(history.config) and not encoder.encodes(history.config):
         return True
     return all(place_is_known(history, request) for request in waited_before(history))
@@ -160,7 +159,6 @@ def _is_loaded(history: VllmRun, step: Step, request: VllmRequestHistory) -> boo
 
 @once
 def preempted(history: VllmRun, step: Step) -> list[VllmRequestHistory]:
-    """Return the requests that lost their blocks in this step."""
     return [history.live[name] for name in step.preempted or () if name in history.live]
 
 
@@ -273,7 +271,6 @@ def waits_for_encoder(history: VllmRun, step: Step, inputs: Iterable[encoder.Inp
 
 
 def threshold(history: VllmRun) -> int:
-    """Return the most tokens that one request may compute in one step."""
     budget: int = history.config["max_num_batched_tokens"]
     if is_alone(history):
         return budget

@@ -122,7 +122,6 @@ def dropped_while_read(history: VllmRun, step: Step) -> str | None:
 
 
 def dropped_beside_one_in_the_middle(history: VllmRun, step: Step) -> bool:
-    """An output is dropped, and a running request is in the middle of an input."""
     return bool(step.encoder_dropped) and any(True for _ in _in_the_middle(history, step))
 
 

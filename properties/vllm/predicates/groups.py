@@ -70,7 +70,6 @@ def lost_in_the_window(history: VllmRun, step: Step) -> str | None:
 
 
 def window_slides(history: VllmRun, step: Step) -> bool:
-    """A request reads some of its blocks in a group, but not the first one."""
     return any(0 < first < len(table) for _, _, table, first in computing(history, step))
 
 
@@ -103,7 +102,6 @@ def _hits(
 
 
 def hit_out_of_the_window(history: VllmRun, step: Step) -> bool:
-    """A request has a hit, and a group does not read the first block of it."""
     return caches(history.config) and any(first > 0 for *_, first in _hits(history, step))
 
 

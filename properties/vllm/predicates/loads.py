@@ -271,7 +271,6 @@ def outlives_its_failed_load(history: VllmRun, step: Step) -> str | None:
 
 
 def one_fails_now(history: VllmRun, step: Step) -> bool:
-    """The load of a request ends in this step and has failed, and the policy ends the request."""
     return bool(fail_now(history, step))
 
 

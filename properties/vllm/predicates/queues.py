@@ -263,7 +263,6 @@ def passed_by(history: VllmRun, step: Step) -> str | None:
 
 
 def several_run(history: VllmRun, step: Step) -> bool:
-    """Two or more requests were running, and the budget is not spent."""
     spent = sum(step.scheduled.values()) >= history.config["max_num_batched_tokens"]
     return len(kept(history, step)) > 1 and not spent
 

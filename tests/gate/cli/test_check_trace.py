@@ -266,9 +266,25 @@ def test_a_crash_breaks_a_rule_and_a_start_that_is_refused_is_no_run(run):
 def test_of_a_record_that_breaks_off_the_rest_is_judged(run):
     Path("t").write_bytes(text(recorded(scenario()))[:-30])
     result = run("check-trace", "t")
-    assert result.code == 0
-    assert "t: line 34: the last line is truncated\n" in result.out
+    assert result.code == 3
+    assert "t: line 34: the last line is truncated; nothing from there on is judged\n" in result.out
     assert "t: 1 run, 12 steps\n" in result.out
+    assert "against sound: inconclusive, because the record is cut" in result.out
+
+
+def test_a_step_without_its_reply_is_no_pass_and_no_excuse(run):
+    lines = recorded(scenario())
+    place = line_of_step(lines, 3)
+    written(Path("t"), lines[:place])
+    cut = run("check-trace", "t", "--json", "v.json")
+    assert cut.code == 3
+    assert f't: line {place}: its "step" has no reply: the record was cut there, or the' in cut.out
+    verdict = json.loads(Path("v.json").read_bytes())
+    assert verdict["exit_code"] == 3
+    assert verdict["cut"].startswith(f"t: line {place}: ")
+    lost = bent(lines[:place], 1, lambda step: step.update(waiting=["ghost"]))
+    written(Path("t"), lost)
+    assert run("check-trace", "t").code == 1
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,6 @@
 """What is pruned from a corpus, and what never is."""
 
-from schedproof.gate.corpus.checks import prune
+from schedproof.gate.corpus.checks import Running, prune, run_entries
 from schedproof.gate.corpus.folder import FoundOn, entries
 from schedproof.gate.corpus.replay import expecting, judge, rules_for
 from schedproof.model.faults import TargetBroken
@@ -90,6 +90,20 @@ def test_how_a_replay_compares_with_its_expectation():
     assert judged(Stranger(), crowd()).why == "the target refuses the configuration: not here"
     assert judged(Stranger(), crowd()).status == "not exercised"
     assert judged(Babbler(), crowd()).status == "inconclusive"
+
+
+def test_a_run_with_an_entry_that_the_target_refuses_is_inconclusive(tmp_path, console):
+    class Small(ModelTarget):
+        def start(self, system, revision, config):
+            if config["num_blocks"] > calm().config["num_blocks"]:
+                return {"ok": False, "error": "config", "message": "too large"}
+            return super().start(system, revision, config)
+
+    running = Running(console(), Small(), (), "", lambda: "")
+    kept(tmp_path, calm(), rule="NAN-R14")
+    assert run_entries(running, entries(tmp_path)) == 0
+    kept(tmp_path, crowd(requests=2, config={**calm().config, "num_blocks": 17}), rule="NAN-R14")
+    assert run_entries(running, entries(tmp_path)) == 3
 
 
 def test_a_rule_that_was_to_break_and_holds_is_not_as_expected():

@@ -89,6 +89,16 @@ def test_what_is_not_replayed_of_the_own_corpus_is_said(gate, found, monkeypatch
     ]
 
 
+def test_an_entry_whose_requests_are_all_refused_is_not_judged(gate, found):
+    class Full(Toy):
+        def add(self, request):
+            return {"ok": False, "error": "rejected", "message": "full"}
+
+    judged = gate(Full(), "ALL-R03", corpus=[kept.scenario for kept in entries(found)])
+    replay_own(judged)
+    assert [engine.refused_configs for engine in judged.results.engines] == [1]
+
+
 @pytest.mark.slow
 def test_the_command_reads_a_corpus_and_says_what_is_wrong_with_one(
     run, found, tmp_path, monkeypatch

@@ -10,7 +10,14 @@ from schedproof.gate.files.scenario_file import FileError, read_scenario
 from schedproof.gate.judging.context import shrink_model_of
 from schedproof.gate.judging.events import Began, Concluded, Found, Notice, Progress
 from schedproof.gate.judging.judge import judge
-from schedproof.gate.judging.verdict import RuleVerdict, TargetInfo, exit_code
+from schedproof.gate.judging.verdict import (
+    EngineRun,
+    RuleVerdict,
+    TargetInfo,
+    exit_code,
+    not_judged,
+)
+from schedproof.gate.reports.outcome import broken_off
 from schedproof.gate.targets import probe as probing
 from schedproof.model.faults import ConfigRefused, TargetHung
 from schedproof.model.scenario import Request, Scenario
@@ -463,3 +470,43 @@ def test_a_gate_of_a_known_release_has_an_shrink_model(gate):
 def test_the_exit_code(statuses, chosen, broken_off, code):
     rules = tuple(RuleVerdict("X", status) for status in statuses.split())  # type: ignore[arg-type]
     assert exit_code(rules, ("X",) if chosen else (), broken_off) == code
+
+
+def test_a_scale_or_an_entry_that_the_target_refuses_is_not_judged():
+    runs = [
+        EngineRun("corpus", "small", 0, 0, 0.1, refused_configs=4),
+        EngineRun("hypothesis", "small", 9, 0, 0.1, refused_configs=9),
+        EngineRun("corpus", "tight", 0, 0, 0.1, refused_configs=4),
+        EngineRun("hypothesis", "tight", 9, 30, 0.1, refused_configs=5),
+        EngineRun("corpus", "production", 0, 0, 0.1, refused_configs=2),
+        EngineRun("workloads", "short", 0, 0, 0.1, refused_configs=2),
+        EngineRun("workloads", "long", 0, 0, 0.1, refused_configs=2),
+        EngineRun("own corpus", "given", 3, 30, 0.1, refused_configs=1),
+    ]
+    assert not_judged(runs) == [
+        "1 entry of the corpus, which the target refuses",
+        "scale small, because the target refuses each of its 13 configurations",
+        "workloads, because the target refuses each of its 4 configurations",
+    ]
+    assert not_judged([run for run in runs if run.scale in ("tight", "production")]) == []
+
+
+def test_a_scale_without_a_single_run_is_inconclusive(gate):
+    class ProbedOnly(Toy):
+        """Refuses the scale `tight` once it has been probed."""
+
+        probed = False
+
+        def start(self, system, revision, config):
+            tight = config["block_size"] == 64
+            if tight and self.probed:
+                return {"ok": False, "error": "config", "message": "not again"}
+            return super().start(system, revision, config)
+
+    target = ProbedOnly()
+    judged = gate(target, "ALL-R03", corpus_steps=0)
+    judged.report = lambda event: setattr(target, "probed", True)
+    verdict = judge(judged)
+    assert entry(verdict, "ALL-R03").status == "held"
+    assert verdict.exit_code == 3
+    assert (broken_off(verdict) or "").startswith("nothing is judged of scale tight, because")

@@ -682,13 +682,14 @@ def test_an_unbounded_pool_preempts_nobody(vllm):
 
 
 def test_an_unbounded_pool_says_when_it_would_forget(vllm):
-    vllm.begin(num_blocks=None, enable_prefix_caching=True, max_model_len=4, max_num_seqs=1)
-    for number in range(66):
-        vllm.ask(f"r{number}", ("same", 3), max_tokens=1)
+    longest = {"max_model_len": 1000, "max_num_batched_tokens": 1000, "block_size": 1}
+    vllm.begin(num_blocks=None, enable_prefix_caching=True, max_num_seqs=1, **longest)
+    for number in range(65):
+        vllm.ask(f"r{number}", ("same", 999), max_tokens=1)
     reply = vllm.pipe.add({"id": "more", "prompt": [["same", 3]], "max_tokens": 1})
     assert reply["message"] == (
-        "refused by the target: the requests so far fill 66 blocks of the 66 that stand for an "
-        "unbounded pool; set num_blocks"
+        "refused by the target: the requests so far fill 65000 blocks of the 65001 that stand for "
+        "an unbounded pool; set num_blocks"
     )
 
 

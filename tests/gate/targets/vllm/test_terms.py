@@ -7,6 +7,7 @@ import pytest
 
 from schedproof.gate.targets.streams import Output
 from schedproof.gate.targets.vllm.drafts import Drafts
+from schedproof.gate.targets.vllm.engine import blocks_for, plenty_of_blocks
 from schedproof.gate.targets.vllm.in_flight import Flight, Flights, depth
 from schedproof.gate.targets.vllm.loads import Loads, Offer, Report
 from schedproof.gate.targets.vllm.observation import SchedulerView
@@ -17,6 +18,8 @@ from schedproof.gate.targets.vllm.recorder import (
     config_of,
     request_of,
 )
+from schedproof.gate.targets.vllm.releases import SCALES
+from schedproof.properties.search.workloads import shapes_of, workloads
 
 
 class FullAttentionManager:
@@ -288,3 +291,13 @@ def test_blocks_that_a_decision_in_flight_may_write_stay_with_their_request():
 )
 def test_a_step_says_how_blocks_changed(now, changes):
     assert changed({"a": [1, 2]}, now) == changes
+
+
+@pytest.mark.parametrize("shape", shapes_of("vllm"))
+def test_an_unbounded_pool_has_room_for_a_whole_workload(shape):
+    fixed = {"num_blocks": None, "enable_prefix_caching": True}
+    runs = workloads("vllm", "0.33", shape, SCALES.scales["tight"], fixed, seed=0, number=20)
+    for run in runs:
+        lengths = [request.prompt_len + request.max_tokens for request in run.requests]
+        blocks = sum(blocks_for(length, run.config["block_size"]) for length in lengths)
+        assert blocks <= plenty_of_blocks(run.config)
