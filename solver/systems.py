@@ -71,7 +71,6 @@ class SystemSpace(NamedTuple):
 
     Attributes:
         scopes: its scopes, the smallest first.
-        checkup: the scopes in which every planted fault must show.
         limit_key: the configuration key that takes the limits of a scope as values.
         limit_name: the word for a limit in reports.
         models: builds the models of a revision in one configuration, one for each limit, in
@@ -80,7 +79,6 @@ class SystemSpace(NamedTuple):
     """
 
     scopes: Sequence[Scope]
-    checkup: Sequence[Scope]
     limit_key: str
     limit_name: str
     models: Callable[[str, Mapping[str, Any], Sequence[int], str | None], Any]

@@ -234,7 +234,12 @@ def _ranges(states: States) -> Iterator[str]:
 
 
 def _words(state: str) -> str:
-    return {BROKEN: "**broken** in", HOLDS: "not broken in"}.get(state, f"{state}:")
+    return {
+        BROKEN: "**broken** in",
+        HOLDS: "not broken in",
+        NO_OPTION: "no such option in",
+        UNKNOWN: "not replayed on",
+    }.get(state, f"{state} in")
 
 
 def _newest_broken(record: Record, fault: Fault) -> str | None:

@@ -23,7 +23,7 @@ from schedproof.gate.reports.options import FoundLine
 from schedproof.gate.traces import verdict as trace_verdict
 from schedproof.model import observation, replies, scenario
 from schedproof.model.systems import full_config, revisions_of
-from schedproof.properties.search.reach import Reach
+from schedproof.properties.search.state import Reach
 
 STRUCTS: dict[str, type[msgspec.Struct]] = {
     "Scenario": scenario.Scenario,

@@ -17,7 +17,7 @@ from ...model.errors import InputError
 from ...model.scenario import Request, Scenario
 from ...model.systems import full_config, resolve_revision
 from ...properties.checking.session import Excerpt
-from ...properties.explanations.explain import explain
+from ...properties.explanations.failure import explain
 from ...properties.rules.predicate import Broken
 from ...spec.catalogue import Rule
 from . import shortened

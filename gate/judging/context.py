@@ -20,7 +20,7 @@ from ...properties.rules.registry import (
     NONE_LOST,
     OWN_TOKENS,
 )
-from ...properties.search.reach import Reach
+from ...properties.search.state import Reach
 from ...spec.catalogue import Rule
 from ...spec.systems import SYSTEMS
 from ..targets.factory import opened

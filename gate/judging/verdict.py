@@ -8,7 +8,7 @@ from typing import Any, Literal
 import msgspec
 
 from ...model.replies import StartUp
-from ...properties.search.reach import Reach
+from ...properties.search.state import Reach
 from ..console import BROKEN, CONFORMS, INCONCLUSIVE
 from .coverage import Coverage
 from .deviations import Deviation

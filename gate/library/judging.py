@@ -68,8 +68,8 @@ def open_target(
     memory_limit: int = MEMORY_LIMIT,
     offline: bool = False,
 ) -> Iterator[Target]:
-    """Open a target, so that it can be started. If the target runs in a process, the process ends
-    with the block.
+    """Open a target, for use in a `with` statement. If the target runs in a process, the process
+    ends with the `with` block.
 
     Args:
         target: as on the command line ("model", "my_pkg.sched:make_target", "vllm==0.28.0"), or an

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from ...model.replies import StartUp
 from ...properties.rules.predicate import Broken
-from ...properties.search.reach import Reach
+from ...properties.search.state import Reach
 from ...spec.catalogue import Rule
 from ..console import INCONCLUSIVE
 from ..console.interrupts import why

@@ -10,8 +10,8 @@ from collections.abc import Sequence as Listed
 
 from ..members import find, without
 from . import kv_cache
-from .completion import built
 from .config import LlmServingSimConfig
+from .scheduler import built
 from .state import Decision, Plan, Sequence, State
 
 

@@ -8,9 +8,9 @@ running request that was admitted last is preempted.
 from ..members import without
 from ..pool import Pool
 from . import kv_cache
-from .completion import built
 from .config import LlmServingSimConfig
 from .documented import completes
+from .scheduler import built
 from .state import Decision, Plan, Sequence, State
 
 

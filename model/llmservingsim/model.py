@@ -40,6 +40,7 @@ class LlmServingSimModel(ReferenceModel[State]):
         }
 
     def refusal(self, request: Request) -> str | None:
+        """Return None, or why `request` can never run (ALL-R12)."""
         config = self.config
         longest = request.prompt_len + request.max_tokens - 1
         sentence = f"prompt + max_tokens - 1 = {longest} tokens"
@@ -65,6 +66,7 @@ class LlmServingSimModel(ReferenceModel[State]):
     def step(
         self, state: State, abort_inside: tuple[str, ...] = ()
     ) -> tuple[State, dict[str, Any]]:
+        """Take one decision and complete it (ALL-R07)."""
         return scheduler.step(self.revision, self.config, state, abort_inside)
 
 

@@ -51,6 +51,7 @@ class NanoModel(ReferenceModel[State]):
     state: ClassVar = State
 
     def refusal(self, request: Request) -> str | None:
+        """Return None, or why `request` can never run (ALL-R12)."""
         config = self.config
         longest = request.prompt_len + request.max_tokens - 1
         needed = blocks_for(longest, config.block_size)
@@ -74,6 +75,7 @@ class NanoModel(ReferenceModel[State]):
     def step(
         self, state: State, abort_inside: tuple[str, ...] = ()
     ) -> tuple[State, dict[str, Any]]:
+        """Take one decision and complete it (ALL-R07)."""
         schedule = REVISIONS[self.revision].schedule
         return scheduler.step(self.config, state, schedule, abort_inside)
 

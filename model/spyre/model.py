@@ -53,8 +53,8 @@ class SpyreModel(ReferenceModel[State]):
         }
 
     def refusal(self, request: Request) -> str | None:
-        """Return None, or why `request` can never run. The releases refuse a little more
-        (SPY-R62)."""
+        """Return None, or why `request` can never run (ALL-R12). The releases refuse a little
+        more (SPY-R62)."""
         longest = request.prompt_len + request.max_tokens - 1
         sentence = f"prompt + max_tokens - 1 = {longest} tokens"
         if longest > self.config.max_model_len:
@@ -75,6 +75,7 @@ class SpyreModel(ReferenceModel[State]):
     def step(
         self, state: State, abort_inside: tuple[str, ...] = ()
     ) -> tuple[State, dict[str, Any]]:
+        """Take one decision and complete it (ALL-R07)."""
         return scheduler.step(self.config, self.revision, state, abort_inside)
 
 

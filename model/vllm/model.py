@@ -7,9 +7,10 @@ from typing import Any, ClassVar
 
 from msgspec.structs import fields
 
+from ..pool import Content
 from ..scenario import CONTROLS, Request
 from ..systems import Reference, ReferenceModel
-from . import blocked, control, encoder, kv_groups, partition, scheduler, speculation
+from . import blocked, control, encoder, kv_groups, scheduler, speculation
 from .config import VllmConfig, read_config
 from .releases import RELEASES
 from .revision import DOCUMENTED, Revision
@@ -64,7 +65,7 @@ class VllmModel(ReferenceModel[State]):
         }
 
     def refusal(self, request: Request) -> str | None:
-        """Return why `request` can never run, or None (V1-R17).
+        """Return why `request` can never run, or None (V1-R17, ALL-R12).
 
         Source: target protocol, "Refusals at add".
         """
@@ -102,7 +103,7 @@ class VllmModel(ReferenceModel[State]):
         inputs = encoder.inputs_of(request) if request.encoder_inputs else ()
         newcomer = Sequence.of(request, priority=request.priority, accepted=accepted, inputs=inputs)
         if self.config.cache_partitions is True:
-            newcomer = newcomer._replace(content=partition.content(request))
+            newcomer = newcomer._replace(content=partitioned(request))
         if self.config.loads:
             newcomer = newcomer._replace(
                 external=min(request.external_tokens, request.prompt_len),
@@ -135,6 +136,7 @@ class VllmModel(ReferenceModel[State]):
     def step(
         self, state: State, abort_inside: tuple[str, ...] = ()
     ) -> tuple[State, dict[str, Any]]:
+        """Take one decision and complete it (ALL-R07)."""
         if state.pause:
             plan = control.decide(self.config, state, self.revision)
         elif self.config.has_grammars:
@@ -170,3 +172,17 @@ REFERENCE = Reference(
     unsupported=unsupported,
     valid_events="no events with a kv_connector",
 )
+
+
+def partitioned(request: Request) -> Content:
+    """Return the segments of a prompt; the name of the first one includes the partition of the
+    prefix cache (V1-R40).
+
+    A block is found by all tokens up to its end, so marking the first segment is enough.
+
+    Source: release 0.33.0: generate_block_hash_extra_keys.
+    """
+    if request.cache_salt is None and request.lora is None:
+        return request.prompt
+    (name, length), *others = request.prompt
+    return ((f"{name} of adapter {request.lora!r}, salt {request.cache_salt!r}", length), *others)

@@ -2,7 +2,7 @@
 
 import traceback
 from collections import Counter, deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from msgspec.structs import replace
@@ -15,7 +15,7 @@ from ...model.faults import (
     TargetHung,
     TargetTooLarge,
 )
-from ...model.observation import Step
+from ...model.observation import Step, renamed
 from ...model.replies import Started, read_control, read_ok, read_started, read_step
 from ...model.scenario import Request
 from ...model.target import ModelTarget, Reply, Target
@@ -24,7 +24,6 @@ from ..rules.predicate import Broken, Predicate
 from ..rules.registry import LOCKSTEP, keeps_step, observable, predicates_of
 from . import lockstep
 from .monitor import Monitor
-from .names import Names
 
 CONTEXT_STEPS = 6
 CRASHES_AND_HANGS = (TargetCrashed, TargetDied, TargetHung, TargetTooLarge)
@@ -286,3 +285,38 @@ def ask(op: str, method: Any, *args: Any) -> Reply:
             op, f"{type(error).__name__}: {error}", traceback.format_exc()
         ) from None
     return reply
+
+
+class Names:
+    """The ids by which a target knows the requests of a run, if ids are reused.
+
+    The scenario, the history and the model beside the target have a separate name for each request.
+    """
+
+    def __init__(self) -> None:
+        self._ids: dict[str, str] = {}  # by request, its id at the target
+        self._newest: dict[str, str] = {}  # by id at the target, the newest request that has it
+
+    def chosen(self, request: Request, unfinished: Collection[str]) -> dict[str, str]:
+        """Return the fields in which a request differs when it is sent to the target: its id,
+        unless an unfinished request has that id; and the stream of its output, which has a name of
+        its own."""
+        taken = {self.of(name) for name in unfinished}
+        name = request.sent_as or request.id
+        if name in taken:
+            name = request.id
+        while name in taken:
+            name += "'"
+        return {} if name == request.id else {"id": name, "stream": request.id}
+
+    def accept(self, request: str, sent: str) -> None:
+        self._ids[request] = sent
+        self._newest[sent] = request
+
+    def of(self, request: str) -> str:
+        return self._ids.get(request, request)
+
+    def restored(self, step: Mapping[str, Any]) -> dict[str, Any]:
+        """Return a step with the scenario's names: an id stands for the newest request that has
+        it."""
+        return renamed(step, self._newest)

@@ -17,8 +17,7 @@ from ..history.run_history import RunHistory
 from ..history.shadow_cache import ShadowCache
 from ..rules.predicate import Broken
 from .cause import Cause
-from .explain import explain
-from .failure import Failure
+from .failure import Failure, explain
 from .pool import pool_cause, tables
 from .tokens import hit_cause, limit_cause
 from .turns import turns_cause

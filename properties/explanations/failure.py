@@ -1,19 +1,58 @@
-"""A run and the step in which it breaks a rule: the input of each kind of evidence."""
+"""A run and the step in which it breaks a rule: the input of each kind of evidence, with the
+explanations that some systems have."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 from ...model.observation import Step
 from ...model.scenario import Scenario
 from ...spec.catalogue import load
+from ...spec.systems import part
 from ..history.request_history import RequestHistory
 from ..history.run_history import RunHistory
 from ..rules.predicate import Broken
-from .explain import Projected, projections
 
 NUMBERS = re.compile(r"\d+")
+
+
+class Projected(NamedTuple):
+    """The projection made when a request asked to join the batch.
+
+    Attributes:
+        step: number of the step, from 0.
+        newcomer: the request that asked to join.
+        reaches: for each request, the largest tkv, in tokens, that it can still reach.
+        largest: the largest batch x tkv that the check considered, in tokens.
+        joined: whether the newcomer ran in this step; otherwise the limit refused it.
+    """
+
+    step: int
+    newcomer: str
+    reaches: Mapping[str, int]
+    largest: int
+    joined: bool
+
+
+def projections(scenario: Scenario, version: str, steps: Sequence[Step]) -> list[Projected]:
+    """Return the projections of a run, in the order of the steps; none if they are unknown.
+
+    `version` is what the target reports: a revision of the model, or a release.
+    """
+    own: Callable[[Scenario, str, Sequence[Step]], Iterable[Projected]] | None
+    own = part(scenario.system, "projections")
+    return [] if own is None else [*own(scenario, version, steps)]
+
+
+def explain(rule: str, scenario: Scenario, step: int, version: str) -> list[str]:
+    """Return sentences that explain how the rule came to break; none if unknown.
+
+    `version` is what the target reports: a revision of the model, or a release.
+    """
+    explainer: Callable[[str, Scenario, int, str], list[str]] | None
+    explainer = part(scenario.system, "explain")
+    return [] if explainer is None else explainer(rule, scenario, step, version)
 
 
 class Failure:

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from ...model.errors import InputError
 from ...model.scenario import OF_FEATURES, Event, Request, Scenario, Segment
 from ...model.systems import check_features, full_config, resolve_revision
-from ..search.reach import features_of_requests
+from ..search.state import features_of_requests
 
 # Trials of a scenario that hangs; each takes the full time limit of a step.
 HANG_ATTEMPTS = 10

@@ -17,7 +17,7 @@ from ...model.spyre.release_2_1_2 import RELEASE_2_1_2
 from ...model.spyre.revision import Revision
 from ...model.spyre.state import Sequence, State
 from ...spec.systems import SYSTEMS
-from ..explanations.explain import Projected
+from ..explanations.failure import Projected
 
 
 def projections(scenario: Scenario, version: str, steps: Steps[Step]) -> Iterator[Projected]:

@@ -1,4 +1,4 @@
-"""Integers for Z3, in one of two encodings, with division.
+"""Integers for Z3, with division.
 
 A quotient and a remainder are two fresh numbers with one linear fact, which Z3 decides much faster
 than its own `div` and `mod`.
@@ -6,12 +6,10 @@ than its own `div` and `mod`.
 
 from dataclasses import dataclass, field
 from itertools import permutations
-from typing import Any, Literal
+from typing import Any
 
 import z3
 
-Kind = Literal["integers", "bits"]
-KINDS: tuple[Kind, ...] = ("integers", "bits")
 # resource units of Z3 (`obligation.UNITS`) to decide whether a condition follows
 UNITS = 10_000_000
 
@@ -21,16 +19,11 @@ class Numbers:
     """The numbers of one problem, and the facts that hold for them.
 
     Attributes:
-        kind: mathematical integers, or bit-vectors.
-        bits: width of a bit-vector. Sums and products of the problem must stay below half of the
-            range, since Z3 compares bit-vectors as signed.
         facts: facts about the numbers made so far, to be given to the solver.
         definitions: the indices of those facts that only define a quotient, a remainder or a
             largest number.
     """
 
-    kind: Kind = "integers"
-    bits: int = 24
     facts: list[Any] = field(default_factory=list)
     definitions: set[int] = field(default_factory=set)
     _made: int = 0
@@ -39,20 +32,15 @@ class Numbers:
     _splits: dict[tuple[int, int], tuple[Any, Any, Any]] = field(default_factory=dict)
     _extremes: dict[tuple[int, ...], tuple[Any, list[Any]]] = field(default_factory=dict)
 
-    def fresh(self, name: str, low: int | None, high: Any) -> Any:
-        """Return a new number from `low` to `high`, inclusive; None means unbounded (integers
-        only)."""
+    def fresh(self, name: str, low: int | None = None, high: Any = None) -> Any:
+        """Return a new number from `low` to `high`, inclusive; None means unbounded."""
         self._made += 1
-        full = f"{name}!{self._made}"
-        made = z3.Int(full) if self.kind == "integers" else z3.BitVec(full, self.bits)
+        made = z3.Int(f"{name}!{self._made}")
         if low is not None:
             self.facts.append(made >= low)
         if high is not None:
             self.facts.append(made <= high)
         return made
-
-    def value(self, number: int) -> Any:
-        return z3.IntVal(number) if self.kind == "integers" else z3.BitVecVal(number, self.bits)
 
     def always(self, condition: Any) -> bool:
         """Return whether the condition follows from the facts; False if Z3 gives up."""
@@ -74,8 +62,6 @@ class Numbers:
         key = _split_key(number, by)
         if key not in self._splits:
             before = len(self.facts)
-            if self.kind == "bits" and most is None:
-                most = ((1 << (self.bits - 1)) - 1) // (by if isinstance(by, int) else 1)
             least = None if most is None else -most
             quotient = self.fresh("quotient", least if signed else 0, most)
             remainder = self.fresh("remainder", 0, by - 1 if positive else None)
@@ -113,7 +99,7 @@ class Numbers:
         """Return a new symbol equal to the largest of some numbers; the smallest if `least`."""
         key = (int(least), *(number.get_id() for number in numbers))
         if key not in self._extremes:
-            extreme = self.fresh("extreme", None, None)
+            extreme = self.fresh("extreme")
             self.define([extreme <= number if least else extreme >= number for number in numbers])
             self.define([z3.Or([extreme == number for number in numbers])])
             self._extremes[key] = (extreme, numbers)  # which keeps the ids of these terms
@@ -131,7 +117,7 @@ class Numbers:
 
         The result is a fresh number, which Z3 decides faster than a choice by cases.
         """
-        top = self.fresh(name, 0, None)
+        top = self.fresh(name, 0)
         self.facts += [z3.Implies(holds, number <= top) for holds, number in numbers]
         none_holds = z3.And(top == 0, *(z3.Not(holds) for holds, _ in numbers))
         self.facts.append(
@@ -140,8 +126,8 @@ class Numbers:
         return top
 
     def count(self, conditions: list[Any]) -> Any:
-        ones = [z3.If(condition, self.value(1), self.value(0)) for condition in conditions]
-        return sum(ones[1:], ones[0]) if ones else self.value(0)
+        ones = [z3.If(condition, 1, 0) for condition in conditions]
+        return sum(ones[1:], ones[0]) if ones else z3.IntVal(0)
 
 
 def _split_key(number: Any, by: Any) -> tuple[int, int]:
@@ -150,8 +136,7 @@ def _split_key(number: Any, by: Any) -> tuple[int, int]:
 
 def read(model: z3.ModelRef, number: Any) -> int:
     """Return the value of a number in a solution; its least value if Z3 leaves the number open."""
-    value = model.eval(number, model_completion=True)
-    return int(value.as_signed_long() if z3.is_bv(value) else value.as_long())
+    return int(model.eval(number, model_completion=True).as_long())
 
 
 def negated(numbers: Numbers, claim: Any) -> list[Any]:

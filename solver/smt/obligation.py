@@ -6,6 +6,8 @@ import textwrap
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
+from inspect import signature
 from typing import Any, Literal, NamedTuple
 
 import z3
@@ -125,6 +127,31 @@ class Obligation:
     claim: Callable[[], list[Any]]
     guard: Callable[[], list[Any]]
     code: tuple[str, ...] = ()
+
+
+def lemma(
+    sentence: str, *code: str, name: str = ""
+) -> Callable[[Callable[..., list[Any]]], Callable[..., Obligation]]:
+    """Turn a claim into a function that returns its lemma, named after the claim or `name`.
+
+    The last argument of a claim weakens it: 0 in the lemma, 1 in the guard. The function takes the
+    other arguments, which `sentence` and `name` may mention in braces. `code`: see `Obligation`.
+    """
+
+    def decorate(claim: Callable[..., list[Any]]) -> Callable[..., Obligation]:
+        def make(*arguments: Any) -> Obligation:
+            given = dict(zip(signature(claim).parameters, arguments, strict=False))
+            return Obligation(
+                (name or claim.__name__).format(**given),
+                sentence.format(**given),
+                partial(claim, *arguments, 0),
+                partial(claim, *arguments, 1),
+                code,
+            )
+
+        return make
+
+    return decorate
 
 
 # Maps a block size in tokens (None: any size) to the lemmas.

@@ -2,7 +2,7 @@
 
 A check is the call that `step_lemmas` expects of the scheduler: a formula with its walk, or a
 function of `model.spyre.peak`. Here it runs on symbols with a given number of decoding requests,
-and with versions of `len`, `max` and `sorted` that do not branch (`smt.builtins`). The values of
+and with versions of `len`, `max` and `sorted` that do not branch (`smt.execution`). The values of
 the formula and the largest tkv are replaced by symbols if another lemma covers them.
 """
 
@@ -14,10 +14,9 @@ import z3
 from ...model.spyre import volumetric
 from ...model.spyre.state import Sequence as Request
 from ...model.spyre.volumetric import Check
-from ..smt.builtins import Prefix, on_symbols
-from ..smt.execution import SymbolicRun, Truth, bare, holds_on, paths, stubbed
+from ..smt.execution import Prefix, SymbolicRun, bare, holds_on, on_symbols, paths, stubbed
 from ..smt.numbers import Numbers
-from ..smt.obligation import Obligation
+from ..smt.obligation import Obligation, lemma
 from .symbolic_admission import MANY, Lengths, length, round_up
 
 FIRST = 5  # how many of any number of decoding requests the walk visits
@@ -37,16 +36,6 @@ def walk_counts_every_request(size: int | None) -> Obligation:
         "longer never has a smaller term.",
         partial(_walk_counts_every_request, size, 0),
         partial(_walk_counts_every_request, size, 1),
-    )
-
-
-def formula_projects_every_member(check: Check, block: int, size: int) -> Obligation:
-    return Obligation(
-        f"formula_projects_every_member_{size}",
-        "The check gives the walk the limit and, for the newcomer and each decoding request "
-        f"({size}), a term that covers it; it accepts only if the walk does.",
-        partial(_formula_projects_every_member, check, block, size, 0),
-        partial(_formula_projects_every_member, check, block, size, 1),
     )
 
 
@@ -81,14 +70,14 @@ def _walk_counts_every_request(size: int | None, beyond: int) -> list[Any]:
     def code(run: SymbolicRun) -> Any:
         known = [run.number(term) for term in terms]
         decoding = Prefix(known, run.number(count)) if size is None else known
-        projection = volumetric.Projection(cast(int, run.number(own)), cast(list[int], decoding))
+        projection = volumetric.Projection(run.number(own), cast(list[int], decoding))
 
         def answer_at(term: Any, to_come: Any, *others: Any) -> bool | None:
             compared.append((bare(term), bare(to_come)))
             return answer(term, to_come, *others)
 
         with on_symbols(volumetric), stubbed(volumetric, answer_at=answer_at):
-            return volumetric.accepts(projection, cast(int, run.number(limit)))
+            return volumetric.accepts(projection, run.number(limit))
 
     taken = list(paths(numbers, code, quick=True))
     for term, left in zip(terms, lefts, strict=True):
@@ -117,7 +106,12 @@ def _walk_counts_every_request(size: int | None, beyond: int) -> list[Any]:
     return holds_on(numbers, taken, lambda accepted: z3.Or(z3.BoolVal(not accepted), within))
 
 
-def _formula_projects_every_member(check: Check, block: int, size: int, more: int) -> list[Any]:
+@lemma(
+    "The check gives the walk the limit and, for the newcomer and each decoding request "
+    "({size}), a term that covers it; it accepts only if the walk does.",
+    name="formula_projects_every_member_{size}",
+)
+def formula_projects_every_member(check: Check, block: int, size: int, more: int) -> list[Any]:
     """Claim that each term covers the blocks of the base for as long as its request runs
     (`covers_decoding`), and that the check accepts only if the walk does."""
     numbers, lengths = Numbers(), Lengths(block, None)
@@ -138,9 +132,9 @@ def _formula_projects_every_member(check: Check, block: int, size: int, more: in
 
         def walk(projection: Any, most: Any) -> bool:
             walked.append((projection, most))
-            return bool(Truth(run, says))
+            return run.answer(says)
 
-        number = cast(Any, run.number)
+        number = run.number
         symbols = [volumetric.Decoding(*map(number, member)) for member in members]
         if size == MANY:
             symbols[-1] = several(symbols[-1], number(more_members))

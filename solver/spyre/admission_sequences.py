@@ -9,35 +9,26 @@ The schedule is the documented one: one prefill at a time, a decode step between
 anything decodes, and the check at the last chunk. Each request arrives just in time for its first
 chunk. Without interleaving, the chunks of a prompt follow each other without decode steps in
 between.
-
-`single_admission` asks about one admission into any batch, without a history that leads to that
-batch. So its `unsat` says more and its `sat` less: a solution has a batch, but not the way to it.
 """
 
-from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import Any, NamedTuple, cast
 
 import z3
 
 from ...model.scenario import Request, Scenario
 from ...model.spyre import documented, release_2_1_2, release_2_5_2
-from ...model.spyre import volumetric as model
 from ...model.spyre.config import SpyreConfig
 from ...model.spyre.documented import chunk_count
 from ...model.spyre.model import REVISIONS, SpyreModel
 from ...model.spyre.volumetric import FORMULAS, ByFormula, round_up
 from ..smt.execution import SymbolicRun, paths
-from ..smt.numbers import Kind, Numbers, read
+from ..smt.numbers import Numbers, read
 from .symbolic_admission import (
-    ORDERED,
     Joining,
     Lengths,
     Member,
     accepted_by,
-    accepts_in_order,
-    formula_named,
     within_length,
 )
 
@@ -135,11 +126,11 @@ class Problem(NamedTuple):
     """The size of the batch and its tkv at the time in question, if there is one."""
 
 
-def violation(setting: Setting, kind: Kind = "integers", beyond: int | None = None) -> Problem:
+def violation(setting: Setting, beyond: int | None = None) -> Problem:
     """Return the problem: every admission is accepted, and later batch x tkv exceeds `beyond`
     (None: the limit)."""
     threshold = setting.limit if beyond is None else beyond
-    numbers = make_numbers(setting, kind)
+    numbers = Numbers()
     arrivals = make_arrivals(numbers, setting)
     # Only the batch of all requests can be this large: all of them decode from when they join until
     # that time.
@@ -170,12 +161,6 @@ def violation(setting: Setting, kind: Kind = "integers", beyond: int | None = No
         )
     )
     return Problem(numbers.facts, arrivals, (batch, tkv))
-
-
-def make_numbers(setting: Setting, kind: Kind) -> Numbers:
-    """Return numbers wide enough for the sum of a few lengths of max_model_len; volumes are never
-    computed."""
-    return Numbers(kind, bits=(8 * setting.max_model_len + 8 * setting.block).bit_length() + 1)
 
 
 def largest_tkv(setting: Setting) -> int:
@@ -378,105 +363,3 @@ def to_scenario(setting: Setting, arrivals: list[Arrival], revision: str) -> Sce
         requests=tuple(requests),
         origin={"engine": "z3", "note": f"formula {setting.formula}", "seed": None},
     )
-
-
-class Single(NamedTuple):
-    """A problem for a solver, and the numbers to read from its solution; `step` counts decode
-    steps."""
-
-    facts: list[Any]
-    met: Meeting
-    step: Any
-
-
-class Overrun(NamedTuple):
-    """A batch at `tkv`, a newcomer that joins it, and the step in which they exceed the limit."""
-
-    tkv: int
-    decoding: list[model.Decoding]
-    newcomer: model.Newcomer
-    step: int
-
-
-def single_admission(setting: Setting, kind: Kind = "integers") -> Single:
-    """Return the problem: `setting.requests` requests, including the newcomer, exceed the limit in
-    a step in which the others alone would not."""
-    numbers = make_numbers(setting, kind)
-    met = any_batch(numbers, setting)
-    step = numbers.fresh("step", 1, setting.max_model_len)
-    numbers.facts += overrun(numbers, setting, met, step)
-    return Single(numbers.facts, met, step)
-
-
-def any_batch(numbers: Numbers, setting: Setting) -> Meeting:
-    """Return a batch and a newcomer that is accepted; the members are in the order in which
-    they end."""
-    members = [_member(numbers, setting) for _ in range(setting.requests - 1)]
-    for member, other in pairwise(members):
-        numbers.facts.append(member[1] <= other[1])
-    all_requests = [z3.BoolVal(True)] * len(members)
-    own, tkv = batch_tkv(numbers, setting, all_requests, [computed for computed, _ in members])
-    decoding = [
-        Member(z3.BoolVal(True), *member, mine, numbers.fresh("prompt", 1, setting.max_model_len))
-        for member, mine in zip(members, own, strict=True)
-    ]
-    numbers.facts += [request.prompt <= request.computed for request in decoding]
-    met = Meeting(tkv, decoding, Joining(*_member(numbers, setting)))
-    numbers.facts += _accepted(numbers, setting, met)
-    return met
-
-
-def overrun(numbers: Numbers, setting: Setting, met: Meeting, step: Any) -> list[Any]:
-    """Return facts which say that `step` decode steps from now the limit is exceeded, but would not
-    be without the newcomer."""
-    active = [member.remaining >= step for member in met.decoding]
-    lengths = [member.computed + step for member in met.decoding]
-    _, without = batch_tkv(numbers, setting, active, lengths)
-    _, reached = batch_tkv(
-        numbers, setting, [*active, z3.BoolVal(True)], [*lengths, met.newcomer.prompt + step]
-    )
-    overruns = list(_overruns(setting, active, without, reached))
-    return [step <= met.newcomer.remaining, z3.Or(overruns)]
-
-
-def batch_in(problem: Single, solution: z3.ModelRef) -> Overrun:
-    """Return the batch of a solution, with the members' own tkv."""
-
-    def value(number: Any) -> int:
-        return read(solution, number)
-
-    return Overrun(
-        value(problem.met.tkv),
-        [model.Decoding(*(value(number) for number in item[1:])) for item in problem.met.decoding],
-        model.Newcomer(
-            value(problem.met.newcomer.prompt), value(problem.met.newcomer.remaining) + 1
-        ),
-        value(problem.step),
-    )
-
-
-def _accepted(numbers: Numbers, setting: Setting, met: Meeting) -> list[Any]:
-    if setting.formula.partition("+")[0] not in ORDERED:
-        return accepted(numbers, setting, setting.formula, met, setting.limit)
-    projected = formula_named(setting.formula)(numbers, setting.lengths, *met)
-    return accepts_in_order(projected, setting.limit)
-
-
-def _member(numbers: Numbers, setting: Setting) -> tuple[Any, Any]:
-    computed = numbers.fresh("computed", 1, setting.max_model_len)
-    remaining = numbers.fresh("remaining", 1, setting.max_model_len)
-    numbers.facts.append(computed + remaining <= setting.max_model_len)
-    return computed, remaining
-
-
-def _overruns(setting: Setting, active: list[Any], without: Any, reached: Any) -> Iterator[Any]:
-    for size in range(1, len(active) + 1):
-        if size + 1 <= largest_harmless(setting):
-            continue
-        started = z3.BoolVal(True) if size == len(active) else z3.Not(active[-size - 1])
-        yield z3.And(
-            active[-size],
-            started,
-            without <= setting.limit // size,
-            reached > setting.limit // (size + 1),
-        )

@@ -37,15 +37,13 @@ Each guard is the same claim with a token or a block less. `plan`, `usable_block
 mirror `model.spyre.documented` and the releases; the tests compare them on concrete numbers.
 """
 
-from collections.abc import Callable
-from functools import partial
 from typing import Any, NamedTuple
 
 import z3
 
 from ...model.scenario import Request, Scenario
 from ..smt.numbers import Numbers, negated, ordered
-from ..smt.obligation import Obligation
+from ..smt.obligation import Obligation, lemma
 
 
 class Plan(NamedTuple):
@@ -133,26 +131,15 @@ class Sizes(NamedTuple):
 
 def obligations(block: int | None = None, chunk_blocks: int | None = None) -> list[Obligation]:
     sizes = Sizes(block, chunk_blocks)
-    lemmas = [
-        Obligation(name, sentence, partial(lemma, sizes, 0), partial(lemma, sizes, 1))
-        for name, (sentence, lemma) in LEMMAS.items()
+    lemmas = [make(sizes) for make in LEMMAS]
+    return lemmas + [
+        make(sizes, release) for release in ("2.1.2", "2.5.2") for make in LEMMAS_AHEAD
     ]
-    for release, whole in (("2.1.2", True), ("2.5.2", False)):
-        lemmas += [
-            Obligation(
-                f"{name}_{release}",
-                sentence,
-                partial(lemma, sizes, whole, 0),
-                partial(lemma, sizes, whole, 1),
-            )
-            for name, (sentence, lemma) in LEMMAS_AHEAD.items()
-        ]
-    return lemmas
 
 
 def _symbols(numbers: Numbers, sizes: Sizes) -> tuple[Any, Any]:
     block, chunk_blocks = (
-        numbers.fresh(name, 1, None) if given is None else given
+        numbers.fresh(name, 1) if given is None else given
         for name, given in zip(("block", "chunk_blocks"), sizes, strict=True)
     )
     return block, chunk_blocks
@@ -165,46 +152,52 @@ def _any_plan(sizes: Sizes, all_cached: int = 0, padding_more: int = 0) -> tuple
     """
     numbers = Numbers()
     block, chunk_blocks = _symbols(numbers, sizes)
-    prompt, done = numbers.fresh("prompt", 1, None), numbers.fresh("done", 0, None)
+    prompt, done = numbers.fresh("prompt", 1), numbers.fresh("done", 0)
     numbers.facts.append(done * block < prompt + all_cached)
     return numbers, plan(numbers, (block, chunk_blocks), prompt, done * block, padding_more)
 
 
-def _more_chunks_are_one_chunk_more(sizes: Sizes, more: int) -> list[Any]:
+@lemma("More chunks are at least one chunk more.")
+def more_chunks_are_one_chunk_more(sizes: Sizes, more: int) -> list[Any]:
     numbers = Numbers()
     _, chunk = _symbols(numbers, sizes)
-    first, other = numbers.fresh("one", 0, None), numbers.fresh("other", 0, None)
+    first, other = numbers.fresh("one", 0), numbers.fresh("other", 0)
     numbers.facts.append(first > other)
     return negated(numbers, first * chunk >= (other + 1) * chunk + more)
 
 
-def _padding_is_less_than_a_chunk(sizes: Sizes, less: int) -> list[Any]:
+@lemma("Padding and prompt fill whole chunks, and less than a chunk is padding.")
+def padding_is_less_than_a_chunk(sizes: Sizes, less: int) -> list[Any]:
     numbers, planned = _any_plan(sizes)
     filled = planned.padding + planned.held == planned.chunks * planned.chunk_blocks
     part = z3.And(planned.padding >= 0, planned.padding < planned.chunk_blocks - less)
     return negated(numbers, z3.And(filled, part))
 
 
-def _chunk_in_turn_belongs_to_prompt(sizes: Sizes, more: int) -> list[Any]:
+@lemma("The chunk in turn is one of the prompt's, as long as its last token is not cached.")
+def chunk_in_turn_belongs_to_prompt(sizes: Sizes, more: int) -> list[Any]:
     numbers, planned = _any_plan(sizes, all_cached=more)
     return negated(numbers, planned.index <= planned.chunks - 1)
 
 
-def _chunk_holds_next_token(sizes: Sizes, less: int) -> list[Any]:
+@lemma("The chunk in turn holds the next token to compute, and no more than a chunk.")
+def chunk_holds_next_token(sizes: Sizes, less: int) -> list[Any]:
     numbers, planned = _any_plan(sizes)
     begins = z3.And(planned.start >= 0, planned.start <= planned.computed)
     ends = z3.And(planned.computed < planned.end - less, planned.end <= planned.prompt)
     return negated(numbers, z3.And(begins, ends, planned.end - planned.start <= planned.chunk))
 
 
-def _only_last_chunk_ends_prompt(sizes: Sizes, more: int) -> list[Any]:
+@lemma("Only the last chunk ends with the prompt; every other one ends on a chunk border.")
+def only_last_chunk_ends_prompt(sizes: Sizes, more: int) -> list[Any]:
     numbers, planned = _any_plan(sizes, padding_more=more)
     border = (planned.index + 1) * planned.chunk == planned.padding * planned.block + planned.end
     last = planned.index == planned.chunks - 1
     return negated(numbers, z3.And((planned.end == planned.prompt) == last, z3.Or(last, border)))
 
 
-def _next_chunk_starts_where_last_ended(sizes: Sizes, less: int) -> list[Any]:
+@lemma("The next chunk has the next number and begins where this one ended.")
+def next_chunk_starts_where_last_ended(sizes: Sizes, less: int) -> list[Any]:
     numbers, planned = _any_plan(sizes)
     then = plan(numbers, (planned.block, planned.chunk_blocks), planned.prompt, planned.end - less)
     ordered(numbers, planned.chunk, planned.chunks - 1, planned.index, then.index)
@@ -212,24 +205,27 @@ def _next_chunk_starts_where_last_ended(sizes: Sizes, less: int) -> list[Any]:
     return negated(numbers, z3.Implies(planned.end < planned.prompt, meet))
 
 
-def _chunk_number_is_the_same_in_blocks(sizes: Sizes, more: int) -> list[Any]:
+@lemma("The number of a chunk is the same, whether counted in tokens or in blocks.")
+def chunk_number_is_the_same_in_blocks(sizes: Sizes, more: int) -> list[Any]:
     numbers = Numbers()
     block, chunk_blocks = _symbols(numbers, sizes)
-    place = numbers.fresh("place", 0, None)
+    place = numbers.fresh("place", 0)
     in_tokens, _ = numbers.split(place * block, chunk_blocks * block, None)
     in_blocks, _ = numbers.split(place + more, chunk_blocks, None)
     return negated(numbers, in_tokens == in_blocks)
 
 
-def _held_prompt_is_the_same_in_blocks(sizes: Sizes, more: int) -> list[Any]:
+@lemma("Whole blocks hold the prompt if and only if they are no fewer than its own.")
+def held_prompt_is_the_same_in_blocks(sizes: Sizes, more: int) -> list[Any]:
     numbers, planned = _any_plan(sizes)
-    blocks = numbers.fresh("blocks", 0, None)
+    blocks = numbers.fresh("blocks", 0)
     return negated(
         numbers, (blocks * planned.block + more >= planned.prompt) == (blocks >= planned.held)
     )
 
 
-def _usable_hit_ends_at_first_chunk(sizes: Sizes, more: int) -> list[Any]:
+@lemma("The usable part of a hit ends where the first chunk begins.")
+def usable_hit_ends_at_first_chunk(sizes: Sizes, more: int) -> list[Any]:
     numbers, planned = _any_plan(sizes.in_blocks())
     usable = usable_blocks(
         numbers, planned.padding, planned.computed + more, planned.chunks, planned.chunk_blocks
@@ -237,7 +233,8 @@ def _usable_hit_ends_at_first_chunk(sizes: Sizes, more: int) -> list[Any]:
     return negated(numbers, usable == planned.start)
 
 
-def _usable_hit_is_as_large_as_possible(sizes: Sizes, less: int) -> list[Any]:
+@lemma("The usable part is within the hit; another chunk would exceed the hit or be the last one.")
+def usable_hit_is_as_large_as_possible(sizes: Sizes, less: int) -> list[Any]:
     numbers, planned = _any_plan(sizes.in_blocks())
     usable = usable_blocks(
         numbers, planned.padding, planned.computed, planned.chunks, planned.chunk_blocks
@@ -247,117 +244,84 @@ def _usable_hit_is_as_large_as_possible(sizes: Sizes, less: int) -> list[Any]:
     return negated(numbers, z3.And(usable >= 0, usable <= planned.computed, most))
 
 
-def _rest_fits_only_in_last_chunk(sizes: Sizes, more: int) -> list[Any]:
+@lemma(
+    "After whole blocks, the rest of the prompt fits in one chunk exactly when that is its last."
+)
+def rest_fits_only_in_last_chunk(sizes: Sizes, more: int) -> list[Any]:
     numbers, planned = _any_plan(sizes.in_blocks())
     fits = planned.prompt - planned.computed <= planned.chunk + more
     return negated(numbers, fits == (planned.index == planned.chunks - 1))
 
 
-def _counted_ahead(sizes: Sizes, whole_first_chunk: bool) -> tuple[Numbers, Plan, Any, Any]:
+def _counted_ahead(sizes: Sizes, release: str) -> tuple[Numbers, Plan, Any, Any]:
     """Return a first or later chunk in blocks, and the counted and covered blocks after it."""
     numbers, planned = _any_plan(sizes.in_blocks())
-    prefix_hit = numbers.fresh("prefix_hit", 0, None)
+    prefix_hit = numbers.fresh("prefix_hit", 0)
     numbers.facts.append(prefix_hit <= planned.computed)
-    return numbers, planned, *progress(planned, prefix_hit, whole_first_chunk)
+    return numbers, planned, *progress(planned, prefix_hit, release == "2.1.2")
 
 
-def _counting_ahead_skips_no_chunk(sizes: Sizes, whole_first_chunk: bool, more: int) -> list[Any]:
-    numbers, planned, counted, _ = _counted_ahead(sizes, whole_first_chunk)
+@lemma(
+    "Counting ahead leaves out no chunk and repeats none.",
+    name="counting_ahead_skips_no_chunk_{release}",
+)
+def counting_ahead_skips_no_chunk(sizes: Sizes, release: str, more: int) -> list[Any]:
+    numbers, planned, counted, _ = _counted_ahead(sizes, release)
     then = plan(numbers, (planned.block, planned.chunk_blocks), planned.prompt, counted + more)
     ordered(numbers, planned.chunk, planned.chunks - 1, planned.index, then.index)
     meet = z3.And(then.index == planned.index + 1, then.start == planned.end)
     return negated(numbers, z3.Implies(counted < planned.prompt, meet))
 
 
-def _counted_tokens_are_covered(sizes: Sizes, whole_first_chunk: bool, less: int) -> list[Any]:
-    numbers, planned, counted, covered = _counted_ahead(sizes, whole_first_chunk)
+@lemma(
+    "Computed tokens are counted, and counted tokens have blocks.",
+    name="counted_tokens_are_covered_{release}",
+)
+def counted_tokens_are_covered(sizes: Sizes, release: str, less: int) -> list[Any]:
+    numbers, planned, counted, covered = _counted_ahead(sizes, release)
     within = z3.And(counted <= covered, covered <= planned.prompt)
     return negated(numbers, z3.And(planned.end <= counted - less, within))
 
 
-def _prompt_is_counted_with_last_chunk(
-    sizes: Sizes, whole_first_chunk: bool, more: int
-) -> list[Any]:
-    numbers, planned, counted, _ = _counted_ahead(sizes, whole_first_chunk)
+@lemma(
+    "The whole prompt is counted exactly when its last chunk is computed.",
+    name="prompt_is_counted_with_last_chunk_{release}",
+)
+def prompt_is_counted_with_last_chunk(sizes: Sizes, release: str, more: int) -> list[Any]:
+    numbers, planned, counted, _ = _counted_ahead(sizes, release)
     return negated(
         numbers, (counted + more >= planned.prompt) == (planned.index == planned.chunks - 1)
     )
 
 
-def _count_is_less_than_a_chunk_ahead(
-    sizes: Sizes, whole_first_chunk: bool, less: int
-) -> list[Any]:
-    numbers, planned, _, covered = _counted_ahead(sizes, whole_first_chunk)
+@lemma(
+    "Counted tokens, and blocks, are less than a chunk ahead of the computed tokens.",
+    name="count_is_less_than_a_chunk_ahead_{release}",
+)
+def count_is_less_than_a_chunk_ahead(sizes: Sizes, release: str, less: int) -> list[Any]:
+    numbers, planned, _, covered = _counted_ahead(sizes, release)
     return negated(numbers, covered - planned.end < planned.chunk - less)
 
 
-Lemma = Callable[..., list[Any]]
-
-LEMMAS: dict[str, tuple[str, Lemma]] = {
-    "more_chunks_are_one_chunk_more": (
-        "More chunks are at least one chunk more.",
-        _more_chunks_are_one_chunk_more,
-    ),
-    "padding_is_less_than_a_chunk": (
-        "Padding and prompt fill whole chunks, and less than a chunk is padding.",
-        _padding_is_less_than_a_chunk,
-    ),
-    "chunk_in_turn_belongs_to_prompt": (
-        "The chunk in turn is one of the prompt's, as long as its last token is not cached.",
-        _chunk_in_turn_belongs_to_prompt,
-    ),
-    "chunk_holds_next_token": (
-        "The chunk in turn holds the next token to compute, and no more than a chunk.",
-        _chunk_holds_next_token,
-    ),
-    "only_last_chunk_ends_prompt": (
-        "Only the last chunk ends with the prompt; every other one ends on a chunk border.",
-        _only_last_chunk_ends_prompt,
-    ),
-    "next_chunk_starts_where_last_ended": (
-        "The next chunk has the next number and begins where this one ended.",
-        _next_chunk_starts_where_last_ended,
-    ),
-    "chunk_number_is_the_same_in_blocks": (
-        "The number of a chunk is the same, whether counted in tokens or in blocks.",
-        _chunk_number_is_the_same_in_blocks,
-    ),
-    "held_prompt_is_the_same_in_blocks": (
-        "Whole blocks hold the prompt if and only if they are no fewer than its own.",
-        _held_prompt_is_the_same_in_blocks,
-    ),
-    "usable_hit_ends_at_first_chunk": (
-        "The usable part of a hit ends where the first chunk begins.",
-        _usable_hit_ends_at_first_chunk,
-    ),
-    "usable_hit_is_as_large_as_possible": (
-        "The usable part is within the hit; another chunk would exceed the hit or be the last one.",
-        _usable_hit_is_as_large_as_possible,
-    ),
-    "rest_fits_only_in_last_chunk": (
-        "After whole blocks, the rest of the prompt fits in one chunk exactly when that is its "
-        "last.",
-        _rest_fits_only_in_last_chunk,
-    ),
-}
-LEMMAS_AHEAD: dict[str, tuple[str, Lemma]] = {
-    "counting_ahead_skips_no_chunk": (
-        "Counting ahead leaves out no chunk and repeats none.",
-        _counting_ahead_skips_no_chunk,
-    ),
-    "counted_tokens_are_covered": (
-        "Computed tokens are counted, and counted tokens have blocks.",
-        _counted_tokens_are_covered,
-    ),
-    "prompt_is_counted_with_last_chunk": (
-        "The whole prompt is counted exactly when its last chunk is computed.",
-        _prompt_is_counted_with_last_chunk,
-    ),
-    "count_is_less_than_a_chunk_ahead": (
-        "Counted tokens, and blocks, are less than a chunk ahead of the computed tokens.",
-        _count_is_less_than_a_chunk_ahead,
-    ),
-}
+LEMMAS = (
+    more_chunks_are_one_chunk_more,
+    padding_is_less_than_a_chunk,
+    chunk_in_turn_belongs_to_prompt,
+    chunk_holds_next_token,
+    only_last_chunk_ends_prompt,
+    next_chunk_starts_where_last_ended,
+    chunk_number_is_the_same_in_blocks,
+    held_prompt_is_the_same_in_blocks,
+    usable_hit_ends_at_first_chunk,
+    usable_hit_is_as_large_as_possible,
+    rest_fits_only_in_last_chunk,
+)
+LEMMAS_AHEAD = (
+    counting_ahead_skips_no_chunk,
+    counted_tokens_are_covered,
+    prompt_is_counted_with_last_chunk,
+    count_is_less_than_a_chunk_ahead,
+)
 
 
 def hit_on_uncomputed(block: int, chunk_blocks: int, revision: str = "2.5.2") -> Scenario:

@@ -2,9 +2,9 @@
 assume.
 
 The lemmas on chunks, lengths, promises and fairness hold for any number of requests, and are pure
-arithmetic. Those here, in `promise_lemmas` and in `fairness_lemmas` run the model's own functions
-(`smt.execution`), so that a wrong change of the scheduler makes one of them fail.
-The lemmas in `admission_lemmas`, `formula_lemmas`, `peak_lemmas` and `progress_lemmas` already run
+arithmetic. Those here, in `reservation_lemmas.code` and in `fairness_lemmas` run the model's own
+functions (`smt.execution`), so that a wrong change of the scheduler makes one of them fail. The
+lemmas in `admission_lemmas`, `formula_lemmas`, `peak_lemmas` and `progress_lemmas` already run
 the code.
 
 - `chunks`: the functions that plan a chunk compute what `chunk_lemmas.plan` writes down, and the
@@ -13,11 +13,9 @@ the code.
   `length_lemmas`, and a step obeys the constraint.
 """
 
-from collections.abc import Callable
 from dataclasses import replace
-from functools import partial
 from types import SimpleNamespace
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
 import z3
 
@@ -27,9 +25,9 @@ from ...model.spyre.config import SpyreConfig
 from ...model.spyre.model import REVISIONS, SpyreModel
 from ...model.spyre.sound import SOUND
 from ...model.spyre.state import Sequence, State
-from ..smt.execution import SymbolicRun, Truth, bare, holds_on, paths, stubbed
+from ..smt.execution import SymbolicRun, bare, holds_on, paths, stubbed
 from ..smt.numbers import Numbers
-from ..smt.obligation import Obligation
+from ..smt.obligation import Obligation, lemma
 from . import chunk_lemmas, length_lemmas
 from .symbolic_admission import Joining, Lengths, blocks, length
 
@@ -39,42 +37,17 @@ HUGE = 10**9  # a limit that no lemma here reaches
 
 def chunks(block: int | None) -> list[Obligation]:
     size = block or BLOCK
-    planned = (
-        "spyre.documented.next_chunk",
-        "spyre.documented.left_padding_blocks",
-        "spyre.documented.chunk_count",
-    )
     counted = {
         "sound": "spyre.documented.progress",
         "2.1.2": "spyre.release_2_1_2.progress",
         "2.5.2": "spyre.release_2_5_2.progress",
     }
     return [
-        Obligation(
-            "chunk_is_planned_as_in_lemmas",
-            "The code plans the same chunk as the lemmas.",
-            *both(_chunk_is_planned, size),
-            planned,
-        ),
-        Obligation(
-            "usable_hit_is_as_in_lemmas",
-            "The code uses the same part of a hit as the lemmas.",
-            *both(_usable_hit),
-            ("spyre.documented.usable_blocks",),
-        ),
-        Obligation(
-            "last_chunk_is_as_in_lemmas",
-            "The last-chunk constraints bind in the last chunk, and in no other.",
-            *both(_last_chunk, size),
-            ("spyre.documented.is_held_to_last_chunk",),
-        ),
+        chunk_is_planned_as_in_lemmas(size),
+        usable_hit_is_as_in_lemmas(),
+        last_chunk_is_as_in_lemmas(size),
         *(
-            Obligation(
-                f"step_runs_planned_chunk_{name}",
-                f"A prefill step computes the planned chunk, and counts it (revision {name}).",
-                *both(_step_runs_chunk, size, name),
-                ("spyre.forward.compute_chunk", code),
-            )
+            replace(step_runs_planned_chunk(size, name), code=("spyre.forward.compute_chunk", code))
             for name, code in counted.items()
         ),
     ]
@@ -83,34 +56,11 @@ def chunks(block: int | None) -> list[Obligation]:
 def lengths(block: int | None) -> list[Obligation]:
     size = block or BLOCK
     return [
-        *(
-            Obligation(
-                f"constraint_is_as_in_lemmas_{members}",
-                f"The code's constraint is that of the lemmas ({members} decoding).",
-                *both(_constraint, size, members),
-                ("spyre.documented.fits_model_length",),
-            )
-            for members in (0, 1, 2)
-        ),
-        Obligation(
-            "max_tkv_is_as_in_lemmas",
-            "The max-tkv of two members, and of a prompt that joins, is that of the lemmas.",
-            *both(_joint_tkv, size),
-            ("spyre.documented.max_tkv", "spyre.release_2_1_2.tkv_after_last_chunk"),
-        ),
-        door(size),
-        Obligation(
-            "step_obeys_length_constraint",
-            "No last chunk that breaks the constraint runs beside another request.",
-            *both(_constraint_is_obeyed, size),
-            ("spyre.documented.decide", "spyre.documented.satisfies_last_chunk"),
-        ),
+        *(constraint_is_as_in_lemmas(size, members) for members in (0, 1, 2)),
+        max_tkv_is_as_in_lemmas(size),
+        door_refuses_what_lemmas_assume(size),
+        step_obeys_length_constraint(size),
     ]
-
-
-def both(claim: Callable[..., list[Any]], *size: Any) -> tuple[Any, Any]:
-    """Return a claim, and its weaker form as the guard."""
-    return partial(claim, *size, 0), partial(claim, *size, 1)
 
 
 def config_of(block: int, chunk_blocks: int = CHUNK_BLOCKS, **keys: Any) -> SpyreConfig:
@@ -133,15 +83,19 @@ def _any_plan(block: int) -> tuple[Numbers, chunk_lemmas.Plan]:
     return numbers, chunk_lemmas.plan(numbers, (block, CHUNK_BLOCKS), prompt, done * block)
 
 
-def _chunk_is_planned(block: int, more: int) -> list[Any]:
+@lemma(
+    "The code plans the same chunk as the lemmas.",
+    "spyre.documented.next_chunk",
+    "spyre.documented.left_padding_blocks",
+    "spyre.documented.chunk_count",
+)
+def chunk_is_planned_as_in_lemmas(block: int, more: int) -> list[Any]:
     numbers, plan = _any_plan(block)
 
     def code(run: SymbolicRun) -> Any:
         prompt: Any = run.number(plan.prompt)
         chunk = CHUNK_BLOCKS * block
-        start, end = documented.next_chunk(
-            prompt, cast(int, run.number(plan.computed)), chunk, block
-        )
+        start, end = documented.next_chunk(prompt, run.number(plan.computed), chunk, block)
         padding = documented.left_padding_blocks(prompt, chunk, block)
         return [bare(start), bare(end), bare(padding), bare(documented.chunk_count(prompt, chunk))]
 
@@ -153,7 +107,8 @@ def _chunk_is_planned(block: int, more: int) -> list[Any]:
     return holds_on(numbers, list(paths(numbers, code)), planned)
 
 
-def _usable_hit(more: int) -> list[Any]:
+@lemma("The code uses the same part of a hit as the lemmas.", "spyre.documented.usable_blocks")
+def usable_hit_is_as_in_lemmas(more: int) -> list[Any]:
     numbers = Numbers()
     padding, hit = length(numbers, "left", 0), length(numbers, "hit", 0)
     count = length(numbers, "count")
@@ -166,7 +121,11 @@ def _usable_hit(more: int) -> list[Any]:
     return holds_on(numbers, list(paths(numbers, code)), lambda taken: taken == usable + more)
 
 
-def _last_chunk(block: int, more: int) -> list[Any]:
+@lemma(
+    "The last-chunk constraints bind in the last chunk, and in no other.",
+    "spyre.documented.is_held_to_last_chunk",
+)
+def last_chunk_is_as_in_lemmas(block: int, more: int) -> list[Any]:
     numbers, plan = _any_plan(block)
 
     def code(run: SymbolicRun) -> Any:
@@ -177,7 +136,11 @@ def _last_chunk(block: int, more: int) -> list[Any]:
     return holds_on(numbers, list(paths(numbers, code)), lambda held: last == held)
 
 
-def _step_runs_chunk(block: int, name: str, more: int) -> list[Any]:
+@lemma(
+    "A prefill step computes the planned chunk, and counts it (revision {name}).",
+    name="step_runs_planned_chunk_{name}",
+)
+def step_runs_planned_chunk(block: int, name: str, more: int) -> list[Any]:
     """Claim that a step runs the planned chunk: the first one behind any prefix hit, or a later
     one."""
     numbers, plan = _any_plan(block)
@@ -194,7 +157,7 @@ def _step_runs_chunk(block: int, name: str, more: int) -> list[Any]:
             covered.append(bare(tokens))
             return holder, pool
 
-        if starts := bool(Truth(run, first)):
+        if starts := run.answer(first):
             request = request._replace(computed=0, prefix_hit=0)
         state = State(waiting=(request,) if starts else (), running=() if starts else (request,))
         with (
@@ -245,7 +208,12 @@ class Joined(NamedTuple):
         return make_request(run, "new", prompt=prompt, max_tokens=remaining + 1)
 
 
-def _constraint(block: int, members: int, more: int) -> list[Any]:
+@lemma(
+    "The code's constraint is that of the lemmas ({members} decoding).",
+    "spyre.documented.fits_model_length",
+    name="constraint_is_as_in_lemmas_{members}",
+)
+def constraint_is_as_in_lemmas(block: int, members: int, more: int) -> list[Any]:
     """Claim that the code's constraint is that of the lemmas. With `more`, max_model_len is a token
     larger than in the code."""
     numbers = Numbers()
@@ -254,7 +222,7 @@ def _constraint(block: int, members: int, more: int) -> list[Any]:
 
     def code(run: SymbolicRun) -> Any:
         config = config_of(block, max_model_len=run.number(longest))
-        at = cast(int, run.number(current))
+        at = run.number(current)
         return documented.fits_model_length(config, at, joined.members(run), joined.joining(run))
 
     fits = length_lemmas.passes(
@@ -263,12 +231,17 @@ def _constraint(block: int, members: int, more: int) -> list[Any]:
     return holds_on(numbers, list(paths(numbers, code)), lambda answer: fits == answer)
 
 
-def _joint_tkv(block: int, more: int) -> list[Any]:
+@lemma(
+    "The max-tkv of two members, and of a prompt that joins, is that of the lemmas.",
+    "spyre.documented.max_tkv",
+    "spyre.release_2_1_2.tkv_after_last_chunk",
+)
+def max_tkv_is_as_in_lemmas(block: int, more: int) -> list[Any]:
     numbers = Numbers()
     number, other = length(numbers, "one"), length(numbers, "other")
 
     def code(run: SymbolicRun) -> Any:
-        first, second = (cast(int, run.number(tokens)) for tokens in (number, other))
+        first, second = (run.number(tokens) for tokens in (number, other))
         batch = documented.max_tkv([first, second], block)
         return bare(batch), bare(release_2_1_2.tkv_after_last_chunk(first, second, block))
 
@@ -279,15 +252,14 @@ def _joint_tkv(block: int, more: int) -> list[Any]:
 
 
 def door(block: int) -> Obligation:
-    return Obligation(
-        "door_refuses_what_lemmas_assume",
-        "The front door accepts exactly what fits in the model's length, the limit and the pool.",
-        *both(_door_refuses, block),
-        ("spyre.model.SpyreModel.refusal",),
-    )
+    return door_refuses_what_lemmas_assume(block)
 
 
-def _door_refuses(block: int, more: int) -> list[Any]:
+@lemma(
+    "The front door accepts exactly what fits in the model's length, the limit and the pool.",
+    "spyre.model.SpyreModel.refusal",
+)
+def door_refuses_what_lemmas_assume(block: int, more: int) -> list[Any]:
     numbers = Numbers()
     prompt, tokens = length(numbers, "prompt"), length(numbers, "tokens")
     longest, limit, pool = (length(numbers, name) for name in ("longest", "limit", "pool"))
@@ -308,7 +280,12 @@ def _door_refuses(block: int, more: int) -> list[Any]:
     return holds_on(numbers, list(paths(numbers, code)), lambda let_in: passes == let_in)
 
 
-def _constraint_is_obeyed(block: int, unasked: int) -> list[Any]:
+@lemma(
+    "No last chunk that breaks the constraint runs beside another request.",
+    "spyre.documented.decide",
+    "spyre.documented.satisfies_last_chunk",
+)
+def step_obeys_length_constraint(block: int, unasked: int) -> list[Any]:
     """Claim that a step obeys the constraint beside a member, whatever the volumetric check
     answers.
 
@@ -321,16 +298,16 @@ def _constraint_is_obeyed(block: int, unasked: int) -> list[Any]:
 
     def code(run: SymbolicRun) -> Any:
         newcomer = joined.joining(run)
-        newcomer = newcomer._replace(computed=cast(int, run.number(done * block)))
+        newcomer = newcomer._replace(computed=run.number(done * block))
         members = tuple(joined.members(run))
-        waits = bool(Truth(run, done == 0))
+        waits = run.answer(done == 0)
         state = State(
             waiting=(newcomer,) if waits else (), running=members if waits else (*members, newcomer)
         )
         revision = replace(
             SOUND,
-            fits_model_length=lambda *_: bool(Truth(run, says)),
-            volume_check=lambda *_: bool(Truth(run, z3.Bool("volume"))),
+            fits_model_length=lambda *_: run.answer(says),
+            volume_check=lambda *_: run.answer(z3.Bool("volume")),
         )
         _, decision = revision.decide(config_of(block), revision, state)
         chosen = decision.kind == "prefill"

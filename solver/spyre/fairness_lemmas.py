@@ -6,6 +6,7 @@ step keeps the order about which `pausing_lemmas` proves lemmas for any number o
 """
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import z3
@@ -15,43 +16,27 @@ from ...model.spyre import release_2_5_2, scheduler
 from ...model.spyre.config import SpyreConfig
 from ...model.spyre.model import REVISIONS
 from ...model.spyre.state import State
-from ..smt.execution import SymbolicRun, Truth, holds_on, paths, stubbed
+from ..smt.execution import SymbolicRun, holds_on, paths, stubbed
 from ..smt.numbers import Numbers
-from ..smt.obligation import Obligation
-from .code_lemmas import BLOCK, both, config_of, make_request
+from ..smt.obligation import Obligation, lemma
+from .code_lemmas import BLOCK, config_of, make_request
 from .symbolic_admission import length
+
+STEP = ("spyre.release_2_5_2.pause_and_resume", "spyre.release_2_5_2.fairness_order")
 
 
 def obligations(block: int | None = None) -> list[Obligation]:
-    step = ("spyre.release_2_5_2.pause_and_resume", "spyre.release_2_5_2.fairness_order")
-    steps = [
-        Obligation(
-            f"step_keeps_fair_order_{decoding}_{paused}{'_long' * longest}",
-            "The first in order decodes, the paused stay ahead of those behind them, and "
-            f"those that decode fall behind them (decoding: {decoding}, paused: {paused}).",
-            *both(_step_keeps_order, decoding, paused, longest),
-            (*step, "spyre.release_2_5_2.settled"),
-        )
-        for decoding, paused, longest in ((1, 1, True), (2, 1, False), (1, 2, False))
-    ]
+    starts, order = "spyre.release_2_5_2.candidate", STEP[1]
     return [
-        *steps,
+        step_keeps_fair_order(1, 1, "_long"),
+        step_keeps_fair_order(2, 1, ""),
+        step_keeps_fair_order(1, 2, ""),
         *(
-            Obligation(
-                f"code_starts_newcomer_behind_paused_{running}_{paused}",
-                "A request that starts comes behind the paused requests, and finds a slot "
-                f"(running: {running}, paused: {paused}).",
-                *both(_newcomer_joins_behind, running, paused),
-                ("spyre.release_2_5_2.candidate", *step[1:] * (running == 0)),
-            )
-            for running, paused in ((0, 1), (0, 2), (1, 0), (1, 1))
+            replace(code_starts_newcomer_behind_paused(0, paused), code=(starts, order))
+            for paused in (1, 2)
         ),
-        Obligation(
-            "code_keeps_lone_request",
-            "A request that the front door accepted is within the limit when it is alone.",
-            *both(_lone_request_fits),
-            ("spyre.release_2_5_2.fits_limit",),
-        ),
+        *(code_starts_newcomer_behind_paused(1, paused) for paused in (0, 1)),
+        code_keeps_lone_request(),
     ]
 
 
@@ -61,12 +46,19 @@ def _settling(run: SymbolicRun) -> Callable[[Any, Any], bool]:
 
     def fits(_: Any, batch: Any) -> bool:
         calls.append(1)
-        return len(batch) == 1 or bool(Truth(run, z3.Bool(f"fits {len(calls)}")))
+        return len(batch) == 1 or run.answer(z3.Bool(f"fits {len(calls)}"))
 
     return fits
 
 
-def _step_keeps_order(decoding: int, paused: int, longest: bool, none_paused: int) -> list[Any]:
+@lemma(
+    "The first in order decodes, the paused stay ahead of those behind them, and those that decode "
+    "fall behind them (decoding: {decoding}, paused: {paused}).",
+    *STEP,
+    "spyre.release_2_5_2.settled",
+    name="step_keeps_fair_order_{decoding}_{paused}{longest}",
+)
+def step_keeps_fair_order(decoding: int, paused: int, longest: str, none_paused: int) -> list[Any]:
     """Claim that a step keeps the order. With `none_paused`, no request is paused after the
     step."""
     numbers = Numbers()
@@ -78,7 +70,7 @@ def _step_keeps_order(decoding: int, paused: int, longest: bool, none_paused: in
     numbers.facts += [step >= 1 for step in steps[decoding:]]
 
     def code(run: SymbolicRun) -> Any:
-        config = config_of(BLOCK, long_output_priority=longest)
+        config = config_of(BLOCK, long_output_priority=bool(longest))
         requests = tuple(
             make_request(
                 run,
@@ -125,7 +117,13 @@ def _run_without_blocks(config: SpyreConfig, state: State, decision: Any) -> Any
     return after, finished
 
 
-def _newcomer_joins_behind(running: int, paused: int, more: int) -> list[Any]:
+@lemma(
+    "A request that starts comes behind the paused requests, and finds a slot (running: {running}, "
+    "paused: {paused}).",
+    "spyre.release_2_5_2.candidate",
+    name="code_starts_newcomer_behind_paused_{running}_{paused}",
+)
+def code_starts_newcomer_behind_paused(running: int, paused: int, more: int) -> list[Any]:
     """Claim that a newcomer, which starts only after the last running request has left, joins
     behind the paused ones.
 
@@ -170,7 +168,11 @@ def _newcomer_joins_behind(running: int, paused: int, more: int) -> list[Any]:
     return holds_on(numbers, list(paths(numbers, code)), behind)
 
 
-def _lone_request_fits(more: int) -> list[Any]:
+@lemma(
+    "A request that the front door accepted is within the limit when it is alone.",
+    "spyre.release_2_5_2.fits_limit",
+)
+def code_keeps_lone_request(more: int) -> list[Any]:
     numbers = Numbers()
     computed, limit, left = (length(numbers, name) for name in ("computed", "limit", "left"))
     numbers.facts.append(computed + left <= limit + more)

@@ -5,7 +5,6 @@ number is itself a symbol. Each lemma has a guard, which Z3 must refute: the sam
 weaker premise.
 """
 
-from functools import partial
 from typing import Any, NamedTuple, cast
 
 import z3
@@ -17,7 +16,7 @@ from ...model.spyre.sound import SOUND
 from ...model.spyre.volumetric import Check
 from ..smt.execution import Path, SymbolicRun, bare, holds_on, paths
 from ..smt.numbers import Numbers, negated
-from ..smt.obligation import Obligation, decide
+from ..smt.obligation import Obligation, decide, lemma
 from .admission_lemmas import (
     formula_projects_every_member,
     request,
@@ -40,25 +39,10 @@ from .symbolic_admission import (
 def obligations(formula: str, block: int | None = 64) -> list[Obligation]:
     lengths = lengths_of(block)
     return [
-        Obligation(
-            "growth_stays_within_base_blocks",
-            "After k steps, a request no longer than the base fits in the base's blocks.",
-            lambda: _growth_stays_within_base_blocks(lengths, 0),
-            lambda: _growth_stays_within_base_blocks(lengths, 1),
-        ),
+        growth_stays_within_base_blocks(lengths),
         tkv_ends_within_widest_blocks(lengths),
-        Obligation(
-            "covers_decoding",
-            "The term of a decoding request covers the base's blocks for as long as it runs.",
-            lambda: _covers_decoding(formula, lengths),
-            lambda: _covers_decoding(formula, lengths, weaker=True),
-        ),
-        Obligation(
-            "covers_newcomer",
-            "The term of the newcomer covers the base's blocks for as long as it runs.",
-            lambda: _covers_newcomer(formula, lengths),
-            lambda: _covers_newcomer(formula, lengths, weaker=True),
-        ),
+        covers_decoding(formula, lengths),
+        covers_newcomer(formula, lengths),
         walk_accepts_only_what_fits(),
         accepted_request_fits_alone(),
         leaving_raises_no_tkv(lengths),
@@ -75,42 +59,8 @@ def loops(check: Check, block: int) -> list[Obligation]:
     ]
 
 
-def no_length_exceeds_tkv(lengths: Lengths) -> Obligation:
-    """Return the lemma for every formula that uses the batch's own tkv."""
-    return Obligation(
-        "no_length_exceeds_tkv",
-        "No member of the batch is longer than the batch's tkv.",
-        lambda: _no_length_exceeds_tkv(lengths, 0),
-        lambda: _no_length_exceeds_tkv(lengths, 1),
-    )
-
-
-def tkv_ends_within_widest_blocks(lengths: Lengths) -> Obligation:
-    return Obligation(
-        "tkv_ends_within_widest_blocks",
-        "A tkv ends within the blocks of the widest member.",
-        lambda: _tkv_ends_within_widest_blocks(lengths, 0),
-        lambda: _tkv_ends_within_widest_blocks(lengths, 1),
-    )
-
-
-def leaving_raises_no_tkv(lengths: Lengths) -> Obligation:
-    return Obligation(
-        "leaving_raises_no_tkv",
-        "A request that leaves raises no request's tkv.",
-        lambda: _leaving_raises_no_tkv(lengths, 0),
-        lambda: _leaving_raises_no_tkv(lengths, 1),
-    )
-
-
-def _no_length_exceeds_tkv(lengths: Lengths, less: int) -> list[Any]:
-    numbers = make_numbers(lengths)
-    own, widest = length(numbers, "own"), length(numbers, "widest")
-    numbers.facts.append(widest >= blocks(numbers, lengths, own))
-    return negated(numbers, own <= own_tkv(numbers, lengths, own, widest) - less)
-
-
-def _growth_stays_within_base_blocks(lengths: Lengths, less: int) -> list[Any]:
+@lemma("After k steps, a request no longer than the base fits in the base's blocks.")
+def growth_stays_within_base_blocks(lengths: Lengths, less: int) -> list[Any]:
     numbers = make_numbers(lengths)
     own, base, steps = (length(numbers, name) for name in ("own", "base", "steps"))
     numbers.facts.append(own <= base)
@@ -118,7 +68,8 @@ def _growth_stays_within_base_blocks(lengths: Lengths, less: int) -> list[Any]:
     return negated(numbers, grown <= round_up(numbers, lengths, base + steps) - less)
 
 
-def _tkv_ends_within_widest_blocks(lengths: Lengths, less: int) -> list[Any]:
+@lemma("A tkv ends within the blocks of the widest member.")
+def tkv_ends_within_widest_blocks(lengths: Lengths, less: int) -> list[Any]:
     numbers = make_numbers(lengths)
     own, widest = length(numbers, "own"), length(numbers, "widest")
     numbers.facts.append(widest >= blocks(numbers, lengths, own))
@@ -159,29 +110,29 @@ def _projected(formula: str, numbers: Numbers, lengths: Lengths, batch: Batch) -
 
     def code(run: SymbolicRun) -> volumetric.Projection:
         members = [
-            volumetric.Decoding(*(cast(int, run.number(each)) for each in member))
-            for member in batch.members
+            volumetric.Decoding(*(run.number(each) for each in member)) for member in batch.members
         ]
         prompt, tokens = run.number(batch.prompt), run.number(batch.remaining + 1)
-        newcomer = volumetric.Newcomer(cast(int, prompt), cast(int, tokens))
+        newcomer = volumetric.Newcomer(prompt, tokens)
         block = lengths.block if isinstance(lengths.block, int) else run.number(lengths.block)
-        return project(cast(int, run.number(batch.tkv)), members, newcomer, cast(int, block))
+        return project(run.number(batch.tkv), members, newcomer, block)
 
     return list(paths(numbers, code))
 
 
 def covers(formula: str, block: int = 64) -> bool:
     lengths = lengths_of(block)
-    claims = _covers_newcomer(formula, lengths), _covers_decoding(formula, lengths)
-    return all(decide(claim)[0] == "unsat" for claim in claims)
+    lemmas = covers_newcomer(formula, lengths), covers_decoding(formula, lengths)
+    return all(decide(lemma.claim())[0] == "unsat" for lemma in lemmas)
 
 
-def _less(numbers: Numbers, weaker: bool) -> Any:
+def _less(numbers: Numbers, weaker: int) -> Any:
     """Return how many tokens a guard takes from a term: its whole slack and one more."""
     return length(numbers, "less") if weaker else 0
 
 
-def _covers_decoding(formula: str, lengths: Lengths, *, weaker: bool = False) -> list[Any]:
+@lemma("The term of a decoding request covers the base's blocks for as long as it runs.")
+def covers_decoding(formula: str, lengths: Lengths, weaker: int) -> list[Any]:
     numbers = make_numbers(lengths)
     less = _less(numbers, weaker)
     batch = _batch(numbers, 1)
@@ -190,7 +141,8 @@ def _covers_decoding(formula: str, lengths: Lengths, *, weaker: bool = False) ->
     return holds_on(numbers, taken, lambda ends: bare(ends.decoding[0]) - less >= due)
 
 
-def _covers_newcomer(formula: str, lengths: Lengths, *, weaker: bool = False) -> list[Any]:
+@lemma("The term of the newcomer covers the base's blocks for as long as it runs.")
+def covers_newcomer(formula: str, lengths: Lengths, weaker: int) -> list[Any]:
     numbers = make_numbers(lengths)
     less = _less(numbers, weaker)
     batch = _batch(numbers, 1)
@@ -199,7 +151,8 @@ def _covers_newcomer(formula: str, lengths: Lengths, *, weaker: bool = False) ->
     return holds_on(numbers, taken, lambda ends: bare(ends.newcomer) - less >= due)
 
 
-def _leaving_raises_no_tkv(lengths: Lengths, less: int) -> list[Any]:
+@lemma("A request that leaves raises no request's tkv.")
+def leaving_raises_no_tkv(lengths: Lengths, less: int) -> list[Any]:
     numbers = make_numbers(lengths)
     own, before, after = (length(numbers, name) for name in ("own", "before", "after"))
     numbers.facts += [before >= after, after >= blocks(numbers, lengths, own)]
@@ -207,43 +160,8 @@ def _leaving_raises_no_tkv(lengths: Lengths, less: int) -> list[Any]:
     return negated(numbers, now <= own_tkv(numbers, lengths, own, before) - less)
 
 
-def walk_accepts_only_what_fits() -> Obligation:
-    return Obligation(
-        "walk_accepts_only_what_fits",
-        "If the walk accepts early, or passes an active request, all active requests fit together.",
-        partial(_walk_accepts_only_what_fits, 0),
-        partial(_walk_accepts_only_what_fits, 1),
-    )
-
-
-def accepted_request_fits_alone() -> Obligation:
-    return Obligation(
-        "accepted_request_fits_alone",
-        "A request that the front door accepts is within the limit when it is alone.",
-        partial(_accepted_request_fits_alone, 0),
-        partial(_accepted_request_fits_alone, 1),
-    )
-
-
-def fewer_requests_still_fit() -> Obligation:
-    return Obligation(
-        "fewer_requests_still_fit",
-        "Requests that fit still fit if there are fewer of them and the tkv is no larger.",
-        partial(_fewer_requests_still_fit, 0),
-        partial(_fewer_requests_still_fit, 1),
-    )
-
-
-def decode_step_adds_one_token() -> Obligation:
-    return Obligation(
-        "decode_step_adds_one_token",
-        "A decode step makes a request one token longer and leaves it one step less to run.",
-        partial(_decode_step_adds_one_token, 0),
-        partial(_decode_step_adds_one_token, 1),
-    )
-
-
-def _walk_accepts_only_what_fits(beyond: int) -> list[Any]:
+@lemma("If the walk accepts early, or passes an active request, all active requests fit together.")
+def walk_accepts_only_what_fits(beyond: int) -> list[Any]:
     """Claim one turn of the walk, at a request with any term.
 
     Of the requests still to come, `active` ones (the newcomer included) run at some later step with
@@ -259,7 +177,7 @@ def _walk_accepts_only_what_fits(beyond: int) -> list[Any]:
 
     def code(run: SymbolicRun) -> Any:
         arguments = (run.number(number) for number in (term, active + others, own, limit))
-        answer = volumetric.answer_at(*(cast(int, number) for number in arguments))
+        answer = volumetric.answer_at(*arguments)
         return answer if answer is None else bool(answer)
 
     def fits(answer: bool | None) -> Any:
@@ -276,16 +194,15 @@ class ArrivingRequest(NamedTuple):
     max_tokens: Any
 
 
-def _accepted_request_fits_alone(more: int) -> list[Any]:
+@lemma("A request that the front door accepts is within the limit when it is alone.")
+def accepted_request_fits_alone(more: int) -> list[Any]:
     numbers = Numbers()
     prompt, tokens, longest, limit, step = (
         length(numbers, name) for name in ("prompt", "tokens", "longest", "limit", "step")
     )
 
     def code(run: SymbolicRun) -> Any:
-        config = SpyreConfig(
-            max_model_len=cast(int, run.number(longest)), max_batch_tkv=cast(int, run.number(limit))
-        )
+        config = SpyreConfig(max_model_len=run.number(longest), max_batch_tkv=run.number(limit))
         arriving = cast(Any, ArrivingRequest(run.number(prompt), run.number(tokens)))
         return SpyreModel(config, SOUND).refusal(arriving) is None
 
@@ -295,7 +212,8 @@ def _accepted_request_fits_alone(more: int) -> list[Any]:
     return holds_on(numbers, taken, lambda let_in: z3.Or(z3.BoolVal(not let_in), within))
 
 
-def _fewer_requests_still_fit(more: int) -> list[Any]:
+@lemma("Requests that fit still fit if there are fewer of them and the tkv is no larger.")
+def fewer_requests_still_fit(more: int) -> list[Any]:
     numbers = Numbers()
     limit, before, after = (length(numbers, name) for name in ("limit", "before", "after"))
     larger, smaller = length(numbers, "larger"), length(numbers, "smaller")
@@ -303,7 +221,8 @@ def _fewer_requests_still_fit(more: int) -> list[Any]:
     return negated(numbers, after * smaller <= limit)
 
 
-def _decode_step_adds_one_token(more: int) -> list[Any]:
+@lemma("A decode step makes a request one token longer and leaves it one step less to run.")
+def decode_step_adds_one_token(more: int) -> list[Any]:
     numbers = Numbers()
     prompt, computed, tokens, generated = (
         length(numbers, name) for name in ("prompt", "computed", "tokens", "generated")

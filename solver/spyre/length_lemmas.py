@@ -35,8 +35,6 @@ first arrives at step 0, the second early enough for its first chunk. Replay the
 them.
 """
 
-from collections.abc import Callable
-from functools import partial
 from typing import Any, NamedTuple
 
 import z3
@@ -45,7 +43,7 @@ from ...model.scenario import Request, Scenario
 from ...model.spyre import volumetric
 from ...model.spyre.documented import chunk_count
 from ..smt.numbers import Numbers, negated, ordered, read
-from ..smt.obligation import Obligation
+from ..smt.obligation import Obligation, lemma
 from .symbolic_admission import (
     Joining,
     Lengths,
@@ -60,7 +58,7 @@ from .symbolic_admission import (
 )
 
 LIMIT = 131_072  # tokens; the claims about a request that is alone hold for any limit
-# Without the two checks that no release has and that may refuse a lone request (`refused_alone`).
+# Without the two checks that no release has and that may refuse a lone request.
 NEVER_REFUSE_ALONE = tuple(
     name for name in (*volumetric.FORMULAS, "exact") if name != "document_figure"
 )
@@ -68,19 +66,8 @@ NEVER_REFUSE_ALONE = tuple(
 
 def obligations(block: int | None = None) -> list[Obligation]:
     lengths = lengths_of(block)
-    lemmas = [
-        Obligation(name, sentence, partial(lemma, lengths, 0), partial(lemma, lengths, 1))
-        for name, (sentence, lemma) in LEMMAS.items()
-    ]
-    return lemmas + [
-        Obligation(
-            f"lone_request_passes_volume_{name}",
-            f"No request that is alone is refused for volume by {name}.",
-            partial(alone_within_volume, name, lengths, 0),
-            partial(alone_within_volume, name, lengths, 1),
-        )
-        for name in NEVER_REFUSE_ALONE
-    ]
+    lemmas = [make(lengths) for make in LEMMAS]
+    return lemmas + [lone_request_passes_volume(name, lengths) for name in NEVER_REFUSE_ALONE]
 
 
 def passes(
@@ -110,7 +97,7 @@ def joint_tkv(numbers: Numbers, lengths: Lengths, number: Any, other: Any) -> An
 
 def _two(numbers: Numbers, longest: Any) -> tuple[Any, Any]:
     """Return the lengths of two requests that the front door accepted."""
-    first, other = numbers.fresh("one", 1, None), numbers.fresh("other", 1, None)
+    first, other = numbers.fresh("one", 1), numbers.fresh("other", 1)
     numbers.facts += [first <= longest, other <= longest]
     return first, other
 
@@ -124,16 +111,18 @@ def _ordered(numbers: Numbers, lengths: Lengths, known: list[Any], *tokens: Any)
     ordered(numbers, lengths.block, *wholes)
 
 
-def _more_blocks_are_one_block_more(lengths: Lengths, more: int) -> list[Any]:
+@lemma("More blocks are at least one block's tokens more.")
+def more_blocks_are_one_block_more(lengths: Lengths, more: int) -> list[Any]:
     numbers = make_numbers(lengths)
-    first, other = numbers.fresh("one", 0, None), numbers.fresh("other", 0, None)
+    first, other = numbers.fresh("one", 0), numbers.fresh("other", 0)
     numbers.facts.append(first > other)
     return negated(numbers, first * lengths.block >= (other + 1) * lengths.block + more)
 
 
-def _whole_blocks_keep_model_length(lengths: Lengths, more: int) -> list[Any]:
+@lemma("If max_model_len is whole blocks, the front door alone keeps every tkv within it.")
+def whole_blocks_keep_model_length(lengths: Lengths, more: int) -> list[Any]:
     numbers = make_numbers(lengths)
-    blocks = numbers.fresh("blocks", 1, None)
+    blocks = numbers.fresh("blocks", 1)
     longest = blocks * lengths.block + more
     first, other = _two(numbers, longest)
     tkv = joint_tkv(numbers, lengths, first, other)
@@ -141,18 +130,32 @@ def _whole_blocks_keep_model_length(lengths: Lengths, more: int) -> list[Any]:
     return negated(numbers, tkv <= longest)
 
 
-def _no_tkv_exceeds_rounded_model_length(lengths: Lengths, less: int) -> list[Any]:
+@lemma("No tkv is beyond max_model_len, rounded up to whole blocks.")
+def no_tkv_exceeds_rounded_model_length(lengths: Lengths, less: int) -> list[Any]:
     numbers = make_numbers(lengths)
-    longest = numbers.fresh("longest", 1, None)
+    longest = numbers.fresh("longest", 1)
     first, other = _two(numbers, longest)
     tkv = joint_tkv(numbers, lengths, first, other)
     _ordered(numbers, lengths, [], longest - 1, first - 1, other - 1)
     return negated(numbers, tkv <= round_up(numbers, lengths, longest) - less)
 
 
-def _constraint_admits_rounded_model_length(
-    at_the_door: bool, lengths: Lengths, less: int
-) -> list[Any]:
+@lemma(
+    "If max_model_len is not whole blocks, the constraint lets two requests reach it, rounded up."
+)
+def constraint_admits_rounded_model_length(lengths: Lengths, less: int) -> list[Any]:
+    return _two_reach_rounded_model_length(lengths, less, at_the_door=False)
+
+
+@lemma(
+    "So do the constraint and the releases' front door, if it is two tokens or more beyond "
+    "whole blocks."
+)
+def front_door_admits_rounded_model_length(lengths: Lengths, less: int) -> list[Any]:
+    return _two_reach_rounded_model_length(lengths, less, at_the_door=True)
+
+
+def _two_reach_rounded_model_length(lengths: Lengths, less: int, *, at_the_door: bool) -> list[Any]:
     """Claim that front door and constraint accept two requests that reach the rounded model length.
 
     They are those of `beyond_length`: the first is two tokens beyond a block border, the second has
@@ -161,7 +164,7 @@ def _constraint_admits_rounded_model_length(
     numbers = make_numbers(lengths)
     block = lengths.block
     numbers.facts.append(block >= 3)
-    blocks = numbers.fresh("blocks", 1, None)
+    blocks = numbers.fresh("blocks", 1)
     before = blocks * block  # all whole blocks of max_model_len except one
     longest = before + block + numbers.fresh("beyond", 2 if at_the_door else 1, block - 1)
     short = z3.IntVal(1)
@@ -183,30 +186,42 @@ def _constraint_admits_rounded_model_length(
     return negated(numbers, z3.And(joins, door, reached))
 
 
-def _front_door_excludes_one_odd_token(lengths: Lengths, more: int) -> list[Any]:
+@lemma(
+    "If max_model_len is one token beyond whole blocks, the releases let no request use that token."
+)
+def front_door_excludes_one_odd_token(lengths: Lengths, more: int) -> list[Any]:
     numbers = make_numbers(lengths)
-    whole = numbers.fresh("blocks", 1, None) * lengths.block
-    prompt, max_tokens = numbers.fresh("prompt", 1, None), numbers.fresh("max_tokens", 1, None)
+    whole = numbers.fresh("blocks", 1) * lengths.block
+    prompt, max_tokens = numbers.fresh("prompt", 1), numbers.fresh("max_tokens", 1)
     numbers.facts.append(round_up(numbers, lengths, prompt) + max_tokens <= whole + 1 + more)
     return negated(numbers, prompt + max_tokens - 1 <= whole)
 
 
 def _alone(numbers: Numbers, longest: Any) -> Joining:
     """Return any request that the front door accepted, with a token to decode."""
-    prompt, remaining = numbers.fresh("prompt", 1, None), numbers.fresh("remaining", 1, None)
+    prompt, remaining = numbers.fresh("prompt", 1), numbers.fresh("remaining", 1)
     numbers.facts.append(prompt + remaining <= longest)
     return Joining(prompt, remaining)
 
 
-def _lone_request_passes_length(lengths: Lengths, stale: int) -> list[Any]:
+@lemma("Alone and with no tkv remembered, every request passes the constraint.")
+def lone_request_passes_length(lengths: Lengths, stale: int) -> list[Any]:
     """Claim that a lone request passes. With `stale`, the tkv may be that of any earlier batch."""
     numbers = make_numbers(lengths)
-    longest = numbers.fresh("longest", 1, None)
+    longest = numbers.fresh("longest", 1)
     newcomer = _alone(numbers, longest)
     remembered = numbers.fresh("remembered", 0, longest if stale else 0)
     joins = passes(numbers, lengths, remembered, [], newcomer, longest)
     _ordered(numbers, lengths, [], newcomer.prompt, base_of(remembered, newcomer))
     return negated(numbers, joins)
+
+
+@lemma(
+    "No request that is alone is refused for volume by {check}.",
+    name="lone_request_passes_volume_{check}",
+)
+def lone_request_passes_volume(check: str, lengths: Lengths, others: int) -> list[Any]:
+    return alone_within_volume(check, lengths, others)
 
 
 def alone_within_volume(check: str, lengths: Lengths, others: int) -> list[Any]:
@@ -223,40 +238,15 @@ def alone_within_volume(check: str, lengths: Lengths, others: int) -> list[Any]:
     return negated(numbers, z3.And(fits))
 
 
-Lemma = Callable[[Lengths, int], list[Any]]
-LEMMAS: dict[str, tuple[str, Lemma]] = {
-    "more_blocks_are_one_block_more": (
-        "More blocks are at least one block's tokens more.",
-        _more_blocks_are_one_block_more,
-    ),
-    "whole_blocks_keep_model_length": (
-        "If max_model_len is whole blocks, the front door alone keeps every tkv within it.",
-        _whole_blocks_keep_model_length,
-    ),
-    "no_tkv_exceeds_rounded_model_length": (
-        "No tkv is beyond max_model_len, rounded up to whole blocks.",
-        _no_tkv_exceeds_rounded_model_length,
-    ),
-    "constraint_admits_rounded_model_length": (
-        "If max_model_len is not whole blocks, the constraint lets two requests reach it, "
-        "rounded up.",
-        partial(_constraint_admits_rounded_model_length, False),
-    ),
-    "front_door_admits_rounded_model_length": (
-        "So do the constraint and the releases' front door, if it is two tokens or more beyond "
-        "whole blocks.",
-        partial(_constraint_admits_rounded_model_length, True),
-    ),
-    "front_door_excludes_one_odd_token": (
-        "If max_model_len is one token beyond whole blocks, the releases let no request use that "
-        "token.",
-        _front_door_excludes_one_odd_token,
-    ),
-    "lone_request_passes_length": (
-        "Alone and with no tkv remembered, every request passes the constraint.",
-        _lone_request_passes_length,
-    ),
-}
+LEMMAS = (
+    more_blocks_are_one_block_more,
+    whole_blocks_keep_model_length,
+    no_tkv_exceeds_rounded_model_length,
+    constraint_admits_rounded_model_length,
+    front_door_admits_rounded_model_length,
+    front_door_excludes_one_odd_token,
+    lone_request_passes_length,
+)
 
 
 PATIENCE = 60.0  # seconds of Z3 for one search
@@ -342,20 +332,6 @@ def idle(scale: Scale, revision: str = "2.1.2") -> Scenario | None:
     return _solved(best, scale, revision, (first, second), "an idle step")
 
 
-def refused_alone(scale: Scale, limit: int) -> Scenario:
-    """Return a request of two chunks that is alone at its last chunk, and that a check refuses
-    forever.
-
-    It may generate up to the limit on batch x tkv. A check that rounds this up to whole blocks
-    (`rounded`) refuses it if the limit is not whole blocks; one that adds a token first
-    (`document_figure`) always refuses it.
-    """
-    prompt = scale.chunk + 1
-    alone = Ask(prompt, min(scale.max_model_len, limit) - prompt + 1)
-    note = "refused although it is alone"
-    return _scenario(scale, "sound", [alone], note, max_batch_tkv=limit)
-
-
 def _requests(numbers: Numbers, lengths: Lengths, scale: Scale) -> tuple[Ask, Ask]:
     """Return two requests that pass the releases' own input checks, which round prompts up."""
     requests = []
@@ -395,7 +371,6 @@ def _scenario(
     requests: list[Ask],
     note: str,
     decodes: int = 1,
-    max_batch_tkv: int = 131_072,
 ) -> Scenario:
     """Return the scenario in which the second request arrives once the first has run `decodes`
     decode steps."""
@@ -407,7 +382,7 @@ def _scenario(
             "block_size": scale.block,
             "chunk_size": scale.chunk,
             "max_model_len": scale.max_model_len,
-            "max_batch_tkv": max_batch_tkv,
+            "max_batch_tkv": LIMIT,
         },
         requests=tuple(
             Request(
@@ -416,7 +391,7 @@ def _scenario(
                 prompt=((f"r{number}", request.prompt),),
                 max_tokens=request.max_tokens,
             )
-            for number, (step, request) in enumerate(zip(steps, requests, strict=False))
+            for number, (step, request) in enumerate(zip(steps, requests, strict=True))
         ),
         origin={"engine": "z3", "note": note, "seed": None},
     )

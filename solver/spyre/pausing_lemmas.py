@@ -39,10 +39,9 @@ each request of this kind.
 In each guard, a step is not counted, or the kept request is missing.
 """
 
-from collections.abc import Callable
 from functools import partial
 from itertools import count, product
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
 import z3
 
@@ -52,10 +51,9 @@ from ...model.spyre.config import SpyreConfig
 from ...model.spyre.documented import chunk_count
 from ...model.spyre.revision import Revision
 from ...model.spyre.state import Sequence, State
-from ..smt.builtins import on_symbols
-from ..smt.execution import SymbolicRun, Truth, bare, holds_on, paths, stubbed
+from ..smt.execution import SymbolicRun, bare, holds_on, on_symbols, paths, stubbed
 from ..smt.numbers import Numbers, negated
-from ..smt.obligation import Obligation
+from ..smt.obligation import Obligation, lemma
 from .admission_lemmas import BLOCK, request
 from .symbolic_admission import SIZES, Lengths, blocks, length, own_tkv
 from .symbolic_step import Step, StepConfiguration, Stepped, several
@@ -66,14 +64,7 @@ BATCHES = ((1, 0), (2, 0), (1, 1), (2, 1))
 
 
 def any_number(block: int = BLOCK) -> list[Obligation]:
-    return [
-        Obligation(
-            "no_tkv_exceeds_compared_tkv",
-            "No request's tkv exceeds the tkv that is compared with the limit.",
-            partial(_no_tkv_exceeds_compared_tkv, block, 0),
-            partial(_no_tkv_exceeds_compared_tkv, block, 1),
-        ),
-    ]
+    return [no_tkv_exceeds_compared_tkv(block)]
 
 
 def few(revision: Revision, block: int = BLOCK, chunk: int = 8 * BLOCK) -> list[Obligation]:
@@ -81,37 +72,12 @@ def few(revision: Revision, block: int = BLOCK, chunk: int = 8 * BLOCK) -> list[
     requests."""
     configuration = StepConfiguration(revision, block=block, chunk=chunk)
     return [
-        Obligation(
-            "kept_requests_fit_after_each_turn",
-            "After each of two requests that are checked, all that stay fit together.",
-            partial(_kept_requests_fit_after_each_turn, 0),
-            partial(_kept_requests_fit_after_each_turn, 1),
-        ),
+        kept_requests_fit_after_each_turn(),
         *(
-            Obligation(
-                f"decoding_requests_were_kept_{decoding}_{paused}",
-                "The requests of a decode step, in their current state, were compared with the "
-                f"limit together and fit (decoding: {decoding}, paused: {paused}).",
-                partial(_decoding_requests_were_kept, step, 0),
-                partial(_decoding_requests_were_kept, step, 1),
-            )
+            decoding_requests_were_kept(SettlingStep(configuration, decoding, paused))
             for decoding, paused in BATCHES
-            for step in [SettlingStep(configuration, decoding, paused)]
         ),
         *(limit_is_compared_with_next_step(size, block) for size in (*SIZES[1:], None)),
-    ]
-
-
-def batch_within_limit_is_not_paused(block: int = BLOCK) -> list[Obligation]:
-    """Return the lemmas for configurations in which requests join by the formula."""
-    return [
-        Obligation(
-            f"batch_within_limit_is_not_paused_{size}",
-            f"A batch that is within the limit in the next step ({size}) is not paused.",
-            partial(_batch_within_limit_is_not_paused, size, block, 0),
-            partial(_batch_within_limit_is_not_paused, size, block, 1),
-        )
-        for size in SIZES[1:]
     ]
 
 
@@ -143,7 +109,7 @@ class Batch(NamedTuple):
         return cls(numbers, length(numbers, "limit"), tokens, more, block)
 
     def config(self, run: SymbolicRun) -> SpyreConfig:
-        return SpyreConfig(block_size=self.block, max_batch_tkv=cast(int, run.number(self.limit)))
+        return SpyreConfig(block_size=self.block, max_batch_tkv=run.number(self.limit))
 
     def requests(self, run: SymbolicRun) -> tuple[Sequence, ...]:
         members = [
@@ -191,7 +157,11 @@ def _limit_is_compared_with_next_step(size: int | None, block: int, more: int) -
     return holds_on(batch.numbers, taken, lambda fits: z3.Or(not fits, within))
 
 
-def _batch_within_limit_is_not_paused(size: int, block: int, more: int) -> list[Any]:
+@lemma(
+    "A batch that is within the limit in the next step ({size}) is not paused.",
+    name="batch_within_limit_is_not_paused_{size}",
+)
+def batch_within_limit_is_not_paused(size: int, block: int, more: int) -> list[Any]:
     batch = Batch.make(size, block)
 
     def code(run: SymbolicRun) -> Any:
@@ -213,7 +183,7 @@ class SettlingStep(Step):
 
     def __init__(self, configuration: StepConfiguration, decoding: int, paused: int) -> None:
         super().__init__(configuration, decoding + paused)
-        self.paused = paused
+        self.decoding, self.paused = decoding, paused
         self.counted = decoding - 1
 
     def state(self, run: SymbolicRun) -> State:
@@ -229,7 +199,8 @@ class SettlingStep(Step):
         return state._replace(running=running, paused=paused)
 
 
-def _kept_requests_fit_after_each_turn(all_asked: int) -> list[Any]:
+@lemma("After each of two requests that are checked, all that stay fit together.")
+def kept_requests_fit_after_each_turn(all_asked: int) -> list[Any]:
     """Claim that the requests which `settled` keeps fit together, whichever batches fit.
 
     With `all_asked`, the paused requests must fit as well.
@@ -241,7 +212,7 @@ def _kept_requests_fit_after_each_turn(all_asked: int) -> list[Any]:
 
         def fits(batch: list[Sequence]) -> bool:
             answers.append(([member.id for member in batch], z3.Bool(f"fits {len(answers)}")))
-            return bool(Truth(run, answers[-1][1]))
+            return run.answer(answers[-1][1])
 
         stay, paused = release_2_5_2.settled([request(0), request(1)], fits)
         return [request.id for request in [*stay, *(paused if all_asked else [])]], answers
@@ -254,7 +225,8 @@ def _kept_requests_fit_after_each_turn(all_asked: int) -> list[Any]:
     return holds_on(numbers, list(paths(numbers, code)), fit_together)
 
 
-def _no_tkv_exceeds_compared_tkv(block: int, less: int) -> list[Any]:
+@lemma("No request's tkv exceeds the tkv that is compared with the limit.")
+def no_tkv_exceeds_compared_tkv(block: int, less: int) -> list[Any]:
     """Claim that `documented.rectangle_tkv` is no less than the tkv of any member."""
     numbers, lengths = Numbers(), Lengths(block, None)
     longest, tokens, filled = (length(numbers, name) for name in ("longest", "tokens", "filled"))
@@ -263,16 +235,17 @@ def _no_tkv_exceeds_compared_tkv(block: int, less: int) -> list[Any]:
     numbers.facts += [tokens <= longest, last <= filled, filled <= block]
 
     def code(run: SymbolicRun) -> Any:
-        return bare(
-            documented.rectangle_tkv(
-                cast(int, run.number(longest)), cast(int, run.number(filled)), block
-            )
-        )
+        return bare(documented.rectangle_tkv(run.number(longest), run.number(filled), block))
 
     return holds_on(numbers, list(paths(numbers, code)), lambda compared: own <= compared - less)
 
 
-def _decoding_requests_were_kept(step: SettlingStep, more: int) -> list[Any]:
+@lemma(
+    "The requests of a decode step, in their current state, were compared with the limit together "
+    "and fit (decoding: {step.decoding}, paused: {step.paused}).",
+    name="decoding_requests_were_kept_{step.decoding}_{step.paused}",
+)
+def decoding_requests_were_kept(step: SettlingStep, more: int) -> list[Any]:
     return holds_on(step.numbers, step.paths, partial(_were_kept, step, more))
 
 
@@ -308,10 +281,7 @@ class FairnessRank(NamedTuple):
 
 
 def obligations(block: int | None = None) -> list[Obligation]:
-    return [
-        Obligation(name, sentence, partial(lemma, 0), partial(lemma, 1))
-        for name, (sentence, lemma) in LEMMAS.items()
-    ]
+    return [make() for make in LEMMAS]
 
 
 def before(rank: FairnessRank, other: FairnessRank, long_outputs: Any) -> Any:
@@ -364,9 +334,9 @@ def starving(scale: Scale, members: int, passing: int) -> Scenario:
 
 def _any_rank(numbers: Numbers) -> FairnessRank:
     return FairnessRank(
-        numbers.fresh("paused_steps", 0, None),
-        numbers.fresh("generated", 1, None),
-        numbers.fresh("place", 0, None),
+        numbers.fresh("paused_steps", 0),
+        numbers.fresh("generated", 1),
+        numbers.fresh("place", 0),
     )
 
 
@@ -377,24 +347,26 @@ def _paused(rank: FairnessRank, place: Any, uncounted: int = 0) -> FairnessRank:
 
 def _kept(numbers: Numbers, rank: FairnessRank) -> FairnessRank:
     """Return the rank after a step in which the request decoded, at whatever place it then has."""
-    return FairnessRank(z3.IntVal(0), rank.generated + 1, numbers.fresh("place", 0, None))
+    return FairnessRank(z3.IntVal(0), rank.generated + 1, numbers.fresh("place", 0))
 
 
-def _first_in_order_decodes(more: int) -> list[Any]:
+@lemma("The first request in the order of fairness decodes in this step.")
+def first_in_order_decodes(more: int) -> list[Any]:
     numbers = Numbers()
-    prompt, max_tokens = numbers.fresh("prompt", 1, None), numbers.fresh("max_tokens", 1, None)
-    generated, limit = numbers.fresh("generated", 1, None), numbers.fresh("limit", 1, None)
+    prompt, max_tokens = numbers.fresh("prompt", 1), numbers.fresh("max_tokens", 1)
+    generated, limit = numbers.fresh("generated", 1), numbers.fresh("limit", 1)
     numbers.facts += [generated < max_tokens, prompt + max_tokens - 1 <= limit + more]
     computed = prompt + generated - 1
     return negated(numbers, computed + 1 <= limit)  # alone, a request's tkv is its length
 
 
-def _paused_request_stays_ahead(uncounted: int) -> list[Any]:
+@lemma("A request behind one that is paused in this step is still behind it afterwards.")
+def paused_request_stays_ahead(uncounted: int) -> list[Any]:
     numbers = Numbers()
     rank, other, long_outputs = _any_rank(numbers), _any_rank(numbers), z3.Bool("long_outputs")
     numbers.facts.append(before(rank, other, long_outputs))
     # Paused requests are listed in the order in which they were considered.
-    first, second = numbers.fresh("first", 0, None), numbers.fresh("second", 0, None)
+    first, second = numbers.fresh("first", 0), numbers.fresh("second", 0)
     numbers.facts.append(first < second)
     still = _paused(rank, first, uncounted)
     return negated(
@@ -406,7 +378,8 @@ def _paused_request_stays_ahead(uncounted: int) -> list[Any]:
     )
 
 
-def _decoding_request_falls_behind(uncounted: int) -> list[Any]:
+@lemma("A request that decodes in this step comes behind the requests paused in it.")
+def decoding_request_falls_behind(uncounted: int) -> list[Any]:
     numbers = Numbers()
     first, other, long_outputs = _any_rank(numbers), _any_rank(numbers), z3.Bool("long_outputs")
     numbers.facts.append(before(other, first, long_outputs))
@@ -414,7 +387,8 @@ def _decoding_request_falls_behind(uncounted: int) -> list[Any]:
     return negated(numbers, before(still, _kept(numbers, other), long_outputs))
 
 
-def _new_request_joins_behind(uncounted: int) -> list[Any]:
+@lemma("A request that starts comes behind the paused requests.")
+def new_request_joins_behind(uncounted: int) -> list[Any]:
     numbers = Numbers()
     first, newcomer, long_outputs = _any_rank(numbers), _any_rank(numbers), z3.Bool("long_outputs")
     numbers.facts.append(newcomer.paused_steps == 0)
@@ -422,14 +396,15 @@ def _new_request_joins_behind(uncounted: int) -> list[Any]:
     return negated(numbers, before(still, newcomer, long_outputs))
 
 
-def _slots_bound_decoding_and_paused(none_there: int) -> list[Any]:
+@lemma("Decoding and paused requests together never exceed the slots.")
+def slots_bound_decoding_and_paused(none_there: int) -> list[Any]:
     """Claim the bound from a step that settles the pauses to the next prefill.
 
     With `none_there`, that step may keep no request.
     """
     numbers = Numbers()
-    slots, together = numbers.fresh("slots", 1, None), numbers.fresh("together", 0, None)
-    kept, running = numbers.fresh("kept", 1 - none_there, None), numbers.fresh("running", 0, None)
+    slots, together = numbers.fresh("slots", 1), numbers.fresh("together", 0)
+    kept, running = numbers.fresh("kept", 1 - none_there), numbers.fresh("running", 0)
     paused = together - kept
     numbers.facts += [together <= slots, paused >= 0, running <= kept]
     # When a prefill may start: no request runs, or no request is paused and a slot is free
@@ -438,26 +413,10 @@ def _slots_bound_decoding_and_paused(none_there: int) -> list[Any]:
     return negated(numbers, z3.Implies(starts, paused + running + 1 <= slots))
 
 
-Lemma = Callable[[int], list[Any]]
-LEMMAS: dict[str, tuple[str, Lemma]] = {
-    "first_in_order_decodes": (
-        "The first request in the order of fairness decodes in this step.",
-        _first_in_order_decodes,
-    ),
-    "paused_request_stays_ahead": (
-        "A request behind one that is paused in this step is still behind it afterwards.",
-        _paused_request_stays_ahead,
-    ),
-    "decoding_request_falls_behind": (
-        "A request that decodes in this step comes behind the requests paused in it.",
-        _decoding_request_falls_behind,
-    ),
-    "new_request_joins_behind": (
-        "A request that starts comes behind the paused requests.",
-        _new_request_joins_behind,
-    ),
-    "slots_bound_decoding_and_paused": (
-        "Decoding and paused requests together never exceed the slots.",
-        _slots_bound_decoding_and_paused,
-    ),
-}
+LEMMAS = (
+    first_in_order_decodes,
+    paused_request_stays_ahead,
+    decoding_request_falls_behind,
+    new_request_joins_behind,
+    slots_bound_decoding_and_paused,
+)

@@ -27,18 +27,25 @@ active up to that step.
 """
 
 from collections.abc import Callable
-from functools import partial
 from itertools import pairwise
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
 import z3
 
 from ...model.spyre import peak
 from ...model.spyre.volumetric import Decoding, Newcomer
-from ..smt.builtins import goes_first, on_symbols
-from ..smt.execution import Path, SymbolicRun, Truth, bare, holds_on, paths, stubbed
+from ..smt.execution import (
+    Path,
+    SymbolicRun,
+    bare,
+    goes_first,
+    holds_on,
+    on_symbols,
+    paths,
+    stubbed,
+)
 from ..smt.numbers import Numbers, negated
-from ..smt.obligation import Obligation
+from ..smt.obligation import Obligation, lemma
 from .admission_lemmas import BLOCK, several
 from .formula_lemmas import (
     accepted_request_fits_alone,
@@ -55,18 +62,8 @@ ENDS = (1, 2, 3, 4)  # decoding requests of a check; the last stands for any num
 def obligations(check: str, block: int | None = 64) -> list[Obligation]:
     lengths = lengths_of(block)
     both = [
-        Obligation(
-            "batch_is_constant_until_next_end",
-            "A request is active in a step if and only if it is active at the next end.",
-            partial(_batch_is_constant_until_next_end, 0),
-            partial(_batch_is_constant_until_next_end, 1),
-        ),
-        Obligation(
-            "shorter_request_stays_within_blocks",
-            "A request no longer than another is never beyond the other's blocks, then or later.",
-            partial(_shorter_request_stays_within_blocks, lengths, 0),
-            partial(_shorter_request_stays_within_blocks, lengths, 1),
-        ),
+        batch_is_constant_until_next_end(),
+        shorter_request_stays_within_blocks(lengths),
         tkv_ends_within_widest_blocks(lengths),
         accepted_request_fits_alone(),
         leaving_raises_no_tkv(lengths),
@@ -77,24 +74,9 @@ def obligations(check: str, block: int | None = 64) -> list[Obligation]:
         return both
     return [
         *both,
-        Obligation(
-            "no_full_block_no_new_block",
-            "A request that fills no block takes no new one.",
-            partial(_no_full_block_no_new_block, lengths, 0),
-            partial(_no_full_block_no_new_block, lengths, 1),
-        ),
-        Obligation(
-            "full_request_ends_with_widest",
-            "A request that has filled its blocks has the end of the widest one's blocks as tkv.",
-            partial(_full_request_ends_with_widest, lengths, 0),
-            partial(_full_request_ends_with_widest, lengths, 1),
-        ),
-        Obligation(
-            "offset_counts_steps_since_fill",
-            "A request last filled a block as many steps ago as it has tokens beyond whole blocks.",
-            partial(_offset_counts_steps_since_fill, lengths, 0),
-            partial(_offset_counts_steps_since_fill, lengths, 1),
-        ),
+        no_full_block_no_new_block(lengths),
+        full_request_ends_with_widest(lengths),
+        offset_counts_steps_since_fill(lengths),
     ]
 
 
@@ -119,7 +101,8 @@ def code(check: str, block: int = BLOCK) -> list[Obligation]:
     ]
 
 
-def _batch_is_constant_until_next_end(late: int) -> list[Any]:
+@lemma("A request is active in a step if and only if it is active at the next end.")
+def batch_is_constant_until_next_end(late: int) -> list[Any]:
     numbers = Numbers()
     end = length(numbers, "end", 0)
     step, following = length(numbers, "step"), length(numbers, "following")
@@ -127,7 +110,8 @@ def _batch_is_constant_until_next_end(late: int) -> list[Any]:
     return negated(numbers, (end >= step) == (end >= following + late))
 
 
-def _shorter_request_stays_within_blocks(lengths: Lengths, less: int) -> list[Any]:
+@lemma("A request no longer than another is never beyond the other's blocks, then or later.")
+def shorter_request_stays_within_blocks(lengths: Lengths, less: int) -> list[Any]:
     numbers = make_numbers(lengths)
     own, longest, step, later = (
         length(numbers, name) for name in ("own", "longest", "step", "later")
@@ -137,7 +121,8 @@ def _shorter_request_stays_within_blocks(lengths: Lengths, less: int) -> list[An
     return negated(numbers, reached <= round_up(numbers, lengths, longest + later) - less)
 
 
-def _no_full_block_no_new_block(lengths: Lengths, more: int) -> list[Any]:
+@lemma("A request that fills no block takes no new one.")
+def no_full_block_no_new_block(lengths: Lengths, more: int) -> list[Any]:
     """Claim that a request takes no new block in `steps` steps if none but the last fills one."""
     numbers = make_numbers(lengths)
     tokens, steps = length(numbers, "tokens"), length(numbers, "steps", 0)
@@ -146,7 +131,8 @@ def _no_full_block_no_new_block(lengths: Lengths, more: int) -> list[Any]:
     return negated(numbers, blocks(numbers, lengths, tokens + steps) == held)
 
 
-def _full_request_ends_with_widest(lengths: Lengths, less: int) -> list[Any]:
+@lemma("A request that has filled its blocks has the end of the widest one's blocks as tkv.")
+def full_request_ends_with_widest(lengths: Lengths, less: int) -> list[Any]:
     numbers = make_numbers(lengths)
     own, widest = length(numbers, "own"), length(numbers, "widest")
     held = blocks(numbers, lengths, own)
@@ -155,7 +141,8 @@ def _full_request_ends_with_widest(lengths: Lengths, less: int) -> list[Any]:
     return negated(numbers, reached == widest * lengths.block - less)
 
 
-def _offset_counts_steps_since_fill(lengths: Lengths, less: int) -> list[Any]:
+@lemma("A request last filled a block as many steps ago as it has tokens beyond whole blocks.")
+def offset_counts_steps_since_fill(lengths: Lengths, less: int) -> list[Any]:
     """Claim that the offset counts the steps since a block was filled: the request had whole blocks
     `back` steps before it had `tokens`."""
     numbers = make_numbers(lengths)
@@ -167,78 +154,15 @@ def _offset_counts_steps_since_fill(lengths: Lengths, less: int) -> list[Any]:
     return negated(numbers, z3.And(tokens - back == filled, beyond))
 
 
-def lone_newcomer_must_fit(check: str, block: int = BLOCK) -> Obligation:
-    return Obligation(
-        "lone_newcomer_must_fit",
-        "A newcomer that is alone is refused if it can exceed the limit.",
-        partial(_lone_newcomer_must_fit, check, block, 0),
-        partial(_lone_newcomer_must_fit, check, block, 1),
-    )
-
-
-def check_compares_each_end(check: str, size: int, block: int = BLOCK) -> Obligation:
-    return Obligation(
-        f"check_compares_each_end_{size}",
-        f"At each end, the check compares with the limit all of the newcomer and the decoding "
-        f"requests ({size}) that are active, and refuses for no other reason.",
-        partial(_check_compares_each_end, check, size, block, 0),
-        partial(_check_compares_each_end, check, size, block, 1),
-    )
-
-
-def nearest_offsets_are_found(size: int, block: int = BLOCK) -> Obligation:
-    return Obligation(
-        f"nearest_offsets_are_found_{size}",
-        f"The check finds the next offset below a turn and the next above it (offsets: {size}).",
-        partial(_nearest_offsets_are_found, size, block, 0),
-        partial(_nearest_offsets_are_found, size, block, 1),
-    )
-
-
-def check_uses_nearest_offsets(size: int, block: int = BLOCK) -> Obligation:
-    return Obligation(
-        f"check_uses_nearest_offsets_{size}",
-        f"The check uses the two offsets next to the turn of the end (offsets: {size}).",
-        partial(_check_uses_nearest_offsets, size, block, 0),
-        partial(_check_uses_nearest_offsets, size, block, 1),
-    )
-
-
-def no_tkv_exceeds_check(block: int = BLOCK) -> Obligation:
-    return Obligation(
-        "no_tkv_exceeds_check",
-        "Until the end, no request's tkv exceeds the check's value.",
-        partial(_no_tkv_exceeds_check, block, 0),
-        partial(_no_tkv_exceeds_check, block, 1),
-    )
-
-
-def check_value_is_reached(block: int = BLOCK) -> Obligation:
-    return Obligation(
-        "check_value_is_reached",
-        "The check's value is the tkv of some request in some step until the end.",
-        partial(_check_value_is_reached, block, 0),
-        partial(_check_value_is_reached, block, 1),
-    )
-
-
-def check_counts_longest_filled_blocks(block: int = BLOCK) -> Obligation:
-    return Obligation(
-        "check_counts_longest_filled_blocks",
-        "The check counts all blocks of the longest request at the end as full.",
-        partial(_check_counts_longest_filled_blocks, block, 0),
-        partial(_check_counts_longest_filled_blocks, block, 1),
-    )
-
-
-def _lone_newcomer_must_fit(check: str, block: int, more: int) -> list[Any]:
+@lemma("A newcomer that is alone is refused if it can exceed the limit.")
+def lone_newcomer_must_fit(check: str, block: int, more: int) -> list[Any]:
     numbers = Numbers()
     limit, prompt, step = (length(numbers, name) for name in ("limit", "prompt", "step"))
     tokens = length(numbers, "tokens", 2)
 
     def code(run: SymbolicRun) -> Any:
-        newcomer = Newcomer(cast(int, run.number(prompt)), cast(int, run.number(tokens)))
-        return peak.CHECKS[check]([], newcomer, block, cast(int, run.number(limit)), 0)
+        newcomer = Newcomer(run.number(prompt), run.number(tokens))
+        return peak.CHECKS[check]([], newcomer, block, run.number(limit), 0)
 
     taken = list(paths(numbers, code))
     numbers.facts.append(step < tokens)
@@ -246,7 +170,12 @@ def _lone_newcomer_must_fit(check: str, block: int, more: int) -> list[Any]:
     return holds_on(numbers, taken, lambda accepted: z3.Or(z3.BoolVal(not accepted), within))
 
 
-def _check_compares_each_end(check: str, size: int, block: int, more: int) -> list[Any]:
+@lemma(
+    "At each end, the check compares with the limit all of the newcomer and the decoding "
+    "requests ({size}) that are active, and refuses for no other reason.",
+    name="check_compares_each_end_{size}",
+)
+def check_compares_each_end(check: str, size: int, block: int, more: int) -> list[Any]:
     """Claim that the code compares the active requests at each end with the limit, whatever
     `largest_tkv` and `filled_blocks` return. Of three or more requests, one order stands for all,
     since the code sorts them."""
@@ -268,7 +197,7 @@ def _check_compares_each_end(check: str, size: int, block: int, more: int) -> li
             ordered: list[tuple[Any, ...]] = []
             for row in rows:
                 at = len(ordered)
-                while at and Truth(run, goes_first(ordered[at - 1], row)):
+                while at and run.answer(goes_first(ordered[at - 1], row)):
                     at -= 1
                 ordered.insert(at, row)
             return ordered if reverse else ordered[::-1]
@@ -284,12 +213,12 @@ def _check_compares_each_end(check: str, size: int, block: int, more: int) -> li
             return run.number(answers[len(calls) - 1])
 
         members = [
-            Decoding(cast(int, run.number(has)), cast(int, run.number(steps)), 0)
+            Decoding(run.number(has), run.number(steps), 0)
             for has, steps in zip(tokens[1:], ends[1:], strict=True)
         ]
         if size == ENDS[-1]:
             members[-1] = several(members[-1], run.number(more_members))
-        newcomer = Newcomer(cast(int, run.number(tokens[0])), cast(int, run.number(ends[0] + 1)))
+        newcomer = Newcomer(run.number(tokens[0]), run.number(ends[0] + 1))
         with (
             on_symbols(peak),
             stubbed(
@@ -300,7 +229,7 @@ def _check_compares_each_end(check: str, size: int, block: int, more: int) -> li
                 filled_blocks=largest_tkv,
             ),
         ):
-            most = cast(int, run.number(limit))
+            most = run.number(limit)
             return bool(peak.CHECKS[check](members, newcomer, block, most, 0)), calls
 
     def right(result: Any) -> Any:
@@ -350,14 +279,18 @@ def _check_compares_each_end(check: str, size: int, block: int, more: int) -> li
     return holds_on(numbers, list(paths(numbers, code, quick=True)), right)
 
 
-def _nearest_offsets_are_found(size: int, block: int, more: int) -> list[Any]:
+@lemma(
+    "The check finds the next offset below a turn and the next above it (offsets: {size}).",
+    name="nearest_offsets_are_found_{size}",
+)
+def nearest_offsets_are_found(size: int, block: int, more: int) -> list[Any]:
     numbers = Numbers()
     offsets = _in_order(numbers, size, block)
     turn = numbers.fresh("turn", 0, block - 1)
 
     def code(run: SymbolicRun) -> Any:
-        given = [cast(int, run.number(offset)) for offset in offsets]
-        at = cast(int, run.number(turn))
+        given = [run.number(offset) for offset in offsets]
+        at = run.number(turn)
         return bare(peak.next_below(given, at)), bare(peak.next_above(given, at))
 
     def right(result: Any) -> Any:
@@ -373,14 +306,18 @@ def _nearest_offsets_are_found(size: int, block: int, more: int) -> list[Any]:
     return holds_on(numbers, list(paths(numbers, code)), right)
 
 
-def _check_uses_nearest_offsets(size: int, block: int, more: int) -> list[Any]:
+@lemma(
+    "The check uses the two offsets next to the turn of the end (offsets: {size}).",
+    name="check_uses_nearest_offsets_{size}",
+)
+def check_uses_nearest_offsets(size: int, block: int, more: int) -> list[Any]:
     numbers = Numbers()
     longest, ends = length(numbers, "longest"), length(numbers, "ends")
     offsets = _in_order(numbers, size, block)
 
     def code(run: SymbolicRun) -> Any:
-        given = [cast(int, run.number(offset)) for offset in offsets]
-        most, at = cast(int, run.number(longest)), cast(int, run.number(ends))
+        given = [run.number(offset) for offset in offsets]
+        most, at = run.number(longest), run.number(ends)
         below = peak.next_below(given, (1 - at) % block)
         above = peak.next_above(given, -at % block)
         parts = peak.largest_of_two(most, below, above, at, block)
@@ -446,7 +383,7 @@ class _ToTheEnd(NamedTuple):
 
         def code(run: SymbolicRun) -> Any:
             most, lower, upper, at = (
-                cast(int, run.number(number)) for number in (longest, below, above, ends)
+                run.number(number) for number in (longest, below, above, ends)
             )
             return peak.largest_of_two(most, lower, upper, at, block)
 
@@ -463,7 +400,8 @@ class _ToTheEnd(NamedTuple):
         return holds_on(self.numbers, self.taken, claim)
 
 
-def _no_tkv_exceeds_check(block: int, less: int) -> list[Any]:
+@lemma("Until the end, no request's tkv exceeds the check's value.")
+def no_tkv_exceeds_check(block: int, less: int) -> list[Any]:
     batch = _ToTheEnd.make(block)
     step = length(batch.numbers, "step")
     batch.numbers.facts.append(step <= batch.ends)
@@ -471,7 +409,8 @@ def _no_tkv_exceeds_check(block: int, less: int) -> list[Any]:
     return batch.says(lambda most: tkv <= bare(most) - less)
 
 
-def _check_value_is_reached(block: int, more: int) -> list[Any]:
+@lemma("The check's value is the tkv of some request in some step until the end.")
+def check_value_is_reached(block: int, more: int) -> list[Any]:
     """Claim that the value is reached: at the last step, or when a block was filled last."""
     batch = _ToTheEnd.make(block)
     _, then = batch.numbers.split(-batch.ends, block, None, signed=True)
@@ -481,14 +420,13 @@ def _check_value_is_reached(block: int, more: int) -> list[Any]:
     return batch.says(lambda most: z3.Or(bare(most) + more == last, bare(most) + more == filled))
 
 
-def _check_counts_longest_filled_blocks(block: int, less: int) -> list[Any]:
+@lemma("The check counts all blocks of the longest request at the end as full.")
+def check_counts_longest_filled_blocks(block: int, less: int) -> list[Any]:
     numbers = Numbers()
     longest, ends = length(numbers, "longest"), length(numbers, "ends")
 
     def code(run: SymbolicRun) -> Any:
-        return peak.filled_blocks(
-            cast(int, run.number(longest)), [], cast(int, run.number(ends)), block
-        )
+        return peak.filled_blocks(run.number(longest), [], run.number(ends), block)
 
     due = round_up(numbers, Lengths(block, None), longest + ends)
     return holds_on(numbers, list(paths(numbers, code)), lambda most: most - less >= due)

@@ -21,10 +21,8 @@ it. Every request becomes first at some time, so none waits forever. 1 to 4 run 
 symbols with an unbounded pool; one symbolic request stands for all that decode.
 """
 
-from collections.abc import Callable
 from dataclasses import replace
-from functools import partial
-from typing import Any, cast
+from typing import Any
 
 import z3
 
@@ -35,9 +33,9 @@ from ...model.spyre.forward import Forward
 from ...model.spyre.revision import Revision
 from ...model.spyre.sound import SOUND
 from ...model.spyre.state import Sequence, State
-from ..smt.execution import SymbolicRun, Truth, bare, holds_on, paths
+from ..smt.execution import SymbolicRun, bare, holds_on, paths
 from ..smt.numbers import Numbers, negated
-from ..smt.obligation import Obligation
+from ..smt.obligation import Obligation, lemma
 from .admission_lemmas import BLOCK, request
 from .symbolic_admission import length
 
@@ -45,13 +43,7 @@ CHUNK = 512  # tokens
 
 
 def obligations(block: int | None = BLOCK, revision: Revision = SOUND) -> list[Obligation]:
-    return [
-        Obligation(
-            *(name, sentence, partial(lemma, revision, 0), partial(lemma, revision, 1)),
-            code=CODE.get(name, ()),
-        )
-        for name, (sentence, lemma) in LEMMAS.items()
-    ]
+    return [make(revision) for make in LEMMAS]
 
 
 def rank(config: SpyreConfig, state: State) -> int:
@@ -99,15 +91,16 @@ def _config(run: SymbolicRun, numbers: Numbers, requests: list[tuple[Any, Any]])
     return SpyreConfig(
         block_size=BLOCK,
         chunk_size=CHUNK,
-        max_num_seqs=cast(int, run.number(slots)),
-        max_model_len=cast(int, run.number(longest)),
-        max_batch_tkv=cast(int, run.number(limit)),
-        interleave=cast(bool, Truth(run, z3.Bool("interleave"))),
+        max_num_seqs=run.number(slots),
+        max_model_len=run.number(longest),
+        max_batch_tkv=run.number(limit),
+        interleave=run.truth(z3.Bool("interleave")),
         pausing=False,
     )
 
 
-def _waiting_request_prevents_idling(revision: Revision, none_there: int) -> list[Any]:
+@lemma("A step is not idle while a request waits or prefills.", "spyre.documented.decide")
+def waiting_request_prevents_idling(revision: Revision, none_there: int) -> list[Any]:
     """Claim that a newcomer which waits or prefills, alone or beside a member, prevents idling.
 
     With `none_there`, there may be no newcomer.
@@ -119,7 +112,7 @@ def _waiting_request_prevents_idling(revision: Revision, none_there: int) -> lis
 
     def code(run: SymbolicRun) -> Any:
         config = _config(run, numbers, [(prompt, tokens), (member, left + 1)])
-        if none_there and Truth(run, z3.Bool("none")):
+        if none_there and run.answer(z3.Bool("none")):
             return revision.decide(config, revision, State())[1].kind
         newcomer = request(
             1,
@@ -128,19 +121,23 @@ def _waiting_request_prevents_idling(revision: Revision, none_there: int) -> lis
             max_tokens=run.number(tokens),
         )
         beside = request(0, computed=run.number(member), max_tokens=run.number(left + 1))
-        members = (beside,) if Truth(run, z3.Bool("beside")) else ()
-        waits = bool(Truth(run, computed == 0))
+        members = (beside,) if run.answer(z3.Bool("beside")) else ()
+        waits = run.answer(computed == 0)
         state = State(
             waiting=(newcomer,) if waits else (),
             running=members if waits else (newcomer, *members),
-            last_step_was_prefill=cast(bool, Truth(run, z3.Bool("was prefill"))),
+            last_step_was_prefill=run.truth(z3.Bool("was prefill")),
         )
         return revision.decide(config, revision, state)[1].kind
 
     return holds_on(numbers, list(paths(numbers, code)), lambda kind: z3.BoolVal(kind != "idle"))
 
 
-def _only_first_in_line_starts(revision: Revision, second: int) -> list[Any]:
+@lemma(
+    "Only the first in line starts, and none while another request prefills.",
+    "spyre.documented.candidate",
+)
+def only_first_in_line_starts(revision: Revision, second: int) -> list[Any]:
     """Claim that only the first in line starts, whatever the volumetric check answers.
 
     Two requests wait, and a third may prefill. With `second`, the second may be the first in line.
@@ -163,21 +160,22 @@ def _only_first_in_line_starts(revision: Revision, second: int) -> list[Any]:
                 strict=True,
             )
         )
-        busy = bool(Truth(run, z3.Bool("busy")))
-        waiting = (then, first) if second and Truth(run, z3.Bool("turned")) else (first, then)
+        busy = run.answer(z3.Bool("busy"))
+        waiting = (then, first) if second and run.answer(z3.Bool("turned")) else (first, then)
         state = State(
             waiting=waiting,
             running=(ongoing, member) if busy else (member,),
-            last_step_was_prefill=cast(bool, Truth(run, z3.Bool("was prefill"))),
+            last_step_was_prefill=run.truth(z3.Bool("was prefill")),
         )
-        checked = replace(revision, volume_check=lambda *_: bool(Truth(run, z3.Bool("fits"))))
+        checked = replace(revision, volume_check=lambda *_: run.answer(z3.Bool("fits")))
         decision = checked.decide(config, checked, state)[1]
         return decision.kind == "prefill" and decision.members[0].id != ("2" if busy else "0")
 
     return holds_on(numbers, list(paths(numbers, code)), lambda passed: z3.BoolVal(not passed))
 
 
-def _decode_step_brings_end_nearer(revision: Revision, more: int) -> list[Any]:
+@lemma("A decode step leaves a request one decode step less.", "spyre.scheduler.complete")
+def decode_step_brings_end_nearer(revision: Revision, more: int) -> list[Any]:
     """Claim that `scheduler.complete` of a decode step brings the end of its request nearer."""
     numbers = Numbers()
     left, wanted, before = (length(numbers, name) for name in ("left", "wanted", "generated"))
@@ -202,7 +200,8 @@ def _decode_step_brings_end_nearer(revision: Revision, more: int) -> list[Any]:
     return holds_on(numbers, list(paths(numbers, code)), fewer)
 
 
-def _chunk_brings_decoding_nearer(revision: Revision, more: int) -> list[Any]:
+@lemma("A chunk leaves its request exactly one chunk less.", "spyre.documented.next_chunk")
+def chunk_brings_decoding_nearer(revision: Revision, more: int) -> list[Any]:
     numbers = Numbers()
     prompt, computed = length(numbers, "prompt"), length(numbers, "computed", 0)
     numbers.facts.append(computed < prompt)
@@ -211,7 +210,7 @@ def _chunk_brings_decoding_nearer(revision: Revision, more: int) -> list[Any]:
     def code(run: SymbolicRun) -> Any:
         has, had = run.number(prompt), run.number(computed)
         before = chunks_left(config, request(0, prompt=has, computed=had))
-        _, end = documented.next_chunk(cast(int, has), cast(int, had), CHUNK, BLOCK)
+        _, end = documented.next_chunk(has, had, CHUNK, BLOCK)
         ends = bool(end >= has)
         after = 0 if ends else chunks_left(config, request(0, prompt=has, computed=end))
         return bare(before), bare(after), ends
@@ -223,7 +222,8 @@ def _chunk_brings_decoding_nearer(revision: Revision, more: int) -> list[Any]:
     return holds_on(numbers, list(paths(numbers, code)), fewer)
 
 
-def _every_other_step_lowers_rank(revision: Revision, more: int) -> list[Any]:
+@lemma("Each step in which the first in line does not start lowers the rank.")
+def every_other_step_lowers_rank(revision: Revision, more: int) -> list[Any]:
     """Claim that a decode step, a chunk that is not the last, and a last chunk each lower the
     rank."""
     numbers = Numbers()
@@ -236,7 +236,8 @@ def _every_other_step_lowers_rank(revision: Revision, more: int) -> list[Any]:
     return negated(numbers, z3.And(decoded, prefilled, joined))
 
 
-def _first_in_line_starts_at_rank_zero(revision: Revision, beside: int) -> list[Any]:
+@lemma("At rank 0 the first in line starts.", "spyre.documented.candidate")
+def first_in_line_starts_at_rank_zero(revision: Revision, beside: int) -> list[Any]:
     """Claim that the first in line starts if no request prefills or decodes; with `beside`, one may
     decode."""
     numbers = Numbers()
@@ -246,14 +247,15 @@ def _first_in_line_starts_at_rank_zero(revision: Revision, beside: int) -> list[
         config = _config(run, numbers, [(prompt, tokens), (own, left + 1)])
         waits = request(1, prompt=run.number(prompt), max_tokens=run.number(tokens))
         member = request(0, computed=run.number(own), max_tokens=run.number(left + 1))
-        decodes = beside and Truth(run, z3.Bool("beside"))
+        decodes = beside and run.answer(z3.Bool("beside"))
         state = State(waiting=(waits,), running=(member,) if decodes else ())
         return [member.id for member in revision.decide(config, revision, state)[1].members]
 
     return holds_on(numbers, list(paths(numbers, code)), lambda ids: z3.BoolVal(ids == ["1"]))
 
 
-def _rank_is_bounded_by_model_length(revision: Revision, less: int) -> list[Any]:
+@lemma("No rank exceeds the chunks of max_model_len plus twice its tokens.")
+def rank_is_bounded_by_model_length(revision: Revision, less: int) -> list[Any]:
     numbers = Numbers()
     longest, prompt, will, most = (length(numbers, name) for name in ("l", "p", "will", "most"))
     numbers.facts += [prompt + will <= longest, most + 1 <= longest]
@@ -263,41 +265,12 @@ def _rank_is_bounded_by_model_length(revision: Revision, less: int) -> list[Any]
     return negated(numbers, chunks + will + most <= bound)
 
 
-Lemma = Callable[[Revision, int], list[Any]]
-LEMMAS: dict[str, tuple[str, Lemma]] = {
-    "waiting_request_prevents_idling": (
-        "A step is not idle while a request waits or prefills.",
-        _waiting_request_prevents_idling,
-    ),
-    "only_first_in_line_starts": (
-        "Only the first in line starts, and none while another request prefills.",
-        _only_first_in_line_starts,
-    ),
-    "decode_step_brings_end_nearer": (
-        "A decode step leaves a request one decode step less.",
-        _decode_step_brings_end_nearer,
-    ),
-    "chunk_brings_decoding_nearer": (
-        "A chunk leaves its request exactly one chunk less.",
-        _chunk_brings_decoding_nearer,
-    ),
-    "every_other_step_lowers_rank": (
-        "Each step in which the first in line does not start lowers the rank.",
-        _every_other_step_lowers_rank,
-    ),
-    "first_in_line_starts_at_rank_zero": (
-        "At rank 0 the first in line starts.",
-        _first_in_line_starts_at_rank_zero,
-    ),
-    "rank_is_bounded_by_model_length": (
-        "No rank exceeds the chunks of max_model_len plus twice its tokens.",
-        _rank_is_bounded_by_model_length,
-    ),
-}
-CODE: dict[str, tuple[str, ...]] = {
-    "waiting_request_prevents_idling": ("spyre.documented.decide",),
-    "only_first_in_line_starts": ("spyre.documented.candidate",),
-    "decode_step_brings_end_nearer": ("spyre.scheduler.complete",),
-    "chunk_brings_decoding_nearer": ("spyre.documented.next_chunk",),
-    "first_in_line_starts_at_rank_zero": ("spyre.documented.candidate",),
-}
+LEMMAS = (
+    waiting_request_prevents_idling,
+    only_first_in_line_starts,
+    decode_step_brings_end_nearer,
+    chunk_brings_decoding_nearer,
+    every_other_step_lowers_rank,
+    first_in_line_starts_at_rank_zero,
+    rank_is_bounded_by_model_length,
+)

@@ -20,12 +20,11 @@ from . import (
     pausing_lemmas,
     peak_lemmas,
     progress_lemmas,
-    promise_lemmas,
     reservation_lemmas,
     step_lemmas,
 )
 from .admission_sequences import ADMITS_BY, Setting
-from .symbolic_admission import MANY
+from .symbolic_admission import MANY, SIZES
 from .symbolic_step import StepConfiguration
 
 # The volumetric rules: no decode step exceeds the limit; no request joins that can exceed it.
@@ -76,7 +75,9 @@ def limit_lemmas(rule: str, setting: Setting, block: int | None) -> list[Group]:
     )
     step = step_lemmas.obligations(configuration)
     if pauses:
-        step += pausing_lemmas.batch_within_limit_is_not_paused(tokens)
+        step += [
+            pausing_lemmas.batch_within_limit_is_not_paused(size, tokens) for size in SIZES[1:]
+        ]
     return [
         Group("any number of requests", lemmas),
         *([Group(any_number, code)] if code else []),
@@ -142,7 +143,7 @@ _RESERVATION = RuleProof(
         "no other constraint refuses a request; a refused request is promised nothing",
     ),
     "which blocks a hit finds, and under which content they are published (ALL-R09)",
-    together(reservation_lemmas.obligations, promise_lemmas.obligations),
+    together(reservation_lemmas.obligations, reservation_lemmas.code),
     {
         "a request that fills the pool, never admitted (SPY-R38, model 2.5.2)": lambda: (
             reservation_lemmas.never_admitted(64, 512, 512)

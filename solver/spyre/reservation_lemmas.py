@@ -32,33 +32,48 @@ Each guard removes a block, or adds one.
 """
 
 from collections.abc import Callable
-from functools import partial
-from typing import Any
+from dataclasses import replace
+from typing import Any, NamedTuple
 
 import z3
 
+from ...model.errors import ReleaseEnded
+from ...model.pool import Pool, free_blocks
 from ...model.scenario import Request, Scenario
+from ...model.spyre import blocks as pool_of
+from ...model.spyre import documented, scheduler
+from ...model.spyre.model import REVISIONS
+from ...model.spyre.state import Sequence, State
+from ..smt.execution import SymbolicRun, bare, holds_on, paths, stubbed
 from ..smt.numbers import Numbers, negated
-from ..smt.obligation import Obligation
-from .symbolic_admission import Lengths, blocks, lengths_of, make_numbers
+from ..smt.obligation import Obligation, lemma
+from .code_lemmas import BLOCK, HUGE, config_of, door_refuses_what_lemmas_assume, make_request
+from .symbolic_admission import Lengths, blocks, length, lengths_of, make_numbers
 
 
 def obligations(block: int | None = None) -> list[Obligation]:
     lengths = lengths_of(block)
-    return [
-        Obligation(name, sentence, partial(lemma, lengths, 0), partial(lemma, lengths, 1))
-        for name, (sentence, lemma) in LEMMAS.items()
-    ]
+    return [make(lengths) for make in LEMMAS]
 
 
 def _count(numbers: Numbers, name: str) -> Any:
-    return numbers.fresh(name, 0, None)
+    return numbers.fresh(name, 0)
 
 
-def _holdings_never_exceed_need(last_token: bool, lengths: Lengths, less: int) -> list[Any]:
+@lemma("No request ever holds more than the blocks of its whole life.")
+def holdings_never_exceed_need(lengths: Lengths, less: int) -> list[Any]:
+    return _within_need(lengths, less, last_token=False)
+
+
+@lemma("Nor does it if the last token, which is never computed, is promised a block as well.")
+def holdings_never_exceed_need_with_last_token(lengths: Lengths, less: int) -> list[Any]:
+    return _within_need(lengths, less, last_token=True)
+
+
+def _within_need(lengths: Lengths, less: int, *, last_token: bool) -> list[Any]:
     numbers = make_numbers(lengths)
-    prompt, max_tokens = numbers.fresh("prompt", 1, None), numbers.fresh("max_tokens", 1, None)
-    computed, hit = numbers.fresh("computed", 1, None), _count(numbers, "hit")
+    prompt, max_tokens = numbers.fresh("prompt", 1), numbers.fresh("max_tokens", 1)
+    computed, hit = numbers.fresh("computed", 1), _count(numbers, "hit")
     # Chunks end with the prompt, decode steps before the last token; a hit leaves a token of it.
     numbers.facts += [computed <= prompt + max_tokens - 1, hit * lengths.block <= prompt - 1]
     # If the last token gets a block, the request may have one more than it needs.
@@ -67,7 +82,8 @@ def _holdings_never_exceed_need(last_token: bool, lengths: Lengths, less: int) -
     return negated(numbers, z3.And(blocks(numbers, lengths, computed) <= need, hit <= need))
 
 
-def _admission_keeps_promises_covered(lengths: Lengths, more: int) -> list[Any]:
+@lemma("A request that is admitted finds its blocks free, and no more are promised than are left.")
+def admission_keeps_promises_covered(lengths: Lengths, more: int) -> list[Any]:
     """`more` idle hits are subtracted from the need, as if a request held them."""
     numbers = make_numbers(lengths)
     free, others, need = (_count(numbers, name) for name in ("free", "others", "need"))
@@ -78,7 +94,8 @@ def _admission_keeps_promises_covered(lengths: Lengths, more: int) -> list[Any]:
     return negated(numbers, z3.And(taken <= free - idle, others + promised <= left))
 
 
-def _growth_keeps_promises_covered(lengths: Lengths, beyond: int) -> list[Any]:
+@lemma("A request that grows within its promise finds free blocks and leaves those of the others.")
+def growth_keeps_promises_covered(lengths: Lengths, beyond: int) -> list[Any]:
     numbers = make_numbers(lengths)
     free, others, need = (_count(numbers, name) for name in ("free", "others", "need"))
     held, taken = _count(numbers, "held"), _count(numbers, "taken")
@@ -87,7 +104,8 @@ def _growth_keeps_promises_covered(lengths: Lengths, beyond: int) -> list[Any]:
     return negated(numbers, z3.And(taken <= free, kept))
 
 
-def _leaving_keeps_promises_covered(lengths: Lengths, lost: int) -> list[Any]:
+@lemma("When a request ends, no more blocks are promised than are free.")
+def leaving_keeps_promises_covered(lengths: Lengths, lost: int) -> list[Any]:
     numbers = make_numbers(lengths)
     free, others, need = (_count(numbers, name) for name in ("free", "others", "need"))
     held, returned = _count(numbers, "held"), _count(numbers, "returned")
@@ -95,7 +113,8 @@ def _leaving_keeps_promises_covered(lengths: Lengths, lost: int) -> list[Any]:
     return negated(numbers, others <= free + returned - lost)
 
 
-def _abort_keeps_promises_covered(lengths: Lengths, more: int) -> list[Any]:
+@lemma("When a promise outlives its request, no more blocks are promised than are free.")
+def abort_keeps_promises_covered(lengths: Lengths, more: int) -> list[Any]:
     """With `more`, that many more blocks stay promised."""
     numbers = make_numbers(lengths)
     free, others, need = (_count(numbers, name) for name in ("free", "others", "need"))
@@ -104,19 +123,23 @@ def _abort_keeps_promises_covered(lengths: Lengths, more: int) -> list[Any]:
     return negated(numbers, others + (need - held) + more <= free + returned)
 
 
-def _lone_request_is_admitted(lengths: Lengths, less: int) -> list[Any]:
+@lemma("With nothing held or promised, a request that the front door accepted is admitted.")
+def lone_request_is_admitted(lengths: Lengths, less: int) -> list[Any]:
     numbers = make_numbers(lengths)
-    prompt, max_tokens = numbers.fresh("prompt", 1, None), numbers.fresh("max_tokens", 1, None)
-    pool = numbers.fresh("pool", 1, None)
+    prompt, max_tokens = numbers.fresh("prompt", 1), numbers.fresh("max_tokens", 1)
+    pool = numbers.fresh("pool", 1)
     numbers.facts.append(prompt + max_tokens - 1 <= (pool + less) * lengths.block)
     return negated(numbers, blocks(numbers, lengths, prompt + max_tokens - 1) <= pool)
 
 
-def _lone_request_is_admitted_with_last_token(lengths: Lengths, protocol: int) -> list[Any]:
+@lemma(
+    "So is one that the releases' front door accepted if its last token is promised a block, too."
+)
+def lone_request_is_admitted_with_last_token(lengths: Lengths, protocol: int) -> list[Any]:
     """With `protocol`, the front door is that of the target protocol: prompt + max_tokens - 1."""
     numbers = make_numbers(lengths)
-    prompt, max_tokens = numbers.fresh("prompt", 1, None), numbers.fresh("max_tokens", 1, None)
-    longest = numbers.fresh("longest", 1, None)
+    prompt, max_tokens = numbers.fresh("prompt", 1), numbers.fresh("max_tokens", 1)
+    longest = numbers.fresh("longest", 1)
     rounded = blocks(numbers, lengths, prompt) * lengths.block
     within = prompt + max_tokens - 1 if protocol else rounded + max_tokens
     numbers.facts.append(within <= longest)
@@ -124,42 +147,16 @@ def _lone_request_is_admitted_with_last_token(lengths: Lengths, protocol: int) -
     return negated(numbers, blocks(numbers, lengths, prompt + max_tokens) <= pool)
 
 
-Lemma = Callable[[Lengths, int], list[Any]]
-LEMMAS: dict[str, tuple[str, Lemma]] = {
-    "holdings_never_exceed_need": (
-        "No request ever holds more than the blocks of its whole life.",
-        partial(_holdings_never_exceed_need, False),
-    ),
-    "holdings_never_exceed_need_with_last_token": (
-        "Nor does it if the last token, which is never computed, is promised a block as well.",
-        partial(_holdings_never_exceed_need, True),
-    ),
-    "admission_keeps_promises_covered": (
-        "A request that is admitted finds its blocks free, and no more are promised than are left.",
-        _admission_keeps_promises_covered,
-    ),
-    "growth_keeps_promises_covered": (
-        "A request that grows within its promise finds free blocks and leaves those of the others.",
-        _growth_keeps_promises_covered,
-    ),
-    "leaving_keeps_promises_covered": (
-        "When a request ends, no more blocks are promised than are free.",
-        _leaving_keeps_promises_covered,
-    ),
-    "abort_keeps_promises_covered": (
-        "When a promise outlives its request, no more blocks are promised than are free.",
-        _abort_keeps_promises_covered,
-    ),
-    "lone_request_is_admitted": (
-        "With nothing held or promised, a request that the front door accepted is admitted.",
-        _lone_request_is_admitted,
-    ),
-    "lone_request_is_admitted_with_last_token": (
-        "So is one that the releases' front door accepted if its last token is promised a block, "
-        "too.",
-        _lone_request_is_admitted_with_last_token,
-    ),
-}
+LEMMAS = (
+    holdings_never_exceed_need,
+    holdings_never_exceed_need_with_last_token,
+    admission_keeps_promises_covered,
+    growth_keeps_promises_covered,
+    leaving_keeps_promises_covered,
+    abort_keeps_promises_covered,
+    lone_request_is_admitted,
+    lone_request_is_admitted_with_last_token,
+)
 
 
 def never_admitted(block: int, pool: int, chunk: int) -> Scenario:
@@ -182,3 +179,220 @@ def never_admitted(block: int, pool: int, chunk: int) -> Scenario:
         requests=(request,),
         origin={"engine": "z3", "note": "the last token's block is never free", "seed": None},
     )
+
+
+KINDS = {
+    "admits_0": "When a request joins another",
+    "admits_shared": "When it shares a block",
+    "admits_idle": "When it finds a block that no request holds",
+    "prefills": "When a request prefills",
+    "decodes": "When a request decodes",
+}
+FEW_BLOCKS = 2  # the blocks of a chunk, each of which the code hands out
+
+
+def code(block: int | None = None) -> list[Obligation]:
+    """Return the lemmas on the code, run on symbols: a whole step keeps the invariant, and so does
+    an abort.
+
+    The step has one request, and perhaps another that joins it; any number of blocks may be
+    promised to others.
+    """
+    size = block or BLOCK
+    step = ("spyre.scheduler.step", "spyre.blocks.hold")
+    joins = ("spyre.blocks.fits_pool", "spyre.blocks.reserved", "spyre.blocks.admit")
+    at_end = {
+        "sound": "spyre.blocks.blocks_at_end",
+        "2.5.2": "spyre.release_2_5_2.blocks_at_end",
+    }
+    lost = {"sound": "spyre.blocks.lost_blocks", "2.5.2": "spyre.release_2_5_2.lost_blocks"}
+    lemmas = [door_refuses_what_lemmas_assume(size)]
+    for name, code in at_end.items():
+        for kind, event in KINDS.items():
+            kept = step_keeps_promises_covered(size, name, kind)
+            joined = (code, *joins) if kind.startswith("admits") else ()
+            sentence = f"{event}, {kept.sentence}"
+            lemmas.append(replace(kept, sentence=sentence, code=(*step, *joined)))
+        aborted = code_keeps_promises_covered_at_abort(size, name)
+        lemmas.append(replace(aborted, code=("spyre.scheduler.abort", lost[name])))
+    return lemmas
+
+
+class Holder(NamedTuple):
+    """A request in symbols that holds `held` blocks and is decoding or in its prefill."""
+
+    prompt: Any
+    tokens: Any
+    ends: Any
+    computed: Any
+    held: int
+
+    @classmethod
+    def make(cls, numbers: Numbers, block: int, held: int, *, decodes: bool) -> "Holder":
+        prompt, tokens = length(numbers, "prompt"), length(numbers, "tokens")
+        ends, computed = length(numbers, "ends"), length(numbers, "computed", 0)
+        numbers.facts += [ends <= tokens, computed <= held * block]
+        if held:
+            numbers.facts.append(computed > (held - 1) * block)
+        if decodes:
+            numbers.facts += [prompt <= computed, computed - prompt + 1 < ends]
+        else:
+            numbers.facts += [computed < prompt, prompt <= (held + FEW_BLOCKS) * block]
+        return cls(prompt, tokens, ends, computed, held)
+
+    def need(self, numbers: Numbers, block: int, last_token: int) -> Any:
+        """Return the number of blocks that the request may need in all; `last_token` is 1 if room
+        for its last token counts as well."""
+        return blocks(numbers, Lengths(block, None), self.prompt + self.tokens - 1 + last_token)
+
+    def of(self, run: SymbolicRun, name: str, given: tuple[int, ...]) -> Sequence:
+        decodes = z3.If(self.computed >= self.prompt, self.computed - self.prompt + 1, 0)
+        return make_request(
+            run,
+            name,
+            prompt=self.prompt,
+            max_tokens=self.tokens,
+            output_len=self.ends,
+            computed=self.computed,
+            generated=decodes,
+            blocks=given,
+        )
+
+
+def _promising(name: str) -> tuple[Any, int]:
+    """Return the revision without its other constraints, and for how many extra tokens it promises
+    blocks."""
+    yes: Any = {"volume_check": lambda *_: True, "fits_model_length": lambda *_: True}
+    return replace(REVISIONS[name], **yes), int(name == "2.5.2")
+
+
+def _covered(
+    numbers: Numbers, block: int, last_token: int, holders: dict[str, Holder]
+) -> Callable[[Any], Any]:
+    """Return the claim: no request exceeds its need, and all promised blocks are free.
+
+    That includes the blocks promised to aborted requests.
+    """
+    need = {name: request.need(numbers, block, last_token) for name, request in holders.items()}
+
+    def covered(result: Any) -> Any:
+        if result is None:
+            return z3.BoolVal(False)  # no block was free
+        held, free, lost = result
+        promised = z3.Sum([lost, *(need[name] - count for name, count in held.items())])
+        return z3.And(promised <= free, *(count <= need[name] for name, count in held.items()))
+
+    return covered
+
+
+def _after(state: State) -> Any:
+    held = {request.id: len(request.blocks) for request in state.admitted}
+    free: Any = free_blocks(state.pool)
+    return held, bare(free), bare(state.lost_blocks)
+
+
+@lemma(
+    "a step promises no more blocks than are free (revision {name}).",
+    name="step_keeps_promises_covered_{kind}_{name}",
+)
+def step_keeps_promises_covered(block: int, name: str, kind: str, more: int) -> list[Any]:
+    """Claim that a step keeps the promises.
+
+    With `more`, one more block is promised than is free before the step.
+    """
+    numbers = Numbers()
+    revision, last_token = _promising(name)
+    free, others = length(numbers, "free", 0), length(numbers, "others", 0)
+    member = Holder.make(numbers, block, 1, decodes=kind != "prefills")
+    holders = {"0": member}
+    if kind.startswith("admits"):
+        holders["1"] = Holder.make(numbers, block, 0, decodes=False)
+    known = [request for request in holders.values() if request.held]
+    promised = z3.Sum(
+        [others, *(request.need(numbers, block, last_token) - 1 for request in known)]
+    )
+    numbers.facts.append(promised <= free + more)
+    numbers.facts += [request.need(numbers, block, last_token) >= 1 for request in known]
+    hit = {"admits_shared": (1,), "admits_idle": (9,)}.get(kind, ())
+    if hit:
+        # The block of its last token is never a hit.
+        numbers.facts += [holders["1"].prompt > block, free >= (kind == "admits_idle")]
+
+    def code(run: SymbolicRun) -> Any:
+        config = config_of(block, FEW_BLOCKS, num_blocks=HUGE)
+        idle = tuple((block, None) for block in hit) if kind == "admits_idle" else ()
+        size = run.number(free - len(idle) + 1)
+        running = tuple(
+            request.of(run, n, (int(n) + 1,)) for n, request in holders.items() if request.held
+        )
+        waiting = tuple(
+            request.of(run, n, ()) for n, request in holders.items() if not request.held
+        )
+        state = State(
+            waiting=waiting,
+            running=running,
+            pool=Pool(size, (), 2, idle),
+            lost_blocks=run.number(others),
+        )
+        try:
+            with (
+                stubbed(pool_of, prefix_hit=lambda *_: hit),
+                stubbed(documented, written=_nothing),
+                stubbed(scheduler, observe=_nothing),
+            ):
+                after, _ = scheduler.step(config, revision, state)
+        except ReleaseEnded:
+            return None
+        return _after(after)
+
+    return holds_on(
+        numbers, list(paths(numbers, code)), _covered(numbers, block, last_token, holders)
+    )
+
+
+def _nothing(*_: Any) -> Any:
+    return {}
+
+
+@lemma(
+    "An abort leaves no more blocks promised than are free (revision {name}).",
+    name="code_keeps_promises_covered_at_abort_{name}",
+)
+def code_keeps_promises_covered_at_abort(block: int, name: str, more: int) -> list[Any]:
+    """Claim that an abort keeps the promises; a request holds two blocks, one of them perhaps
+    shared.
+
+    With `more`, three more blocks are promised than are free.
+    """
+    numbers = Numbers()
+    revision, last_token = _promising(name)
+    free, others = length(numbers, "free", 0), length(numbers, "others", 0)
+    holders = {
+        "0": Holder.make(numbers, block, 2, decodes=True),
+        "1": Holder.make(numbers, block, 1, decodes=True),
+    }
+    promised = [
+        request.need(numbers, block, last_token) - request.held for request in holders.values()
+    ]
+    numbers.facts.append(z3.Sum([others, *promised]) <= free + 3 * more)
+    numbers.facts += [promise >= 0 for promise in promised]
+    # An aborted request gives back two blocks, or one if it shares the other.
+    shares, inside = z3.Bool("shares"), z3.Bool("inside")
+
+    def code(run: SymbolicRun) -> Any:
+        shared = run.answer(shares)
+        config = config_of(block, FEW_BLOCKS, num_blocks=HUGE, prefix_caching=shared)
+        state = State(
+            running=(
+                holders["0"].of(run, "0", (1, 2)),
+                holders["1"].of(run, "1", (1 if shared else 3,)),
+            ),
+            pool=Pool(run.number(free + 3), (), 4),
+            lost_blocks=run.number(others),
+        )
+        within = run.answer(inside)
+        after = scheduler.abort(config, revision, state, "0", inside=within)
+        return _after(after)
+
+    claim = _covered(numbers, block, last_token, holders)
+    return holds_on(numbers, list(paths(numbers, code)), claim)

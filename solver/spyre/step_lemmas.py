@@ -31,10 +31,9 @@ from ...model.spyre import documented, scheduler
 from ...model.spyre.model import SpyreModel
 from ...model.spyre.revision import Revision
 from ...model.spyre.state import State
-from ..smt.builtins import condition, on_symbols
-from ..smt.execution import SymbolicRun, bare, holds_on, paths
+from ..smt.execution import SymbolicRun, bare, condition, holds_on, on_symbols, paths
 from ..smt.numbers import Numbers
-from ..smt.obligation import Obligation
+from ..smt.obligation import Obligation, lemma
 from .symbolic_admission import MANY, SIZES, length
 from .symbolic_step import MODULES, Step, StepConfiguration, Stepped
 
@@ -99,23 +98,7 @@ def _decoding(size: int) -> str:
 
 def between_steps(revision: Revision) -> list[Obligation]:
     """Return the lemmas on arrivals and on aborts, including those within a step."""
-    named = (
-        (
-            f"abort_only_removes_{SIZES[-1]}",
-            "An abort takes one request away, and leaves the others, the tkvs and the kind of the "
-            "last step as they were.",
-            _abort_only_removes,
-        ),
-        (
-            "arrival_waits_uncomputed",
-            "A request that arrives waits behind the others, with nothing computed.",
-            _arrival_waits_uncomputed,
-        ),
-    )
-    return [
-        Obligation(name, sentence, partial(lemma, revision, 0), partial(lemma, revision, 1))
-        for name, sentence, lemma in named
-    ]
+    return [abort_only_removes(revision), arrival_waits_uncomputed(revision)]
 
 
 def lemmas_of(configuration: StepConfiguration, size: int) -> set[str]:
@@ -130,22 +113,16 @@ def lemmas_of(configuration: StepConfiguration, size: int) -> set[str]:
     return names
 
 
-def no_tkv_is_short(block: int, size: int) -> Obligation:
-    """Return the lemma that the step assumes of the tkvs that it computes."""
-    return Obligation(
-        f"no_length_exceeds_its_tkv_{size}",
-        f"No request of a batch ({size}) is longer than its own tkv, or than the batch's.",
-        partial(_no_tkv_is_short, block, size, 0),
-        partial(_no_tkv_is_short, block, size, 1),
-    )
-
-
-def _no_tkv_is_short(block: int, size: int, more: int) -> list[Any]:
+@lemma(
+    "No request of a batch ({size}) is longer than its own tkv, or than the batch's.",
+    name="no_length_exceeds_its_tkv_{size}",
+)
+def no_tkv_is_short(block: int, size: int, more: int) -> list[Any]:
     numbers = Numbers()
     lengths = [length(numbers, "length") for _ in range(size)]
 
     def code(run: SymbolicRun) -> Any:
-        given = [cast(int, run.number(each)) for each in lengths]
+        given = [run.number(each) for each in lengths]
         with on_symbols(documented):
             own = documented.request_tkvs(given, block)
             return [bare(each) for each in own], bare(documented.max_tkv(given, block))
@@ -158,7 +135,12 @@ def _no_tkv_is_short(block: int, size: int, more: int) -> list[Any]:
     return holds_on(numbers, list(paths(numbers, code, quick=True)), covers)
 
 
-def _abort_only_removes(revision: Revision, more: int) -> list[Any]:
+@lemma(
+    "An abort takes one request away, and leaves the others, the tkvs and the kind of the last "
+    "step as they were.",
+    name=f"abort_only_removes_{MANY}",
+)
+def abort_only_removes(revision: Revision, more: int) -> list[Any]:
     step = Step(StepConfiguration(revision), SIZES[-1])
 
     def code(run: SymbolicRun) -> Any:
@@ -192,7 +174,8 @@ def _without(before: State, after: State, name: str, more: int) -> Any:
     )
 
 
-def _arrival_waits_uncomputed(revision: Revision, more: int) -> list[Any]:
+@lemma("A request that arrives waits behind the others, with nothing computed.")
+def arrival_waits_uncomputed(revision: Revision, more: int) -> list[Any]:
     step = Step(StepConfiguration(revision), 1)
     new = step.newcomers["w1"]
 

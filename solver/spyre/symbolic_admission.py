@@ -8,7 +8,7 @@ how long it is, and its offset in its last block.
 
 from collections.abc import Callable, Iterator
 from functools import partial
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
 import z3
 
@@ -106,7 +106,7 @@ def projected(
 
     def other(member: Member, run: SymbolicRun) -> Any:
         at = run.number(tkv), run.number(base), run.number(newcomer.prompt)
-        decoding = model.Decoding(*(cast(int, run.number(number)) for number in member[1:]))
+        decoding = model.Decoding(*(run.number(number) for number in member[1:]))
         return formula.member(max, *at, decoding, block) + formula.slack
 
     others = [merged(numbers, partial(other, member)) for member in decoding]
@@ -141,24 +141,6 @@ def accepts(
         within = fits(lengths, 1 + numbers.count(outlive), len(others) + 1, own, limit)
         facts.append(within if to_the_end else z3.Implies(z3.Or(outlive), within))
     return facts
-
-
-# Formulas whose term for a request that runs longer is never smaller (tested, not proven).
-ORDERED = frozenset(("document_max_tkv", "2.0.1", "2.1.0", "2.1.2", "common_base"))
-
-
-def accepts_in_order(projected: Projected, limit: int) -> list[Any]:
-    """Return the walk of `accepts` for terms in ascending order; all requests are present.
-
-    Member i, or the newcomer if its term is smaller, ends in a batch without the i members before
-    it.
-    """
-    own, others, _ = projected
-    all_requests = len(others) + 1
-    return [
-        z3.Or(tkv <= limit // (all_requests - before), own <= limit // (all_requests - before))
-        for before, tkv in enumerate(others)
-    ]
 
 
 def within_length(
@@ -206,7 +188,7 @@ def lengths_of(block: int | None) -> Lengths:
 
 
 def length(numbers: Numbers, name: str, low: int = 1) -> Any:
-    return numbers.fresh(name, low, None)
+    return numbers.fresh(name, low)
 
 
 def blocks(numbers: Numbers, lengths: Lengths, tokens: Any) -> Any:
@@ -248,7 +230,7 @@ def ends(
 ) -> Iterator[End]:
     own = Member(z3.BoolVal(True), newcomer.prompt, newcomer.remaining, None, None)
     all_requests = [*decoding, own]
-    zero = numbers.value(0)
+    zero = z3.IntVal(0)
     for request in all_requests:
         step = request.remaining
         active = [z3.And(other.present, other.remaining >= step) for other in all_requests]
@@ -287,7 +269,7 @@ def exact(
     facts = []
     for end in ends(numbers, lengths, decoding, newcomer):
         batch = numbers.count(end.active)
-        zero = numbers.value(0)
+        zero = z3.IntVal(0)
         last = end.widest * lengths.block + numbers.largest(
             [
                 z3.If(is_active, rest, zero)
@@ -331,7 +313,7 @@ def _fills_block_of_the_widest(numbers: Numbers, lengths: Lengths, end: End) -> 
     request at offset o filled its previous block o steps ago.
     """
     back = numbers.fresh("back", 0, lengths.block - 1)
-    turned = [z3.If(rest == lengths.block, numbers.value(0), rest) for rest in end.offset]
+    turned = [z3.If(rest == lengths.block, z3.IntVal(0), rest) for rest in end.offset]
     numbers.facts += [
         z3.Implies(active, back <= steps) for active, steps in zip(end.active, turned, strict=True)
     ]

@@ -27,8 +27,17 @@ from ...model.spyre.forward import Forward
 from ...model.spyre.revision import Revision
 from ...model.spyre.state import Decision, State
 from ...model.spyre.state import Sequence as Request
-from ..smt.builtins import Queue, SymbolicLength, condition, on_symbols
-from ..smt.execution import Path, SymbolicRun, Truth, bare, paths, stubbed
+from ..smt.execution import (
+    Path,
+    Queue,
+    SymbolicLength,
+    SymbolicRun,
+    bare,
+    condition,
+    on_symbols,
+    paths,
+    stubbed,
+)
 from ..smt.numbers import Numbers
 from .symbolic_admission import MANY, length
 
@@ -104,7 +113,7 @@ class SymbolicConfig:
         return self._is("long outputs first")
 
     def _is(self, switch: str) -> bool:
-        return bool(Truth(self._run, z3.Bool(switch)))
+        return self._run.answer(z3.Bool(switch))
 
 
 class Held(tuple[int, ...]):
@@ -182,14 +191,14 @@ class Step:
     def _new(self, least: int = 0) -> Lengths:
         numbers, block = self.numbers, self.configuration.block
         prompt, tokens, ends = (length(numbers, name) for name in ("prompt", "tokens", "ends"))
-        hit = numbers.fresh("hit", 0, None)
+        hit = numbers.fresh("hit", 0)
         # The front door accepts a request that is within the limit when alone; its last token is
         # never a hit.
         numbers.facts += [ends <= tokens, prompt + tokens - 1 <= self.limit]
         numbers.facts.append(hit * block < prompt)
         if self.settles or self.size > FEW:
             numbers.facts.append(ends == tokens)
-        return Lengths(prompt, tokens, ends, numbers.value(0), numbers.value(0), hit)
+        return Lengths(prompt, tokens, ends, z3.IntVal(0), z3.IntVal(0), hit)
 
     def _decoding(self, number: int) -> Lengths:
         new, generated = self._new(), length(self.numbers, "generated")
@@ -206,7 +215,7 @@ class Step:
 
     def state(self, run: SymbolicRun) -> State:
         def request(name: str, of: Lengths, **more: Any) -> Request:
-            prompt, tokens, ends, generated, computed = map(cast(Any, run.number), of[:5])
+            prompt, tokens, ends, generated, computed = map(run.number, of[:5])
             lengths = {"prompt": prompt, "max_tokens": tokens, "output_len": ends}
             return Request(name, **lengths, computed=computed, generated=generated, **more)
 
@@ -218,22 +227,22 @@ class Step:
         first, others = (request(f"w{number}", of) for number, of in enumerate(self.waiting))
         in_line = run.number(self.in_line)
         waiting = Queue([first, several(others, in_line - 2)], in_line)
-        if Truth(run, self.prefills):
+        if run.answer(self.prefills):
             hit = run.number(self.ongoing.hit * self.configuration.block)
             ongoing = request("p", self.ongoing, prefix_hit=hit, blocks=Held())
-            at_front = Truth(run, z3.Bool("prefilling first"))
+            at_front = run.answer(z3.Bool("prefilling first"))
             running = [ongoing, *running] if at_front else [*running, ongoing]
         return State(
             waiting=cast(Any, waiting),
             running=tuple(running),
-            last_step_was_prefill=cast(bool, Truth(run, self.was_prefill)),
-            tkv=cast(int, run.number(self.tkv)),
-            runner_tkv=cast(int, run.number(self.runner_tkv)),
+            last_step_was_prefill=run.truth(self.was_prefill),
+            tkv=run.number(self.tkv),
+            runner_tkv=run.number(self.runner_tkv),
         )
 
     def config(self, run: SymbolicRun) -> Any:
         slots, longest, limit = (
-            cast(int, run.number(number)) for number in (self.slots, self.longest, self.limit)
+            run.number(number) for number in (self.slots, self.longest, self.limit)
         )
         settings = SpyreConfig(
             block_size=self.configuration.block,
@@ -253,10 +262,10 @@ class Step:
         def check(members: Any, newcomer: Any, block: Any, limit: Any, tkv: Any) -> bool:
             answer = z3.Bool(f"accepted {len(calls)}")
             calls.append(Call([*members], newcomer, block, limit, tkv, answer))
-            return bool(Truth(run, answer))
+            return run.answer(answer)
 
         def any_answer(name: str) -> Callable[..., bool]:
-            return lambda *given: bool(Truth(run, z3.Bool(f"{name} {given[-1].id}")))
+            return lambda *given: run.answer(z3.Bool(f"{name} {given[-1].id}"))
 
         def fits_limit(config: SpyreConfig, batch: Any) -> bool:
             as_it_is = [any(request is other for other in before.running) for request in batch]
@@ -264,7 +273,7 @@ class Step:
                 return True  # `batch_within_limit_is_not_paused`: it was accepted
             fits = z3.Bool(f"fits {len(compared)}")
             compared.append(([*batch], fits))
-            return bool(Truth(run, fits))
+            return run.answer(fits)
 
         revision = replace(
             self.configuration.revision,
@@ -276,13 +285,13 @@ class Step:
 
             def candidate(config: SpyreConfig, revision: Revision, state: State) -> Any:
                 chosen = state.prefilling or (state.waiting[0] if state.waiting else None)
-                return chosen if chosen and Truth(run, z3.Bool("may prefill")) else None
+                return chosen if chosen and run.answer(z3.Bool("may prefill")) else None
 
             revision = replace(revision, candidate=candidate)
         hits = {name: of.hit for name, of in self.newcomers.items()}
         room = any_answer("fits prompt") if self.configuration.bounded else lambda *_: True
         aborted = next(
-            (name for name in self._may_abort(before) if Truth(run, z3.Bool(name))), None
+            (name for name in self._may_abort(before) if run.answer(z3.Bool(name))), None
         )
         with (
             on_symbols(*MODULES),

@@ -9,7 +9,6 @@ it needs.
   bound is a run that exceeds a limit although every request has one token of slack less; this limit
   is a symbol, and the last request uses it up to the last token. The upper bound is the slack with
   which the lemmas hold (`formula_lemmas`).
-- `using`: an admission sequence that reaches a given volume exactly.
 """
 
 from collections.abc import Callable, Iterator
@@ -18,10 +17,9 @@ from typing import Any, Literal, NamedTuple
 
 import z3
 
-from ...model.scenario import Scenario
 from ...model.spyre import volumetric as model
 from ...model.spyre.peak import peak_volume
-from ..smt.numbers import Kind, Numbers, read
+from ..smt.numbers import Numbers, read
 from ..smt.obligation import Answer, decide
 from .admission_sequences import (
     Arrival,
@@ -34,11 +32,9 @@ from .admission_sequences import (
     largest_harmless,
     largest_tkv,
     make_arrivals,
-    make_numbers,
     meeting,
     short_and_early,
     solution,
-    to_scenario,
     violation,
 )
 from .formula_lemmas import covers
@@ -59,14 +55,14 @@ class Question(NamedTuple):
     arrivals: tuple[Arrival, ...] = ()
 
 
-def fewest(setting: Setting, most: int, kind: Kind = "integers") -> Iterator[Question]:
+def fewest(setting: Setting, most: int) -> Iterator[Question]:
     """Yield questions with more and more requests, up to `most`, until one has a counterexample.
 
     Fewer than `largest_harmless` + 1 requests cannot exceed the limit, whatever rule admits them,
     and with fewer than two there is nothing for an admission rule to decide.
     """
     for requests in range(max(largest_harmless(setting) + 1, 2), most + 1):
-        problem = violation(replace(setting, requests=requests), kind)
+        problem = violation(replace(setting, requests=requests))
         for where, extra in (
             ("short prompts first", short_and_early(setting, problem.arrivals[:-1])),
             ("everywhere", []),
@@ -140,7 +136,7 @@ def safest_refusal(setting: Setting, beyond: int, safe_by: str = "exact") -> Pro
     last one would leave. If the tkv is `stale`, some of the others may have left in the decode step
     before.
     """
-    numbers = make_numbers(setting, "integers")
+    numbers = Numbers()
     arrivals = make_arrivals(numbers, setting)
     for number in range(1, len(arrivals) - 1):
         numbers.facts += admission(
@@ -237,7 +233,7 @@ def needed(setting: Setting) -> Needed | None:
 
     A replay must confirm that each request is accepted.
     """
-    numbers = make_numbers(setting, "integers")
+    numbers = Numbers()
     arrivals = make_arrivals(numbers, setting)
     *earlier, last = arrivals
     reached = _together(numbers, setting, arrivals)
@@ -306,26 +302,3 @@ def _projected(
 
 def _terms(projected: Projected) -> list[Any]:
     return [projected.newcomer, *projected.decoding]
-
-
-MAX_REQUESTS = 4
-
-
-def using(setting: Setting, volume: int, revision: str, seconds: float) -> Scenario | None:
-    """Return the fewest requests, at least two, that the formula accepts and that decode with
-    exactly `volume` tokens in some step; None if Z3 finds none in time."""
-    for requests in range(2, MAX_REQUESTS + 1):
-        whole = replace(setting, requests=requests)
-        problem = violation(whole, beyond=volume - 1)
-        batch, tkv = problem.overrun
-        exactly = z3.Or(
-            [
-                z3.And(batch == size, tkv == volume // size)
-                for size in range(1, requests + 1)
-                if volume % size == 0
-            ]
-        )
-        answer, model = decide([*problem.facts, exactly], seconds)
-        if answer == "sat" and model is not None:
-            return to_scenario(whole, solution(problem, model), revision)
-    return None

@@ -32,23 +32,18 @@ could (3). `progress_lemmas` has the rest of the argument.
 Each guard removes a block, or adds a token.
 """
 
-from collections.abc import Callable
-from functools import partial
 from typing import Any, NamedTuple
 
 import z3
 
 from ..smt.numbers import Numbers, negated
-from ..smt.obligation import Obligation
+from ..smt.obligation import Obligation, lemma
 from .symbols import SymbolicRequest, block_of, blocks, make_numbers, some, tell_order, unfinished
 
 
 def obligations(block: int | None = None) -> list[Obligation]:
     size = block_of(block)
-    return [
-        Obligation(name, sentence, partial(lemma, size, 0), partial(lemma, size, 1))
-        for name, (sentence, lemma) in LEMMAS.items()
-    ]
+    return [make(size) for make in LEMMAS]
 
 
 class Gate(NamedTuple):
@@ -98,7 +93,8 @@ def tell(numbers: Numbers, block: Any, whole: Any, *tokens: Any) -> None:
     tell_order(numbers, block, whole, *(count - 1 for count in counts))
 
 
-def _more_blocks_are_one_block_more(block: Any, more: int) -> list[Any]:
+@lemma("More blocks are at least one block's tokens more.")
+def more_blocks_are_one_block_more(block: Any, more: int) -> list[Any]:
     numbers = make_numbers(block)
     first, other = some(numbers, "one"), some(numbers, "other")
     numbers.facts.append(first > other)
@@ -112,7 +108,8 @@ def at_the_door(numbers: Numbers, block: Any, request: SymbolicRequest) -> Any:
     return pool
 
 
-def _holdings_never_exceed_front_door(block: Any, more: int) -> list[Any]:
+@lemma("No request ever holds more blocks than the front door required.")
+def holdings_never_exceed_front_door(block: Any, more: int) -> list[Any]:
     numbers = make_numbers(block)
     request = unfinished(numbers, more)
     pool = at_the_door(numbers, block, request)
@@ -122,7 +119,8 @@ def _holdings_never_exceed_front_door(block: Any, more: int) -> list[Any]:
     return negated(numbers, blocks(numbers, block, covered) <= pool)
 
 
-def _lone_running_request_can_grow(block: Any, reserve: int) -> list[Any]:
+@lemma("A request that runs alone finds blocks for its next tokens.")
+def lone_running_request_can_grow(block: Any, reserve: int) -> list[Any]:
     numbers = make_numbers(block)
     request = unfinished(numbers)
     pool = at_the_door(numbers, block, request)
@@ -134,7 +132,8 @@ def _lone_running_request_can_grow(block: Any, reserve: int) -> list[Any]:
     return negated(numbers, z3.And(held <= pool, missing + reserve <= pool - held))
 
 
-def _first_in_line_is_admitted_alone(block: Any, reserve: int) -> list[Any]:
+@lemma("The request that is first in line is admitted if no request runs.")
+def first_in_line_is_admitted_alone(block: Any, reserve: int) -> list[Any]:
     """With a `reserve`, the watermark applies although no request runs."""
     numbers = make_numbers(block)
     entry = gate(numbers, block, z3.Bool("whole"))
@@ -146,7 +145,8 @@ def _first_in_line_is_admitted_alone(block: Any, reserve: int) -> list[Any]:
     return negated(numbers, entry.passes)
 
 
-def _admitted_request_finds_first_blocks(block: Any, uncounted: int) -> list[Any]:
+@lemma("A request that passes the gate finds the blocks of its first chunk free.")
+def admitted_request_finds_first_blocks(block: Any, uncounted: int) -> list[Any]:
     """`uncounted` idle hits do not count as needed."""
     numbers = make_numbers(block)
     entry = gate(numbers, block, z3.Bool("whole"), lambda idle: idle - uncounted)
@@ -154,14 +154,25 @@ def _admitted_request_finds_first_blocks(block: Any, uncounted: int) -> list[Any
     return negated(numbers, entry.left >= 0)
 
 
-def _admission_leaves_watermark_free(block: Any, more: int) -> list[Any]:
+@lemma("After an admission beside others the watermark's blocks are free.")
+def admission_leaves_watermark_free(block: Any, more: int) -> list[Any]:
     numbers = make_numbers(block)
     entry = gate(numbers, block, z3.Bool("whole"))
     numbers.facts.append(entry.passes)
     return negated(numbers, entry.left >= entry.reserve + more)
 
 
-def _rest_of_admitted_prompt_is_free(with_reserve: bool, block: Any, chunk_only: int) -> list[Any]:
+@lemma("With reserve_full_isl, blocks for all known tokens of an admitted request are free.")
+def rest_of_admitted_prompt_is_free(block: Any, chunk_only: int) -> list[Any]:
+    return _rest_is_free(block, chunk_only, with_reserve=False)
+
+
+@lemma("So are the watermark's blocks beside them.")
+def rest_and_watermark_are_free(block: Any, chunk_only: int) -> list[Any]:
+    return _rest_is_free(block, chunk_only, with_reserve=True)
+
+
+def _rest_is_free(block: Any, chunk_only: int, *, with_reserve: bool) -> list[Any]:
     """With `chunk_only`, the gate considers only the first chunk, as without reserve_full_isl."""
     numbers = make_numbers(block)
     entry = gate(numbers, block, z3.BoolVal(not chunk_only))
@@ -171,7 +182,8 @@ def _rest_of_admitted_prompt_is_free(with_reserve: bool, block: Any, chunk_only:
     return negated(numbers, entry.left >= rest + (entry.reserve if with_reserve else 0))
 
 
-def _later_chunks_find_room(block: Any, more: int) -> list[Any]:
+@lemma("While no other request takes blocks, each later chunk of these tokens finds its blocks.")
+def later_chunks_find_room(block: Any, more: int) -> list[Any]:
     """The request computes `more` tokens than it knew at its admission."""
     numbers = make_numbers(block)
     known, computed = some(numbers, "known", 1), some(numbers, "computed", 1)
@@ -186,7 +198,8 @@ def _later_chunks_find_room(block: Any, more: int) -> list[Any]:
     return negated(numbers, z3.And(grown - held <= free, kept))
 
 
-def _full_pool_never_runs_out(block: Any, less: int) -> list[Any]:
+@lemma("A pool for max_num_seqs requests of max_model_len tokens never runs out.")
+def full_pool_never_runs_out(block: Any, less: int) -> list[Any]:
     numbers = Numbers()
     # the blocks of one request
     slots, longest = some(numbers, "slots", 1), some(numbers, "longest", 1)
@@ -195,46 +208,15 @@ def _full_pool_never_runs_out(block: Any, less: int) -> list[Any]:
     return negated(numbers, missing <= slots * longest - less - others - held)
 
 
-Lemma = Callable[[Any, int], list[Any]]
-LEMMAS: dict[str, tuple[str, Lemma]] = {
-    "more_blocks_are_one_block_more": (
-        "More blocks are at least one block's tokens more.",
-        _more_blocks_are_one_block_more,
-    ),
-    "holdings_never_exceed_front_door": (
-        "No request ever holds more blocks than the front door required.",
-        _holdings_never_exceed_front_door,
-    ),
-    "lone_running_request_can_grow": (
-        "A request that runs alone finds blocks for its next tokens.",
-        _lone_running_request_can_grow,
-    ),
-    "first_in_line_is_admitted_alone": (
-        "The request that is first in line is admitted if no request runs.",
-        _first_in_line_is_admitted_alone,
-    ),
-    "admitted_request_finds_first_blocks": (
-        "A request that passes the gate finds the blocks of its first chunk free.",
-        _admitted_request_finds_first_blocks,
-    ),
-    "admission_leaves_watermark_free": (
-        "After an admission beside others the watermark's blocks are free.",
-        _admission_leaves_watermark_free,
-    ),
-    "rest_of_admitted_prompt_is_free": (
-        "With reserve_full_isl, blocks for all known tokens of an admitted request are free.",
-        partial(_rest_of_admitted_prompt_is_free, False),
-    ),
-    "rest_and_watermark_are_free": (
-        "So are the watermark's blocks beside them.",
-        partial(_rest_of_admitted_prompt_is_free, True),
-    ),
-    "later_chunks_find_room": (
-        "While no other request takes blocks, each later chunk of these tokens finds its blocks.",
-        _later_chunks_find_room,
-    ),
-    "full_pool_never_runs_out": (
-        "A pool for max_num_seqs requests of max_model_len tokens never runs out.",
-        _full_pool_never_runs_out,
-    ),
-}
+LEMMAS = (
+    more_blocks_are_one_block_more,
+    holdings_never_exceed_front_door,
+    lone_running_request_can_grow,
+    first_in_line_is_admitted_alone,
+    admitted_request_finds_first_blocks,
+    admission_leaves_watermark_free,
+    rest_of_admitted_prompt_is_free,
+    rest_and_watermark_are_free,
+    later_chunks_find_room,
+    full_pool_never_runs_out,
+)

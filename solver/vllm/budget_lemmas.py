@@ -30,26 +30,22 @@ What follows for the budget:
 Each guard removes a token or a slot, or adds one.
 """
 
-from collections.abc import Callable
-from functools import partial
 from typing import Any
 
 import z3
 
 from ..smt.numbers import Numbers, negated
-from ..smt.obligation import Obligation
+from ..smt.obligation import Obligation, lemma
 from .symbols import block_of, capped, clamp, make_numbers, some, unfinished
 
 
 def obligations(block: int | None = None) -> list[Obligation]:
     size = block_of(block)
-    return [
-        Obligation(name, sentence, partial(lemma, size, 0), partial(lemma, size, 1))
-        for name, (sentence, lemma) in LEMMAS.items()
-    ]
+    return [make(size) for make in LEMMAS]
 
 
-def _whole_budget_is_left_at_start(block: Any, more: int) -> list[Any]:
+@lemma("Before anything is scheduled, the whole budget is left.")
+def whole_budget_is_left_at_start(block: Any, more: int) -> list[Any]:
     numbers = Numbers()
     budget = some(numbers, "budget", 1)
     return negated(numbers, _holds(budget, z3.IntVal(more), budget))
@@ -65,7 +61,8 @@ def _half_decided(numbers: Numbers) -> tuple[Any, Any, Any]:
     return budget, spent, left
 
 
-def _share_is_least_of_three_bounds(block: Any, more: int) -> list[Any]:
+@lemma("A share is the minimum of uncomputed tokens, threshold and budget; it is never 0.")
+def share_is_least_of_three_bounds(block: Any, more: int) -> list[Any]:
     numbers = Numbers()
     behind, threshold, left = (
         some(numbers, "behind", 1),
@@ -78,7 +75,8 @@ def _share_is_least_of_three_bounds(block: Any, more: int) -> list[Any]:
     return negated(numbers, z3.And(*bounds, least, tokens >= 1))
 
 
-def _scheduling_preserves_budget(block: Any, less: int) -> list[Any]:
+@lemma("Scheduling a request keeps shares plus remaining budget equal to the whole budget.")
+def scheduling_preserves_budget(block: Any, less: int) -> list[Any]:
     numbers = Numbers()
     budget, spent, left = _half_decided(numbers)
     numbers.facts.append(left >= 1)
@@ -86,7 +84,8 @@ def _scheduling_preserves_budget(block: Any, less: int) -> list[Any]:
     return negated(numbers, _holds(budget, spent + tokens, left - tokens + less))
 
 
-def _preemption_preserves_budget(block: Any, more: int) -> list[Any]:
+@lemma("Returning a victim's share keeps that sum as well.")
+def preemption_preserves_budget(block: Any, more: int) -> list[Any]:
     numbers = Numbers()
     budget, spent, left = _half_decided(numbers)
     share, others = some(numbers, "share"), some(numbers, "others")  # no share: not scheduled
@@ -94,13 +93,15 @@ def _preemption_preserves_budget(block: Any, more: int) -> list[Any]:
     return negated(numbers, _holds(budget, others, left + share + more))
 
 
-def _shares_stay_within_budget(block: Any, less: int) -> list[Any]:
+@lemma("The shares of a step never exceed max_num_batched_tokens together.")
+def shares_stay_within_budget(block: Any, less: int) -> list[Any]:
     numbers = Numbers()
     budget, spent, _ = _half_decided(numbers)
     return negated(numbers, spent <= budget - less)
 
 
-def _running_request_has_next_token(block: Any, more: int) -> list[Any]:
+@lemma("A request that continues has a token to compute in the next step.")
+def running_request_has_next_token(block: Any, more: int) -> list[Any]:
     numbers = Numbers()
     behind, tokens = some(numbers, "behind", 1), some(numbers, "tokens", 1)
     numbers.facts.append(tokens <= behind + more)
@@ -110,7 +111,8 @@ def _running_request_has_next_token(block: Any, more: int) -> list[Any]:
     )  # then it gets its next token
 
 
-def _admitted_request_has_next_token(block: Any, more: int) -> list[Any]:
+@lemma("An admitted request has a token to compute, whatever it finds in the cache.")
+def admitted_request_has_next_token(block: Any, more: int) -> list[Any]:
     """With `more`, the cache may hold the last known token as well (V1CP-R28)."""
     numbers = make_numbers(block)
     request = unfinished(numbers)
@@ -118,14 +120,16 @@ def _admitted_request_has_next_token(block: Any, more: int) -> list[Any]:
     return negated(numbers, request.known - hit * block >= 1)
 
 
-def _budget_suffices_for_all_decodes(block: Any, less: int) -> list[Any]:
+@lemma("If every request that runs is one token behind, the budget is enough for all.")
+def budget_suffices_for_all_decodes(block: Any, less: int) -> list[Any]:
     numbers = Numbers()
     budget, slots, before = (some(numbers, name, 1) for name in ("budget", "slots", "before"))
     numbers.facts += [budget >= slots - less, before <= slots - 1]
     return negated(numbers, budget - before >= 1)  # one token for each request before it
 
 
-def _budget_cuts_no_unchunked_prefill(block: Any, less: int) -> list[Any]:
+@lemma("With chunking off, the budget cuts no request that is admitted.")
+def budget_cuts_no_unchunked_prefill(block: Any, less: int) -> list[Any]:
     numbers = Numbers()
     behind, threshold, left = (
         some(numbers, "behind", 1),
@@ -136,14 +140,16 @@ def _budget_cuts_no_unchunked_prefill(block: Any, less: int) -> list[Any]:
     return negated(numbers, clamp(behind, threshold, left) == capped(behind, threshold))
 
 
-def _accepted_prompt_fits_empty_step(block: Any, more: int) -> list[Any]:
+@lemma("With chunking off, an empty step has the budget for every accepted request.")
+def accepted_prompt_fits_empty_step(block: Any, more: int) -> list[Any]:
     numbers = Numbers()
     request, budget = unfinished(numbers), some(numbers, "budget", 1)
     numbers.facts.append(request.longest <= budget + more)
     return negated(numbers, capped(request.known, some(numbers, "threshold")) <= budget)
 
 
-def _running_stays_within_slots(block: Any, more: int) -> list[Any]:
+@lemma("No more requests than max_num_seqs run.")
+def running_stays_within_slots(block: Any, more: int) -> list[Any]:
     """With `more`, a request is admitted although every slot is taken."""
     numbers = Numbers()
     slots, running = some(numbers, "slots", 1), some(numbers, "running")
@@ -152,50 +158,16 @@ def _running_stays_within_slots(block: Any, more: int) -> list[Any]:
     return negated(numbers, z3.If(admits, running + 1, running) <= slots)
 
 
-Lemma = Callable[[Any, int], list[Any]]
-LEMMAS: dict[str, tuple[str, Lemma]] = {
-    "whole_budget_is_left_at_start": (
-        "Before anything is scheduled, the whole budget is left.",
-        _whole_budget_is_left_at_start,
-    ),
-    "share_is_least_of_three_bounds": (
-        "A share is the minimum of uncomputed tokens, threshold and budget; it is never 0.",
-        _share_is_least_of_three_bounds,
-    ),
-    "scheduling_preserves_budget": (
-        "Scheduling a request keeps shares plus remaining budget equal to the whole budget.",
-        _scheduling_preserves_budget,
-    ),
-    "preemption_preserves_budget": (
-        "Returning a victim's share keeps that sum as well.",
-        _preemption_preserves_budget,
-    ),
-    "shares_stay_within_budget": (
-        "The shares of a step never exceed max_num_batched_tokens together.",
-        _shares_stay_within_budget,
-    ),
-    "running_request_has_next_token": (
-        "A request that continues has a token to compute in the next step.",
-        _running_request_has_next_token,
-    ),
-    "admitted_request_has_next_token": (
-        "An admitted request has a token to compute, whatever it finds in the cache.",
-        _admitted_request_has_next_token,
-    ),
-    "budget_suffices_for_all_decodes": (
-        "If every request that runs is one token behind, the budget is enough for all.",
-        _budget_suffices_for_all_decodes,
-    ),
-    "budget_cuts_no_unchunked_prefill": (
-        "With chunking off, the budget cuts no request that is admitted.",
-        _budget_cuts_no_unchunked_prefill,
-    ),
-    "accepted_prompt_fits_empty_step": (
-        "With chunking off, an empty step has the budget for every accepted request.",
-        _accepted_prompt_fits_empty_step,
-    ),
-    "running_stays_within_slots": (
-        "No more requests than max_num_seqs run.",
-        _running_stays_within_slots,
-    ),
-}
+LEMMAS = (
+    whole_budget_is_left_at_start,
+    share_is_least_of_three_bounds,
+    scheduling_preserves_budget,
+    preemption_preserves_budget,
+    shares_stay_within_budget,
+    running_request_has_next_token,
+    admitted_request_has_next_token,
+    budget_suffices_for_all_decodes,
+    budget_cuts_no_unchunked_prefill,
+    accepted_prompt_fits_empty_step,
+    running_stays_within_slots,
+)

@@ -18,10 +18,9 @@ Drafts, steps in flight, connectors, encoders, further KV groups and control eve
 off.
 """
 
-from functools import partial
 from itertools import product
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any
 
 import z3
 
@@ -31,14 +30,14 @@ from ...model.vllm.config import VllmConfig
 from ...model.vllm.model import VllmModel
 from ...model.vllm.queue import Plan
 from ...model.vllm.state import Sequence, State
-from ..smt.execution import SymbolicRun, Truth, bare, holds_on, paths, stubbed
+from ..smt.execution import SymbolicRun, bare, holds_on, paths, stubbed
 from ..smt.numbers import Numbers
-from ..smt.obligation import Obligation
+from ..smt.obligation import Obligation, lemma
 from . import symbols
 from .decision_lemmas import (
     Symbolic,
     completion_leaves_next_token,
-    first_is_kept,
+    decision_keeps_first,
     step_keeps_budget,
 )
 from .symbols import blocks, some
@@ -48,84 +47,51 @@ FEW = 3  # blocks, each of which the code hands out
 
 
 def budget(block: int | None) -> list[Obligation]:
-    sizes = (("fcfs", 2, 1), ("fcfs", 1, 2), ("priority", 2, 1))
     return [
-        _share(),
-        *(_lemma(step_keeps_budget, _STEP, *size) for size in sizes),
-        _lemma(
-            completion_leaves_next_token,
-            ("vllm.scheduler.carry_out", "vllm.scheduler.complete"),
-        ),
+        share_is_computed_as_in_lemmas(),
         *(
-            _lemma(_hit_leaves_last_token, ("pool.cached_blocks",), known, block=block)
-            for known in (1, 2)
+            step_keeps_budget(*size)
+            for size in (("fcfs", 2, 1), ("fcfs", 1, 2), ("priority", 2, 1))
         ),
+        completion_leaves_next_token(),
+        *(hit_leaves_last_token(block or BLOCK, known) for known in (1, 2)),
     ]
 
 
 def admission(block: int | None) -> list[Obligation]:
-    return [_door(block), *_admits(block), *_grows(block)]
+    admits = [
+        admission_decides_as_in_lemmas(block or BLOCK, hit, idle)
+        for hit in range(FEW)
+        for idle in range(hit + 1)
+    ]
+    door, *grows = never_preempted(block)
+    return [door, *admits, *grows]
 
 
 def progress(block: int | None) -> list[Obligation]:
+    door, *grows = never_preempted(block)
     kept = product(("fcfs", "priority"), ((2, 1), (3, 0)))
     return [
-        _share(),
-        _door(block),
-        *(_lemma(first_is_kept, _STEP, policy, *size) for policy, size in kept),
-        *(_lemma(_first_in_line_is_admitted, _FIRST, hit, block=block) for hit in (0, 1)),
-        *_grows(block),
+        share_is_computed_as_in_lemmas(),
+        door,
+        *(decision_keeps_first(policy, *size) for policy, size in kept),
+        *(code_admits_first_in_line(block or BLOCK, hit) for hit in (0, 1)),
+        *grows,
     ]
 
 
 def never_preempted(block: int | None) -> list[Obligation]:
-    return [_door(block), *_grows(block)]
+    size = block or BLOCK
+    grows = (growth_decides_as_in_lemmas(size, held) for held in (1, 2))
+    return [door_refuses_what_lemmas_assume(size), *grows]
 
 
-def _share() -> Obligation:
-    return _lemma(_share_is_computed, ("vllm.scheduler.clamp", "vllm.scheduler.capped"))
-
-
-def _door(block: int | None) -> Obligation:
-    return _lemma(_door_refuses, ("vllm.model.VllmModel.refusal",), block=block)
-
-
-def _admits(block: int | None) -> list[Obligation]:
-    code = ("vllm.kv_cache.admit", "allocator.hold", "pool.take", "pool.touch")
-    return [
-        _lemma(_admission_decides, code, hit, idle, block=block)
-        for hit in range(FEW)
-        for idle in range(hit + 1)
-    ]
-
-
-def _grows(block: int | None) -> list[Obligation]:
-    code = ("vllm.kv_cache.grow", "allocator.hold", "pool.take")
-    return [_lemma(_growth_decides, code, held, block=block) for held in (1, 2)]
-
-
-_STEP = (
-    "vllm.scheduler.schedule",
-    "vllm.scheduler.advance_running",
-    "vllm.scheduler.admit_waiting",
-    "vllm.scheduler.preempt",
+@lemma(
+    "`clamp` and `capped` compute the same share as the lemmas.",
+    "vllm.scheduler.clamp",
+    "vllm.scheduler.capped",
 )
-_FIRST = ("vllm.scheduler.admit_waiting", "vllm.kv_cache.admit")
-
-
-_SAME = -1  # the claim does not involve blocks
-
-
-def _lemma(claim: Any, code: tuple[str, ...], *size: Any, block: int | None = _SAME) -> Obligation:
-    name, sentence = _SENTENCES[claim.__name__]
-    of = "".join(f"_{part}" for part in size)
-    if block != _SAME:
-        size = (block or BLOCK, *size)
-    claimed, weaker = (partial(claim, *size, change) for change in (0, 1))
-    return Obligation(f"{name}{of}", sentence, claimed, weaker, code)
-
-
-def _share_is_computed(more: int) -> list[Any]:
+def share_is_computed_as_in_lemmas(more: int) -> list[Any]:
     numbers = Numbers()
     behind, left = some(numbers, "behind", 1), some(numbers, "left", 1)
     threshold = some(numbers, "threshold")
@@ -133,7 +99,7 @@ def _share_is_computed(more: int) -> list[Any]:
     def code(run: SymbolicRun) -> Any:
         config = _config(long_prefill_token_threshold=run.number(threshold))
         wanted: Any = run.number(behind)
-        share = scheduler.clamp(config, wanted, cast(int, run.number(left)))
+        share = scheduler.clamp(config, wanted, run.number(left))
         return bare(share), bare(scheduler.capped(config, wanted))
 
     def as_in_lemmas(result: Any) -> Any:
@@ -148,7 +114,11 @@ def _config(**keys: Any) -> VllmConfig:
     return VllmConfig(**{"enable_prefix_caching": False, **keys})
 
 
-def _door_refuses(block: int, more: int) -> list[Any]:
+@lemma(
+    "The front door accepts exactly what fits in the model's length, pool and budget.",
+    "vllm.model.VllmModel.refusal",
+)
+def door_refuses_what_lemmas_assume(block: int, more: int) -> list[Any]:
     """Claim that the front door refuses exactly the requests beyond the model's length, the pool
     or, without chunking, the budget.
 
@@ -165,7 +135,7 @@ def _door_refuses(block: int, more: int) -> list[Any]:
             max_model_len=run.number(longest),
             num_blocks=run.number(pool),
             max_num_batched_tokens=run.number(budget),
-            enable_chunked_prefill=Truth(run, chunks),
+            enable_chunked_prefill=run.truth(chunks),
         )
         request: Any = SimpleNamespace(
             prompt_len=run.number(prompt), max_tokens=run.number(tokens), encoder_inputs=()
@@ -181,7 +151,15 @@ def _door_refuses(block: int, more: int) -> list[Any]:
     return holds_on(numbers, list(paths(numbers, code)), lambda let_in: passes == let_in)
 
 
-def _admission_decides(block: int, hit: int, idle: int, more: int) -> list[Any]:
+@lemma(
+    "`admit` decides like the gate of the lemmas, and takes as many blocks (hits, idle ones).",
+    "vllm.kv_cache.admit",
+    "allocator.hold",
+    "pool.take",
+    "pool.touch",
+    name="admission_decides_as_in_lemmas_{hit}_{idle}",
+)
+def admission_decides_as_in_lemmas(block: int, hit: int, idle: int, more: int) -> list[Any]:
     """Claim that `kv_cache.admit` decides as `admission_lemmas.gate` does, and leaves as many
     blocks free.
 
@@ -200,17 +178,17 @@ def _admission_decides(block: int, hit: int, idle: int, more: int) -> list[Any]:
             block_size=block,
             lookahead=0,
             max_model_len=run.number(known),
-            reserve_full_isl=Truth(run, whole),
+            reserve_full_isl=run.truth(whole),
             watermark_blocks=run.number(reserve),
             enable_prefix_caching=False,
             more_groups=(),
         )
         hits = tuple(range(100, 100 + hit))
-        size = cast(int, run.number(free - idle))
+        size = run.number(free - idle)
         pool = Pool(size, (), 1, tuple((number, None) for number in hits[:idle]), NOTHING_CACHED)
-        request = Sequence("0", cast(int, run.number(known)), 9, 9)
-        share = cast(int, run.number(tokens))
-        beside = bool(Truth(run, runs))
+        request = Sequence("0", run.number(known), 9, 9)
+        share = run.number(tokens)
+        beside = run.answer(runs)
         admitted = kv_cache.admit(config, pool, request, hits, share, beside)
         if admitted is None:
             return None
@@ -231,7 +209,14 @@ def _admission_decides(block: int, hit: int, idle: int, more: int) -> list[Any]:
     return holds_on(numbers, list(paths(numbers, code)), as_in_lemmas)
 
 
-def _growth_decides(block: int, held: int, more: int) -> list[Any]:
+@lemma(
+    "`grow` succeeds if and only if the blocks are free, and takes as many (blocks held).",
+    "vllm.kv_cache.grow",
+    "allocator.hold",
+    "pool.take",
+    name="growth_decides_as_in_lemmas_{held}",
+)
+def growth_decides_as_in_lemmas(block: int, held: int, more: int) -> list[Any]:
     """Claim that `kv_cache.grow` decides as the lemmas do for a request that holds `held`
     blocks."""
     numbers = Numbers()
@@ -251,10 +236,10 @@ def _growth_decides(block: int, held: int, more: int) -> list[Any]:
             enable_prefix_caching=False,
             more_groups=(),
         )
-        pool = Pool(cast(int, run.number(free)), (), 1, (), NOTHING_CACHED)
+        pool = Pool(run.number(free), (), 1, (), NOTHING_CACHED)
         has: Any = run.number(computed)
         request = Sequence("0", 1, 9, 9, computed=has, blocks=tuple(range(100, 100 + held)))
-        grown = kv_cache.grow(config, pool, request, cast(int, run.number(tokens)))
+        grown = kv_cache.grow(config, pool, request, run.number(tokens))
         if grown is None:
             return None
         return len(grown[0].blocks), bare(free_blocks(grown[1]))
@@ -271,7 +256,12 @@ def _growth_decides(block: int, held: int, more: int) -> list[Any]:
     return holds_on(numbers, list(paths(numbers, code)), as_in_lemmas)
 
 
-def _hit_leaves_last_token(block: int, size: int, more: int) -> list[Any]:
+@lemma(
+    "A hit is all cached blocks except that of the last token (blocks of the prompt).",
+    "pool.cached_blocks",
+    name="hit_leaves_last_token_{size}",
+)
+def hit_leaves_last_token(block: int, size: int, more: int) -> list[Any]:
     """Claim that `pool.cached_blocks` leaves the last token uncached even if every block is cached.
 
     The prompt has up to `size` blocks and one token. With `more`, the last token may be found as
@@ -297,7 +287,13 @@ def _hit_leaves_last_token(block: int, size: int, more: int) -> list[Any]:
     )
 
 
-def _first_in_line_is_admitted(block: int, hit: int, reserve: int) -> list[Any]:
+@lemma(
+    "A decision in which no request runs admits the first in line (blocks hit).",
+    "vllm.scheduler.admit_waiting",
+    "vllm.kv_cache.admit",
+    name="code_admits_first_in_line_{hit}",
+)
+def code_admits_first_in_line(block: int, hit: int, reserve: int) -> list[Any]:
     """Claim that a whole decision admits the first in line if no request runs and the front door
     accepted it.
 
@@ -318,17 +314,15 @@ def _first_in_line_is_admitted(block: int, hit: int, reserve: int) -> list[Any]:
     def code(run: SymbolicRun) -> Any:
         config = VllmConfig(
             block_size=block,
-            max_num_seqs=cast(int, run.number(slots)),
-            max_model_len=cast(int, run.number(longest)),
-            max_num_batched_tokens=cast(int, run.number(budget)),
-            long_prefill_token_threshold=cast(int, run.number(threshold)),
-            enable_chunked_prefill=cast(bool, Truth(run, chunks)),
-            reserve_full_isl=cast(bool, Truth(run, whole)),
+            max_num_seqs=run.number(slots),
+            max_model_len=run.number(longest),
+            max_num_batched_tokens=run.number(budget),
+            long_prefill_token_threshold=run.number(threshold),
+            enable_chunked_prefill=run.truth(chunks),
+            reserve_full_isl=run.truth(whole),
         )
         hits = tuple(range(100, 100 + hit))
-        blocks_free = Pool(
-            cast(int, run.number(pool - hit)), (), 1, tuple((number, None) for number in hits)
-        )
+        blocks_free = Pool(run.number(pool - hit), (), 1, tuple((number, None) for number in hits))
         state = State(waiting=(request.of(run, 0, 0),), pool=blocks_free)
         with stubbed(
             kv_cache,
@@ -343,43 +337,3 @@ def _first_in_line_is_admitted(block: int, hit: int, reserve: int) -> list[Any]:
         list(paths(numbers, code)),
         lambda shares: z3.And(z3.BoolVal(len(shares) == 1), *(share >= 1 for share in shares)),
     )
-
-
-_SENTENCES = {
-    "_share_is_computed": (
-        "share_is_computed_as_in_lemmas",
-        "`clamp` and `capped` compute the same share as the lemmas.",
-    ),
-    "_door_refuses": (
-        "door_refuses_what_lemmas_assume",
-        "The front door accepts exactly what fits in the model's length, pool and budget.",
-    ),
-    "_admission_decides": (
-        "admission_decides_as_in_lemmas",
-        "`admit` decides like the gate of the lemmas, and takes as many blocks (hits, idle ones).",
-    ),
-    "_growth_decides": (
-        "growth_decides_as_in_lemmas",
-        "`grow` succeeds if and only if the blocks are free, and takes as many (blocks held).",
-    ),
-    "_hit_leaves_last_token": (
-        "hit_leaves_last_token",
-        "A hit is all cached blocks except that of the last token (blocks of the prompt).",
-    ),
-    "step_keeps_budget": (
-        "step_keeps_budget",
-        "A decision shares out its budget, and no slot twice (running and waiting requests).",
-    ),
-    "first_is_kept": (
-        "decision_keeps_first",
-        "A decision keeps the first request and the order (running and waiting requests).",
-    ),
-    "completion_leaves_next_token": (
-        "completion_leaves_next_token",
-        "After a step, each request that continues has a token to compute.",
-    ),
-    "_first_in_line_is_admitted": (
-        "code_admits_first_in_line",
-        "A decision in which no request runs admits the first in line (blocks hit).",
-    ),
-}

@@ -12,10 +12,18 @@ from ...model.pool import Pool
 from ...model.vllm import kv_cache, scheduler
 from ...model.vllm.config import VllmConfig
 from ...model.vllm.state import Sequence, State
-from ..smt.execution import SymbolicRun, Truth, bare, holds_on, paths, stubbed
+from ..smt.execution import SymbolicRun, bare, holds_on, paths, stubbed
 from ..smt.numbers import Numbers
+from ..smt.obligation import lemma
 from . import symbols
 from .symbols import some
+
+STEP = (
+    "vllm.scheduler.schedule",
+    "vllm.scheduler.advance_running",
+    "vllm.scheduler.admit_waiting",
+    "vllm.scheduler.preempt",
+)
 
 
 class Symbolic(NamedTuple):
@@ -96,11 +104,11 @@ def decided(policy: Any, running: int, waiting: int, then: Any = None) -> Decide
 
     def code(run: SymbolicRun) -> Any:
         config = VllmConfig(
-            block_size=cast(int, run.number(block)),
-            max_num_seqs=cast(int, run.number(slots)),
-            max_num_batched_tokens=cast(int, run.number(budget)),
-            long_prefill_token_threshold=cast(int, run.number(threshold)),
-            enable_chunked_prefill=cast(bool, Truth(run, chunks)),
+            block_size=run.number(block),
+            max_num_seqs=run.number(slots),
+            max_num_batched_tokens=run.number(budget),
+            long_prefill_token_threshold=run.number(threshold),
+            enable_chunked_prefill=run.truth(chunks),
             policy=policy,
         )
         # The queue is in order; the running requests may have been admitted in any order.
@@ -112,7 +120,7 @@ def decided(policy: Any, running: int, waiting: int, then: Any = None) -> Decide
 
         def says(what: str, fact: Any = True) -> bool:
             questions.append(1)
-            return bool(Truth(run, z3.And(z3.Bool(f"{what} {len(questions)}"), fact)))
+            return run.answer(z3.And(z3.Bool(f"{what} {len(questions)}"), fact))
 
         def grow(_: Any, pool: Any, number: Any, tokens: Any) -> Any:
             return (number, pool) if pool == 1 or says("room") else None
@@ -161,6 +169,11 @@ def decided(policy: Any, running: int, waiting: int, then: Any = None) -> Decide
     return Decided(numbers, requests, ran, budget, threshold, slots, chunks, taken)
 
 
+@lemma(
+    "A decision shares out its budget, and no slot twice (running and waiting requests).",
+    *STEP,
+    name="step_keeps_budget_{policy}_{running}_{waiting}",
+)
 def step_keeps_budget(policy: str, running: int, waiting: int, more: int) -> list[Any]:
     decision = decided(policy, running, waiting)
 
@@ -184,7 +197,12 @@ def step_keeps_budget(policy: str, running: int, waiting: int, more: int) -> lis
     return holds_on(decision.numbers, decision.taken, keeps)
 
 
-def first_is_kept(policy: str, running: int, waiting: int, other: int) -> list[Any]:
+@lemma(
+    "A decision keeps the first request and the order (running and waiting requests).",
+    *STEP,
+    name="decision_keeps_first_{policy}_{running}_{waiting}",
+)
+def decision_keeps_first(policy: str, running: int, waiting: int, other: int) -> list[Any]:
     """Claim that the request that goes first, or the most important one, keeps its place.
 
     No request comes before one that stays; a step that computes nothing has a victim and admits no
@@ -228,6 +246,10 @@ def _before(decision: Decided, name: str, other: str) -> Any:
     return z3.Or(first.priority < second.priority, same)
 
 
+@lemma(
+    "After a step, each request that continues has a token to compute.",
+    *("vllm.scheduler.carry_out", "vllm.scheduler.complete"),
+)
 def completion_leaves_next_token(more: int) -> list[Any]:
     """Claim that a whole step counts the tokens that it computes, and emits only for requests that
     have caught up.

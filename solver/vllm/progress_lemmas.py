@@ -34,25 +34,20 @@ Under the priority policy, a step computes nothing if the first request is its o
 Each guard removes a token, a slot or a place.
 """
 
-from collections.abc import Callable
-from functools import partial
 from typing import Any
 
 import z3
 
 from ...model.vllm.state import State
 from ..smt.numbers import Numbers, negated
-from ..smt.obligation import Obligation
+from ..smt.obligation import Obligation, lemma
 from .admission_lemmas import at_the_door, gate, tell
 from .symbols import block_of, capped, clamp, make_numbers, some, unfinished
 
 
 def obligations(block: int | None = None) -> list[Obligation]:
     size = block_of(block)
-    return [
-        Obligation(name, sentence, partial(lemma, size, 0), partial(lemma, size, 1))
-        for name, (sentence, lemma) in LEMMAS.items()
-    ]
+    return [make(size) for make in LEMMAS]
 
 
 def rank(state: State, place: int) -> int:
@@ -74,7 +69,8 @@ def before(first: tuple[Any, Any], other: tuple[Any, Any]) -> Any:
     return z3.Or(first[0] < other[0], z3.And(first[0] == other[0], first[1] < other[1]))
 
 
-def _first_running_is_never_preempted(block: Any, fewer: int) -> list[Any]:
+@lemma("Under FCFS, the first of several running requests is never preempted.")
+def first_running_is_never_preempted(block: Any, fewer: int) -> list[Any]:
     """With `fewer`, it may be the only running request."""
     numbers = Numbers()
     running = some(numbers, "running", 2 - fewer)
@@ -82,7 +78,8 @@ def _first_running_is_never_preempted(block: Any, fewer: int) -> list[Any]:
     return negated(numbers, victim != 0)
 
 
-def _one_of_two_is_preempted_first(block: Any, alike: int) -> list[Any]:
+@lemma("Under the priority policy, exactly one of two running requests is preempted first.")
+def one_of_two_is_preempted_first(block: Any, alike: int) -> list[Any]:
     """With `alike`, both may have the same arrival."""
     numbers = Numbers()
     first, other = ((z3.Int(f"priority {n}"), some(numbers, f"arrival {n}")) for n in (0, 1))
@@ -92,7 +89,8 @@ def _one_of_two_is_preempted_first(block: Any, alike: int) -> list[Any]:
     return negated(numbers, z3.Xor(before(first, other), before(other, first)))
 
 
-def _request_with_budget_advances(block: Any, nothing: int) -> list[Any]:
+@lemma("The request that has the whole budget of a step comes nearer to its end.")
+def request_with_budget_advances(block: Any, nothing: int) -> list[Any]:
     numbers = Numbers()
     request, computed = unfinished(numbers), some(numbers, "computed")
     numbers.facts.append(computed <= request.known - 1)
@@ -102,7 +100,8 @@ def _request_with_budget_advances(block: Any, nothing: int) -> list[Any]:
     return negated(numbers, z3.And(after_it >= 0, after_it < before_it))
 
 
-def _first_in_line_is_admitted_if_none_run(block: Any, reserve: int) -> list[Any]:
+@lemma("If no request runs, a request that is first in line is admitted.")
+def first_in_line_is_admitted_if_none_run(block: Any, reserve: int) -> list[Any]:
     """With a `reserve`, the watermark applies although no request runs."""
     numbers = make_numbers(block)
     entry = gate(numbers, block, z3.Bool("whole"))
@@ -121,7 +120,8 @@ def _first_in_line_is_admitted_if_none_run(block: Any, reserve: int) -> list[Any
     return negated(numbers, z3.And(slots >= 1, uncut, entry.passes, entry.tokens >= 1))
 
 
-def _no_request_overtakes_running(block: Any, in_front: int) -> list[Any]:
+@lemma("No request moves in front of a running request.")
+def no_request_overtakes_running(block: Any, in_front: int) -> list[Any]:
     """With `in_front`, newcomers go to the front of the queue."""
     numbers = Numbers()
     place, gone, new = (some(numbers, name) for name in ("place", "gone", "new"))
@@ -129,7 +129,8 @@ def _no_request_overtakes_running(block: Any, in_front: int) -> list[Any]:
     return negated(numbers, place - gone + in_front * new <= place)
 
 
-def _computing_lowers_every_rank(block: Any, nothing: int) -> list[Any]:
+@lemma("A step in which the first request computes lowers every rank behind it.")
+def computing_lowers_every_rank(block: Any, nothing: int) -> list[Any]:
     """Claim that the first request computes tokens or leaves, and then the next one's computed
     tokens count. With `nothing`, a step may compute no token."""
     numbers = Numbers()
@@ -144,7 +145,8 @@ def _computing_lowers_every_rank(block: Any, nothing: int) -> list[Any]:
     )
 
 
-def _each_predecessor_adds_one_length(block: Any, more: int) -> list[Any]:
+@lemma("Each request before another adds max_model_len to its rank, at most.")
+def each_predecessor_adds_one_length(block: Any, more: int) -> list[Any]:
     """With `more`, the added request may be a token longer than max_model_len."""
     numbers = Numbers()
     rank_before, bound = some(numbers, "rank"), some(numbers, "bound")
@@ -153,7 +155,8 @@ def _each_predecessor_adds_one_length(block: Any, more: int) -> list[Any]:
     return negated(numbers, rank_before + longest <= bound + room)
 
 
-def _idle_steps_are_fewer_than_slots(block: Any, none_there: int) -> list[Any]:
+@lemma("Consecutive steps in which no request computes are fewer than the slots.")
+def idle_steps_are_fewer_than_slots(block: Any, none_there: int) -> list[Any]:
     """With `none_there`, an idle step preempts no request."""
     numbers = Numbers()
     slots, running, idle = (some(numbers, n, low) for n, low in (("s", 1), ("r", 1), ("idle", 0)))
@@ -163,38 +166,13 @@ def _idle_steps_are_fewer_than_slots(block: Any, none_there: int) -> list[Any]:
     return negated(numbers, z3.Implies(left >= 1, z3.And(so_far + left <= slots, so_far < slots)))
 
 
-Lemma = Callable[[Any, int], list[Any]]
-LEMMAS: dict[str, tuple[str, Lemma]] = {
-    "first_running_is_never_preempted": (
-        "Under FCFS, the first of several running requests is never preempted.",
-        _first_running_is_never_preempted,
-    ),
-    "one_of_two_is_preempted_first": (
-        "Under the priority policy, exactly one of two running requests is preempted first.",
-        _one_of_two_is_preempted_first,
-    ),
-    "request_with_budget_advances": (
-        "The request that has the whole budget of a step comes nearer to its end.",
-        _request_with_budget_advances,
-    ),
-    "first_in_line_is_admitted_if_none_run": (
-        "If no request runs, a request that is first in line is admitted.",
-        _first_in_line_is_admitted_if_none_run,
-    ),
-    "computing_lowers_every_rank": (
-        "A step in which the first request computes lowers every rank behind it.",
-        _computing_lowers_every_rank,
-    ),
-    "each_predecessor_adds_one_length": (
-        "Each request before another adds max_model_len to its rank, at most.",
-        _each_predecessor_adds_one_length,
-    ),
-    "no_request_overtakes_running": (
-        "No request moves in front of a running request.",
-        _no_request_overtakes_running,
-    ),
-    "idle_steps_are_fewer_than_slots": (
-        "Consecutive steps in which no request computes are fewer than the slots.",
-        _idle_steps_are_fewer_than_slots,
-    ),
-}
+LEMMAS = (
+    first_running_is_never_preempted,
+    one_of_two_is_preempted_first,
+    request_with_budget_advances,
+    first_in_line_is_admitted_if_none_run,
+    computing_lowers_every_rank,
+    each_predecessor_adds_one_length,
+    no_request_overtakes_running,
+    idle_steps_are_fewer_than_slots,
+)

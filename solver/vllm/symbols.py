@@ -44,7 +44,7 @@ def make_numbers(block: Any) -> Numbers:
 
 
 def some(numbers: Numbers, name: str, low: int = 0) -> Any:
-    return numbers.fresh(name, low, None)
+    return numbers.fresh(name, low)
 
 
 def unfinished(numbers: Numbers, more: int = 0) -> SymbolicRequest:

@@ -17,9 +17,10 @@ from schedproof.solver.exploration.exploration import Exploration, ExploreOption
 from schedproof.solver.smt.obligation import discharge
 from schedproof.solver.spyre.admission_sequences import Setting, to_scenario
 from schedproof.solver.spyre.proofs_by_rule import PROOFS, limit_lemmas
-from schedproof.solver.spyre.space import EVERY_LENGTH, Scope, named
+from schedproof.solver.spyre.space import EVERY_LENGTH, Scope
 from schedproof.solver.spyre.worst_case import fewest
 from schedproof.spec.catalogue import Rule, load, select
+from schedproof.tests.mutants.checkups.spyre import named
 
 # proven: for any number of requests; holds: in every run of the scope; none found: in a sample;
 # refuted: a counterexample that the model does not confirm.

@@ -25,8 +25,9 @@ from schedproof.properties.search.run import run_search
 from schedproof.properties.search.state import Search, SearchOptions
 from schedproof.properties.shrinking.shrink import shrink
 from schedproof.solver.exploration.exploration import Exploration, ExploreOptions
-from schedproof.solver.systems import explored_systems, space_of
+from schedproof.solver.systems import explored_systems
 from schedproof.spec.catalogue import Rule, load
+from schedproof.tests.mutants.checkups import checkup
 from schedproof.tests.mutants.faults import Fault, kept_runs
 from schedproof.tests.mutants.targets import Release
 
@@ -137,7 +138,7 @@ def _checkups(
 ) -> Iterator[Exploration]:
     """The small scopes of a revision explored, one after the other, for so long."""
     ends = time.process_time() + seconds
-    for scope in space_of(system).checkup:
+    for scope in checkup(system):
         if not scope.belongs_to(revision):
             continue
         run = Exploration(ExploreOptions(revision, scope, first_only=first_only), rules)
@@ -155,16 +156,30 @@ def explorable(fault: Fault) -> bool:
 
 
 def witnesses(system: str, revision: str, quick: bool) -> tuple[dict[str, list[Answer]], list[str]]:
-    """By rule, the engines that exercise it where every rule holds; and what breaks all the same.
+    """Return by rule the engines that exercise it, and what breaks although every rule should hold.
 
-    `quick`: explore only for what no sample has exercised.
+    `quick`: replay the seed corpus first, and search only for the rules that it does not exercise.
     """
     rules = [rule for rule in checked(system) if applies(rule, revision) and rule.id != LOCKSTEP]
     by_rule: dict[str, list[Answer]] = {rule.id: [] for rule in rules}
-    broken = list(_sample(system, revision, rules, by_rule))
+    broken = list(_seeds(system, revision, rules, by_rule)) if quick else []
+    broken += _sample(system, revision, rules, by_rule)
     if system in explored_systems() and not (quick and all(by_rule.values())):
         broken += _explore(system, revision, rules, by_rule)
     return by_rule, broken
+
+
+def _seeds(
+    system: str, revision: str, rules: list[Rule], by_rule: dict[str, list[Answer]]
+) -> Iterator[str]:
+    began = time.monotonic()
+    for name, scenario in seed_corpus(system, "small").items():
+        with suppress(ConfigRefused, InputError):  # an option that the revision does not have
+            run = replay(ModelTarget(), replace(scenario, revision=revision, expect=None), rules)
+            yield from (f"{broken.rule} breaks on {revision}: {name}" for broken in run.broken)
+            for rule in run.exercised:
+                if rule in by_rule and not by_rule[rule]:
+                    by_rule[rule].append(("seeds", True, time.monotonic() - began, name))
 
 
 def _sample(

@@ -7,11 +7,12 @@ from types import SimpleNamespace
 import pytest
 
 from schedproof.gate.judging.profiles import PROFILES, Profile
-from schedproof.solver.systems import space_of
+from schedproof.solver.systems import explored_systems
 from schedproof.spec.catalogue import load
 from schedproof.spec.systems import SYSTEMS
 from schedproof.tests.mutants import engines, runner
 from schedproof.tests.mutants.agreement import Row
+from schedproof.tests.mutants.checkups import checkup
 from schedproof.tests.mutants.faults import RUNS, Fault, mutants_of
 from schedproof.tests.mutants.runner import (
     PARTS,
@@ -160,14 +161,11 @@ def test_a_run_that_is_kept_has_a_fault_which_the_model_itself_has_not():
 def little(monkeypatch):
     """Little to sample, and one small scope to explore."""
 
-    def first_scope_of(system):
-        space = space_of(system)
-        return space._replace(checkup=[replace(space.checkup[0], requests=2)])
-
     monkeypatch.setitem(PROFILES, "ci", Profile(20, 10, 10, 0))
     monkeypatch.setattr(runner, "SEEDS", range(2))
     monkeypatch.setattr(engines, "WITNESS_SEEDS", 2)
-    monkeypatch.setattr(engines, "space_of", first_scope_of)
+    first_scopes = {name: [replace(checkup(name)[0], requests=2)] for name in explored_systems()}
+    monkeypatch.setattr(engines, "checkup", first_scopes.__getitem__)
 
 
 @pytest.mark.slow

@@ -16,6 +16,7 @@ from schedproof.solver.exploration.search import numbers
 from schedproof.solver.systems import space_of
 from schedproof.spec.catalogue import load, select
 from schedproof.spec.systems import SYSTEMS
+from schedproof.tests.mutants.checkups import checkup
 
 from .llmservingsim.space_cases import CASES as LLMSERVINGSIM
 from .nano_vllm.space_cases import CASES as NANO_VLLM
@@ -220,7 +221,7 @@ def test_a_planted_fault_is_found_and_its_counterexample_replays(system, name):
 @each_system
 def test_every_scope_has_a_name_of_its_own_and_a_configuration_that_exists(system):
     space = space_of(system)
-    for scopes in (space.scopes, space.checkup):
+    for scopes in (space.scopes, checkup(system)):
         if system != "spyre" or scopes is space.scopes:  # its checkup has two of a name
             assert len({scope.name for scope in scopes}) == len(scopes)
         for scope in scopes:

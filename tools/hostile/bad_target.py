@@ -109,13 +109,13 @@ MISDEEDS: dict[str, Callable[[Reply], bytes | None]] = {
     "answers late": lambda reply: (time.sleep(0.2), line(reply))[1],
     "answers too late": lambda reply: (time.sleep(1.5), line(reply))[1],
     "answers twice": lambda reply: line(reply) * 2,
-    "answers without being asked": lambda reply: line(reply) + line({"ok": True}),
+    "sends an extra answer": lambda reply: line(reply) + line({"ok": True}),
     "never ends its line": lambda reply: (say(line(reply)[:-1]), hang())[0],
-    "half a line and ends": lambda reply: (say(line(reply)[:9]), os._exit(0))[0],
+    "sends half a line and exits": lambda reply: (say(line(reply)[:9]), os._exit(0))[0],
     "floods stdout": lambda reply: flood(1, b"x", 4096),
     "floods stdout with lines": lambda reply: flood(1, b"{}\n", 4096),
     "floods stderr": lambda reply: (flood(2, b"oh no\n", 200), line(reply))[1],
-    "floods stderr for ever": lambda reply: flood(2, b"\x1b[31m", 10**9),
+    "floods stderr forever": lambda reply: flood(2, b"\x1b[31m", 10**9),
     "escape sequences on stderr": lambda reply: (os.write(2, MARKUP.encode()), os._exit(1))[0],
     "escape sequences in a crash": lambda reply: line(
         {"ok": False, "error": "crashed", "message": MARKUP, "traceback": MARKUP}
@@ -123,41 +123,43 @@ MISDEEDS: dict[str, Callable[[Reply], bytes | None]] = {
     "escape sequences in a refusal": lambda reply: line(
         {"ok": False, "error": "config", "message": MARKUP}
     ),
-    "no such error": lambda reply: line({"ok": False, "error": MARKUP}),
+    "an unknown error": lambda reply: line({"ok": False, "error": MARKUP}),
     "not UTF-8": lambda reply: b'{"ok": true, "x": "\xff\xfe"}\n',
     "a lone surrogate": lambda reply: b'{"ok": true, "step": {"kind": "\\ud800"}}\n',
-    "no JSON": lambda reply: b"Traceback (most recent call last):\n",
-    "nothing in it": lambda reply: b"\n",
+    "not JSON": lambda reply: b"Traceback (most recent call last):\n",
+    "an empty line": lambda reply: b"\n",
     "deep nesting": lambda reply: nested(100_000),
     "not a number": lambda reply: b'{"ok": true, "step": {"tkv": NaN, "free_blocks": 1e999}}\n',
     "a huge number": lambda reply: changed(reply, free_blocks=10**400, tkv=-1),
-    "a member twice": lambda reply: b'{"ok": true, "ok": false, "step": {}, "step": {}}\n',
-    "members that it never got": lambda reply: changed(reply, scheduled={MARKUP: 3}, kind="decode"),
-    "in flight and events at random": lambda reply: changed(
+    "a duplicate member": lambda reply: b'{"ok": true, "ok": false, "step": {}, "step": {}}\n',
+    "schedules an unknown request": lambda reply: changed(
+        reply, scheduled={MARKUP: 3}, kind="decode"
+    ),
+    "fields of the wrong type": lambda reply: changed(
         reply, in_flight="three", events=[{"parked": MARKUP}], emitted_at={"r0": [[-1]]}
     ),
     "observes everything and nothing": lambda reply: line(
         reply | {"observes": ["steps", MARKUP, "blocks"], "name": MARKUP, "version": "\n"}
     ),
-    "forks, and the child holds the pipes": lambda reply: (forks(1), os._exit(0))[0],
-    "forks, and goes on": lambda reply: (forks(20), line(reply))[1],
-    "a daemon, and goes on": lambda reply: (daemon(hang), line(reply))[1],
-    "a daemon that floods stderr": lambda reply: (
+    "forks and exits while the child holds the pipes": lambda reply: (forks(1), os._exit(0))[0],
+    "forks and continues": lambda reply: (forks(20), line(reply))[1],
+    "starts a daemon and continues": lambda reply: (daemon(hang), line(reply))[1],
+    "starts a daemon that floods stderr": lambda reply: (
         daemon(lambda: flood(2, b"still here\n", 10**6)),
         line(reply),
     )[1],
-    "a daemon, and ends": lambda reply: (daemon(hang), os._exit(0))[0],
+    "starts a daemon and exits": lambda reply: (daemon(hang), os._exit(0))[0],
     "eats memory": lambda reply: eat(),
-    "ends with 0": lambda reply: os._exit(0),
-    "ends with 3": lambda reply: os._exit(3),
+    "exits with 0": lambda reply: os._exit(0),
+    "exits with 3": lambda reply: os._exit(3),
     "kills itself": lambda reply: os.kill(os.getpid(), signal.SIGKILL),
     "stops itself": lambda reply: os.kill(os.getpid(), signal.SIGSTOP),
     "a segmentation fault": lambda reply: os.kill(os.getpid(), signal.SIGSEGV),
     "signals its parent": lambda reply: (os.kill(os.getppid(), signal.SIGTERM), line(reply))[1],
-    "stops its parent, and hangs": lambda reply: (strike(STOP, watchdogs()[:1]), hang())[0],
-    "stops its watchdogs, and hangs": lambda reply: (strike(STOP, watchdogs()), hang())[0],
+    "stops its parent and hangs": lambda reply: (strike(STOP, watchdogs()[:1]), hang())[0],
+    "stops its watchdogs and hangs": lambda reply: (strike(STOP, watchdogs()), hang())[0],
     "kills its parent": lambda reply: (strike(KILL, watchdogs()[:1]), line(reply))[1],
-    "kills its watchdogs, and hangs": lambda reply: (strike(KILL, watchdogs()), hang())[0],
+    "kills its watchdogs and hangs": lambda reply: (strike(KILL, watchdogs()), hang())[0],
     "signals its group": lambda reply: (os.killpg(0, signal.SIGTERM), line(reply))[1],
     "closes stdout": lambda reply: (os.close(1), hang())[0],
     "closes stdin": lambda reply: (os.close(0), line(reply))[1],

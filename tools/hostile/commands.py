@@ -159,8 +159,8 @@ def main() -> int:
         )
         cells = [f"`{command}`", len(of_it), *(counts[code] for code in codes), wrong]
         lines.append(f"| {' | '.join(map(str, cells))} | {slowest:.1f} s |")
-    spent = f"{time.monotonic() - began:.0f} s, {options.jobs} at once"
-    lines += ["", f"{len(reports):,} commands, seed {options.seed}, {spent}."]
+    spent = f"in {time.monotonic() - began:.0f} s, {options.jobs} at a time"
+    lines += ["", f"{len(reports):,} commands {spent} (seed {options.seed})."]
     wrong_lines = [line for report in reports for line in report.wrong]
     return finish("commands", lines, wrong_lines, write=options.write)
 

@@ -157,8 +157,8 @@ def main() -> int:
         row: tuple[str | int, ...] = (f"`{kind}`", read + refused + wrong, read, refused, wrong)
         cells = [f"{cell:,}" if isinstance(cell, int) else cell for cell in row]
         lines.append(f"| {' | '.join(cells)} | {report.slowest:.2f} s |")
-    spent = f"{time.monotonic() - began:.0f} s of {options.jobs} processes"
-    lines += ["", f"Seed {options.seed}, {spent}, at most {megabytes} MB each."]
+    spent = f"{time.monotonic() - began:.0f} s and at most {megabytes} MB per process"
+    lines += ["", f"The attack took {spent} (seed {options.seed}, {options.jobs} at a time)."]
     wrong_lines = [line for kind in LOADERS for line in reports[kind].wrong]
     return finish("inputs", lines, wrong_lines, write=options.write)
 

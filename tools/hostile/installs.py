@@ -252,19 +252,19 @@ def _a_folder_for_the_lock(cache: Path, _: random.Random) -> None:
 
 SPOILERS: dict[str, Spoiler] = {
     "nothing": lambda *_: None,
-    "a file is gone": _of_a_file(lambda file, _: file.unlink()),
-    "a file is another": _of_a_file(lambda file, chance: file.write_bytes(chance.randbytes(9))),
-    "a file is cut": _of_a_file(lambda file, _: os.truncate(file, 5)),
-    "a module more": _of_a_tree(lambda tree, _: (tree / "torch.py").write_text("x")),
+    "a file is missing": _of_a_file(lambda file, _: file.unlink()),
+    "a file was replaced": _of_a_file(lambda file, chance: file.write_bytes(chance.randbytes(9))),
+    "a file is truncated": _of_a_file(lambda file, _: os.truncate(file, 5)),
+    "an extra module": _of_a_tree(lambda tree, _: (tree / "torch.py").write_text("x")),
     "a folder is empty": _of_a_tree(_emptied),
-    "half a folder is gone": _of_a_tree(_half_gone),
-    "a file in the place of a folder": _of_a_tree(_a_file_in_its_place),
-    "a link to itself in the place of a folder": _of_a_tree(_a_loop_in_its_place),
-    "Python has gone": _dangling,
+    "half a folder is missing": _of_a_tree(_half_gone),
+    "a file instead of a folder": _of_a_tree(_a_file_in_its_place),
+    "a link to itself instead of a folder": _of_a_tree(_a_loop_in_its_place),
+    "Python is missing": _dangling,
     "a damaged wheel": _a_damaged_wheel,
     "half an installation": _a_leftover,
-    "a file in the place of downloads": _a_file_for_downloads,
-    "a folder in the place of the lock": _a_folder_for_the_lock,
+    "a file instead of the download folder": _a_file_for_downloads,
+    "a folder instead of the lock file": _a_folder_for_the_lock,
 }
 
 
@@ -280,10 +280,10 @@ def main() -> int:
     lines += [f"| {name} | {spoilt[name]:,} | {blamed[name]:,} |" for name in SPOILERS]
     endings = Counter(ending for report in reports for ending in report.endings)
     counts = ", ".join(f"{number:,} {ending}" for ending, number in sorted(endings.items()))
-    spent = f"seed {options.seed}, {time.monotonic() - began:.0f} s, {options.jobs} at once"
+    spent = f"in {time.monotonic() - began:.0f} s, {options.jobs} at a time (seed {options.seed})"
     wrong = [line for report in reports for line in report.wrong]
-    lines += ["", f"{endings.total():,} installations ({counts}), {len(reports):,} left alone"]
-    lines[-1] += f"; {len(wrong)} went wrong; {spent}."
+    alone = f"Another {len(reports):,} were left undisturbed. In all, {len(wrong)} went wrong."
+    lines += ["", f"{endings.total():,} installations {spent}: {counts}. {alone}"]
     return finish("installs", lines, wrong, write=options.write)
 
 

@@ -175,9 +175,10 @@ def main() -> int:
         counts = [sum(report.killed for report in of_it), sum(report.ended for report in of_it)]
         counts.append(sum(len(report.wrong) for report in of_it))
         lines.append(f"| `{name}` | {' | '.join(map(str, counts))} |")
-    spent = f"{time.monotonic() - began:.0f} s, {options.jobs} at once"
+    spent = f"in {time.monotonic() - began:.0f} s, {options.jobs} commands at a time"
     total = sum(report.killed for report in reports)
-    lines += ["", f"{total} kills, {rounds} runs left alone of each, seed {options.seed}, {spent}."]
+    whole = f"Each command also ran {rounds} times to its end."
+    lines += ["", f"{total} kills {spent} (seed {options.seed}). {whole}"]
     wrong = [line for report in reports for line in report.wrong]
     return finish("kills", lines, wrong, write=options.write)
 

@@ -31,7 +31,7 @@ from schedproof.model.systems import full_config
 from schedproof.model.target import ModelTarget
 from schedproof.properties.checking.replay import replay
 from schedproof.solver.exploration.exploration import Exploration, ExploreOptions
-from schedproof.solver.systems import space_of
+from schedproof.solver.spyre.space import SOME_LENGTHS, Scope
 from schedproof.spec.catalogue import load, read
 
 from .mutations import corrupt
@@ -80,7 +80,7 @@ from schedproof.gate.judging.profiles import PROFILES, Profile
 PROFILES["quick"] = Profile(4, 0, 0, 200)
 main()
 """
-EXPLORED = ExploreOptions("sound", space_of("spyre").checkup[0])
+EXPLORED = ExploreOptions("sound", Scope("two", "", 2, SOME_LENGTHS, (12, 20, 28), "alone"))
 CHECKED = [rule for rule in RULES if rule.id == "SPY-R07"]
 
 

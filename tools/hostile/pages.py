@@ -256,7 +256,7 @@ def main() -> int:
         lines.append(f"| pages of `show` and `step` in Chromium | {opened} | {len(found)} |")
         wrong += found
     spent = f"seed {options.seed}, {time.monotonic() - began:.0f} s"
-    lines += ["", f"{IDS} ids of {len(FRAGMENTS)} fragments each time, {spent}."]
+    lines += ["", f"Each report has {IDS} ids, composed from {len(FRAGMENTS)} fragments ({spent})."]
     return finish("pages", lines, wrong, write=options.write)
 
 

@@ -121,18 +121,18 @@ def _mask() -> None:
 NO_HOME = {"HOME": None, "XDG_CACHE_HOME": None, "XDG_CONFIG_HOME": None, "USER": None}
 ASCII = {"LC_ALL": "C", "LANG": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
 PLACES = {
-    "nothing odd": Place(),
+    "nothing unusual": Place(),
     "no HOME": Place(NO_HOME),
-    "HOME takes no file": Place({"HOME": "/proc", "XDG_CACHE_HOME": None}),
+    "HOME is not writable": Place({"HOME": "/proc", "XDG_CACHE_HOME": None}),
     "HOME is a device": Place({"HOME": "/dev/null", "XDG_CACHE_HOME": "/dev/null"}),
-    "no such TMPDIR": Place({"TMPDIR": "/nowhere/at/all"}),
+    "TMPDIR does not exist": Place({"TMPDIR": "/nowhere/at/all"}),
     "LANG=C, no UTF-8": Place(ASCII),
     "streams in ASCII": Place({"PYTHONIOENCODING": "ascii"}),
-    "no such locale, no such zone": Place({"LC_ALL": "xx_YY", "TZ": "No/Where"}),
+    "unknown locale and time zone": Place({"LC_ALL": "xx_YY", "TZ": "No/Where"}),
     "no PATH": Place({"PATH": None}),
     "no environment": Place(dict.fromkeys(os.environ)),
-    "a terminal of one column": Place({"COLUMNS": "1", "LINES": "1"}),
-    "a width that is no number": Place({"COLUMNS": "wide", "TERM": "no-such-terminal"}),
+    "a terminal one column wide": Place({"COLUMNS": "1", "LINES": "1"}),
+    "a width that is not a number": Place({"COLUMNS": "wide", "TERM": "no-such-terminal"}),
     "stdin closed": Place(before=partial(_close, 0)),
     "stdout closed": Place(before=partial(_close, 1)),
     "stderr closed": Place(before=partial(_close, 2)),
@@ -141,12 +141,16 @@ PLACES = {
     "stderr full": Place(streams={"stderr": "/dev/full"}),
     "signals ignored": Place(before=_ignore),
     "umask 777": Place(stops=True, before=_mask),
-    "24 open files": Place(stops=True, also=3, before=partial(_limit, resource.RLIMIT_NOFILE, 24)),
-    "files of 4 KB": Place(stops=True, also=3, before=partial(_limit, resource.RLIMIT_FSIZE, 4096)),
+    "at most 24 open files": Place(
+        stops=True, also=3, before=partial(_limit, resource.RLIMIT_NOFILE, 24)
+    ),
+    "files of at most 4 KB": Place(
+        stops=True, also=3, before=partial(_limit, resource.RLIMIT_FSIZE, 4096)
+    ),
     "a full disk": Place(stops=True, also=3, mount="size={size}"),
-    "a disk with few files": Place(stops=True, also=3, mount="size=16m,nr_inodes=4"),
+    "a disk with few inodes": Place(stops=True, also=3, mount="size=16m,nr_inodes=4"),
     "a read-only folder": Place(stops=True, also=3, mount="ro"),
-    "a folder with a line break": Place(name=b"two\nlines; $(touch owned) 'quoted\""),
-    "a folder that is no UTF-8": Place(stops=True, name=b"\xff\xfe"),
-    "two at once": Place(stops=True, at_once=2),
+    "a folder name with a line break": Place(name=b"two\nlines; $(touch owned) 'quoted\""),
+    "a folder name that is not UTF-8": Place(stops=True, name=b"\xff\xfe"),
+    "two commands at once": Place(stops=True, at_once=2),
 }

@@ -128,10 +128,10 @@ def main() -> int:
         wrong += [f"still there: {survivor}" for survivor in survivors(mark)]
     lines = ["| answer | requests |", "|---|---|"]
     lines += [f"| {status} | {count:,} |" for status, count in sorted(counts.items())]
-    about = f"{options.requests:,} requests beside 50 silent connections, seed {options.seed}, "
-    lines += ["", about]
-    lines[-1] += f"{time.monotonic() - began:.0f} s, slowest {slowest:.2f} s, {memory} MB; "
-    lines[-1] += f"{len(wrong)} went wrong."
+    seconds = f"{time.monotonic() - began:.0f} s"
+    about = f"{options.requests:,} requests in {seconds}, while 50 idle connections were held open "
+    about += f"(seed {options.seed}). The slowest answer took {slowest:.2f} s, and the server used "
+    lines += ["", f"{about}{memory} MB. Of the requests, {len(wrong)} went wrong."]
     return finish("server", lines, wrong, write=options.write)
 
 

@@ -104,7 +104,10 @@ def main() -> int:
     known = parser(__doc__)
     known.add_argument("words", nargs="*", help="only commands that begin with these words")
     options = known.parse_args()
-    lines, silent = ["| command | longest silence | all | exit code |", "|---|---|---|---|"], []
+    lines, silent = (
+        ["| command | longest silence | total time | exit code |", "|---|---|---|---|"],
+        [],
+    )
     with tempfile.TemporaryDirectory() as place:
         write_inputs(Path(place))
         for command in COMMANDS:

@@ -203,7 +203,9 @@ def cluster() -> str:
 def usually(name: str) -> int:
     """Return the exit code of a command in a normal environment."""
     with _folder() as here:
-        ended = _wait(*_begin(PLACES["nothing odd"], WORKS[name], here, "usual", random.Random(0)))
+        ended = _wait(
+            *_begin(PLACES["nothing unusual"], WORKS[name], here, "usual", random.Random(0))
+        )
         assert ended is not None
         assert ended.code in CODES, ended
         return ended.code
@@ -237,8 +239,8 @@ def main() -> int:
         cells = [place, len(of_it), counts["usual"], counts["refused"], counts["wrong"]]
         slowest = max(report.seconds for report in of_it)
         lines.append(f"| {' | '.join(map(str, cells))} | {slowest:.0f} s |")
-    spent = f"{time.monotonic() - began:.0f} s, {options.jobs} at once"
-    lines += ["", f"{len(reports)} commands, seed {options.seed}, {spent}."]
+    spent = f"in {time.monotonic() - began:.0f} s, {options.jobs} at a time"
+    lines += ["", f"{len(reports)} commands {spent} (seed {options.seed})."]
     wrong = [line for report in reports for line in report.wrong]
     return finish("surroundings", lines, wrong, write=options.write)
 

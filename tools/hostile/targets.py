@@ -101,8 +101,8 @@ def main() -> int:
         )
         cells = [misdeed, str(len(of_it)), *(str(counts[how]) for how in hows), str(wrong)]
         lines.append(f"| {' | '.join(cells)} | {slowest:.0f} s |")
-    spent = f"{time.monotonic() - began:.0f} s, {options.jobs} gates at once"
-    lines += ["", f"{len(reports)} gates, seed {options.seed}, {spent}."]
+    spent = f"in {time.monotonic() - began:.0f} s, {options.jobs} at a time"
+    lines += ["", f"{len(reports)} gates {spent} (seed {options.seed})."]
     wrong_lines = [line for report in reports for line in report.wrong]
     return finish("targets", lines, wrong_lines, write=options.write)
 

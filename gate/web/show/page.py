@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from ....model.observation import Step
 from ....properties.checking.lockstep import COMPARED, differing
-from ....properties.explanations.explain import Projected
+from ....properties.explanations.failure import Projected
 from ....properties.rules.registry import LOCKSTEP
 from ....spec.catalogue import load
 from ....spec.systems import SYSTEMS

@@ -13,7 +13,7 @@ from ....properties.checking.replay import replay
 from ....properties.checking.session import Session
 from ....properties.explanations.cause import Cause
 from ....properties.explanations.evidence import Evidence
-from ....properties.explanations.explain import Projected, projections
+from ....properties.explanations.failure import Projected, projections
 from ....properties.rules.predicate import Broken
 from ....properties.rules.registry import LOCKSTEP
 from ....spec.catalogue import Rule, load

@@ -1,11 +1,9 @@
 """Predicates of LLMServingSim, one file per topic."""
 
-from . import budget, memory, queues, tail, throughput
+from . import budget, memory, queues
 
 PREDICATES = {
     **budget.PREDICATES,
     **queues.PREDICATES,
     **memory.PREDICATES,
-    **tail.PREDICATES,
-    **throughput.PREDICATES,
 }

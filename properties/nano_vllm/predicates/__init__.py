@@ -1,5 +1,5 @@
 """Predicates of nano-vLLM, one file per topic."""
 
-from . import admission, blocks, decode, queues
+from . import admission, blocks, decode
 
-PREDICATES = {**admission.PREDICATES, **decode.PREDICATES, **queues.PREDICATES, **blocks.PREDICATES}
+PREDICATES = {**admission.PREDICATES, **decode.PREDICATES, **blocks.PREDICATES}

@@ -1,7 +1,7 @@
 """Predicates of Spyre, one file per topic."""
 
 from ...rules.predicate import default_is
-from . import admission, decode, pausing, prefill, prefix, priority, volume
+from . import admission, decode, prefill, prefix, priority, volume
 
 PREDICATES = {
     **priority.PREDICATES,
@@ -10,6 +10,5 @@ PREDICATES = {
     **admission.PREDICATES,
     **volume.PREDICATES,
     **decode.PREDICATES,
-    **pausing.PREDICATES,
     "SPY-R33": default_is("interleave", True),
 }

@@ -3,7 +3,6 @@
 from ...rules.predicate import default_is
 from . import (
     admission,
-    blocked,
     blocks,
     budget,
     control,
@@ -11,7 +10,6 @@ from . import (
     groups,
     in_flight,
     loads,
-    partition,
     preemption,
     queues,
 )
@@ -27,8 +25,6 @@ PREDICATES = {
     **encoder.PREDICATES,
     **groups.PREDICATES,
     **control.PREDICATES,
-    **partition.PREDICATES,
-    **blocked.PREDICATES,
     "V1CP-R06": default_is("enable_chunked_prefill", True),
     "V1CP-R09": default_is("long_prefill_token_threshold", 0),
     "V1CP-R21": default_is("watermark", 0),

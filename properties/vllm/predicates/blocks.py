@@ -1,13 +1,15 @@
 """The blocks that requests hold, share, and find in the prefix cache.
 
 Source: cheat-sheet, "Knobs" and "The Phase 02-03 seam"; chunked-prefill chapter, "When the cache,
-not the budget, runs out"; release 0.28.0 for the last token and the null block.
+not the budget, runs out"; release 0.28.0 for the last token and the null block; release
+0.33.0 for partitions (generate_block_hash_extra_keys).
 """
 
 from ....model.observation import Step
 from ...history.content import in_common, surely_shared
 from ...history.per_step_cache import once
 from ...history.prefix_hits import caches
+from ...rules.common import computed_of, first_hits
 from ...rules.pool import blocks_for, found_again, hit_too_short, in_common_after
 from ...rules.predicate import Predicate
 from ..history import groups, in_flight, loads, speculation
@@ -180,6 +182,41 @@ def _known_elsewhere(history: VllmRun, request: VllmRequestHistory) -> int:
     )
 
 
+def hit_of_another_partition(history: VllmRun, step: Step) -> str | None:
+    """A hit covers only what requests with the same salt and adapter have computed (V1-R40)."""
+    for request, hit in _starting(history, step):
+        known = max(
+            computed_of(history, step, request, other)
+            for other in history.requests.values()
+            if other.partition == request.partition
+        )
+        if hit > known:
+            adapter, salt = request.partition
+            return (
+                f"{request.id} takes {hit} tokens from the cache, of which {known} were computed "
+                f"with its adapter ({adapter or 'none'}) and its salt ({salt or 'none'})"
+            )
+    return None
+
+
+def could_hit_another_partition(history: VllmRun, step: Step) -> bool:
+    """The first tokens of a starting request fill a block, and only another partition has computed
+    them."""
+    block = history.config["block_size"]
+    for request, _ in _starting(history, step):
+        tokens = {True: 0, False: 0}
+        for other in history.requests.values():
+            own = other.partition == request.partition
+            tokens[own] = max(tokens[own], computed_of(history, step, request, other))
+        if tokens[False] // block > tokens[True] // block:
+            return True
+    return False
+
+
+def _starting(history: VllmRun, step: Step) -> list[tuple[VllmRequestHistory, int]]:
+    return first_hits(history, step) if history.config.get("cache_partitions") else []
+
+
 PREDICATES = {
     "V1CP-R34": Predicate(null_block_held, pool_used_up, reads=("blocks", "free_blocks")),
     "V1-R12": Predicate(shared_wrongly, something_shared),
@@ -187,4 +224,5 @@ PREDICATES = {
     "V1-R08": Predicate(hit_missed, shares_with_running),
     "V1CP-R36": found_again(_starting_plainly),
     "V1-R14": Predicate(holds_wrong_number, block_border_crossed),
+    "V1-R40": Predicate(hit_of_another_partition, could_hit_another_partition),
 }

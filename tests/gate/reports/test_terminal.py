@@ -13,7 +13,7 @@ from schedproof.gate.judging.events import Progress
 from schedproof.gate.judging.verdict import RuleVerdict, TargetInfo, Verdict, refusals
 from schedproof.gate.reports.outcome import reach_in_words
 from schedproof.gate.reports.terminal import Terminal, print_verdict, summary
-from schedproof.properties.search.reach import Reach
+from schedproof.properties.search.state import Reach
 from schedproof.spec.catalogue import load
 
 from .. import reported

@@ -4,9 +4,9 @@ from parts, and runs of the models."""
 from collections.abc import Mapping
 from typing import Any
 
-from schedproof.model.llmservingsim.completion import Done, add_done
 from schedproof.model.llmservingsim.config import LlmServingSimConfig
 from schedproof.model.llmservingsim.model import LlmServingSimModel, make_model
+from schedproof.model.llmservingsim.scheduler import Done, add_done
 from schedproof.model.llmservingsim.state import Decision, Sequence, State
 from schedproof.model.pool import Pool
 from schedproof.model.scenario import Request, Segment

@@ -2,7 +2,7 @@
 
 import pytest
 
-from schedproof.model.llmservingsim.completion import Done
+from schedproof.model.llmservingsim.scheduler import Done
 
 from .build import ModelRun
 

@@ -9,8 +9,8 @@ from schedproof.gate.files.scenario_file import FileError, scenario_json, scenar
 from schedproof.model.scenario import Request, Scenario
 from schedproof.model.systems import full_config
 from schedproof.model.target import ModelTarget
-from schedproof.properties.checking.names import Names
 from schedproof.properties.checking.replay import replay
+from schedproof.properties.checking.session import Names
 from schedproof.properties.search.run import run_search
 from schedproof.properties.search.state import Hooks, Search, SearchOptions
 from schedproof.properties.shrinking.shrink import simpler_requests

@@ -3,7 +3,7 @@
 from schedproof.model.scenario import Request, Scenario
 from schedproof.model.target import ModelTarget
 from schedproof.properties.checking.replay import replay
-from schedproof.properties.search.reach import Reach, features_of_requests
+from schedproof.properties.search.state import Reach, features_of_requests
 
 CONFIG = {"block_size": 4, "chunk_size": 8, "max_model_len": 32, "max_batch_tkv": 96}
 LONG = Request(id="a", arrival=0, prompt=(("a", 20),), max_tokens=9, output_len=9)

@@ -24,6 +24,7 @@ from schedproof.solver.exploration.undecided import OWN, RequestMenu
 from schedproof.solver.spyre.space import SCOPES
 from schedproof.solver.systems import explored_systems, proofs_of, space_of
 from schedproof.spec.catalogue import load, select
+from schedproof.tests.mutants.checkups import checkup
 
 ITEMS = [
     Request(id="a", arrival=0, prompt=((OWN, 3),), max_tokens=2),
@@ -152,7 +153,7 @@ def test_every_system_has_what_the_engines_ask_for(system):
     assert isinstance(proofs_of(system), dict)
     assert space_of(system).limit_key in full_config(system, resolve_revision(system, None), {})
     assert space_of(system).limit_name
-    for scope in (*space_of(system).scopes, *space_of(system).checkup):
+    for scope in (*space_of(system).scopes, *checkup(system)):
         assert scope.system == system
         assert space_of(system).limit_key not in scope.full_config
         assert list(scope.limits) == sorted(set(scope.limits))

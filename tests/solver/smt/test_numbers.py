@@ -13,7 +13,7 @@ from schedproof.model.pool import blocks_for
 from schedproof.model.spyre import documented
 from schedproof.solver.smt import obligation
 from schedproof.solver.smt.execution import TooManyPathsError, bare, merged, paths
-from schedproof.solver.smt.numbers import KINDS, Numbers, read
+from schedproof.solver.smt.numbers import Numbers, read
 from schedproof.solver.smt.obligation import Obligation, decide, decide_by_cvc5, discharge
 
 
@@ -23,10 +23,9 @@ def solved(numbers, *facts):
     return solver.model() if solver.check() == z3.sat else None
 
 
-@pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("number", [0, 1, 63, 64, 65, 131_071])
-def test_a_number_splits_into_quotient_and_remainder(kind, number):
-    numbers = Numbers(kind)
+def test_a_number_splits_into_quotient_and_remainder(number):
+    numbers = Numbers()
     whole = numbers.fresh("number", 0, 200_000)
     quotient, remainder = numbers.split(whole, 64, 4000)
     model = solved(numbers, whole == number)
@@ -35,9 +34,8 @@ def test_a_number_splits_into_quotient_and_remainder(kind, number):
     assert solved(numbers, whole == number, elsewhere) is None
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_a_fresh_number_keeps_its_bounds(kind):
-    numbers = Numbers(kind)
+def test_a_fresh_number_keeps_its_bounds():
+    numbers = Numbers()
     number = numbers.fresh("number", 3, 5)
     assert solved(numbers, number < 3) is None
     assert solved(numbers, number > 5) is None
@@ -46,22 +44,20 @@ def test_a_fresh_number_keeps_its_bounds(kind):
 
 def test_a_number_without_a_bound_may_be_any():
     numbers = Numbers()
-    number = numbers.fresh("number", 0, None)
+    number = numbers.fresh("number", 0)
     assert read(solved(numbers, number >= 10**30), number) >= 10**30
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_equal_numbers_split_once(kind):
-    numbers = Numbers(kind)
+def test_equal_numbers_split_once():
+    numbers = Numbers()
     number = numbers.fresh("number", 0, 100)
     assert numbers.split(number + 1, 8, 20) == numbers.split(number + 1, 8, 20)
     assert numbers.split(number + 1, 8, 20) != numbers.split(number + 2, 8, 20)
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_the_largest_and_the_count_are_those_of_python(kind):
-    numbers = Numbers(kind)
-    values = [numbers.value(value) for value in (4, 9, 9, 1)]
+def test_the_largest_and_the_count_are_those_of_python():
+    numbers = Numbers()
+    values = [z3.IntVal(value) for value in (4, 9, 9, 1)]
     largest = numbers.largest(values)
     count = numbers.count([value >= 4 for value in values])
     model = solved(numbers)
@@ -72,8 +68,8 @@ def test_the_largest_and_the_count_are_those_of_python(kind):
 def test_what_is_told_of_quotients_is_so_of_any_numbers():
     numbers = Numbers()
     for name in ("one", "other", "third"):
-        numbers.split(numbers.fresh(name, None, None), 64, None, signed=True)
-    numbers.split(numbers.fresh("by another", 0, None), 8, None)
+        numbers.split(numbers.fresh(name), 64, None, signed=True)
+    numbers.split(numbers.fresh("by another", 0), 8, None)
     known = list(numbers.facts)
     numbers.tell_quotients(64)
     told = numbers.facts[len(known) :]
@@ -193,7 +189,7 @@ def arithmetic(number, other):
 @given(SMALL, SMALL)
 def test_a_path_gives_what_the_code_gives(number, other):
     numbers = Numbers()
-    a, b = numbers.fresh("a", None, None), numbers.fresh("b", None, None)
+    a, b = numbers.fresh("a"), numbers.fresh("b")
     found = on(numbers, {a: number, b: other}, lambda run: arithmetic(run.number(a), run.number(b)))
     assert found == [arithmetic(number, other)]
 
@@ -203,7 +199,7 @@ def test_a_path_gives_what_the_code_gives(number, other):
 @given(st.lists(st.integers(1, 40), min_size=1, max_size=3))
 def test_the_tkv_of_a_batch_on_symbols_is_its_tkv(lengths):
     numbers = Numbers()
-    symbols = [numbers.fresh("length", 1, None) for _ in lengths]
+    symbols = [numbers.fresh("length", 1) for _ in lengths]
 
     def code(run):
         return documented.max_tkv([run.number(symbol) for symbol in symbols], 4)
@@ -227,7 +223,7 @@ def test_paths_are_all_that_are_possible_and_no_other():
 
 def test_a_comparison_that_comes_out_is_decided():
     numbers = Numbers()
-    tokens = numbers.fresh("tokens", 1, None)
+    tokens = numbers.fresh("tokens", 1)
     found = list(paths(numbers, lambda run: run.number(tokens) <= 4))
     assert sorted(path.result for path in found) == [False, True]
 
@@ -235,7 +231,7 @@ def test_a_comparison_that_comes_out_is_decided():
 def test_what_is_split_is_right_on_every_path():
     """The first path knows that the number is positive, the second that it is not."""
     numbers = Numbers()
-    tokens = numbers.fresh("tokens", None, None)
+    tokens = numbers.fresh("tokens")
 
     def code(run):
         number = run.number(tokens)
@@ -286,9 +282,8 @@ def test_a_symbol_computes_what_python_computes_also_below_zero(code):
         solver.pop()
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_a_negative_number_is_divided_in_both_encodings(kind):
-    numbers = Numbers(kind)
+def test_a_negative_number_is_divided_downwards():
+    numbers = Numbers()
     number = numbers.fresh("number", -90, 90)
     result = merged(numbers, lambda run: run.number(number) // 64 * 100 + run.number(number) % 64)
     for value in (-90, -65, -64, -63, -1, 0, 1, 64, 90):
@@ -310,7 +305,7 @@ def test_a_division_by_zero_is_raised_where_it_is_possible_and_only_there():
 def test_a_loop_whose_end_a_symbol_decides_is_given_up(monkeypatch):
     monkeypatch.setattr("schedproof.solver.smt.execution.MAX_ANSWERS", 20)
     numbers = Numbers()
-    number = numbers.fresh("number", 0, None)
+    number = numbers.fresh("number", 0)
 
     def code(run):
         left, rounds = run.number(number), 0

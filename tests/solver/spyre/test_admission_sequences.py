@@ -1,29 +1,23 @@
-"""The closed form says what the model does: compared with every run at small scale.
-
-One admission into any batch: found exactly where the model's arithmetic has one.
-"""
+"""The closed form says what the model does: compared with every run at small scale."""
 
 from dataclasses import replace
 from functools import cache
-from itertools import combinations_with_replacement, product
+from itertools import product
 
 import pytest
 import z3
 
 from schedproof.model.scenario import Request, Scenario
-from schedproof.model.spyre import documented, volumetric
+from schedproof.model.spyre import volumetric
 from schedproof.model.spyre.model import SpyreModel
-from schedproof.model.spyre.peak import peak_volume
 from schedproof.model.target import ModelTarget
 from schedproof.properties.checking.replay import replay
-from schedproof.solver.smt.numbers import KINDS, Numbers, read
+from schedproof.solver.smt.numbers import read
 from schedproof.solver.smt.obligation import decide
 from schedproof.solver.spyre import symbolic_admission
 from schedproof.solver.spyre.admission_sequences import (
     Setting,
-    batch_in,
     largest_harmless,
-    single_admission,
     solution,
     to_scenario,
 )
@@ -65,8 +59,8 @@ def some_run_breaks(formula, limit):
     return False
 
 
-def solve(setting, kind="integers"):
-    problem = encoded(setting, kind)
+def solve(setting):
+    problem = encoded(setting)
     solver = z3.Solver()
     solver.add(problem.facts)
     answer = solver.check()
@@ -75,19 +69,17 @@ def solve(setting, kind="integers"):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("limit", [6, 8])
 @pytest.mark.parametrize("formula", [*volumetric.FORMULAS, *CHECKS, "2.1.0+1"])
-def test_there_is_a_solution_exactly_if_some_run_breaks_the_limit(formula, limit, kind):
-    _, model = solve(small(formula, limit), kind)
+def test_there_is_a_solution_exactly_if_some_run_breaks_the_limit(formula, limit):
+    _, model = solve(small(formula, limit))
     assert (model is not None) == some_run_breaks(formula, limit)
 
 
-@pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("formula", UNSOUND)
-def test_a_solution_is_a_run_that_breaks_the_limit_by_as_much(formula, kind):
+def test_a_solution_is_a_run_that_breaks_the_limit_by_as_much(formula):
     setting = Setting(formula, 2, block=2, chunk=2, limit=8, max_model_len=8)
-    problem, model = solve(setting, kind)
+    problem, model = solve(setting)
     scenario = to_scenario(setting, solution(problem, model), "sound")
     outcome = replay(ModelTarget(formula), scenario, LIMIT_RULE)
     batch, tkv = (read(model, number) for number in problem.overrun)
@@ -114,8 +106,7 @@ def test_early_eos_lets_requests_end_before_their_time():
     assert breaks("2.0.1", scenario)
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_a_fault_planted_in_a_formula_disagrees_with_the_runs(kind, monkeypatch):
+def test_a_fault_planted_in_a_formula_disagrees_with_the_runs(monkeypatch):
     whole = symbolic_admission.formula_named("common_base")
 
     def too_small(numbers, lengths, *met):
@@ -123,7 +114,7 @@ def test_a_fault_planted_in_a_formula_disagrees_with_the_runs(kind, monkeypatch)
         return symbolic_admission.Projected(own - lengths.block, others)
 
     monkeypatch.setattr(symbolic_admission, "formula_named", lambda _: too_small)
-    _, model = solve(small("common_base", 8), kind)
+    _, model = solve(small("common_base", 8))
     assert (model is not None) != some_run_breaks("common_base", 8)
 
 
@@ -209,113 +200,3 @@ def test_so_many_requests_fit_whoever_admits_them(length, limit, harmless):
     setting = Setting("2.1.0", 2, block=block, chunk=8 * block, max_model_len=length, limit=limit)
     assert largest_harmless(setting) == harmless
     assert largest_harmless(replace(setting, limit=2 * limit)) >= 2 * harmless
-
-
-BLOCK, LONGEST = 2, 6
-SIZES = [(c, r) for c, r in product(range(1, LONGEST), repeat=2) if c + r <= LONGEST]
-
-
-def setting(formula, requests, limit):
-    return Setting(formula, requests, block=BLOCK, limit=limit, max_model_len=LONGEST)
-
-
-def solved(asked, kind="integers"):
-    problem = single_admission(asked, kind)
-    answer, solution = decide(problem.facts)
-    assert answer != "unknown"
-    return None if solution is None else batch_in(problem, solution)
-
-
-def overruns(asked, members, newcomer):
-    """In some decode step of the newcomer the limit is exceeded, and without it it is not."""
-    for step in range(1, newcomer[1] + 1):
-        active = [computed + step for computed, remaining in members if remaining >= step]
-        reached = documented.max_tkv([*active, newcomer[0] + step], BLOCK)
-        kept = len(active) * documented.max_tkv(active, BLOCK) <= asked.limit
-        if active and kept and (len(active) + 1) * reached > asked.limit:
-            return True
-    return False
-
-
-def some_batch_overruns(asked):
-    for members in combinations_with_replacement(SIZES, asked.requests - 1):
-        own = documented.request_tkvs([computed for computed, _ in members], BLOCK)
-        prompts = product(*(range(1, computed + 1) for computed, _ in members))
-        for newcomer, asked_for in product(SIZES, prompts):
-            decoding = [
-                volumetric.Decoding(*member, at, prompt)
-                for member, at, prompt in zip(members, own, asked_for, strict=True)
-            ]
-            asks = volumetric.Newcomer(newcomer[0], newcomer[1] + 1)
-            formula = volumetric.formula_named(asked.formula)
-            projection = formula(max(own), decoding, asks, BLOCK)
-            accepted = volumetric.accepts(projection, asked.limit)
-            if accepted and overruns(asked, members, newcomer):
-                return True
-    return False
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("limit", [7, 8, 11])
-@pytest.mark.parametrize("formula", volumetric.FORMULAS)
-def test_there_is_a_batch_exactly_if_the_model_s_arithmetic_has_one(formula, limit, kind):
-    asked = setting(formula, 2, limit)
-    assert (solved(asked, kind) is not None) == some_batch_overruns(asked)
-
-
-@pytest.mark.parametrize("formula", ["2.0.1", "2.1.0", "2.1.2", "common_base"])
-def test_so_it_is_with_three(formula):
-    asked = setting(formula, 3, 13)
-    assert (solved(asked) is not None) == some_batch_overruns(asked)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("requests", [2, 8])
-def test_at_production_scale_2_1_0_accepts_what_overruns(requests):
-    longest = {2: 32_768, 8: 24_576}[requests]
-    limit = 131_072 if requests > 2 else 32_781
-    asked = Setting("2.1.0", requests, limit=limit, max_model_len=longest)
-    found = solved(asked)
-    assert peak_volume(found.decoding, found.newcomer, 64) > limit
-    projection = volumetric.release_2_1_0(found.tkv, found.decoding, found.newcomer, 64)
-    assert volumetric.accepts(projection, limit)
-    assert found.tkv == max(request.tkv for request in found.decoding)
-
-
-@pytest.mark.parametrize("formula", ["2.1.2", "common_base"])
-@pytest.mark.parametrize("requests", [2, 4, 5, 8])
-def test_at_production_scale_a_sound_formula_accepts_nothing_that_does(formula, requests):
-    limit = 131_072 if requests > 4 else requests * 16_384 + 13
-    longest = 32_768 if requests < 8 else 16_384 + 6_000
-    assert solved(Setting(formula, requests, limit=limit, max_model_len=longest)) is None
-
-
-@pytest.mark.slow
-def test_the_walk_in_order_is_the_walk():
-    differ = set()
-    for terms in combinations_with_replacement(range(1, 7), 3):
-        for own, limit in product(range(1, 7), (4, 8, 12)):
-            numbers = Numbers()
-            projected = symbolic_admission.Projected(
-                numbers.value(own), [numbers.value(term) for term in terms]
-            )
-            answer, _ = decide(symbolic_admission.accepts_in_order(projected, limit))
-            expected = volumetric.accepts(volumetric.Projection(own, list(terms)), limit)
-            assert (answer == "sat") == expected, (terms, own, limit)
-            differ.add(expected)
-    assert differ == {True, False}
-
-
-def test_a_fault_planted_in_the_walk_disagrees_with_the_arithmetic(monkeypatch):
-    def forgets_the_first(projected, limit):
-        return symbolic_admission.accepts_in_order(
-            projected._replace(decoding=projected.decoding[1:]), limit
-        )
-
-    asked = setting("common_base", 3, 13)
-    assert solved(asked) is None
-    monkeypatch.setattr(
-        "schedproof.solver.spyre.admission_sequences.accepts_in_order", forgets_the_first
-    )
-    assert (solved(asked) is not None) != some_batch_overruns(asked)

@@ -18,11 +18,9 @@ from schedproof.solver.spyre.formula_lemmas import (
     accepted_request_fits_alone,
     decode_step_adds_one_token,
     fewer_requests_still_fit,
-    no_length_exceeds_tkv,
     obligations,
     walk_accepts_only_what_fits,
 )
-from schedproof.solver.spyre.symbolic_admission import lengths_of
 
 
 def status_of(formula, block=64):
@@ -65,12 +63,6 @@ def test_an_unsound_formula_fails_the_lemma_that_is_wrong_for_it(formula, failin
 @pytest.mark.parametrize("formula", [name for name in volumetric.FORMULAS if "document" in name])
 def test_no_reading_of_the_document_is_proven(formula):
     assert "refuted" in status_of(formula).values()
-
-
-@pytest.mark.parametrize("block", [1, 2, 64, 100, None])
-def test_no_member_is_longer_than_the_tkv_of_its_batch(block):
-    [lemma] = discharge([no_length_exceeds_tkv(lengths_of(block))])
-    assert lemma.status == "proven"
 
 
 def test_the_smallest_sound_slack_of_the_common_base_is_none(monkeypatch):

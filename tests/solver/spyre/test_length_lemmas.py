@@ -7,7 +7,7 @@ from itertools import product
 import pytest
 import z3
 
-from schedproof.model.scenario import Request
+from schedproof.model.scenario import Request, Scenario
 from schedproof.model.spyre import release_2_5_2
 from schedproof.model.spyre.config import SpyreConfig
 from schedproof.model.spyre.documented import fits_model_length, max_tkv
@@ -27,7 +27,6 @@ from schedproof.solver.spyre.length_lemmas import (
     needless,
     obligations,
     passes,
-    refused_alone,
 )
 from schedproof.solver.spyre.symbolic_admission import Joining, Lengths
 from schedproof.spec.catalogue import load
@@ -199,7 +198,16 @@ def test_no_two_idle_steps_follow_one_another_whoever_arrives_or_leaves(revision
     ],
 )
 def test_two_checks_of_nobody_refuse_a_request_for_ever_although_it_is_alone(check, scale, limit):
-    scenario = refused_alone(scale, limit)
+    prompt = scale.chunk + 1
+    longest = min(scale.max_model_len, limit)
+    config = {
+        "block_size": scale.block,
+        "chunk_size": scale.chunk,
+        "max_model_len": scale.max_model_len,
+        "max_batch_tkv": limit,
+    }
+    alone = Request(id="r0", arrival=0, prompt=(("r0", prompt),), max_tokens=longest - prompt + 1)
+    scenario = Scenario(system="spyre", revision="sound", config=config, requests=(alone,))
     outcome, _ = run(scenario, target=ModelTarget(check))
     assert outcome.broken[0].rule == "SPY-R35"
     model = make_model("spyre", "sound", scenario.config)

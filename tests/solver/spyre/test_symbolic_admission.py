@@ -9,7 +9,7 @@ import pytest
 import z3
 
 from schedproof.model.spyre import peak, volumetric
-from schedproof.solver.smt.numbers import KINDS, Numbers, read
+from schedproof.solver.smt.numbers import Numbers, read
 from schedproof.solver.spyre.symbolic_admission import (
     CHECKS,
     Joining,
@@ -38,19 +38,18 @@ def batch(seed, block):
 def symbols(numbers, tkv, members, newcomer):
     here = z3.BoolVal(True)
     return (
-        numbers.value(tkv),
-        [Member(here, *(numbers.value(number) for number in member)) for member in members],
-        Joining(numbers.value(newcomer.prompt), numbers.value(newcomer.remaining)),
+        z3.IntVal(tkv),
+        [Member(here, *(z3.IntVal(number) for number in member)) for member in members],
+        Joining(z3.IntVal(newcomer.prompt), z3.IntVal(newcomer.remaining)),
     )
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("name", volumetric.FORMULAS)
-def test_a_formula_projects_what_the_model_projects(name, kind):
+def test_a_formula_projects_what_the_model_projects(name):
     for seed in range(40):
         block = (2, 64)[seed % 2]
-        numbers, state = Numbers(kind), batch(seed, block)
+        numbers, state = Numbers(), batch(seed, block)
         expected = volumetric.FORMULAS[name](*state, block)
         own, others, to_the_end = formula_named(name)(
             numbers, Lengths(block, 40 * block), *symbols(numbers, *state)
@@ -64,16 +63,16 @@ def test_a_formula_projects_what_the_model_projects(name, kind):
         assert to_the_end == expected.to_the_end
 
 
-def asked(kind, projection, limit, gone=()):
+def asked(projection, limit, gone=()):
     """Does the walk of the solver accept?"""
-    numbers = Numbers(kind)
+    numbers = Numbers()
     members = [
         Member(z3.BoolVal(place not in gone), None, None, None, None)
         for place in range(len(projection.decoding))
     ]
-    terms = [numbers.value(tkv) for tkv in projection.decoding]
+    terms = [z3.IntVal(tkv) for tkv in projection.decoding]
     solver = z3.Solver()
-    own = numbers.value(projection.newcomer)
+    own = z3.IntVal(projection.newcomer)
     solver.add(
         accepts(
             numbers, Lengths(2, None), Projected(own, terms, projection.to_the_end), members, limit
@@ -84,8 +83,7 @@ def asked(kind, projection, limit, gone=()):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("to_the_end", [False, True])
-@pytest.mark.parametrize("kind", KINDS)
-def test_the_walk_accepts_what_the_model_accepts(kind, to_the_end):
+def test_the_walk_accepts_what_the_model_accepts(to_the_end):
     answers = set()
     for seed in range(150):
         chance = random.Random(seed)
@@ -93,7 +91,7 @@ def test_the_walk_accepts_what_the_model_accepts(kind, to_the_end):
         projection = volumetric.Projection(chance.randint(1, 9), terms, to_the_end)
         limit = chance.randint(4, 24)
         expected = volumetric.accepts(projection, limit)
-        assert asked(kind, projection, limit) == expected, (projection, limit)
+        assert asked(projection, limit) == expected, (projection, limit)
         answers.add(expected)
     assert answers == {True, False}
 
@@ -104,7 +102,7 @@ def test_who_has_left_is_not_walked(to_the_end):
     without = volumetric.Projection(5, [9, 4], to_the_end)
     for limit in range(4, 24):
         expected = volumetric.accepts(without, limit)
-        assert asked("integers", projection, limit, gone=(0,)) == expected
+        assert asked(projection, limit, gone=(0,)) == expected
 
 
 def test_slack_is_added_for_everyone_as_in_the_model():
@@ -139,21 +137,21 @@ def any_batch(seed, block):
     return members, volumetric.Newcomer(chance.randint(1, 5 * block), chance.randint(1, 3 * block))
 
 
-def accepted(name, kind, block, members, newcomer, limit, gone=0):
+def accepted(name, block, members, newcomer, limit, gone=0):
     """Does the symbolic check accept? `gone` strangers are not there any more."""
-    numbers = Numbers(kind)
+    numbers = Numbers()
     decoding = [
         Member(
             z3.BoolVal(True),
-            numbers.value(member.computed),
-            numbers.value(member.remaining),
+            z3.IntVal(member.computed),
+            z3.IntVal(member.remaining),
             None,
             None,
         )
         for member in members
     ]
-    stranger = Member(z3.BoolVal(False), numbers.value(999), numbers.value(50), None, None)
-    joining = Joining(numbers.value(newcomer.prompt), numbers.value(newcomer.remaining))
+    stranger = Member(z3.BoolVal(False), z3.IntVal(999), z3.IntVal(50), None, None)
+    joining = Joining(z3.IntVal(newcomer.prompt), z3.IntVal(newcomer.remaining))
     lengths = Lengths(block, 2000)
     facts = CHECKS[name](numbers, lengths, [stranger] * gone + decoding, joining, limit)
     solver = z3.Solver()
@@ -168,17 +166,16 @@ def test_the_names_are_those_of_the_model():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("name", CHECKS)
-def test_the_model_s_volume_is_the_smallest_limit_that_is_accepted(name, kind):
+def test_the_model_s_volume_is_the_smallest_limit_that_is_accepted(name):
     asked = 0
     for seed in range(60):
         block = (1, 2, 4, 64)[seed % 4]
         members, newcomer = any_batch(seed, block)
         volume = VOLUMES[name](members, newcomer, block)
-        assert accepted(name, kind, block, members, newcomer, max(volume, 1)), seed
+        assert accepted(name, block, members, newcomer, max(volume, 1)), seed
         if volume > 1:
-            assert not accepted(name, kind, block, members, newcomer, volume - 1), seed
+            assert not accepted(name, block, members, newcomer, volume - 1), seed
             asked += 1
     assert asked > 40
 
@@ -188,8 +185,8 @@ def test_who_has_left_counts_for_nothing(name):
     members, newcomer = any_batch(7, 4)
     volume = VOLUMES[name](members, newcomer, 4)
     assert volume > 1
-    assert accepted(name, "integers", 4, members, newcomer, volume, gone=2)
-    assert not accepted(name, "integers", 4, members, newcomer, volume - 1, gone=2)
+    assert accepted(name, 4, members, newcomer, volume, gone=2)
+    assert not accepted(name, 4, members, newcomer, volume - 1, gone=2)
 
 
 @pytest.mark.slow
@@ -203,5 +200,5 @@ def test_a_fault_planted_in_the_exact_check_disagrees_with_the_model(monkeypatch
         members, newcomer = any_batch(seed, 4)
         volume = peak.peak_volume(members, newcomer, 4)
         if volume > 1:
-            accepted_too_much += accepted("exact", "integers", 4, members, newcomer, volume - 1)
+            accepted_too_much += accepted("exact", 4, members, newcomer, volume - 1)
     assert accepted_too_much > 0

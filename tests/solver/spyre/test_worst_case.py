@@ -3,8 +3,6 @@
 The worst volume of two requests is that of the worst run at small scale.
 
 How much slack makes a formula sound: a run with a token less, and the lemmas with it.
-
-Z3 uses the limit to the last token.
 """
 
 from dataclasses import replace
@@ -31,7 +29,7 @@ from schedproof.model.target import ModelTarget
 from schedproof.properties.checking.replay import replay
 from schedproof.properties.spyre.predicates.volume import volume
 from schedproof.solver.spyre.admission_sequences import Setting, to_scenario
-from schedproof.solver.spyre.worst_case import fewest, least_slack, needed, using, with_slack, worst
+from schedproof.solver.spyre.worst_case import fewest, least_slack, needed, with_slack, worst
 from schedproof.spec.catalogue import load, select
 from schedproof.tools.admission.exact import replayed
 
@@ -289,24 +287,3 @@ def test_slack_that_a_formula_has_is_added_to():
     assert with_slack("2.1.0+60", 4) == "2.1.0+64"
     assert with_slack("2.1.0", 64) == "2.1.0+64"
     assert with_slack("a+1/my.py:last", 64) == "a+1/my.py:last+64"
-
-
-SMALL = Setting("common_base", 0, block=4, chunk=8, limit=96, max_model_len=32)
-
-
-@pytest.mark.parametrize("volume", [96, 93])
-def test_some_step_of_the_model_has_exactly_the_volume_asked_for(volume):
-    scenario = using(SMALL, volume, "sound", 60.0)
-    assert scenario is not None
-    steps = []
-    outcome = replay(ModelTarget(), scenario, load("spyre"), lambda _, step: steps.append(step))
-    # Which of the solutions Z3 gives is its own choice: another step may well have more.
-    assert volume in [
-        len(request.scheduled) * (request.tkv or 0) for request in steps if request.kind == "decode"
-    ]
-    assert outcome.finished
-    assert outcome.broken == []
-
-
-def test_a_volume_that_no_batch_has_is_not_found():
-    assert using(SMALL, 89, "sound", 60.0) is None  # a prime number, beyond one request's tkv

@@ -27,7 +27,7 @@ def test_commands_that_read_what_is_spoiled_end_in_a_verdict_or_a_line():
 
 HARD = (
     *("hangs and ignores signals", "floods stdout", "escape sequences on stderr"),
-    *("a daemon, and ends", "forks, and goes on", "eats memory"),
+    *("starts a daemon and exits", "forks and continues", "eats memory"),
 )
 
 
@@ -57,10 +57,14 @@ def test_the_server_answers_whatever_it_is_asked(monkeypatch, capsys):
 
 
 TRIED = (
-    *(("stdout closed", "rules"), ("all streams closed", "explore"), ("files of 4 KB", "explore")),
+    *(
+        ("stdout closed", "rules"),
+        ("all streams closed", "explore"),
+        ("files of at most 4 KB", "explore"),
+    ),
     *(("a full disk", "campaign"), ("a read-only folder", "diff --save"), ("no HOME", "doctor")),
-    *(("LANG=C, no UTF-8", "show"), ("a folder that is no UTF-8", "replay --trace")),
-    *(("two at once", "corpus add"), ("stderr full", "gate that finds")),
+    *(("LANG=C, no UTF-8", "show"), ("a folder name that is not UTF-8", "replay --trace")),
+    *(("two commands at once", "corpus add"), ("stderr full", "gate that finds")),
 )
 LONG = {("a full disk", "campaign"), ("a read-only folder", "diff --save")}
 DISKS = (3, 0, 11)  # seeds, which say how small it is: 64, 100 and 116 KB

@@ -8,8 +8,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+from schedproof.solver.exploration.models import PlainModels
 from schedproof.solver.exploration.scope import Scope, lengths
-from schedproof.solver.exploration.unreduced import PlainModels
 from schedproof.solver.systems import SystemSpace
 
 
@@ -32,5 +32,4 @@ SCOPES = (
     ToyScope("pairs", "two requests", 2, tuple(lengths((1, 2), (1, 2))), (1, 2)),
     ToyScope("aborts", "clients that give up", 2, tuple(lengths((1,), (2,))), (1, 2), "alone"),
 )
-# `scopes` are explored on request; a planted fault has to show in one of the `checkup`.
-SPACE = SystemSpace(SCOPES, SCOPES, "max_num_seqs", "slot", models)
+SPACE = SystemSpace(SCOPES, "max_num_seqs", "slot", models)

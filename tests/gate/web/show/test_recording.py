@@ -6,7 +6,7 @@ from schedproof.gate.web.show.following import STATES
 from schedproof.gate.web.show.recording import recorded
 from schedproof.model.target import ModelTarget
 from schedproof.properties.checking.replay import replay
-from schedproof.properties.explanations.explain import explain
+from schedproof.properties.explanations.failure import explain
 from schedproof.spec.catalogue import load, select
 
 from .... import golden_tables

@@ -12,7 +12,7 @@ from schedproof.model.spyre.model import SpyreModel, with_formula
 from schedproof.model.systems import full_config, make_model
 from schedproof.model.target import ModelTarget
 from schedproof.properties.checking.replay import replay
-from schedproof.properties.explanations.explain import explain
+from schedproof.properties.explanations.failure import explain
 from schedproof.properties.spyre.explanations import explain_passed_by, explain_volume
 from schedproof.spec.catalogue import load
 
