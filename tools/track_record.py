@@ -176,11 +176,11 @@ def details(record: Record) -> Iterator[str]:
     """Yield the lines of the page, which has a section for each fault."""
     yield "# Track record in detail"
     yield ""
-    yield "For readers of the [track record](../track-record.md) who want to know what one fault"
-    yield "does on each release. Every release that could be installed replayed the scenario. *Does"
-    yield "not start*: the release's own start-up checks refuse the configuration. *Not exercised*:"
-    yield "the situation that the rule is about did not occur. The commands need a checkout of this"
-    yield "repository."
+    yield "This page is for readers of the [track record](../track-record.md) who want to know"
+    yield "what a fault does on each release. Every release that could be installed replayed the"
+    yield "scenario. *Does not start* means that the release's own start-up checks refuse the"
+    yield "configuration. *Not exercised* means that the situation that the rule is about did not"
+    yield "occur. The commands need a checkout of this repository."
     for fault in faults():
         yield ""
         yield f"## {fault.id} {{ #{fault.id.lower()} }}"
@@ -204,13 +204,14 @@ def red_lines_page(record: Record) -> Iterator[str]:
     """Yield the lines of the page with every rule that some releases break."""
     yield "# Every red line"
     yield ""
-    yield "For readers who ask whether a rule that a gate calls broken is a fault. The table lists"
-    yield "every rule that a quick gate of these releases calls broken (seed 0; 0.33.0 also 3, 7),"
-    yield "and the line of the release that decides so. Each configuration passes the start-up"
-    yield "checks of the release, the last of which is named. A *decision* is intended by"
-    yield "upstream, which documents it in the release; the gate says *diverges*."
+    yield "This page is for readers who ask whether a rule that a gate reports as broken is a"
+    yield "fault. The table lists every rule that a quick gate of these releases reports as"
+    yield "broken (seed 0; for 0.33.0 also seeds 3 and 7), and the line of the release's code"
+    yield "that decides so. Each configuration passes the start-up checks of the release; the"
+    yield "table names the last of them. A *decision* is intended: the release documents it, and"
+    yield "the gate says *diverges*."
     yield ""
-    yield "| release | rules | starts, by | fault or decision | decided in | releases | upstream |"
+    yield "| release | rules | start-up check | fault or decision | code | releases | upstream |"
     yield "|---|---|---|---|---|---|---|"
     by_id = {fault.id: fault for fault in faults()}
     for line in red_lines():
@@ -233,7 +234,12 @@ def _ranges(states: States) -> Iterator[str]:
 
 
 def _words(state: str) -> str:
-    return {BROKEN: "**broken** in", HOLDS: "not broken in"}.get(state, f"{state}:")
+    return {
+        BROKEN: "**broken** in",
+        HOLDS: "not broken in",
+        NO_OPTION: "no such option in",
+        UNKNOWN: "not replayed on",
+    }.get(state, f"{state} in")
 
 
 def _newest_broken(record: Record, fault: Fault) -> str | None:

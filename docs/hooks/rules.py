@@ -80,9 +80,9 @@ def counts(system: str) -> str:
     checked = sum(rule.checked for rule in catalogue)
     shared = sum(rule.id.startswith("ALL-") for rule in catalogue)
     return (
-        f"The catalogue has {len(catalogue)} rules here; {shared} of them (ALL-…) hold for "
-        f"every system. A predicate checks {checked}; each of the others says why it has none, and "
-        "which rule you can look at instead."
+        f"This catalogue has {len(catalogue)} rules, {shared} of which (ALL-…) apply to every "
+        f"system. Predicates check {checked} of them. Each of the others says why it has no "
+        "predicate, and which rule you can look at instead."
     )
 
 

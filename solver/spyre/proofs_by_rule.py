@@ -29,8 +29,8 @@ from .symbolic_step import StepConfiguration
 
 # The volumetric rules: no decode step exceeds the limit; no request joins that can exceed it.
 LIMIT, JOIN = "SPY-R07", "SPY-R47"
-# How many requests decode while the step runs, in words; loops visit at most five.
-BESIDE = f"0 to {MANY} decoding requests, {MANY} counted as any number"
+# The numbers of decoding requests that the step runs with; loops visit at most five.
+DECODING = f"0 to {MANY} decoding requests, {MANY} counted as any number"
 
 
 class Group(NamedTuple):
@@ -81,7 +81,7 @@ def limit_lemmas(rule: str, setting: Setting, block: int | None) -> list[Group]:
     return [
         Group("any number of requests", lemmas),
         *([Group(any_number, code)] if code else []),
-        Group(f"the scheduler's step, run beside {BESIDE} ({sizes})", step),
+        Group(f"the scheduler's step, run with {DECODING} ({sizes})", step),
         Group(f"the check's code, run with as many requests as its name says ({of_tokens})", loops),
     ]
 
@@ -89,13 +89,15 @@ def limit_lemmas(rule: str, setting: Setting, block: int | None) -> list[Group]:
 def proven_for(rule: str, setting: Setting, block: int | None) -> str:
     """Describe the cases that the lemmas together cover, since nothing else is proven."""
     settles = setting.pauses and rule == LIMIT
-    beside = f"{BESIDE}, and any number of waiting ones"
+    decoding = f"{DECODING}, and any number of waiting ones"
     if settles:
-        beside = "1 or 2 decoding requests, the last standing for any number, and at most 1 paused"
-        beside += ", if a step that pauses keeps the queues in order (assumed)"
+        decoding = (
+            "1 or 2 decoding requests, the last standing for any number, and at most 1 paused"
+        )
+        decoding += ", if a step that pauses keeps the queues in order (assumed)"
     code = "" if block else f", the code in blocks of {setting.block}"
     room = "" if settles or setting.interleave else ", if the pool has room for every prompt"
-    return f"every number of steps, beside {beside}{room}{code}"
+    return f"every number of steps, with {decoding}{room}{code}"
 
 
 def _check(setting: Setting) -> Check:
@@ -106,19 +108,19 @@ def _check(setting: Setting) -> Check:
     return ByFormula(cast(Formula, formula_named(setting.formula)))
 
 
-_BLOCKS = "the code runs with the chosen block size (64 tokens if any size is asked for)"
+_BLOCKS = "the code runs with the chosen block size (64 tokens for `any`)"
 _CHUNKS_OF = "chunks of eight blocks"
 _LENGTH = RuleProof(
     "Does max_model_len need a constraint?",
     "No, if it is a multiple of the block size: the check on arrival then keeps every tkv within "
-    "it. Otherwise the constraint does not keep it either.",
+    "it. Otherwise, a constraint does not keep every tkv within it either.",
     (
         f"{_BLOCKS}, in {_CHUNKS_OF}",
-        "the constraint is checked with up to two decoding requests, a tkv with two",
+        "the constraint is checked with up to two decoding requests, the tkv with two",
         "no request grows beyond prompt + max_tokens - 1 tokens (SPY-R07's lemmas)",
-        "blocks of 3 tokens or more, and max_model_len beyond two blocks",
+        "blocks have at least 3 tokens, and max_model_len is more than two blocks",
     ),
-    "release 2.1.2's answer to a request that is alone",
+    "how release 2.1.2 answers a request that is alone",
     together(length_lemmas.obligations, code_lemmas.lengths),
     {
         "max_model_len is no multiple of the block: accepted, then exceeded": lambda: (
@@ -136,11 +138,11 @@ _RESERVATION = RuleProof(
     "Are more blocks ever promised than are free?",
     "No, on the model `sound` and on that of 2.5.2.",
     (
-        f"{_BLOCKS}, in chunks of two blocks; a request holds at most two, and finds one",
-        "requests that decode together grow one after the other",
-        "no other constraint refuses a request; a refused one is promised nothing",
+        f"{_BLOCKS}, in chunks of two blocks; a request holds at most two; a hit finds one",
+        "requests that decode together take their new blocks one after the other",
+        "no other constraint refuses a request; a refused request is promised nothing",
     ),
-    "which blocks a hit finds, and how publishing names them (ALL-R09)",
+    "which blocks a hit finds, and under which content they are published (ALL-R09)",
     together(reservation_lemmas.obligations, reservation_lemmas.code),
     {
         "a request that fills the pool, never admitted (SPY-R38, model 2.5.2)": lambda: (
@@ -150,12 +152,12 @@ _RESERVATION = RuleProof(
 )
 _PAUSING = RuleProof(
     "Can paused requests starve?",
-    "Not because of each other, but because of prefills. Without --prove, the search shows such "
-    "runs.",
+    "Not because of each other, but because of prefills. Without --prove, the search shows runs in "
+    "which they do.",
     (
-        "the code runs with up to three requests, one of which decodes, and behaves in "
-        "the same way for any number and when all are paused; the steps are counted in prose only",
-        "any batch may or may not fit the limit, and a request that is alone does",
+        "the code runs with up to three requests, one of which decodes, and is assumed to do the "
+        "same for more requests and when all are paused; the steps are counted in prose only",
+        "any batch may or may not fit the limit, but a request that is alone does",
     ),
     "the rest of the code",
     together(pausing_lemmas.obligations, fairness_lemmas.obligations),
@@ -181,11 +183,12 @@ _CHUNKS = RuleProof(
 _PROGRESS = RuleProof(
     "How long does the first in line wait for its first chunk, on revision sound, without prefix "
     "caching and with an unbounded pool?",
-    "No longer than the work before it takes: at most the chunks of max_model_len plus twice its "
-    "tokens. On 2.5.2 others overtake it; without --prove, the search shows such runs.",
+    "No longer than the work ahead of it takes: at most the number of chunks in max_model_len plus "
+    "twice the number of tokens. On 2.5.2 others overtake it; without --prove, the search shows "
+    "runs in which they do.",
     (
         "the code runs with blocks of 64 and chunks of 512",
-        "one decoding request stands for all of them, and two waiting requests stand for all",
+        "one decoding request stands for all decoding ones, two waiting ones for all that wait",
     ),
     "prefix caching, and a bounded pool",
     progress_lemmas.obligations,

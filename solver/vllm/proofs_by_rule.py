@@ -32,43 +32,47 @@ _SWITCHED_OFF = (
     "switched off"
 )
 _BLOCKS = (
-    "the code runs with the chosen block size (16 tokens if any size is asked for), and a request "
-    "hits or takes at most three blocks at once"
+    "the code runs with the chosen block size (16 tokens for `any`), and a request hits or takes "
+    "at most three blocks at once"
 )
-_LOOPS = "the loops run over up to three requests, and behave in the same way for any number"
+_LOOPS = "the loops run over up to three requests, and are assumed to do the same for more"
 
 _BUDGET = RuleProof(
-    "Can a step compute more than its budget, or a request less or more than its share?",
+    "Can a step compute more tokens than its budget, or a request fewer or more than its share?",
     "No.",
     (
-        *(_SWITCHED_OFF, _LOOPS, "the pool may refuse any request except one that is alone"),
-        "each decision passes on all of the remaining budget",
+        *(_SWITCHED_OFF, _LOOPS, "the pool may refuse any request, unless it is the only one"),
+        "each decision passes on the whole remaining budget",
     ),
-    "which requests an observation shows, and in which order",
+    "which requests an observation shows, and in what order",
     together(budget_lemmas.obligations, code_lemmas.budget),
 )
 _ADMISSION = RuleProof(
-    "Can a request be admitted that cannot finish even alone, or can one that could finish be kept "
-    "out forever?",
+    "Can a request be admitted that could not finish even alone? Can a request that could finish "
+    "be kept out forever?",
     "No.",
     (_SWITCHED_OFF, _BLOCKS),
-    "the share of the watermark in blocks, and which blocks a hit finds",
+    "how many blocks the watermark amounts to, and which blocks a prefix-cache hit finds",
     together(admission_lemmas.obligations, code_lemmas.admission),
 )
 _PROGRESS = RuleProof(
     "Can accepted requests block each other forever?",
     "No; under the priority policy, this holds only once no more requests arrive. Under FCFS, a "
-    "request waits for at most (requests before it) x max_model_len steps.",
-    (_SWITCHED_OFF, _LOOPS, _BLOCKS, "a running request that is alone has room (lemma of blocks)"),
-    "the order of newly arrived requests in a queue by priority",
+    "request waits for at most max_model_len steps per request ahead of it.",
+    (_SWITCHED_OFF, _LOOPS, _BLOCKS, "a running request that is alone has room (a block lemma)"),
+    "where a priority queue puts newly arrived requests",
     together(progress_lemmas.obligations, code_lemmas.progress),
 )
 _KNOBS = RuleProof(
     "Can a remedy against preemption lead to more preemptions?",
     "Yes, each of the three can: without --prove, the search shows runs in which it does. With a "
-    "single slot, or room for all requests, no request is preempted.",
-    (_SWITCHED_OFF, _BLOCKS, "no request holds more than its own blocks: shared ones only help"),
-    "max_num_seqs requests of max_model_len never need more than the pool",
+    "single slot, or with room for all requests, no request is preempted.",
+    (
+        _SWITCHED_OFF,
+        _BLOCKS,
+        "no request holds more than its own blocks; sharing only helps",
+    ),
+    "a pool with room for max_num_seqs requests of max_model_len is always large enough",
     never_preempted,
     {f"{TURNED[knob]}: more preemptions": partial(anomaly, knob) for knob in KNOBS},
 )

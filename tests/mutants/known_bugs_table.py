@@ -14,13 +14,13 @@ from schedproof.tests.mutants.runner import Answer, judge, verdict
 
 HEAD = """# Known bugs
 
-For readers who ask whether schedproof would have found a bug that they know. Each published bug of
-Spyre, vLLM, nano-vLLM and LLMServingSim was planted into a model again; the table says which rule
-names it, and how long each engine took to find it. Times are of one run on one core, without
-shrinking.
+This page is for readers who want to know whether schedproof would have found a bug that they know.
+Each published bug of Spyre, vLLM, nano-vLLM and LLMServingSim was planted in a model. The table
+says which rule catches it, and how long each engine took to find it. The times are from one run on
+one core, without shrinking.
 
-Written by `python -m schedproof.tests.mutants.known_bugs_table`; a test compares the table with the
-planted faults.
+The page is written by `python -m schedproof.tests.mutants.known_bugs_table`. A test compares the
+table with the planted faults.
 
 | bug | what it does | rule | hypothesis | explorer |
 |---|---|---|---|---|"""

@@ -92,11 +92,13 @@ def replayed(setting: Setting) -> int | None:
 
 def waste() -> Iterator[str]:
     """Yield the table of the refusals that leave most of the limit unused, as rows of Markdown."""
-    found = [("admission", "a refusal leaves unused", "none leaves more than")]
+    found = [
+        ("admission", "worst refusal found leaves unused", "proven: no refusal leaves more than")
+    ]
     settings = {name: Setting(name, 5) for name in (*PUBLISHED, *OURS)}
     titles = {**PUBLISHED, **OURS}
     settings["release"] = Setting("2.1.2", 5, revision="2.1.2")
-    titles["release"] = "sendnn-inference 2.1.1, 2.1.2, by the tkv that they remember"
+    titles["release"] = "sendnn-inference 2.1.1, 2.1.2, with the tkv that they remember"
     for name, setting in settings.items():
         known: Known | None = None
         try:
@@ -157,8 +159,8 @@ def in_hindsight() -> Iterator[str]:
     """Yield the table that compares each check with the best schedule, on small loads."""
     found: list[Sequence[str]] = [
         (
-            *("requests", "check", "steps, to the best in the same order", "in any order"),
-            "mean wait for the end, to the best in any order",
+            *("requests", "check", "steps, relative to the best in the same order", "in any order"),
+            "mean wait until the end, relative to the best in any order",
         )
     ]
     for count in (3, 4, 5, 6):
