@@ -11,13 +11,13 @@ import re
 import reprlib
 import tomllib
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from functools import cache
 from importlib import resources
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 from packaging.version import InvalidVersion, Version
 
 from .systems import OWN_RULES, SYSTEMS, Readable
@@ -46,8 +46,7 @@ class CatalogueError(ValueError):
     """Invalid catalogue file, system or rule id; the message is one line."""
 
 
-@dataclass(frozen=True)
-class Change:
+class Change(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A new statement of a rule, which applies from the release on that deliberately changed the
     behaviour and documented it.
 
@@ -66,8 +65,7 @@ class Change:
         return own is not None and first is not None and own >= first
 
 
-@dataclass(frozen=True)
-class Divergence:
+class Divergence(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A known difference from the rule, in some releases or in another part of the document.
 
     `releases`: "2.1.2", "2.0.0 and 2.0.1", "2.0.0 to 2.1.0", "2.4.0 and later", "2.4.0 and before"
@@ -115,8 +113,7 @@ def _release(version: str) -> Version | None:
     return release if published else None
 
 
-@dataclass(frozen=True)
-class Rule:
+class Rule(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A rule: its statement, the document that states it, and the fields needed to check it.
 
     `changes`: its statements from later releases on, oldest first; `worded` applies them.
@@ -138,8 +135,8 @@ class Rule:
     reason: str = ""
     unchecked: str = ""
     stands_in: tuple[str, ...] = ()
-    changes: tuple[Change, ...] = ()
-    divergences: tuple[Divergence, ...] = ()
+    changes: tuple[Change, ...] = msgspec.field(default=(), name="change")
+    divergences: tuple[Divergence, ...] = msgspec.field(default=(), name="divergence")
     beside: str = ""
 
     @property
@@ -178,43 +175,11 @@ def names_of_revisions() -> tuple[str, ...]:
     return (*dict.fromkeys(plain), *named)
 
 
-class _DivergenceTable(msgspec.Struct, forbid_unknown_fields=True):
-    releases: str
-    statement: str
-    change: str = ""
-    system: str = ""
-
-
-class _ChangeTable(msgspec.Struct, forbid_unknown_fields=True):
-    since: str
-    statement: str
-    source: str
-    change: str
-
-
-class _RuleTable(msgspec.Struct, forbid_unknown_fields=True):
-    id: str
-    title: str
-    statement: str
-    source: str
-    kind: str
-    revisions: tuple[str, ...]
-    needs: tuple[str, ...]
-    witness: str = ""
-    engines: tuple[str, ...] = ()
-    planned: str = ""
-    reason: str = ""
-    unchecked: str = ""
-    stands_in: tuple[str, ...] = ()
-    change: tuple[_ChangeTable, ...] = ()
-    divergence: tuple[_DivergenceTable, ...] = ()
-
-
 class _File(msgspec.Struct, forbid_unknown_fields=True):
-    rule: tuple[_RuleTable, ...]
+    rule: tuple[Rule, ...]
 
 
-_ROWS = {"divergence": _DivergenceTable, "change": _ChangeTable}  # of a rule, by key
+_ROWS = {"divergence": Divergence, "change": Change}  # of a rule, by key
 
 
 def load(system: str, revision: str = "") -> tuple[Rule, ...]:
@@ -254,19 +219,17 @@ def read(text: str, name: str) -> tuple[Rule, ...]:
     except tomllib.TOMLDecodeError as error:
         raise CatalogueError(f"{name}: not TOML: {error}") from None
     try:
-        tables = msgspec.convert(data, _File).rule
+        rules = msgspec.convert(data, _File).rule
     except msgspec.ValidationError as error:
         raise _misshapen(error, data, name) from None
     first: dict[str, int] = {}
-    for number, table in enumerate(tables):
-        for fault in _faults(table, f"rule[{number}]"):
+    for number, rule in enumerate(rules):
+        for fault in _faults(rule, f"rule[{number}]"):
             raise CatalogueError(f"{name}: {fault}")
-        if (other := first.setdefault(table.id, number)) != number:
-            fault = _fault(
-                f"rule[{number}].id", table.id, f"an id that rule[{other}] does not have"
-            )
+        if (other := first.setdefault(rule.id, number)) != number:
+            fault = _fault(f"rule[{number}].id", rule.id, f"an id that rule[{other}] does not have")
             raise CatalogueError(f"{name}: {fault}")
-    return tuple(_rule(table) for table in tables)
+    return rules
 
 
 def planned(rules: Iterable[Rule]) -> tuple[Rule, ...]:
@@ -330,13 +293,6 @@ def _own(revisions: Sequence[str], system: str) -> tuple[str, ...]:
     )
 
 
-def _rule(table: _RuleTable) -> Rule:
-    values = msgspec.structs.asdict(table)
-    changes = [Change(**msgspec.structs.asdict(row)) for row in values.pop("change")]
-    rows = [Divergence(**msgspec.structs.asdict(row)) for row in values.pop("divergence")]
-    return Rule(**values, changes=tuple(changes), divergences=tuple(rows))
-
-
 def _misshapen(error: msgspec.ValidationError, data: Any, name: str) -> CatalogueError:
     problem, _, place = str(error).partition(" - at `$")
     path = place.strip(".`")
@@ -344,53 +300,56 @@ def _misshapen(error: msgspec.ValidationError, data: Any, name: str) -> Catalogu
         data = data[int(step) if isinstance(data, list) else step]
     if key := re.search(r"field `(.*)`", problem):
         table = next((table for part, table in _ROWS.items() if part in path), None)
-        table = table or (_RuleTable if path else _File)
+        table = table or (Rule if path else _File)
         path = f"{path}.{key[1]}" if path else key[1]
-        problem += f"; valid keys: {', '.join(table.__struct_fields__)}"
+        keys = [key for key in table.__struct_encode_fields__ if key != "beside"]
+        problem += f"; valid keys: {', '.join(keys)}"
         data = data.get(key[1])
     value = "missing" if data is None else reprlib.repr(data)
     return CatalogueError(f"{name}: {path} is {value}: {problem}")
 
 
-def _faults(table: _RuleTable, path: str) -> Iterator[str]:
-    if not _ID.fullmatch(table.id):
+def _faults(rule: Rule, path: str) -> Iterator[str]:
+    if not _ID.fullmatch(rule.id):
         form = "a system, '-R' or '-P' and two digits, or '-I' and one, as in 'SPY-R09'"
-        yield _fault(f"{path}.id", table.id, form)
-    yield from _empty(table, ("title", "statement", "source"), path)
-    yield from _foreign(f"{path}.kind", table.kind, KINDS)
-    if not table.revisions:
+        yield _fault(f"{path}.id", rule.id, form)
+    yield from _empty(rule, ("title", "statement", "source"), path)
+    yield from _foreign(f"{path}.kind", rule.kind, KINDS)
+    if not rule.revisions:
         yield _fault(f"{path}.revisions", [], f"'*' or some of {', '.join(names_of_revisions())}")
-    star = ("*",) if len(table.revisions) == 1 else ()
+    star = ("*",) if len(rule.revisions) == 1 else ()
     for key, valid in (
         ("revisions", star + names_of_revisions()),
         ("needs", FIELDS + STARTED),
         ("engines", ENGINES),
     ):
-        for index, value in enumerate(getattr(table, key)):
+        for index, value in enumerate(getattr(rule, key)):
             yield from _foreign(f"{path}.{key}[{index}]", value, valid)
-    reasons = [key for key in ("planned", "unchecked") if getattr(table, key)]
+    reasons = [key for key in ("planned", "unchecked") if getattr(rule, key)]
     if len(reasons) > 1:
-        yield _fault(f"{path}.unchecked", table.unchecked, "absent, because the rule is planned")
+        yield _fault(f"{path}.unchecked", rule.unchecked, "absent, because the rule is planned")
     if reasons:
-        yield from _empty(table, reasons, path)
-        if table.engines:
+        yield from _empty(rule, reasons, path)
+        if rule.engines:
             expected = f"[], because the rule is {reasons[0]}"
-            yield _fault(f"{path}.engines", list(table.engines), expected)
+            yield _fault(f"{path}.engines", list(rule.engines), expected)
     else:
-        yield from _empty(table, ("witness",), path)
-        if not table.engines:
+        yield from _empty(rule, ("witness",), path)
+        if not rule.engines:
             expected = f"some of {', '.join(ENGINES)}, or say `planned` or `unchecked`"
             yield _fault(f"{path}.engines", [], expected)
-    if table.unchecked:
-        yield from _foreign(f"{path}.reason", table.reason, REASONS)
-    elif table.reason:
-        yield _fault(f"{path}.reason", table.reason, "absent, because the rule is checked")
-    if table.reason == "consequence" and not table.stands_in:
+    if rule.unchecked:
+        yield from _foreign(f"{path}.reason", rule.reason, REASONS)
+    elif rule.reason:
+        yield _fault(f"{path}.reason", rule.reason, "absent, because the rule is checked")
+    if rule.reason == "consequence" and not rule.stands_in:
         yield _fault(f"{path}.stands_in", [], "the rules that it follows from")
-    if table.stands_in and not table.unchecked:
-        yield _fault(f"{path}.stands_in", list(table.stands_in), "[], because the rule is checked")
+    if rule.stands_in and not rule.unchecked:
+        yield _fault(f"{path}.stands_in", list(rule.stands_in), "[], because the rule is checked")
+    if rule.beside:
+        yield _fault(f"{path}.beside", rule.beside, "absent")
     newest = None
-    for index, change in enumerate(table.change):
+    for index, change in enumerate(rule.changes):
         place = f"{path}.change[{index}]"
         yield from _empty(change, ("statement", "source", "change"), place)
         since = _release(change.since)
@@ -398,7 +357,7 @@ def _faults(table: _RuleTable, path: str) -> Iterator[str]:
             after = f", after {newest}" if newest is not None else ""
             yield _fault(f"{place}.since", change.since, f"a release, such as '0.31.0'{after}")
         newest = since or newest
-    for index, row in enumerate(table.divergence):
+    for index, row in enumerate(rule.divergences):
         place = f"{path}.divergence[{index}]"
         yield from _empty(row, ("releases", "statement"), place)
         yield from _foreign(f"{place}.system", row.system, ("", *SYSTEMS))

@@ -7,9 +7,11 @@ must depend on its arguments alone, so that it judges equal runs equally.
 import re
 import runpy
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from msgspec.structs import replace
 
 from ...model.errors import InputError
 from ...model.observation import Step

@@ -1,7 +1,7 @@
 """Replay one scenario on one target, and judge every step until the end."""
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -13,7 +13,7 @@ from ...model.scenario import Scenario
 from ...model.systems import full_config, resolve_revision
 from ...model.target import Target
 from ...spec.catalogue import Rule
-from ..rules.predicate import Broken, Predicate
+from ..rules.predicate import Broken
 from ..rules.registry import ends_run
 from .session import Session
 
@@ -55,7 +55,6 @@ def replay(
     new: Callable[[list[Broken], Scenario], list[Broken]] = lambda broken, _: broken,
     begun: Callable[[Session], None] | None = None,
     skipped: Callable[[int, int], None] | None = None,
-    predicates: Mapping[str, Predicate] | None = None,
 ) -> Outcome:
     """Run the scenario until every request finished or a step breaks a rule.
 
@@ -63,7 +62,7 @@ def replay(
     were not known to break among those that a step breaks; if none is left, the run continues where
     possible. `begun` receives the run before its first step. With `skipped`, steps in which a model
     only waits for an arrival are skipped, and `skipped` receives the numbers of the first and the
-    last of them. `predicates` replace those of the system. A run whose requests do not finish
+    last of them. A run whose requests do not finish
     within the bound of rule ALL-R06 stops there, whether or not that rule is among `rules`.
 
     Raises:
@@ -74,7 +73,7 @@ def replay(
     revision = resolve_revision(scenario.system, scenario.revision)
     config = full_config(scenario.system, revision, scenario.config)
     exercised: Counter[str] = Counter()
-    session = Session(target, scenario.system, revision, config, rules, exercised, predicates)
+    session = Session(target, scenario.system, revision, config, rules, exercised)
     outcome = Outcome(session, exercised=exercised)
     if begun is not None:
         begun(session)

@@ -20,7 +20,7 @@ from ...model.replies import Started, read_control, read_ok, read_started, read_
 from ...model.scenario import Request
 from ...model.target import ModelTarget, Reply, Target
 from ...spec.catalogue import Rule
-from ..rules.predicate import Broken, Predicate
+from ..rules.predicate import Broken
 from ..rules.registry import LOCKSTEP, keeps_step, observable, predicates_of
 from . import lockstep
 from .monitor import Monitor
@@ -65,9 +65,8 @@ class Session:
         config: Mapping[str, Any],
         rules: Sequence[Rule],
         exercised: Counter[str] | None = None,
-        predicates: Mapping[str, Predicate] | None = None,
     ) -> None:
-        """Start the target; `predicates` replace the predicates of the system.
+        """Start the target.
 
         Raises:
             ConfigRefused: the target cannot run with the configuration.
@@ -80,7 +79,7 @@ class Session:
         self.checked = [rule for rule in seen if held or rule.beside or rule.id != LOCKSTEP]
         self.monitor = Monitor(
             self.checked,
-            predicates or predicates_of(system),
+            predicates_of(system),
             config,
             revision=revision,
             system=system,

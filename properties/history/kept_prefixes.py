@@ -10,29 +10,17 @@ blocks of a decision in flight, may be missing from the cache.
 
 from collections.abc import Iterable, Mapping, Set
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
 from ...model.observation import Step
 from ...model.pool import Content, prefix
 from .content import known_tokens
-from .features import Features
+from .features import Run
 from .request_history import RequestHistory
 
 # The states of a copy of a block: in every kind of index; in some kinds; perhaps gone.
 SURE, INTACT, MAYBE_GONE = 2, 1, 0
 NOT_SHOWN = -1
-
-
-class Observed(Protocol):
-    """The part of a `RunHistory` that this module reads, from before the step."""
-
-    config: Mapping[str, Any]
-    features: Features
-    last: Step | None
-    live: dict[str, Any]
-    aborts_inside: set[str]
-
-    def hit_now(self, step: Step, account: Any) -> int | None: ...
 
 
 @dataclass
@@ -51,7 +39,7 @@ class KeptPrefixes:
 
     def must_find(
         self,
-        history: Observed,
+        history: Run,
         step: Step,
         request: RequestHistory,
         among: Set[int] | None = None,
@@ -75,7 +63,7 @@ class KeptPrefixes:
             longest = blocks * self.block_size
         return longest
 
-    def observe(self, history: Observed, step: Step) -> None:
+    def observe(self, history: Run, step: Step) -> None:
         self._lost = set()
         for _, table in self._handed_out(history, step):
             self._drop(table)
@@ -108,7 +96,7 @@ class KeptPrefixes:
                 else:
                     self._publish(table[place], filled, SURE if is_sure else INTACT)
 
-    def _handed_out(self, history: Observed, step: Step) -> Iterable[tuple[str, tuple[int, ...]]]:
+    def _handed_out(self, history: Run, step: Step) -> Iterable[tuple[str, tuple[int, ...]]]:
         """Yield for each request the blocks that it received in this step and that are not hits."""
         before = _before(history)
         for name, table in (step.blocks or {}).items():
@@ -120,7 +108,7 @@ class KeptPrefixes:
             old = {*known, *table[: hit // self.block_size]}
             yield name, tuple(number for number in table if number not in old)
 
-    def _something_unseen(self, history: Observed, step: Step, but: str = "") -> bool:
+    def _something_unseen(self, history: Run, step: Step, but: str = "") -> bool:
         """Return whether the step may have handed out blocks that it does not show: to a request
         that left in this step, or that was scheduled in it and then preempted."""
         before, shown = _before(history), step.blocks or {}
@@ -169,11 +157,11 @@ def of_partition(request: RequestHistory, content: Content) -> Content:
     return ((f"partition {request.partition}", 1), *content)
 
 
-def _before(history: Observed) -> Mapping[str, Any]:
+def _before(history: Run) -> Mapping[str, Any]:
     return (history.last.blocks or {}) if history.last is not None else {}
 
 
-def _held_before_and_after(history: Observed, step: Step) -> set[int]:
+def _held_before_and_after(history: Run, step: Step) -> set[int]:
     """Return the blocks that requests hold both before and after the step, so that no other request
     received them."""
     after = {number for table in (step.blocks or {}).values() for number in table}

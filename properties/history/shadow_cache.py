@@ -6,34 +6,19 @@ before them. Which blocks are free, shared or published is up to the target.
 """
 
 from collections import Counter, deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
-from typing import Any, NamedTuple, Protocol
+from typing import NamedTuple
 
 from ...model.observation import Step
 from ...model.scenario import Segment
 from .content import coming_tokens, common_prefix_len
-from .features import Features
+from .features import Run
 from .request_history import RequestHistory
 
 # Blocks without a holder are forgotten in batches of about this size.
 FEW = 64
-
-
-class Observed(Protocol):
-    """The part of a `RunHistory` that the cache reads, from before the step."""
-
-    config: Mapping[str, Any]
-    features: Features
-    last: Step | None
-    live: dict[str, Any]
-
-    def hit_now(self, step: Step, account: Any) -> int | None:
-        """Return the tokens that a request finds in the prefix cache; None if unknown."""
-
-    def reached(self, step: Step, account: Any) -> int:
-        """Return an upper bound on how many of the request's tokens were ever computed."""
 
 
 class Entry(NamedTuple):
@@ -126,7 +111,7 @@ class ShadowCache:
         """Return whether a block may still hold tokens that this request wrote."""
         return request in self._places
 
-    def changes(self, history: Observed, step: Step) -> Changes:
+    def changes(self, history: Run, step: Step) -> Changes:
         """Return what the step writes, and whether every reader finds its tokens; do not record
         it."""
         accesses, unseen = self._accesses(history, step)
@@ -241,7 +226,7 @@ class ShadowCache:
             if not self.readers[number]:
                 del self.readers[number]
 
-    def _accesses(self, history: Observed, step: Step) -> tuple[list[Access], list[Entry]]:
+    def _accesses(self, history: Run, step: Step) -> tuple[list[Access], list[Entry]]:
         """Return the accesses of all requests that compute, and the entries written to unknown
         blocks."""
         before = (history.last.blocks or {}) if history.last is not None else {}
@@ -276,7 +261,7 @@ class ShadowCache:
         return accesses + self._loaded(history, step), unseen
 
     def _next_token(
-        self, history: Observed, step: Step, request: RequestHistory, tokens: int
+        self, history: Run, step: Step, request: RequestHistory, tokens: int
     ) -> Access | None:
         """Return the access of a request if it only adds a token to its last block; otherwise None.
 
@@ -301,7 +286,7 @@ class ShadowCache:
         entry = Entry(name, content, start, end + 1)
         return Access(request, content, end, end + 1, blocks, (block, entry))
 
-    def _loaded(self, history: Observed, step: Step) -> list[Access]:
+    def _loaded(self, history: Run, step: Step) -> list[Access]:
         """Return the accesses of requests whose load begins, since a load writes their blocks."""
         return [
             Access(
@@ -344,7 +329,7 @@ class ShadowCache:
             return len(known)
         return 0
 
-    def _overwritten(self, history: Observed, step: Step, written: dict[int, Entry]) -> str | None:
+    def _overwritten(self, history: Run, step: Step, written: dict[int, Entry]) -> str | None:
         shown = step.blocks or {}
         for number, entry in written.items():
             for name in self.readers.get(number, ()):

@@ -156,7 +156,6 @@ class SchedulerMachine(RuleBasedStateMachine):
                 config,
                 options.rules,
                 self.exercised,
-                options.predicates,
             )
         except ConfigRefused as refusal:
             self.search.refused[str(refusal)] += 1

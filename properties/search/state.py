@@ -14,7 +14,7 @@ from ...model.target import Target
 from ...spec.catalogue import Rule
 from ..history.features import features_of
 from ..history.run_history import RunHistory
-from ..rules.predicate import Broken, Predicate
+from ..rules.predicate import Broken
 
 NO_END = 10**9  # a number of steps that no run reaches
 
@@ -35,7 +35,6 @@ class SearchOptions:
         choices: for each key that the target declares, the values to choose from.
         avoid: kinds of configuration that the target is known to refuse, by the names in the
             system's strategies.
-        predicates: predicates that replace those of the system.
         max_steps: the number of steps after which no new run begins.
     """
 
@@ -49,7 +48,6 @@ class SearchOptions:
     fixed: Mapping[str, Any] = field(default_factory=dict)
     choices: Mapping[str, Sequence[Any]] = field(default_factory=dict)
     avoid: frozenset[str] = frozenset()
-    predicates: Mapping[str, Predicate] | None = None
     max_steps: int = NO_END
 
 

@@ -1,11 +1,10 @@
 """The exploration of one scope: its options, its result, and the scenarios of its paths."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from ...model.scenario import Request, Scenario
-from ...properties.rules.predicate import Predicate
 from ...properties.rules.registry import explored, observable, predicates_of
 from ...spec.catalogue import Rule
 from ..systems import space_of
@@ -86,9 +85,8 @@ class Exploration:
         rules: Sequence[Rule],
         choose: Callable[[int], int] | None = None,
         space: type[SchedulerSpace] = SchedulerSpace,
-        predicates: Mapping[str, Predicate] | None = None,
     ) -> None:
-        """Build the models. `space` and `predicates` replace the usual ones.
+        """Build the models. `space` replaces the usual one.
 
         Raises:
             InputError: the revision has no such configuration.
@@ -101,7 +99,7 @@ class Exploration:
         )
         self._menu = self._models.menu(scope.menu)
         seen = observable(rules, options.revision, self._models.observes, self._models.configs[0])
-        predicates = predicates or predicates_of(scope.system)
+        predicates = predicates_of(scope.system)
         self.checked = tuple(rule.id for rule in seen if explored(rule))
         self._space = space(
             self._models,

@@ -5,14 +5,13 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Hashable, Iterable, Mapping, Sequence
-from typing import Any, ClassVar, NamedTuple, Protocol
+from typing import Any, ClassVar, NamedTuple
 
 from ...model import systems
 from ...model.scenario import Request
-from ...model.systems import full_config, make_model
 from .branching_history import BranchingHistory, counters
 from .canonical_names import mentioned
-from .scope import AnyItem, MenuItem, Ranked, menu_of
+from .scope import AnyItem, menu_of
 from .undecided import Candidates, ChoiceNeeded, OpenFields, RequestMenu, fully_decided, settled
 
 
@@ -32,58 +31,97 @@ class Stepped(NamedTuple):
     crash: str | None = None
 
 
-class Models(Protocol):
-    """A system's models, one for each configuration that is explored, and their states.
+class Models(ABC):
+    """The models of one revision in one configuration, one for each limit, and their states.
 
     Models whose first states are equal are stepped together as long as they make the same
     decisions.
+
+    Attributes:
+        system: the system's name.
+        configs: one configuration for each limit, in ascending order.
+        limited: the rules that read the limit.
+        waits_are_bounded: whether no request may overtake the first in line forever (ALL-R05).
+        idle_is_waste: whether a step that computes nothing is wasted, because no request can be
+            waiting for a load or a step in flight.
     """
 
-    @property
-    def system(self) -> str:
-        """The system's name."""
+    system: str
+    limited: ClassVar[frozenset[str]] = frozenset()
+    waits_are_bounded: bool = True
+    idle_is_waste: bool = True
 
-    @property
-    def configs(self) -> Sequence[Mapping[str, Any]]:
-        """One configuration for each limit, in ascending order."""
+    def __init__(
+        self,
+        system: str,
+        limit_key: str,
+        revision: str,
+        config: Mapping[str, Any],
+        limits: Sequence[int],
+        formula: str | None = None,
+    ) -> None:
+        """Build the models.
 
-    @property
-    def limited(self) -> frozenset[str]:
-        """The rules that read the limit."""
+        Raises:
+            InputError: the revision has no such configuration.
+        """
+        each = [{**config, limit_key: limit} for limit in limits]
+        self.system = system
+        self.configs = [systems.full_config(system, revision, values) for values in each]
+        self.models = [self.make_model(revision, values, formula) for values in each]
+        self.observes = frozenset(self.models[0].observes)
 
-    @property
-    def waits_are_bounded(self) -> bool:
-        """Whether no request may overtake the first in line forever (ALL-R05)."""
+    def make_model(self, revision: str, config: Mapping[str, Any], formula: str | None) -> Any:
+        assert formula is None, f"{self.system} has no named formulas"
+        return systems.make_model(self.system, revision, config)
 
-    @property
-    def idle_is_waste(self) -> bool:
-        """Whether a step that computes nothing is wasted, because no request can be waiting for a
-        load or a step in flight."""
+    def menu(self, items: Sequence[AnyItem]) -> RequestMenu:
+        return menu_of(items, self.models)
 
-    def initial(self, member: int) -> Any: ...
+    def initial(self, member: int) -> Any:
+        return self.models[member].initial()
 
+    @abstractmethod
     def arrive(self, state: Any, request: str, candidates: Candidates) -> Any:
         """Queue a request that may still be any of the candidates."""
 
+    @abstractmethod
     def narrow(self, state: Any, request: str, candidates: Candidates) -> Any:
         """Restrict the request to these candidates."""
 
+    @abstractmethod
     def end(self, state: Any, request: str) -> Any:
         """Make the request's next token its last."""
 
+    @abstractmethod
     def abort(self, state: Any, request: str) -> Any: ...
 
-    def step(self, member: int, state: Any, inside: tuple[str, ...]) -> Stepped: ...
+    def step(self, member: int, state: Any, inside: tuple[str, ...]) -> Stepped:
+        try:
+            after, seen = self.stepped(member, state, inside)
+        except ChoiceNeeded:
+            raise
+        except Exception as error:  # only a model with a planted fault raises this
+            return Stepped(None, {}, False, f"{type(error).__name__}: {error}")
+        return Stepped(after, seen, False)
 
+    @abstractmethod
+    def stepped(
+        self, member: int, state: Any, inside: tuple[str, ...]
+    ) -> tuple[Any, dict[str, Any]]:
+        """Return the next state of a model, and the observation of the step."""
+
+    @abstractmethod
     def quiet(self, state: Any) -> bool:
         """Return whether the next step only computes a token of every decoding request."""
 
+    @abstractmethod
     def key(self, state: Any, history: BranchingHistory) -> Hashable:
         """Return a key for state and history that does not depend on names."""
 
 
-class QueueModels(ABC):
-    """The models of one revision in one configuration, one for each limit.
+class QueueModels(Models):
+    """Models whose states are records with queues of sequences.
 
     A system supplies what is its own: names, sequences, when a step is quiet, and the key of a
     state. Aborts and arrivals do not depend on the limit, so the first model handles them.
@@ -95,14 +133,10 @@ class QueueModels(ABC):
         open_sequence: the same class with `OpenFields`, for a request that is not fully decided.
     """
 
-    system: ClassVar[str]
     limit_key: ClassVar[str] = "num_blocks"
     queues: ClassVar[tuple[str, ...]] = ("waiting", "running")
     sequence: ClassVar[type[Any]]
     open_sequence: ClassVar[type[Any]]
-    limited: ClassVar[frozenset[str]] = frozenset()
-    waits_are_bounded: bool = True
-    idle_is_waste: bool = True
 
     def __init__(
         self,
@@ -111,30 +145,12 @@ class QueueModels(ABC):
         limits: Sequence[int],
         formula: str | None = None,
     ) -> None:
-        """Build the models.
-
-        Raises:
-            InputError: the revision has no such configuration.
-        """
-        each = [{**config, self.limit_key: limit} for limit in limits]
-        self.configs = [systems.full_config(self.system, revision, values) for values in each]
-        self.models = [self.make_model(revision, values, formula) for values in each]
-        self.observes = frozenset(self.models[0].observes)
+        super().__init__(self.system, self.limit_key, revision, config, limits, formula)
         self.mentioned: frozenset[str] = frozenset()
-
-    @abstractmethod
-    def quiet(self, state: Any) -> bool: ...
-
-    @abstractmethod
-    def key(self, state: Any, history: BranchingHistory) -> Hashable: ...
 
     @abstractmethod
     def queued(self, state: Any, sequence: Any) -> Any:
         """Return the state in which a new sequence waits."""
-
-    def make_model(self, revision: str, config: Mapping[str, Any], formula: str | None) -> Any:
-        assert formula is None, f"{self.system} has no named formulas"
-        return systems.make_model(self.system, revision, config)
 
     def opened(self, request: str, candidates: Candidates) -> Any:
         return self.decided(self.open_sequence(request, 0, 0, 0, content=candidates))
@@ -147,12 +163,9 @@ class QueueModels(ABC):
         return settled(sequence, self.sequence)
 
     def menu(self, items: Sequence[AnyItem]) -> RequestMenu:
-        menu = menu_of(items, self.models)
+        menu = super().menu(items)
         self.mentioned = mentioned(menu)
         return menu
-
-    def initial(self, member: int) -> Any:
-        return self.models[member].initial()
 
     def arrive(self, state: Any, request: str, candidates: Candidates) -> Any:
         return self.queued(state, self.opened(request, candidates))
@@ -174,14 +187,11 @@ class QueueModels(ABC):
     def abort(self, state: Any, request: str) -> Any:
         return self.models[0].abort(state, request)
 
-    def step(self, member: int, state: Any, inside: tuple[str, ...]) -> Stepped:
-        try:
-            after, seen = self.models[member].step(state, inside)
-        except ChoiceNeeded:
-            raise
-        except Exception as error:  # only a model with a planted fault raises this
-            return Stepped(None, {}, False, f"{type(error).__name__}: {error}")
-        return Stepped(after, seen, False)
+    def stepped(
+        self, member: int, state: Any, inside: tuple[str, ...]
+    ) -> tuple[Any, dict[str, Any]]:
+        stepped: tuple[Any, dict[str, Any]] = self.models[member].step(state, inside)
+        return stepped
 
 
 def _changed(state: Any, queues: Iterable[str], request: str, change: Any) -> Any:
@@ -216,38 +226,14 @@ class Plain(NamedTuple):
     emitted: tuple[tuple[str, int], ...] = ()
 
 
-class PlainModels:
+class PlainModels(Models):
     """Any pure model in one configuration for every limit, explored without a reduction.
 
     A system whose states are hashable needs nothing else. Requests keep their names, and every
     length is chosen before the first step that could read it, so scopes must be small.
     """
 
-    limited: frozenset[str] = frozenset()
     waits_are_bounded = False
-    idle_is_waste = True
-
-    def __init__(
-        self,
-        system: str,
-        limit_key: str,
-        revision: str,
-        config: Mapping[str, Any],
-        limits: Sequence[int],
-    ) -> None:
-        """Build the models.
-
-        Raises:
-            InputError: an impossible configuration.
-        """
-        each = [{**config, limit_key: limit} for limit in limits]
-        self.system = system
-        self.configs = [full_config(system, revision, values) for values in each]
-        self.models = [make_model(system, revision, values) for values in each]
-        self.observes = frozenset(self.models[0].observes)
-
-    def menu(self, items: Sequence[MenuItem | Ranked]) -> RequestMenu:
-        return menu_of(items, self.models)
 
     def initial(self, member: int) -> Plain:
         return Plain(member, self.models[member].initial())
@@ -279,13 +265,10 @@ class PlainModels:
     def abort(self, state: Plain, request: str) -> Plain:
         return self._done(self._settled(state), ("abort", request))[0]
 
-    def step(self, member: int, state: Plain, inside: tuple[str, ...]) -> Stepped:
-        settled = self._settled(state)
-        try:
-            after, seen = self._done(settled, ("step", inside))
-        except Exception as error:  # in a model with a planted fault
-            return Stepped(None, {}, False, f"{type(error).__name__}: {error}")
-        return Stepped(after, seen, False)
+    def stepped(
+        self, member: int, state: Plain, inside: tuple[str, ...]
+    ) -> tuple[Plain, dict[str, Any]]:
+        return self._done(self._settled(state), ("step", inside))
 
     def quiet(self, state: Plain) -> bool:
         return False

@@ -310,7 +310,7 @@ def needless(scale: Scale, revision: str = "sound") -> Scenario | None:
     return _solved(best, scale, revision, (first, second), "needlessly refused")
 
 
-def idle(scale: Scale, revision: str = "2.1.2") -> Scenario | None:
+def idle(scale: Scale) -> Scenario | None:
     """Return two requests such that an outdated tkv makes the release refuse the second one's last
     chunk.
 
@@ -329,7 +329,7 @@ def idle(scale: Scale, revision: str = "2.1.2") -> Scenario | None:
     best = z3.Optimize()
     best.add([*numbers.facts, z3.Not(fits)])
     best.minimize(first.prompt + second.prompt + second.max_tokens)
-    return _solved(best, scale, revision, (first, second), "an idle step")
+    return _solved(best, scale, "2.1.2", (first, second), "an idle step")
 
 
 def _requests(numbers: Numbers, lengths: Lengths, scale: Scale) -> tuple[Ask, Ask]:

@@ -188,7 +188,7 @@ class Step:
     def paths(self) -> list[Path]:
         return list(paths(self.numbers, self._code, quick=True))
 
-    def _new(self, least: int = 0) -> Lengths:
+    def _new(self) -> Lengths:
         numbers, block = self.numbers, self.configuration.block
         prompt, tokens, ends = (length(numbers, name) for name in ("prompt", "tokens", "ends"))
         hit = numbers.fresh("hit", 0)

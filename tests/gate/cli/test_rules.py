@@ -1,9 +1,9 @@
 """The list and one rule in full: nothing of the catalogue is left out."""
 
 import io
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 from rich.console import Console
 
 from schedproof.gate.cli import rules as catalogue_rules

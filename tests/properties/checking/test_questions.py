@@ -8,7 +8,7 @@ import pytest
 from schedproof.model.observation import Step
 from schedproof.model.systems import full_config
 from schedproof.model.target import ModelTarget
-from schedproof.properties.checking import monitor
+from schedproof.properties.checking import monitor, session
 from schedproof.properties.history.features import features_of
 from schedproof.properties.history.run_history import RunHistory
 from schedproof.properties.rules.predicate import PHASES, Predicate
@@ -68,9 +68,8 @@ def found_wrong(monkeypatch):
             values = {"predicates": predicates, "reads": reads, "wrong": set[str]()}
             bound = type("Bound", (Checking,), values)
             monkeypatch.setattr(monitor, "Questions", bound)
-            options = SearchOptions(
-                ModelTarget(), system, revision, load(system), "small", predicates=predicates
-            )
+            monkeypatch.setattr(session, "predicates_of", lambda _: predicates)
+            options = SearchOptions(ModelTarget(), system, revision, load(system), "small")
             run_search(Search(options), 2, 0, 0)
         return bound.wrong
 

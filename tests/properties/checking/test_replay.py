@@ -1,8 +1,8 @@
 """Replay: the order of events, where a run ends, and what was expected of it."""
 
-import dataclasses
 from typing import Any
 
+import msgspec
 import pytest
 
 from schedproof.model.errors import InputError
@@ -121,7 +121,7 @@ def test_a_run_that_departs_from_its_model_as_known_is_judged_by_the_other_rules
             reply["step"]["waiting"] = ["ghost"] * (self.number == 2)
             return reply
 
-    beside = dataclasses.replace(*select(RULES, ["ALL-R07"]), revisions=("*",), beside="sound")
+    beside = msgspec.structs.replace(*select(RULES, ["ALL-R07"]), revisions=("*",), beside="sound")
     outcome = replay(Departs(), scenario(), [beside, *select(RULES, ["ALL-R03"])], new=but_lockstep)
     [failure] = outcome.broken
     assert (failure.rule, failure.step) == ("ALL-R03", 2)
