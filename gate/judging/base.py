@@ -22,12 +22,13 @@ from ...properties.checking.differential_target import Coverage, DifferentialTar
 from ...properties.checking.failure_signature import shape
 from ...properties.checking.replay import replay
 from ...properties.rules.predicate import Broken
-from ...properties.rules.registry import NEVER_CRASHES, NEVER_HANGS
+from ...properties.rules.registry import NEVER_CRASHES, NEVER_HANGS, PROGRESS
 from ...properties.search.state import NO_END, size
 from ...spec.catalogue import Rule
 from ..targets.target_spec import TargetSpec
 
 ENDS = (NEVER_CRASHES, NEVER_HANGS)
+STANDSTILL = 1_000  # steps after which a run without progress is not continued
 ANY_SCHEDULER = "ALL-"  # rules that hold whatever the scheduler decides
 
 
@@ -177,10 +178,13 @@ class Base:
     def failures_of_base(self, scenario: Scenario, last_step: int | None = None) -> list[Broken]:
         self.pair.part()
         failures: list[Broken] = []
+        left = STANDSTILL  # otherwise a base that stands still runs to the bound of ALL-R06
 
         def collect(broken: list[Broken], _: Scenario) -> list[Broken]:
+            nonlocal left
             failures.extend(broken)
-            return []
+            left -= any(failure.rule in PROGRESS for failure in broken)
+            return [] if left else broken
 
         try:
             replay(self.pair.sides[1].target, scenario, self._rules, None, last_step, collect)

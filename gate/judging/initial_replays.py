@@ -27,6 +27,7 @@ from ..console import interrupts
 from ..corpus.folder import by_length, longest, seed_corpus
 from ..targets.scales import scales_of
 from . import verdict
+from .base import STANDSTILL
 from .context import GateContext
 from .deviations import Deviations
 from .findings import Place, collect_into, confirm, keep, shrink_and_keep
@@ -34,7 +35,6 @@ from .verdict import Notice, Progress
 
 # Shrinking a scenario may take this many steps, so a long one is shrunk less thoroughly.
 SHRINK_STEPS = 20_000
-STANDSTILL = 1_000  # steps that a run without progress is repeated for
 # Called with a scenario that breaks a rule, its outcome and the seconds that it took; returns
 # whether to continue.
 Found = Callable[[Scenario, Outcome, float], bool]

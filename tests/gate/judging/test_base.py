@@ -181,6 +181,24 @@ def test_a_failure_to_which_the_base_comes_in_a_later_step_of_the_run_is_not_kep
     assert shrink_and_keep(judged, Place("hypothesis", "small"), ALONE, first, 0, 0.0) is None
 
 
+def test_a_base_that_stands_still_does_not_run_to_the_bound_of_completion(against):
+    class StandsStill(Toy):
+        steps = 0
+
+        def step(self):
+            self.steps += 1
+            reply = super().step()
+            step = {"kind": "idle", "scheduled": {}, "waiting": ["r0"], "running": []}
+            return reply | {"step": reply["step"] | step | {"emitted": {}, "finished": {}}}
+
+    base, long = StandsStill(), replace(ALONE.requests[0], max_tokens=20_000)
+    config = full_config("spyre", "sound", {"max_model_len": 32_768})
+    judged = against(Toy(), base, rules="ALL-R10")
+    scenario = replace(ALONE, requests=(long,), config=config)
+    assert {failure.rule for failure in judged.base.failures_of_base(scenario)} == {"ALL-R10"}
+    assert base.steps < 2_000
+
+
 class Lonely(Toy):
     """Shows a stranger (against ALL-R03) in runs of at most `crowd` requests."""
 
