@@ -24,7 +24,7 @@ table with the planted faults.
 
 | bug | what it does | rule | hypothesis | explorer |
 |---|---|---|---|---|"""
-NOT_ASKED = "not tried: the fault is in a target around the model"
+NOT_ASKED = "not tried: the fault is in a wrapper around the model"
 
 
 def cell(answers: Sequence[Answer], engine: str) -> str:

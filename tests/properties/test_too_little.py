@@ -56,7 +56,7 @@ def test_last_chunk_constraints_at_the_first_chunk_are_named_with_a_cache():
 
 
 def test_a_block_held_ahead_of_need_is_named():
-    found = broken("spyre", "SPY-R02", "extra_block.json", "a block is held ahead of need")
+    found = broken("spyre", "SPY-R02", "extra_block.json", "holds a block before it is needed")
     assert found == ({"SPY-R02"}, set())
 
 
