@@ -15,7 +15,14 @@ from ...spec.catalogue import load, meant
 from ...spec.systems import SYSTEMS
 from ..console import output
 from ..console.interrupts import why
-from ..console.option_checks import at_least, check_different, check_file, option, rule_words
+from ..console.option_checks import (
+    at_least,
+    check_different,
+    check_file,
+    check_not_input,
+    option,
+    rule_words,
+)
 from ..files.disk import write
 from ..judging.rule_choice import use_rules
 from ..traces.judge import TraceJudge, TraceRun
@@ -65,8 +72,7 @@ def command(
     at_least("--max-failures", max_failures, 0)
     if json_file is not None:
         check_file("--json", json_file)
-        if Path(file).exists() and json_file.exists() and json_file.samefile(file):
-            raise InputError("--json", f"{json_file} is the trace itself; valid: another file")
+        check_not_input("--json", json_file, "the trace", Path(file))
     if perfetto is not None:
         check_perfetto(perfetto, Path(file))
         check_different({"--perfetto": perfetto} | ({"--json": json_file} if json_file else {}))

@@ -23,7 +23,7 @@ from ..explore.explorer import (
     chosen_scopes,
 )
 from ..explore.report import run_exploration
-from ..web.states.data import check_drawing, draw
+from ..web.states import check_drawing, draw
 
 LIMIT_KEYS = dict.fromkeys(space_of(system).limit_key for system in explored_systems())
 

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from ...model.errors import InputError
 from ..console import output
-from ..console.option_checks import at_least, check_file, resolved_revision
+from ..console.option_checks import at_least, check_file, check_not_input, resolved_revision
 from ..console.output import plural
 from ..files.disk import FileError, write
 from ..files.loads import FORMS, Load, read_load, scenario_of_load, shared_tokens
@@ -66,8 +66,7 @@ def command(
     values = read_changes(system, revision, config or [], {})
     place = out or Path(file.with_suffix(".json").name)
     check_file("--out", place)
-    if place.exists() and file.exists() and place.samefile(file):
-        raise InputError("--out", f"{place} is the recorded load itself; valid: another file")
+    check_not_input("--out", place, "the recorded load", file)
     load = read_load(form, file, first, requests, tokens_per_hash)
     scenario = scenario_of_load(
         load, file.name, (system, revision, values), step_ms, tokens_per_hash

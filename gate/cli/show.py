@@ -11,7 +11,7 @@ import typer
 from ...model.errors import InputError
 from ...model.faults import ConfigRefused
 from ..console import BROKEN, CONFORMS, output
-from ..console.option_checks import check_file, check_unicode
+from ..console.option_checks import check_file, check_not_input, check_unicode
 from ..corpus.folder import scenario_named
 from ..files.disk import check_regular, write
 from ..files.scenario_file import FileError
@@ -130,8 +130,7 @@ def page_name(file: str) -> str:
 def check_page(page_file: Path, file: str) -> None:
     check_unicode("-o", str(page_file))
     check_file("-o", page_file)
-    if page_file.exists() and Path(file).exists() and page_file.samefile(file):
-        raise InputError("-o", f"{page_file} is the file itself; valid: another file")
+    check_not_input("-o", page_file, "the file", Path(file))
 
 
 def check_no_target(

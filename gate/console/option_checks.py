@@ -58,6 +58,12 @@ def check_file(name: str, file: Path) -> None:
         raise InputError(name, f"{file} cannot be written to")
 
 
+def check_not_input(name: str, file: Path, what: str, source: Path) -> None:
+    """Raise InputError if the option `name` would overwrite `source`, which is `what`."""
+    if source.is_file() and file.exists() and file.samefile(source):
+        raise InputError(name, f"{file} is {what} itself; valid: another file")
+
+
 def check_different(files: Mapping[str, Path]) -> None:
     """Raise InputError if two options name the same file, because one would overwrite the other."""
     named: dict[Path, str] = {}

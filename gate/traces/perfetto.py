@@ -11,12 +11,11 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ...model.errors import InputError
 from ...model.observation import Step
 from ...model.scenario import Scenario
 from ...properties.checking.replay import Outcome
 from ...properties.rules.predicate import Broken
-from ..console.option_checks import check_file
+from ..console.option_checks import check_file, check_not_input
 from ..console.output import json_line
 from ..console.step_lines import News, step_news
 from ..files.disk import write
@@ -50,8 +49,7 @@ class Phase(NamedTuple):
 
 def check_perfetto(file: Path, read: Path) -> None:
     check_file("--perfetto", file)
-    if read.is_file() and file.exists() and file.samefile(read):
-        raise InputError("--perfetto", f"{file} is the input itself; valid: another file")
+    check_not_input("--perfetto", file, "the input", read)
 
 
 def run_of(scenario: Scenario, outcome: Outcome, steps: list[Step]) -> Recorded:

@@ -7,11 +7,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Protocol
 
-from ...model.errors import InputError
 from ...model.faults import TargetFault
 from ...model.observation import FIELDS
 from ...model.target import Reply, Target
-from ..console.option_checks import check_file
+from ..console.option_checks import check_file, check_not_input
 from ..files.scenario_file import FileError
 from .trace_file import REFUSAL_KEYS, REPLY_KEYS
 
@@ -28,8 +27,7 @@ class Lines(Protocol):
 
 def check_trace_file(trace: Path, scenario: Path) -> None:
     check_file("--trace", trace)
-    if trace.exists() and trace.samefile(scenario):
-        raise InputError("--trace", f"{trace} is the scenario itself; valid: another file")
+    check_not_input("--trace", trace, "the scenario", scenario)
 
 
 @contextmanager

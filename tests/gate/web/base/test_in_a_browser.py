@@ -10,7 +10,7 @@ from schedproof.gate.explore.explorer import chosen_rules, chosen_scopes
 from schedproof.gate.files.scenario_file import read_scenario
 from schedproof.gate.web.base.page import render_page
 from schedproof.gate.web.gate_page import gate_page
-from schedproof.gate.web.states.data import page_data
+from schedproof.gate.web.states import page_data
 from schedproof.gate.web.step.server import Server
 from schedproof.model.target import ModelTarget
 from schedproof.properties.checking.replay import replay

@@ -10,8 +10,8 @@ import pytest
 
 from schedproof.gate.explore.explorer import chosen_rules, chosen_scopes
 from schedproof.gate.files.scenario_file import scenario_of
-from schedproof.gate.web.states import data as drawing
-from schedproof.gate.web.states.data import page_data, shown_run
+from schedproof.gate.web import states as drawing
+from schedproof.gate.web.states import page_data, shown_run
 from schedproof.model.target import ModelTarget
 from schedproof.properties.checking.replay import replay
 from schedproof.solver.exploration.exploration import ExploreOptions

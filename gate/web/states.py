@@ -1,5 +1,5 @@
-"""Turn a graph of states into data for a page: states, moves and rules in words, and runs
-to them.
+"""`schedproof explore --html`: draw the states of a small scope as a page, with moves and rules in
+words, and runs to the states.
 """
 
 import shlex
@@ -12,28 +12,28 @@ from typing import Any, NamedTuple
 import msgspec
 from rich.console import Console
 
-from ....model.errors import InputError
-from ....model.scenario import Scenario
-from ....model.target import ModelTarget
-from ....properties.checking.replay import replay
-from ....properties.explanations.measures import measures
-from ....solver.exploration.exploration import ExploreOptions
-from ....solver.exploration.graph import Edge, Graph, Vertex, drawn
-from ....solver.exploration.scheduler_space import Node
-from ....solver.exploration.search import Label
-from ....solver.exploration.undecided import Candidates
-from ....solver.systems import space_of
-from ....spec.catalogue import Rule
-from ...console.option_checks import check_file
-from ...console.output import config_line
-from ...console.step_lines import step_line
-from ...explore.explorer import Ended, memory_mb
-from ...explore.report import Reporter
-from ...files.disk import write
-from ...files.scenario_file import file_name, scenario_json
-from ...targets.target_spec import MODEL, STEP_LIMIT, replay_options
-from ..base.page import render_page
-from ..base.words import progress, queues
+from ...model.errors import InputError
+from ...model.scenario import Scenario
+from ...model.target import ModelTarget
+from ...properties.checking.replay import replay
+from ...properties.explanations.measures import measures
+from ...solver.exploration.exploration import ExploreOptions
+from ...solver.exploration.graph import Edge, Graph, Vertex, drawn
+from ...solver.exploration.scheduler_space import Node
+from ...solver.exploration.search import Label
+from ...solver.exploration.undecided import Candidates
+from ...solver.systems import space_of
+from ...spec.catalogue import Rule
+from ..console.option_checks import check_file
+from ..console.output import config_line
+from ..console.step_lines import step_line
+from ..explore.explorer import Ended, memory_mb
+from ..explore.report import Reporter
+from ..files.disk import write
+from ..files.scenario_file import file_name, scenario_json
+from ..targets.target_spec import MODEL, STEP_LIMIT, replay_options
+from .base.page import render_page
+from .base.words import progress, queues
 
 MAX_STATES = 2_000
 

@@ -1,1 +1,0 @@
-"""`schedproof explore --html`: draw the states of a small scope as a page."""
