@@ -147,6 +147,10 @@ class Scenario(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     expect: Expectation | None = None
     origin: dict[str, Any] | None = None
 
+    @property
+    def request_ids(self) -> list[str]:
+        return [request.id for request in self.requests]
+
 
 def check_requests(requests: tuple[Request, ...]) -> None:
     """Check what the types cannot express.

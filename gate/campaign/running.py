@@ -15,19 +15,16 @@ from contextlib import ExitStack
 from functools import cache
 from itertools import islice
 
-from ...model.errors import InputError
-from ...model.faults import ConfigRefused
 from ...model.scenario import Scenario
 from ...model.target import Target
 from ...properties.checking.failure_signature import shape
-from ...properties.checking.replay import replay
 from ...properties.rules.predicate import Broken
 from ...properties.rules.registry import LOCKSTEP, NEVER_HANGS, applies
 from ...properties.search.run import run_search
 from ...properties.search.state import Hooks, Search, SearchOptions, StopSearch
 from ...properties.shrinking.shrink import HANG_ATTEMPTS, shrink
 from ...spec.catalogue import Rule, load
-from ..corpus.replay import expecting
+from ..corpus.replay import broken_alike, expecting
 from ..judging.engines import not_deterministic
 from ..judging.profiles import set_hypothesis_home
 from ..processes.executors import DEATHS, Executor, TaskResult, run_tasks
@@ -142,7 +139,7 @@ def _sample(item: Sample) -> Result:
 
 
 def failure_of(scenario: Scenario, broken: Broken) -> Failure:
-    own = shape(broken, [request.id for request in scenario.requests])
+    own = shape(broken, scenario.request_ids)
     return Failure(rule=broken.rule, shape=own, message=broken.message, scenario=scenario)
 
 
@@ -154,22 +151,22 @@ def _shrink(item: Shrinking) -> Result:
     rules: Sequence[Rule] = rules_of(
         scenario.system, scenario.revision or "", item.rules, item.target
     )
-    first = _replay(target, scenario, rules, failure.shape)
+    first = broken_alike(target, scenario, rules, failure.shape, None)
     if not first:
         rules = [rule for rule in rules if rule.id == failure.rule]
-        first = _replay(target, scenario, rules, failure.shape)
+        first = broken_alike(target, scenario, rules, failure.shape, None)
     if not first:
         return Result(scenarios=1, complete=False)
     last_step = first[0].step
 
     def still_fails(candidate: Scenario) -> bool:
-        return bool(_replay(target, candidate, rules, failure.shape, last_step))
+        return bool(broken_alike(target, candidate, rules, failure.shape, last_step))
 
     attempts = ATTEMPTS if item.target == "model" else SLOW_ATTEMPTS
     if failure.rule == NEVER_HANGS:
         attempts = HANG_ATTEMPTS
     small = shrink(scenario, still_fails, attempts)
-    broken = _replay(target, small, rules, failure.shape) or first
+    broken = broken_alike(target, small, rules, failure.shape, None) or first
     shrunk = Failure(
         rule=failure.rule,
         shape=failure.shape,
@@ -177,22 +174,6 @@ def _shrink(item: Shrinking) -> Result:
         scenario=expecting(small, [breach.rule for breach in broken]),
     )
     return Result(scenarios=1, failures=(shrunk,))
-
-
-def _replay(
-    target: Target,
-    scenario: Scenario,
-    rules: Sequence[Rule],
-    own: str,
-    last_step: int | None = None,
-) -> list[Broken]:
-    try:
-        broken = replay(target, scenario, rules, last_step=last_step).broken
-    except (InputError, ConfigRefused):
-        return []
-    if not broken or shape(broken[0], [request.id for request in scenario.requests]) != own:
-        return []
-    return broken
 
 
 def _cpu_seconds() -> float:

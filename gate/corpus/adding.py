@@ -21,7 +21,7 @@ from ...spec.catalogue import CatalogueError, load, select
 from ..files.scenario_file import FileError, file_name
 from . import folder as corpus_folder
 from .folder import Entry, FoundOn, Origin, scenario_named
-from .replay import expectation, expecting, rules_for
+from .replay import broken_alike, expectation, expecting, rules_for
 
 Expected = Literal["holds", "violates"]
 Say = Callable[[str], None]
@@ -107,7 +107,7 @@ def minimize_entry(target: Target, spec: str, entry: Entry, say: Say) -> bool:
     violates = (
         [failure.rule for failure in broken] if expect is not None and expect.violates else None
     )
-    own = shape(broken[0], [request.id for request in smaller.requests])
+    own = shape(broken[0], smaller.request_ids)
     origin = Origin(broken[0].rule, own, entry.origin.found_on, entry.origin.found)
     path = corpus_folder.add(entry.path.parent, expecting(smaller, violates), origin)
     if path != entry.path:
@@ -121,7 +121,7 @@ def minimize(
 ) -> tuple[Scenario, str]:
     """Return the smallest scenario that fails with the same shape, and the number of replays."""
     rules = rules_for(scenario, ids)
-    own = shape(first, [request.id for request in scenario.requests])
+    own = shape(first, scenario.request_ids)
     began = time.monotonic()
     replay(target, scenario, rules, last_step=first.step)
     replays = 0
@@ -130,13 +130,7 @@ def minimize(
     def still_fails(candidate: Scenario) -> bool:
         nonlocal replays
         replays += 1
-        try:
-            again = replay(target, candidate, rules, last_step=first.step).broken
-        except (InputError, ConfigRefused):
-            return False
-        return (
-            bool(again) and shape(again[0], [request.id for request in candidate.requests]) == own
-        )
+        return bool(broken_alike(target, candidate, rules, own, first.step))
 
     smallest = shrink(scenario, still_fails, min(ATTEMPTS, max(affordable, 10)))
     return smallest, f"{replays} replays"
@@ -182,7 +176,7 @@ def _failure(
         first = outcome.broken[0]
     broken = [failure.rule for failure in outcome.broken]
     reported = expecting(scenario, broken if adding.expected == "violates" else None)
-    own = shape(first, [request.id for request in scenario.requests])
+    own = shape(first, scenario.request_ids)
     return reported, _origin(adding, first.rule, own, outcome), how
 
 

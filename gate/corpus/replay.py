@@ -13,6 +13,7 @@ from ...model.errors import InputError
 from ...model.faults import ConfigRefused, TargetFault, TargetNotStarted
 from ...model.scenario import Expectation, Scenario
 from ...model.target import ModelTarget, Target
+from ...properties.checking.failure_signature import shape
 from ...properties.checking.replay import Outcome, replay
 from ...properties.rules.predicate import Broken
 from ...properties.rules.registry import applies
@@ -150,6 +151,17 @@ def rules_for(scenario: Scenario, ids: Sequence[str] = ()) -> list[Rule]:
         for rule in catalogue
         if applies(rule, scenario.revision or "") and (not ids or rule.id in ids)
     ]
+
+
+def broken_alike(
+    target: Target, scenario: Scenario, rules: Sequence[Rule], own: str, last_step: int | None
+) -> Sequence[Broken]:
+    """Replay a scenario; return what breaks, if the first failure has the shape `own`."""
+    try:
+        broken = replay(target, scenario, rules, last_step=last_step).broken
+    except (InputError, ConfigRefused):
+        return []
+    return broken if broken and shape(broken[0], scenario.request_ids) == own else []
 
 
 def rule_ids(words: Sequence[str] | None) -> list[str]:

@@ -200,7 +200,7 @@ class Base:
         """Return whether the base fails in the same way after one request is removed from a small
         scenario. If so, the change does not cause the failure, but only decides differently before
         it."""
-        meant = shape(failure, [request.id for request in scenario.requests])
+        meant = shape(failure, scenario.request_ids)
         for left_out in scenario.requests:
             rest = [request for request in scenario.requests if request != left_out]
             names = [request.id for request in rest]

@@ -117,7 +117,7 @@ class Deviations:
                 )
 
     def replayed(self, number: int, steps: Sequence[Sequence[Broken]]) -> None:
-        entry, names = self.entries[number], _names(self.scenarios[number])
+        entry, names = self.entries[number], self.scenarios[number].request_ids
         for index, broken in enumerate(steps):
             own = next((failure for failure in broken if failure.rule == entry.rule), None)
             if own is None:
@@ -159,7 +159,7 @@ class Deviations:
         follows: set[str] = set()
 
         def new(broken: Sequence[Broken], scenario: Scenario) -> list[Broken]:
-            names, known = _names(scenario), set[str]()
+            names, known = scenario.request_ids, set[str]()
             shapes = [shape(failure, names) for failure in broken]
             for failure, own in zip(broken, shapes, strict=True):
                 number = self.covered.get(failure.rule, self.covered.get(own))
@@ -193,10 +193,6 @@ class Deviations:
                     )
                 )
         return verdicts
-
-
-def _names(scenario: Scenario) -> list[str]:
-    return [request.id for request in scenario.requests]
 
 
 def _never_met(exercised: int) -> tuple[State, str]:

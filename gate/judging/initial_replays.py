@@ -124,7 +124,7 @@ def _can_run(gate: GateContext, scenario: Scenario) -> set[str]:
     try:
         model = make_model(scenario.system, gate.options.revision, scenario.config)
     except InputError:
-        return {request.id for request in scenario.requests}
+        return set(scenario.request_ids)
     return {request.id for request in scenario.requests if model.refusal(request) is None}
 
 

@@ -136,5 +136,5 @@ def _location(scenario: str) -> dict[str, Any]:
 def _fingerprint(found: Found) -> str:
     finding = found.finding
     broken = Broken(finding.rule, finding.step, finding.message)
-    words = shape(broken, [request.id for request in found.scenario.requests])
+    words = shape(broken, found.scenario.request_ids)
     return hashlib.sha256(words.encode()).hexdigest()

@@ -46,7 +46,7 @@ def plain(run: RecordedRun) -> dict[str, Any]:
     and a request is its place in `ids`. Characters that would end a line or reverse its direction
     are removed from names and texts."""
     followed = run.followed
-    ids_sent = [request.id for request in run.scenario.requests]
+    ids_sent = run.scenario.request_ids
     ids = {name: place for place, name in enumerate(_names(run, ids_sent))}
     return {
         "steps": len(run.steps),

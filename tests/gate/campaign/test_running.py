@@ -94,7 +94,7 @@ def test_every_failure_of_a_sample_replays_and_each_has_a_shape_of_its_own(broke
     for failure in broken.failures:
         first = replay(ModelTarget(), failure.scenario, rules).broken[0]
         assert first.rule == failure.rule
-        assert shape(first, [request.id for request in failure.scenario.requests]) == failure.shape
+        assert shape(first, failure.scenario.request_ids) == failure.shape
     assert len({failure.shape for failure in broken.failures}) == len(broken.failures)
 
 
