@@ -179,7 +179,11 @@ def _shape(finding: Finding) -> str:
 
 
 def _needs_no_more(finding: Finding, other: Finding) -> bool:
-    return finding.needs is None or other.needs is None or {*finding.needs} <= {*other.needs}
+    """Return whether `other` needs every feature that `finding` needs. If one of them was not
+    shrunk, return whether they are of one scale."""
+    if finding.needs is None or other.needs is None:
+        return finding.scale == other.scale
+    return {*finding.needs} <= {*other.needs}
 
 
 def _same_needs(finding: Finding, other: Finding) -> bool:

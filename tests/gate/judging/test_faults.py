@@ -87,6 +87,18 @@ def test_what_breaks_behind_a_rule_and_needs_no_more_follows_from_it():
     assert together(stall, leak) == [["ALL-R09", "ALL-R10"]]
 
 
+def test_what_was_not_shrunk_does_not_join_two_faults():
+    leak = finding("SPY-P02", scale="production", needs=("abort",))
+    wait = finding("ALL-R05", scale="short", needs=("pausing off",))
+    stuck = finding("ALL-R06", scale="production", needs=None, behind=("SPY-P02", "ALL-R05"))
+    rules = {rule.id: rule for rule in load("spyre")}
+    grouped = faults_of((leak, wait, stuck), rules, date(2026, 1, 31))
+    assert {(fault.rule, fault.follows) for fault in grouped} == {
+        ("SPY-P02", ("ALL-R06",)),
+        ("ALL-R05", ()),
+    }
+
+
 def test_what_breaks_behind_a_rule_and_needs_more_is_a_fault_of_its_own():
     leak = finding("ALL-R09", needs=("num_blocks",))
     lost = finding("ALL-R03", needs=("abort", "num_blocks"), behind=("ALL-R09",))
