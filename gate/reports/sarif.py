@@ -56,8 +56,8 @@ class Sarif:
             "columnKind": "unicodeCodePoints",
             "properties": {
                 "target": verdict.target.spec,
-                "targetName": verdict.target.name,
-                "targetVersion": verdict.target.version,
+                "targetName": one_line(verdict.target.name),
+                "targetVersion": one_line(verdict.target.version),
                 "system": verdict.system,
                 "revision": verdict.revision,
                 "profile": verdict.profile,
