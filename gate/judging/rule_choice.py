@@ -24,6 +24,7 @@ from ...properties.rules.registry import LOCKSTEP, NEVER_CRASHES, NEVER_HANGS, a
 from ...spec import systems
 from ...spec.catalogue import FIELDS, Rule, load, meant
 from ..console.option_checks import option, rule_words
+from ..console.output import one_line
 from ..files.scenario_file import FileError
 from ..targets.target_spec import TargetSpec
 
@@ -222,9 +223,13 @@ def _rule(path: Path, number: int, own: Any, known: set[str]) -> systems.OwnRule
         if not callable(getattr(own, name)):
             what = f"{getattr(own, name)!r:.60}; valid: a function of history and step"
             raise FileError(f"{place}.{name}: {what}")
+    title, statement, source, witness = (
+        " ".join(one_line(text).split())
+        for text in (own.title, own.statement, own.source, own.witness)
+    )
     rule = Rule(
-        *(own.id, own.title, own.statement, own.source, "safety", ("*",), tuple(own.needs)),
-        witness=own.witness,
+        *(own.id, title, statement, source, "safety", ("*",), tuple(own.needs)),
+        witness=witness,
         engines=("hypothesis", "corpus"),
     )
     words = _guard(

@@ -41,8 +41,8 @@ def sarif(verdict: Verdict, rules: Mapping[str, Rule], found: Mapping[str, Found
         "columnKind": "unicodeCodePoints",
         "properties": {
             "target": verdict.target.spec,
-            "targetName": verdict.target.name,
-            "targetVersion": verdict.target.version,
+            "targetName": one_line(verdict.target.name),
+            "targetVersion": one_line(verdict.target.version),
             "system": verdict.system,
             "revision": verdict.revision,
             "profile": verdict.profile,

@@ -126,6 +126,12 @@ def test_what_is_no_python_file_is_named(name):
         use_rules(Path(name))
 
 
+def test_words_of_a_rule_are_printable_lines():
+    ours(RULE.format(more='source="""a\n        page\x1b[31m\u202e""",'))
+    use_rules(Path("ours.py"))
+    assert next(rule for rule in load("generic") if rule.id == "OUR-R01").source == "a page [31m"
+
+
 def test_a_file_of_rules_that_does_not_end_is_one_line(monkeypatch):
     monkeypatch.setattr(own_code, "LIMIT", 0.1)
     ours("while True: pass")
