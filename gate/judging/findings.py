@@ -1,6 +1,5 @@
 """Shrink a finding, confirm it on the target, write it to a file, and report it."""
 
-import dataclasses
 import re
 import shlex
 import sysconfig
@@ -155,9 +154,7 @@ def _first_difference(gate: GateContext, scenario: Scenario, first: Broken) -> s
     lockstep = [rule for rule in load(gate.options.system) if rule.id == LOCKSTEP]
     if not lockstep or type(gate.target) is ModelTarget or first.rule == NEVER_HANGS:
         return None
-    beside = dataclasses.replace(
-        lockstep[0], revisions=("*",), needs=(), beside=gate.options.revision
-    )
+    beside = replace(lockstep[0], revisions=("*",), needs=(), beside=gate.options.revision)
     broken = replay(gate.target, scenario, [beside], last_step=first.step).broken
     return (
         shape(broken[0], ()).partition(": ")[2] if broken and broken[0].rule == LOCKSTEP else None
