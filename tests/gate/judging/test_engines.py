@@ -54,6 +54,12 @@ def test_what_the_release_does_not_break_any_more_is_shrunk_on_the_release(gate)
     assert replay(Ghosts(), scenario, judged.options.rules).broken[0].step == finding.step
 
 
+def test_a_finding_names_the_fields_that_differ_from_the_model(gate):
+    judged = gate(Ghosts(), "ALL-R03", max_failures=1)
+    search_scale(judged, "small")
+    assert judged.results.findings[0].differs == "waiting"
+
+
 def test_a_finding_has_no_option_abort_or_shared_prompt_that_it_does_not_need(gate):
     judged = gate(Ghosts(), "ALL-R03", max_failures=1, seed=1, shrink_model=Ghosts())
     search_scale(judged, "small")
