@@ -7,7 +7,6 @@ import pytest
 
 from schedproof.gate.targets.protocol_checks import Output
 from schedproof.gate.targets.vllm.drafts import Drafts
-from schedproof.gate.targets.vllm.target import blocks_for, plenty_of_blocks
 from schedproof.gate.targets.vllm.in_flight import Flight, Flights, depth
 from schedproof.gate.targets.vllm.loads import Loads, Offer, Report
 from schedproof.gate.targets.vllm.observation import SchedulerView
@@ -19,6 +18,7 @@ from schedproof.gate.targets.vllm.recorder import (
     request_of,
 )
 from schedproof.gate.targets.vllm.releases import SCALES
+from schedproof.gate.targets.vllm.target import blocks_for, plenty_of_blocks
 from schedproof.properties.search.workloads import shapes_of, workloads
 
 
