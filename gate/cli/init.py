@@ -2,6 +2,7 @@
 
 import importlib.metadata
 import json
+import os
 import tomllib
 from pathlib import Path
 from typing import Annotated, NamedTuple
@@ -30,25 +31,43 @@ class Written(NamedTuple):
 
 
 def write_files(folder: Path, system: str, revision: str) -> list[Written]:
-    read_project(folder)  # raises if the existing file is not TOML
-    written = []
+    """Write the files into the folder, and keep those that exist. Raise FileError, before anything
+    is written, if one of them is not a file, or if the folder's pyproject.toml cannot be read or
+    extended, or has a `[tool.schedproof]`."""
+    read_project(folder)
+    written, data = list[Written](), list[bytes]()
     for name, text in texts(system, revision).items():
         path = folder / name
-        existing = path.read_text(encoding="utf-8") if path.exists() else ""
-        if path.name == str(FILE):
-            if "schedproof" in tomllib.loads(existing).get("tool", {}):
-                raise FileError(
-                    f"{path}: it already has [tool.schedproof]; valid: a folder without it"
-                )
-            text = f"{existing.rstrip()}\n\n{text}" if existing.strip() else text
-        elif existing:
-            written.append(Written(path, kept=True))
-            continue
+        if os.path.lexists(path) and not path.is_file():
+            raise FileError(f"{path}: not a regular file; valid: a file, or none")
+        full = path.is_file() and path.stat().st_size > 0
+        extended = path.name == str(FILE)
+        written.append(Written(path, kept=full and not extended))
+        data.append(_extended(path, text) if full and extended else text.encode())
+    for path, _ in written:
         with naming_file(path.parent, "created"):
             path.parent.mkdir(parents=True, exist_ok=True)
-        write(path, text.encode())
-        written.append(Written(path, kept=False))
+    for (path, kept), content in zip(written, data, strict=True):
+        if not kept:
+            write(path, content)
     return written
+
+
+def _extended(path: Path, table: str) -> bytes:
+    """Return a pyproject.toml with `[tool.schedproof]` at its end, and its lines as they were."""
+    existing = path.read_bytes()
+    line_end = "\r\n" if b"\r\n" in existing else "\n"
+    added = f"\n\n{table}".replace("\n", line_end).encode() if existing.strip() else table.encode()
+    whole = existing.rstrip() + added
+    tools = tomllib.loads(existing.decode()).get("tool", {})
+    if isinstance(tools, dict) and "schedproof" in tools:
+        raise FileError(f"{path}: it already has [tool.schedproof]; valid: a folder without it")
+    try:
+        tomllib.loads(whole.decode())
+    except ValueError as error:
+        problem = f"[tool.schedproof] cannot be appended ({error})"
+        raise FileError(f"{path}: {problem}; valid: without `tool = ...`") from None
+    return whole
 
 
 def texts(system: str, revision: str) -> dict[str, str]:

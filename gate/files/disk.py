@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import shutil
 import stat
 import tomllib
 from collections.abc import Iterator
@@ -151,10 +152,13 @@ def whole(path: Path) -> Iterator[Path]:
     partial = real.with_name(f".{real.name}.{os.getpid()}.partial")
     # An unnamed pipe (`>(gzip > FILE)`) exists, but its resolved path does not.
     here = (path.exists() and not path.is_file()) or not os.access(real.parent, os.W_OK)
+    here = here or (real.exists() and not os.access(real, os.W_OK))  # a read-only file is kept
     try:
         yield path if here else partial
         if not here:
             with naming_file(path):
+                if real.exists():
+                    shutil.copymode(real, partial)
                 partial.replace(real)
     finally:
         if not here:

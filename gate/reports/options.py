@@ -41,7 +41,8 @@ class Ndjson:
         line = FoundLine(event.finding, event.replay) if isinstance(event, Found) else event
         with naming_file(self._path):
             if self._file is None:
-                self._file = self._path.open("wb", buffering=0)
+                self._path.write_bytes(b"")
+                self._file = self._path.open("ab", buffering=0)  # two gates mix whole lines
             self._file.write(json_line(line) + b"\n")
 
     def close(self) -> None:

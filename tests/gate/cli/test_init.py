@@ -28,6 +28,7 @@ WRITTEN = [
     ".github/workflows/schedproof.yml",
     ".pre-commit-config.yaml",
 ]
+ADAPTER, PROJECT, *_, HOOK = WRITTEN
 
 
 @pytest.fixture
@@ -80,6 +81,48 @@ def test_what_is_there_is_kept(run, tmp_path):
     again = run("init")
     assert (again.code, again.out) == (2, "")
     assert "pyproject.toml: it already has [tool.schedproof]" in again.err
+
+
+def linked(path, to):
+    path.symlink_to(to)
+
+
+@pytest.mark.parametrize(
+    ("name", "make", "says"),
+    [
+        (ADAPTER, lambda path: linked(path, path.name), f"{ADAPTER}: not a regular file"),
+        (ADAPTER, lambda path: linked(path, "nowhere"), f"{ADAPTER}: not a regular file"),
+        (ADAPTER, Path.mkdir, f"{ADAPTER}: not a regular file"),
+        (HOOK, os.mkfifo, f"{HOOK}: not a regular file; valid: a file, or none"),
+        (PROJECT, lambda path: path.write_text("tool = 3"), f"{PROJECT}: [tool.schedproof] cannot"),
+        (PROJECT, lambda path: path.write_text("tool = {other = 1}"), f"{PROJECT}: [tool.schedp"),
+        (PROJECT, os.mkfifo, f"{PROJECT}: not a regular file"),
+        (PROJECT, lambda path: path.write_bytes(b"\xff"), f"{PROJECT}: byte 0 is not UTF-8"),
+    ],
+)
+def test_what_cannot_be_kept_or_extended_is_one_line_and_nothing_is_written(
+    run, tmp_path, name, make, says
+):
+    make(tmp_path / name)
+    result = run("init")
+    assert (result.code, result.out) == (2, "")
+    assert result.err.startswith(f"schedproof: {says}")
+    assert [path.name for path in tmp_path.iterdir()] == [name]
+
+
+def test_a_file_that_is_kept_is_not_read_and_one_that_is_extended_keeps_its_lines(run, tmp_path):
+    (tmp_path / ADAPTER).write_bytes(b"\xff\xfe")
+    (tmp_path / PROJECT).write_bytes(b'[project]\r\nname = "mine"\r\n')
+    (tmp_path / PROJECT).chmod(0o640)
+    (tmp_path / "elsewhere").write_text("repos: []\n")
+    linked(tmp_path / HOOK, "elsewhere")
+    result = run("init")
+    assert f"kept    {ADAPTER}" in result.out
+    assert f"kept    {HOOK}" in result.out
+    text = (tmp_path / PROJECT).read_bytes()
+    assert text.startswith(b'[project]\r\nname = "mine"\r\n\r\n[tool.schedproof]\r\n')
+    assert b"\n" not in text.replace(b"\r\n", b"")
+    assert (tmp_path / PROJECT).stat().st_mode & 0o777 == 0o640
 
 
 @pytest.mark.parametrize(

@@ -159,6 +159,14 @@ def test_the_file_of_an_earlier_gate_begins_anew(file):
     assert last == [b'{"event":"notice","text":"new"}\n']
 
 
+def test_two_gates_that_write_to_one_file_mix_whole_lines(file):
+    with closing(Ndjson(file)) as one, closing(Ndjson(file)) as two:
+        for number in range(9):
+            one(Notice("one" * number))
+            two(Notice("two"))
+    assert all(json.loads(line) for line in file.read_bytes().splitlines())
+
+
 def test_half_a_character_is_no_reason_to_lose_the_line(file):
     *_, last = lines(file, [Notice("a\udc80b"), Notice("c")])
     assert last[0] == b'{"event":"notice","text":"a\\\\udc80b"}\n'
