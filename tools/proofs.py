@@ -85,7 +85,7 @@ def answer(rule: str, question: ProofQuestion) -> str:
     """Return the cell for a rule: "proven", or a run that breaks the rule."""
     setting = question.setting
     if rule == JOIN and question.pausing:
-        return "not asked"
+        return "does not apply"
     failed = [lemma.name for _, lemma in proof(rule, setting) if lemma.status != "proven"]
     if not failed:
         if rule == LIMIT and setting.pauses:
@@ -108,7 +108,7 @@ def answer(rule: str, question: ProofQuestion) -> str:
 
 def configurations() -> Iterator[str]:
     """Yield the table of releases and configurations."""
-    heads = f"no join beyond the limit ({JOIN})", f"no step ({LIMIT})"
+    heads = f"no join beyond the limit ({JOIN})", f"no step beyond it ({LIMIT})"
     found: list[Sequence[str]] = [("admission", "configuration", *heads)]
     for question in ASKED:
         answers = (answer(rule, question) for rule in (JOIN, LIMIT))
@@ -118,7 +118,7 @@ def configurations() -> Iterator[str]:
 
 def lemmas() -> Iterator[str]:
     """Yield the table of all lemmas, each with the first question that needs it."""
-    found = [("lemma", "says", "of")]
+    found = [("lemma", "statement", "about")]
     named = set[str]()
     for question in ASKED:
         for rule in (JOIN, LIMIT):

@@ -194,7 +194,7 @@ class ArrivingRequest(NamedTuple):
     max_tokens: Any
 
 
-@lemma("A request that the front door accepts is within the limit when it is alone.")
+@lemma("A request that is accepted on arrival is within the limit when it is alone.")
 def accepted_request_fits_alone(more: int) -> list[Any]:
     numbers = Numbers()
     prompt, tokens, longest, limit, step = (
@@ -221,7 +221,7 @@ def fewer_requests_still_fit(more: int) -> list[Any]:
     return negated(numbers, after * smaller <= limit)
 
 
-@lemma("A decode step makes a request one token longer and leaves it one step less to run.")
+@lemma("A decode step makes a request one token longer and leaves it one step fewer to run.")
 def decode_step_adds_one_token(more: int) -> list[Any]:
     numbers = Numbers()
     prompt, computed, tokens, generated = (

@@ -86,7 +86,7 @@ def limit_is_compared_with_next_step(size: int | None, block: int = BLOCK) -> Ob
     lengths."""
     return Obligation(
         f"limit_is_compared_with_next_step_{size or 'any'}",
-        f"Requests ({size or 'any number'}) that fit the limit together keep it in the next step.",
+        f"Requests ({size or 'any number'}) that together fit the limit keep it in the next step.",
         partial(_limit_is_compared_with_next_step, size, block, 0),
         partial(_limit_is_compared_with_next_step, size, block, 1),
     )
@@ -199,7 +199,7 @@ class SettlingStep(Step):
         return state._replace(running=running, paused=paused)
 
 
-@lemma("After each of two requests that are checked, all that stay fit together.")
+@lemma("After each of two requests is checked, all requests that stay fit together.")
 def kept_requests_fit_after_each_turn(all_asked: int) -> list[Any]:
     """Claim that the requests which `settled` keeps fit together, whichever batches fit.
 

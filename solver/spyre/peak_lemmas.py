@@ -131,7 +131,7 @@ def no_full_block_no_new_block(lengths: Lengths, more: int) -> list[Any]:
     return negated(numbers, blocks(numbers, lengths, tokens + steps) == held)
 
 
-@lemma("A request that has filled its blocks has the end of the widest one's blocks as tkv.")
+@lemma("The tkv of a request that has filled its blocks is the end of the widest one's blocks.")
 def full_request_ends_with_widest(lengths: Lengths, less: int) -> list[Any]:
     numbers = make_numbers(lengths)
     own, widest = length(numbers, "own"), length(numbers, "widest")
@@ -141,7 +141,7 @@ def full_request_ends_with_widest(lengths: Lengths, less: int) -> list[Any]:
     return negated(numbers, reached == widest * lengths.block - less)
 
 
-@lemma("A request last filled a block as many steps ago as it has tokens beyond whole blocks.")
+@lemma("A request with n tokens beyond whole blocks last filled a block n steps ago.")
 def offset_counts_steps_since_fill(lengths: Lengths, less: int) -> list[Any]:
     """Claim that the offset counts the steps since a block was filled: the request had whole blocks
     `back` steps before it had `tokens`."""
@@ -171,8 +171,8 @@ def lone_newcomer_must_fit(check: str, block: int, more: int) -> list[Any]:
 
 
 @lemma(
-    "At each end, the check compares with the limit all of the newcomer and the decoding "
-    "requests ({size}) that are active, and refuses for no other reason.",
+    "At each end, the check compares all active requests, the newcomer and the decoding ones "
+    "({size}), with the limit, and refuses for no other reason.",
     name="check_compares_each_end_{size}",
 )
 def check_compares_each_end(check: str, size: int, block: int, more: int) -> list[Any]:
@@ -280,7 +280,7 @@ def check_compares_each_end(check: str, size: int, block: int, more: int) -> lis
 
 
 @lemma(
-    "The check finds the next offset below a turn and the next above it (offsets: {size}).",
+    "The check finds the nearest offsets below and above a position (offsets: {size}).",
     name="nearest_offsets_are_found_{size}",
 )
 def nearest_offsets_are_found(size: int, block: int, more: int) -> list[Any]:
@@ -307,7 +307,7 @@ def nearest_offsets_are_found(size: int, block: int, more: int) -> list[Any]:
 
 
 @lemma(
-    "The check uses the two offsets next to the turn of the end (offsets: {size}).",
+    "For each end, the check uses the two offsets nearest to its position (offsets: {size}).",
     name="check_uses_nearest_offsets_{size}",
 )
 def check_uses_nearest_offsets(size: int, block: int, more: int) -> list[Any]:

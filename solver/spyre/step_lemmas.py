@@ -63,7 +63,7 @@ LEMMAS: dict[str, tuple[str, Claim]] = {
         Step.one_prefills,
     ),
     "prefill_is_uninterrupted": (
-        "A request that prefills beside {requests} continues in the next step.",
+        "With {requests}, a request that prefills continues in the next step.",
         Step.is_uninterrupted,
     ),
 }
@@ -114,7 +114,7 @@ def lemmas_of(configuration: StepConfiguration, size: int) -> set[str]:
 
 
 @lemma(
-    "No request of a batch ({size}) is longer than its own tkv, or than the batch's.",
+    "No request of a batch ({size}) is longer than its own tkv or the batch's.",
     name="no_length_exceeds_its_tkv_{size}",
 )
 def no_tkv_is_short(block: int, size: int, more: int) -> list[Any]:
@@ -136,8 +136,8 @@ def no_tkv_is_short(block: int, size: int, more: int) -> list[Any]:
 
 
 @lemma(
-    "An abort takes one request away, and leaves the others, the tkvs and the kind of the last "
-    "step as they were.",
+    "An abort removes one request, and leaves the others, the tkvs and the kind of the last step "
+    "as they were.",
     name=f"abort_only_removes_{MANY}",
 )
 def abort_only_removes(revision: Revision, more: int) -> list[Any]:

@@ -139,8 +139,8 @@ def test_every_configuration_is_listed_with_an_answer_for_each_rule():
         [asked.admission, asked.configuration] for asked in ASKED
     ]
     for asked, (_, _, join, limit) in zip(ASKED, listed, strict=True):
-        assert (join == "not asked") == bool(asked.pausing)
-        for answer in {join, limit} - {"not asked"}:
+        assert (join == "does not apply") == bool(asked.pausing)
+        for answer in {join, limit} - {"does not apply"}:
             assert re.match(r"proven|`\w+` fails: a run of \d requests \(", answer), answer
 
 
