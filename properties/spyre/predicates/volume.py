@@ -61,8 +61,7 @@ def volume_binds(history: RunHistory, step: Step) -> bool:
 
 
 def pauses(history: RunHistory) -> bool:
-    """Return whether requests join unchecked, because requests are paused before a step would
-    exceed the limit (SPY-R51)."""
+    """Return whether the revision pauses requests, so that they join unchecked (SPY-R51)."""
     return history.revision in REVISIONS_THAT_PAUSE and bool(history.config["pausing"])
 
 

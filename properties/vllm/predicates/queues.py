@@ -68,8 +68,7 @@ def every_slot_taken(history: VllmRun, step: Step) -> bool:
 
 
 def out_of_order(history: VllmRun, step: Step) -> str | None:
-    """Running requests come first, in their order; admitted requests follow, in their own order
-    (V1-R01)."""
+    """Running requests come first, then admitted ones, each in their own order (V1-R01)."""
     old = [request.id for request in ran_before(history) if request.id in step.scheduled]
     if not admitted(history, step) and old == [*step.scheduled]:
         return None
@@ -194,8 +193,7 @@ def _goes_next(history: VllmRun, request: VllmRequestHistory) -> bool:
 
 
 def _missing(history: VllmRun, request: VllmRequestHistory, tokens: int) -> int:
-    """Return an upper bound on the number of free blocks that the request takes for these
-    tokens."""
+    """Return an upper bound on the free blocks that the request takes for these tokens."""
     shared, block = 0, int(history.config["block_size"])
     if further := groups.further(history.config):
         return (1 + len(further)) * blocks_for(history, tokens)
