@@ -61,8 +61,7 @@ class Generators(Protocol):
     def configs(
         self, scale: Any, revision: str, *avoid: frozenset[str]
     ) -> st.SearchStrategy[dict[str, Any]]:
-        """Draw configurations of a scale that the revision supports, without the kinds in
-        `avoid`."""
+        """Draw configurations of a scale that the revision supports, but none to `avoid`."""
 
     def shapes(self, config: Any) -> st.SearchStrategy[Any]:
         """Draw requests without names."""
@@ -107,8 +106,7 @@ class RequestFeatures(Protocol):
         """Draw requests that have such features."""
 
     def too_large(self, config: Any, name: str) -> st.SearchStrategy[Request | None]:
-        """Draw requests with this name that can never run because of a feature; None if no feature
-        has that effect."""
+        """Draw requests that can never run because of a feature; None if no feature can."""
 
 
 def request_features_of(system: str) -> RequestFeatures | None:

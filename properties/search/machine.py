@@ -219,8 +219,7 @@ class SchedulerMachine(RuleBasedStateMachine):
     @precondition(lambda self: not self.over and self.may_abort())
     @rule(which=st.integers(0, MAX_REQUESTS - 1), inside=st.booleans())
     def abort(self, which: int, inside: bool) -> None:
-        """Abort a request: half of the time, one whose prompt is being computed, if there is one;
-        otherwise any."""
+        """Abort a request: half of the time one in its prefill, otherwise any."""
         live = [request.id for request in self.history.ongoing() if which % 2] or list(
             self.history.live
         )
@@ -294,8 +293,7 @@ class SchedulerMachine(RuleBasedStateMachine):
         return st.sampled_from((*over[-1:], None, *over[:1], *over[-1:]))
 
     def knock(self, request: Request | None) -> None:
-        """Send a request that can never run; if it is refused, it does not become part of
-        the run."""
+        """Send a request that can never run; if refused, it is not part of the run."""
         if request is not None:
             self.requests.append(request)
             self.judged(self.session.add, request)
@@ -354,8 +352,7 @@ class SchedulerMachine(RuleBasedStateMachine):
         return sum(request.abort_at is not None for request in self.requests)
 
     def one_step(self) -> None:
-        """Take one step. While Hypothesis shrinks, the run ends after the step in which the
-        smallest failure so far breaks its rule."""
+        """Take one step; while shrinking, no further than the smallest failure so far."""
         if self.history.step > self.search.last_step:
             self.over = True
             return
@@ -366,8 +363,7 @@ class SchedulerMachine(RuleBasedStateMachine):
             self.abort_request(again[0], inside=False)
 
     def judged(self, operation: Callable[..., list[Broken]], *args: Any) -> None:
-        """Call the target and judge its answer. After an exception, end the run, so that the target
-        is not drained."""
+        """Call the target and judge its answer; an exception ends the run."""
         self.over = True
         try:
             broken = operation(*args)

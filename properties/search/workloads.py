@@ -208,8 +208,7 @@ class _Requests:
         return self._draw.randint(self._longest // 4, self._longest // 2)
 
     def _prompt(self, name: str, length: int) -> Content:
-        """Draw a prompt of about `length` tokens: a new one, or the beginning of an earlier one
-        followed by more tokens."""
+        """Draw a prompt of about `length` tokens, perhaps beginning like an earlier one."""
         draw, block = self._draw, self._config["block_size"]
         common = self._shape.common
         if common and not self._made:

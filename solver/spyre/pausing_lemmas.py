@@ -68,8 +68,7 @@ def any_number(block: int = BLOCK) -> list[Obligation]:
 
 
 def few(revision: Revision, block: int = BLOCK, chunk: int = 8 * BLOCK) -> list[Obligation]:
-    """Return the lemmas on the step's code; their names give the numbers of decoding and paused
-    requests."""
+    """Return the lemmas on the step's code, named by decoding and paused requests."""
     configuration = StepConfiguration(revision, block=block, chunk=chunk)
     return [
         kept_requests_fit_after_each_turn(),

@@ -101,8 +101,7 @@ def proven_for(rule: str, setting: Setting, block: int | None) -> str:
 
 
 def _check(setting: Setting) -> Check:
-    """Return the check that uses the setting's formula; if the revision uses that formula, its own
-    check."""
+    """Return the check of the setting's formula; the revision's own, if it uses that formula."""
     if ADMITS_BY[setting.revision] == setting.formula:
         return REVISIONS[setting.revision].volume_check
     return ByFormula(cast(Formula, formula_named(setting.formula)))

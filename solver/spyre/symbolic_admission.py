@@ -96,8 +96,7 @@ def projected(
     decoding: list[Member],
     newcomer: Joining,
 ) -> Projected:
-    """Return the formula's projections of the newcomer and of each member, on any path of its
-    code."""
+    """Return the formula's projections of newcomer and members, on any path of its code."""
     base, block = base_of(tkv, newcomer), lengths.block
 
     def own(run: SymbolicRun) -> Any:

@@ -362,8 +362,7 @@ class Step:
         return z3.And(claims)
 
     def _accepts(self, call: Call, newcomer: Lengths, more: int) -> Any:
-        """Return whether the call accepted this newcomer beside all decoding requests in their
-        current state."""
+        """Return whether the call accepted this newcomer beside the current decoding requests."""
         if len(call.members) != self.size or call.block != self.configuration.block:
             return z3.BoolVal(False)
         return z3.And(

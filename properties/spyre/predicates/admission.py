@@ -169,8 +169,7 @@ def surely_unfinished(history: RunHistory, request: RequestHistory) -> bool:
 
 
 def certainly_fits(history: RunHistory, newcomer: RequestHistory) -> bool:
-    """Return whether length and volume are within their limits by the widest reading of the batch's
-    tkv, with two blocks to spare."""
+    """Return whether length and volume fit by the widest reading, with two blocks to spare."""
     block, limit = history.config["block_size"], history.config["max_batch_tkv"]
     tokens = [request.computed for request in history.decoding()]
     longest = ceil(max(tokens) / block) * block

@@ -103,8 +103,7 @@ def overrun(batch: list[Member], newcomer: Member, block: int, limit: int) -> Ov
 
 
 def max_tkv(lengths: list[int], block: int) -> int:
-    """Return the largest tkv of a batch: each request is padded on the left to the blocks of the
-    longest one."""
+    """Return the largest tkv of a batch, padded to the blocks of its longest member."""
     width = -(-max(lengths) // block)
     return (width - 1) * block + max((length - 1) % block + 1 for length in lengths)
 

@@ -192,8 +192,7 @@ def behind(history: VllmRun, step: Step, request: VllmRequestHistory) -> int | N
 
 
 def given(history: VllmRun, step: Step, name: str) -> int:
-    """Return for at least how many tokens a request has got blocks since its admission, if it has
-    drafts or a load."""
+    """Return the tokens for which a request with drafts or a load surely has blocks."""
     request = history.live.get(name)
     if request is None or not (speculation.drafts(history.config) or request.slots):
         return 0
@@ -211,8 +210,7 @@ def computes(history: VllmRun, step: Step, request: VllmRequestHistory) -> int:
 
 
 def has_output(history: VllmRun, step: Step, image: encoder.Input) -> bool:
-    """Return whether the worker has the output for an encoder input in this step; False if the
-    target does not show this."""
+    """Return whether the worker shows to have the output for an encoder input in this step."""
     shown = step.encoder_inputs is not None and step.encoder_dropped is not None
     return shown and image.name in outputs_after(history, step)
 

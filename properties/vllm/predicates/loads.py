@@ -315,8 +315,7 @@ def first_landed(history: VllmRun, step: Step) -> VllmRequestHistory | None:
 
 
 def lost_its_blocks(request: VllmRequestHistory) -> bool:
-    """Return whether the load of a request that has not started has failed, perhaps from its first
-    block on."""
+    """Return whether an unstarted request's load has failed, perhaps from its first block on."""
     over = request.parked_since is not None and not loads.loading(request)
     return over and request.load_fails_at is not None and not request.started
 
