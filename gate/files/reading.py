@@ -4,6 +4,7 @@ import json
 import re
 import stat
 import tomllib
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -136,3 +137,20 @@ def unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         double = next(key for key in keys if keys.count(key) > 1)
         raise ValueError(f"key {double!a:.60} is given twice in one object")
     return read
+
+
+def text_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Build a JSON object as `unique_keys` does; raise ValueError for half of a surrogate pair."""
+    read = unique_keys(pairs)
+    for text in (*read, *_texts([*read.values()])):
+        if any("\ud800" <= letter <= "\udfff" for letter in text):
+            raise ValueError(f"{text!a:.60} is not Unicode text")
+    return read
+
+
+def _texts(value: Any) -> Iterator[str]:
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, list):
+        for item in value:
+            yield from _texts(item)
