@@ -10,7 +10,7 @@ from ...history.content import in_common, surely_shared
 from ...history.request_history import RequestHistory
 from ...history.run_history import RunHistory
 from ...rules.pool import held_before, tables_before
-from ...rules.predicate import Predicate
+from ...rules.predicate import PHASES, Predicate
 from ..history import REVISIONS_THAT_PAUSE
 
 
@@ -252,13 +252,14 @@ def promised_request_leaves(history: RunHistory, step: Step) -> bool:
 
 
 PREDICATES = {
-    "SPY-R38": Predicate(empty_system_refuses, nothing_runs),
+    "SPY-R38": Predicate(empty_system_refuses, nothing_runs, reads=(PHASES, "scheduled")),
     "SPY-R59": Predicate(hit_joins_beyond_length, shortened, "prefill"),
     "SPY-R41": Predicate(joins_beyond_length, length_binds),
     "SPY-R42": Predicate(needless_refusal, refusal_possible),
-    "SPY-R50": Predicate(promised_too_much, pool_binds),
+    "SPY-R50": Predicate(promised_too_much, pool_binds, reads=("blocks",)),
     "SPY-P02": Predicate(
         promise_kept_for_nobody,
         promised_request_leaves,
+        reads=("blocks", "finished", PHASES, "reserved_blocks"),
     ),
 }

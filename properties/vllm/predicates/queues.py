@@ -266,16 +266,18 @@ def several_run(history: VllmRun, step: Step) -> bool:
 
 
 PREDICATES = {
-    "V1-I3": Predicate(too_many_run, every_slot_taken),
+    "V1-I3": Predicate(too_many_run, every_slot_taken, reads=("preempted", "running", "scheduled")),
     "V1-R16": Predicate(
         admitted_after_preemption,
         preempts_with_a_queue,
+        reads=("preempted", "running", "scheduled"),
     ),
     "V1-R09": Predicate(overtaken, the_head_waits),
     "V1-R01": Predicate(out_of_order, old_and_new_run),
     "V1-I1": Predicate(
         not_in_one_queue,
         someone_moves,
+        reads=("finished", "preempted", "running", "scheduled", "waiting"),
     ),
     "V1-P01": Predicate(passed_by, several_run),
     "V1-R07": Predicate(needless_wait, someone_joins),
