@@ -18,7 +18,7 @@ from ..checking.translation import optional_in_effect, with_fixed
 from ..history.bounds import bounds_of
 from ..history.run_history import RunHistory
 from ..rules.predicate import Broken
-from ..rules.registry import ends_run
+from ..rules.registry import AT_THE_DOOR, ends_run
 from .generators import Generators, generators_of, request_features_of
 from .state import Search, SearchOptions
 
@@ -379,19 +379,21 @@ class SchedulerMachine(RuleBasedStateMachine):
         Raises:
             RuleBroken: such a rule broke.
         """
-        new = self.new(broken, self.scenario())
+        accused = self.requests[-1:] if broken[0].rule == AT_THE_DOOR else []
+        scenario = self.scenario(*accused)
+        new = self.new(broken, scenario)
         self.over = bool(new) or ends_run(broken)
         if self.over:
             self.cut_by = (new or broken)[0].rule
         if new and new[0].rule not in self.search.options.known:
-            self.search.fail(self.scenario(), new, self.shrink_runs)
+            self.search.fail(scenario, new, self.shrink_runs)
             raise RuleBroken(new[0].rule)
 
-    def scenario(self) -> Scenario:
-        """Return the run so far, without refused requests (unless all were refused)."""
-        accepted = tuple(
-            request for request in self.requests if request.id not in self.session.rejected
-        )
+    def scenario(self, *accused: Request) -> Scenario:
+        """Return the run so far, without refused requests (unless all were refused), but with those
+        whose refusal breaks a rule."""
+        refused = self.session.rejected.keys() - {request.id for request in accused}
+        accepted = tuple(request for request in self.requests if request.id not in refused)
         return Scenario(
             system=self.search.options.system,
             revision=self.search.options.revision,
