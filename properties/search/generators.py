@@ -24,7 +24,8 @@ def like_an_earlier_prompt(
 
     The common part ends where the decisions of prefix caching depend on it: at the end of a block
     or of another of the `units`, of the earlier prompt, or of its output. What is repeated is the
-    whole earlier prompt, its full blocks, or the prompt with its answer. The rest is stream `name`.
+    whole earlier prompt, its full blocks, or the prompt with its answer. The rest is stream `name`,
+    or that of the first request, so that equal blocks follow different beginnings.
     """
     gone = [request for request in earlier if request.abort_at is not None]
     other = draw(st.sampled_from(gone or earlier)) if draw(st.booleans()) else earlier[-1]
@@ -44,7 +45,8 @@ def like_an_earlier_prompt(
     )
     shared = prefix(content, min(common, length))
     rest = length - sum(tokens for _, tokens in shared)
-    return (*shared, (name, rest)) if rest else shared
+    behind = draw(st.sampled_from((name, name, earlier[0].id)))
+    return (*shared, (behind, rest)) if rest else shared
 
 
 class Generators(Protocol):

@@ -191,13 +191,19 @@ class SchedulerMachine(RuleBasedStateMachine):
             self.one_arrival(data, shape, own if data.draw(st.booleans()) else ())
 
     @precondition(lambda self: not self.over and len(self.requests) < MAX_REQUESTS - 1)
-    @rule(data=st.data(), chunks=st.integers(0, 2))
-    def arrive_during_prefill(self, data: st.DataObject, chunks: int) -> None:
+    @rule(data=st.data(), chunks=st.integers(0, 2), leaves=IMPATIENT)
+    def arrive_during_prefill(self, data: st.DataObject, chunks: int, leaves: bool) -> None:
+        """Add a request while a long prompt is computed; sometimes, the client of that prompt then
+        gives up."""
         self.one_arrival(data, data.draw(self.generators.long_prompts(self.config)))
-        self.some_chunks(self.requests[-1].id, chunks)
+        long = self.requests[-1].id
+        self.some_chunks(long, chunks)
         if not self.over and self.history.ongoing():
             shape = data.draw(self.generators.beside_a_prefill(self.config, self.history))
             self.one_arrival(data, shape, ((f"r{len(self.requests)}", shape.prompt),))
+            if leaves and not self.over and long in self.history.live and self.may_abort():
+                self.abort_request(long, inside=False)
+                self.some_steps(1, False)
 
     @precondition(lambda self: not self.over and self.may_repeat())
     @rule(data=st.data(), chunks=st.integers(0, 2), inside=st.booleans())
@@ -217,11 +223,19 @@ class SchedulerMachine(RuleBasedStateMachine):
         self.some_steps(steps, to_border)
 
     @precondition(lambda self: not self.over and self.may_abort())
-    @rule(which=st.integers(0, MAX_REQUESTS - 1), inside=st.booleans())
-    def abort(self, which: int, inside: bool) -> None:
-        """Abort a request: half of the time one in its prefill, otherwise any."""
-        live = [request.id for request in self.history.ongoing() if which % 2] or list(
-            self.history.live
+    @rule(which=st.integers(0, MAX_REQUESTS - 1), inside=st.booleans(), at_border=IMPATIENT)
+    def abort(self, which: int, inside: bool, at_border: bool) -> None:
+        """Abort a request: half of the time, one whose prompt is being computed, if there is one;
+        otherwise any. Sometimes, wait until a request has just begun a block, and abort it."""
+        if at_border:
+            self.some_steps(1, to_border=True)
+            if self.over or not self.may_abort():
+                return
+        block, decoding = self.config["block_size"], self.history.decoding()
+        live = (
+            [request.id for request in decoding if at_border and request.computed % block == 1]
+            or [request.id for request in self.history.ongoing() if which % 2]
+            or list(self.history.live)
         )
         self.abort_request(live[which % len(live)], inside)
 
