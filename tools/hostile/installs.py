@@ -282,7 +282,7 @@ def main() -> int:
     counts = ", ".join(f"{number:,} {ending}" for ending, number in sorted(endings.items()))
     spent = f"in {time.monotonic() - began:.0f} s, {options.jobs} at a time (seed {options.seed})"
     wrong = [line for report in reports for line in report.wrong]
-    alone = f"Another {len(reports):,} were left undisturbed. In all, {len(wrong)} went wrong."
+    alone = f"Another {len(reports):,} were left undisturbed. In total, {len(wrong)} went wrong."
     lines += ["", f"{endings.total():,} installations {spent}: {counts}. {alone}"]
     return finish("installs", lines, wrong, write=options.write)
 

@@ -131,7 +131,7 @@ def main() -> int:
     seconds = f"{time.monotonic() - began:.0f} s"
     about = f"{options.requests:,} requests in {seconds}, while 50 idle connections were held open "
     about += f"(seed {options.seed}). The slowest answer took {slowest:.2f} s, and the server used "
-    lines += ["", f"{about}{memory} MB. Of the requests, {len(wrong)} went wrong."]
+    lines += ["", f"{about}{memory} MB. {len(wrong)} of the requests went wrong."]
     return finish("server", lines, wrong, write=options.write)
 
 
