@@ -10,6 +10,7 @@ Sources: kvcache-ai/Mooncake (`FAST25-release/traces`), Azure/AzurePublicDataset
 import csv
 import json
 import math
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -60,7 +61,7 @@ def read_load(form: str, path: Path, first: int, most: int, piece: int) -> Load:
     unused: dict[str, None] = {}
     with naming_file(path, "read"), path.open("rb") as file:
         rows = FORMS[form](_Lines(path, file), first, piece, unused)
-        read = list(islice(rows, most))
+        read = list(islice(rows, min(most, sys.maxsize)))
         goes_on = next(rows, None) is not None
     if not read:
         raise FileError(f"{path}: no row from {first:,} on; valid: --from with a row of the file")

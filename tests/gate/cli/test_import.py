@@ -84,6 +84,7 @@ def test_what_is_taken_and_what_is_not_is_said(run):
         "  5 tokens generated, arrivals in steps 0 to 0",
     ]
     assert [*requests("a")] == ["r2", "r3"]
+    assert run("import", "mooncake", mooncake(), "--requests", f"{2**63}").code == 0
 
 
 def test_the_origin_says_where_the_load_is_from(run):
