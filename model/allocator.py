@@ -15,16 +15,14 @@ One = TypeVar("One", bound=Sequence)
 
 
 def start(pool: Pool, sequence: One, hit: tuple[int, ...], block_size: int) -> tuple[One, Pool]:
-    """Return the request and the pool after the cached blocks of the request's `hit` are put to
-    use."""
+    """Return the request and the pool once the cached blocks of `hit` are in use."""
     tokens = len(hit) * block_size
     admitted = sequence._replace(computed=tokens, prefix_hit=tokens, blocks=hit, published=len(hit))
     return admitted, touch(pool, hit)
 
 
 def missing_blocks(sequence: Sequence, covered: int, block_size: int) -> int:
-    """Return how many blocks the request lacks for its first `covered` tokens; 0 or less
-    if none."""
+    """Return the blocks that the request lacks for its first `covered` tokens; may be negative."""
     return blocks_for(covered, block_size) - len(sequence.blocks)
 
 

@@ -130,8 +130,7 @@ def ending(returncode: int) -> str:
 
 
 def last_words(stderr_tail: str) -> str:
-    """Return the last line on stderr that is not blank, ready to be appended to a message; "" if
-    there is none."""
+    """Return the last line on stderr that is not blank, as the end of a message; or ""."""
     lines = [line.strip() for line in stderr_tail.splitlines() if line.strip()]
     return f"; its last words: {lines[-1][:200]}" if lines else ""
 

@@ -59,8 +59,7 @@ def completing(state: Any, completes: bool) -> Any:
 
 
 def ending(state: Any, request_id: str) -> Any:
-    """Return the state in which the request's next token will be its last; the same state if the
-    request is unknown."""
+    """Return the state in which the request's next token is its last; unknown ones are ignored."""
     queues = {name: getattr(state, name) for name in QUEUES if hasattr(state, name)}
     return state._replace(
         **{

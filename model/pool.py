@@ -42,8 +42,7 @@ def free_blocks(pool: Pool) -> int | None:
 
 
 def blocks_for(tokens: int, block_size: int) -> int:
-    """Return the number of blocks needed for this many tokens; both arguments may be arrays or
-    symbols."""
+    """Return the number of blocks for this many tokens; both may be arrays or symbols."""
     return (tokens - 1) // block_size + 1
 
 
@@ -118,8 +117,7 @@ def forget(pool: Pool, content: Content, block: int) -> Pool:
 def _without(
     cached: Mapping[Content, tuple[int, ...]], blocks: Iterable[tuple[int, Content | None]]
 ) -> Mapping[Content, tuple[int, ...]]:
-    """Return the mapping `cached` without these blocks. The mapping is copied once, not once per
-    block."""
+    """Return the mapping without these blocks; it is copied once, not once per block."""
     named = [(block, content) for block, content in blocks if content is not None]
     if not named:
         return cached

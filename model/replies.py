@@ -49,8 +49,7 @@ class Started(NamedTuple):
 
     @property
     def shows(self) -> frozenset[str]:
-        """Return everything that a rule may need: the step fields, and `DEFAULTS` if the target
-        reports them."""
+        """Return everything that a rule may need: the step fields, and `DEFAULTS` if reported."""
         return self.observes | {DEFAULTS} if self.defaults else self.observes
 
 

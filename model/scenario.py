@@ -85,8 +85,7 @@ class Request(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
 
     @property
     def segment_starts(self) -> list[int]:
-        """Return the token position at which each segment of the prompt starts, and the end of the
-        last one."""
+        """Return the position at which each segment of the prompt starts, and the prompt's end."""
         return [*accumulate([length for _, length in self.prompt], initial=0)]
 
     @property
@@ -134,8 +133,7 @@ class Expectation(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_
 
 
 class Scenario(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """A configuration and a sequence of requests for one system. `config` has every key of that
-    system."""
+    """A configuration, with every key of its system, and a sequence of requests."""
 
     format: Literal["schedproof/scenario@1"] = FORMAT
     name: str = ""

@@ -33,8 +33,7 @@ class ReferenceModel(Generic[State]):
     state: ClassVar[Any]
 
     def options(self) -> dict[str, bool]:
-        """Return the optional fields of the step observation, each with whether this configuration
-        shows it."""
+        """Return each optional field of the step, with whether this configuration shows it."""
         return {}
 
     @property
@@ -78,8 +77,7 @@ class Model(Protocol):
         """Abort the request before the next decision."""
 
     def control(self, state: Any, kind: str) -> tuple[Any, bool]:
-        """Perform a control event before the next decision; return the state and whether it was
-        carried out."""
+        """Perform a control event before the next decision; return whether it was carried out."""
 
     def step(self, state: Any, abort_inside: tuple[str, ...] = ()) -> tuple[Any, dict[str, Any]]:
         """Take one decision and complete it; return the next state and the step observation of the

@@ -34,8 +34,7 @@ class Target(Protocol):
         """Abort a request before the next step, or inside it."""
 
     def control(self, kind: str) -> Reply:
-        """Reset or pause the scheduler. Called only with the kinds that the reply to `start`
-        declares."""
+        """Reset or pause the scheduler; `kind` is one that the reply to `start` declares."""
 
     def step(self) -> Reply:
         """Take one scheduling decision and complete it."""
@@ -160,8 +159,7 @@ class ModelTarget:
 
     @property
     def at_rest(self) -> bool:
-        """Return whether the last step changed nothing, so that every further step is the same
-        until a request arrives."""
+        """Return whether every further step is the same until a request arrives."""
         return self._before is not None and bool(self._before == self._state)
 
     def stop(self) -> Reply:

@@ -94,8 +94,7 @@ def explored_systems() -> tuple[str, ...]:
 
 
 def proofs_of(system: str) -> "Mapping[str, RuleProof]":
-    """Return a registered system's proofs, without those that `schedproof search` decides through
-    `System.questions`."""
+    """Return a registered system's proofs, without those of `System.questions`."""
     return part(system, "proofs") or {}
 
 

@@ -103,8 +103,7 @@ class Divergence(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def _release(version: str) -> Version | None:
-    """Return a release number in a form that can be compared; None for builds and for anything
-    else."""
+    """Return a release number that can be compared; None for builds and anything else."""
     try:
         release = Version(version)
     except InvalidVersion:
@@ -144,8 +143,7 @@ class Rule(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return not self.planned and not self.unchecked
 
     def worded(self, revision: str) -> Rule:
-        """Return the rule with this revision's statement; `changes` then holds only the later
-        ones."""
+        """Return the rule as this revision states it; `changes` keeps only later statements."""
         made = [change for change in self.changes if change.applies_to(revision)]
         if not made:
             return self

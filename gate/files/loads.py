@@ -22,7 +22,7 @@ import msgspec
 from ...model.errors import InputError
 from ...model.scenario import Request, Scenario, Segment
 from ...model.systems import check_size, full_config, make_model
-from .disk import FileError, check_regular, located, naming_file, quoted, unique_keys
+from .disk import FileError, check_regular, located, naming_file, quoted, text_keys
 
 LAST_ARRIVAL = 10**7  # the latest arrival that the scenario format allows, in steps
 MAX_LINE = 8 * 1024 * 1024  # bytes
@@ -185,7 +185,7 @@ def _mooncake(lines: _Lines, first: int, piece: int, unused: dict[str, None]) ->
         if number < first:
             continue
         try:
-            data = json.loads(line, object_pairs_hook=unique_keys)
+            data = json.loads(line, object_pairs_hook=text_keys)
         except (ValueError, RecursionError) as error:
             raise lines.error(f"not JSON: {error}; valid: one object per line") from None
         try:

@@ -20,10 +20,10 @@ class Configuration(NamedTuple):
     """Keys of the configuration with fixed values, under a name for users."""
 
     name: str
-    changes: Config = MappingProxyType({})
+    changes: Config
 
 
-ANY = Configuration("any")
+ANY = Configuration("any", {})
 
 
 class GateScales(NamedTuple):

@@ -77,8 +77,7 @@ def starting(config: LlmServingSimConfig, plan: Plan, sequence: Sequence) -> Pla
 
 
 def going_on(config: LlmServingSimConfig, plan: Plan, sequence: Sequence, tokens: int) -> Plan:
-    """Give a started request its tokens. Its blocks were promised when it started, so it always
-    finishes (ALL-R06, ALL-R10)."""
+    """Give a started request its tokens; it was promised its blocks (ALL-R06, ALL-R10)."""
     grown, pool = kv_cache.hold(config, plan.pool, sequence, tokens)
     return plan._replace(
         running=tuple([grown if other.id == sequence.id else other for other in plan.running]),
@@ -89,14 +88,12 @@ def going_on(config: LlmServingSimConfig, plan: Plan, sequence: Sequence, tokens
 
 
 def need(sequence: Sequence) -> int:
-    """Return the tokens that a request wants: one to decode, or the rest of its prompt (LSS-R11,
-    LSS-R12, LSS-R13)."""
+    """Return one token, or all of the prompt that is left (LSS-R11, LSS-R12, LSS-R13)."""
     return 1 if sequence.generated else sequence.prompt - sequence.computed
 
 
 def cap(config: LlmServingSimConfig, budget: int, needed: int) -> int:
-    """Return how many tokens of the remaining budget a request gets (LSS-R10); 0 if chunking is off
-    and not all of its tokens fit."""
+    """Return the tokens of the budget that a request gets; unchunked, all or none (LSS-R10)."""
     wanted = config.capped(needed)
     if not config.enable_chunked_prefill and wanted > budget:
         return 0

@@ -18,8 +18,7 @@ def arrive(state: State, newcomer: Sequence) -> State:
 
 
 def abort(config: LlmServingSimConfig, state: State, request_id: str) -> State:
-    """Remove a request as if it had finished, since neither the page nor the code mentions aborts.
-    Unknown and finished ids change nothing."""
+    """Remove a request as if it had finished: neither page nor code mentions aborts."""
     if find(state.waiting + state.running, request_id) is None:
         return state
     state = leave(config, state, request_id)
@@ -167,8 +166,7 @@ def add_done(
 
 
 def leave(config: LlmServingSimConfig, state: State, name: str) -> State:
-    """Return the state without a request. Its blocks are free, but can be hit until they are handed
-    out again."""
+    """Return the state without a request; its blocks can be hit until they are handed out."""
     sequence = find(state.running + state.waiting, name)
     if sequence is None:
         return state

@@ -23,8 +23,7 @@ def prefix_hit(config: NanoConfig, pool: Pool, sequence: Sequence) -> tuple[int,
 def unshared_blocks(
     config: NanoConfig, pool: Pool, sequence: Sequence, hit: tuple[int, ...]
 ) -> int:
-    """Return the number of free blocks that a sequence takes. Blocks of its `hit` that are already
-    in use need no free block."""
+    """Return the free blocks that a sequence takes; blocks of `hit` in use need none."""
     shared = len(hit) - unheld(pool, hit)
     return blocks_for(sequence.num_tokens, config.block_size) - shared
 
@@ -32,8 +31,7 @@ def unshared_blocks(
 def allocate(
     config: NanoConfig, pool: Pool, sequence: Sequence, hit: tuple[int, ...]
 ) -> tuple[Sequence, Pool]:
-    """Return the sequence with a block table for all its tokens; the first blocks are shared or
-    cached (NAN-R29)."""
+    """Return the sequence with blocks for all its tokens, the first shared or cached (NAN-R29)."""
     sequence, pool = allocator.start(pool, sequence, hit, config.block_size)
     return allocator.hold(pool, sequence, sequence.num_tokens, config.block_size)
 
@@ -51,8 +49,7 @@ def may_append(config: NanoConfig, pool: Pool, sequence: Sequence) -> tuple[Sequ
 
 
 def crosses(config: NanoConfig, sequence: Sequence) -> bool:
-    """Return whether the last token, which is still to be computed, is the first of a block
-    (NAN-R17)."""
+    """Return whether the last token, not computed yet, is the first of a block (NAN-R17)."""
     return sequence.num_tokens % config.block_size == 1
 
 

@@ -31,8 +31,7 @@ def in_use(state: State) -> set[int]:
 
 
 def blocks_at_end(config: SpyreConfig, request: Sequence) -> int:
-    """Return the number of blocks that a request holds at its end. Its last token is generated but
-    never computed, so it needs no block."""
+    """Return the blocks of a request at its end; its last token is never computed."""
     return -(-(request.prompt + request.max_tokens - 1) // config.block_size)
 
 
@@ -60,8 +59,7 @@ def fits_pool(config: SpyreConfig, revision: Revision, state: State, newcomer: S
 
 
 def lost_blocks(config: SpyreConfig, revision: Revision, request: Sequence, inside: bool) -> int:
-    """Return the number of blocks that stay promised to a request after its abort: none
-    (SPY-P02)."""
+    """Return the blocks that stay promised to a request after its abort: none (SPY-P02)."""
     return 0
 
 

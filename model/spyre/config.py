@@ -43,8 +43,7 @@ def read_config(values: Mapping[str, Any], revision: str) -> SpyreConfig:
 
 
 def check_pool(config: SpyreConfig, revision: str) -> None:
-    """Raise InputError if 2.5.2 would not start with this pool: vLLM requires room for a request of
-    max_model_len."""
+    """Raise InputError if 2.5.2 would not start with this pool: one request must fit."""
     if config.num_blocks is None or revision != "2.5.2":
         return
     valid = -(-config.max_model_len // config.block_size)

@@ -38,8 +38,7 @@ def current_tkv(config: SpyreConfig, state: State) -> int:
 def tkv_after_chunk(
     config: SpyreConfig, state: State, request: Sequence, running: tuple[Sequence, ...]
 ) -> int:
-    """Return the max-tkv after a chunk. It is that of the decoding requests: a prefill does not
-    count (SPY-R06)."""
+    """Return the max-tkv after a chunk, which is the decoding requests' (SPY-R06)."""
     return batch_tkv(config, running)
 
 
@@ -90,8 +89,8 @@ def progress(config: SpyreConfig, request: Sequence, end: int) -> tuple[int, int
 
 
 def emits_token(request: Sequence) -> bool:
-    """Return whether a request emits a token: after its last chunk but none before (SPY-R20), and
-    after every decode step (SPY-R22)."""
+    """Return whether a request emits a token: after its last chunk (SPY-R20), and later
+    (SPY-R22)."""
     return request.computed >= request.prompt
 
 
@@ -224,8 +223,7 @@ def satisfies_first_chunk(config: SpyreConfig, state: State) -> bool:
 
 
 def is_held_to_last_chunk(config: SpyreConfig, state: State, request: Sequence) -> bool:
-    """Return whether the rest of the prompt, without cached tokens, fits in one chunk (SPY-R39,
-    SPY-R59)."""
+    """Return whether the uncached rest of the prompt fits in one chunk (SPY-R39, SPY-R59)."""
     done = computed_or_hit(config, state, request)
     return is_last_chunk(request.prompt, done, config.chunk_size)
 
@@ -238,8 +236,7 @@ def is_last_chunk(prompt: int, computed: int, chunk_size: int) -> bool:
 def satisfies_last_chunk(
     config: SpyreConfig, revision: Revision, state: State, newcomer: Sequence
 ) -> bool:
-    """Return whether the decode batch has room (SPY-R40), within the model's length and the
-    volume."""
+    """Return whether the batch has room (SPY-R40), within model length and volume."""
     decoding = state.decoding
     if len(decoding) >= config.max_num_seqs:
         return False

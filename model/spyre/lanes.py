@@ -201,8 +201,7 @@ class Lanes:
     def _may_prefill(
         self, members: Row, first: Row, prompt: Row, begun: Row, arrived: Row, current: Row
     ) -> Row:
-        """Return in which lanes `documented.may_prefill` holds; `first` is the candidate, `current`
-        the max-tkv."""
+        """Return in which lanes `documented.may_prefill` holds; `current` is the max-tkv."""
         rules = self.rules
         alone = (members == 0) & (begun == 0)
         may = arrived & ((begun > 0) | (members < rules.max_num_seqs))
@@ -223,8 +222,7 @@ class Lanes:
         return prefills
 
     def over(self) -> NDArray[np.bool_]:
-        """Return which lanes have ended because all requests have their last token or the lane is
-        stuck."""
+        """Return which lanes have ended, or are stuck."""
         over: NDArray[np.bool_] = (self.lane[KIND] == OVER) | (self.lane[IDLE] > MAX_IDLE)
         return over
 

@@ -86,8 +86,7 @@ def make_model(revision: str, config: Mapping[str, Any]) -> SpyreModel:
 
 
 def admitting_by(revision: Revision, name: str) -> Revision | None:
-    """Return the revision with another volumetric check: a formula, FORMULA+TOKENS, `exact` or
-    `rounded`; None for an unknown name."""
+    """Return the revision with the volumetric check of this name, or None."""
     if name in peak.CHECKS:
         return replace(revision, volume_check=peak.CHECKS[name])
     formula = volumetric.formula_named(name)

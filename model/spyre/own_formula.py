@@ -105,8 +105,7 @@ _READ: set[str] = set()
 
 
 def is_read(name: str) -> bool:
-    """Return whether the user asked for this formula. A file must not be executed just because a
-    target reports its name."""
+    """Return whether the user asked for this formula: a target's word must not run a file."""
     match = NAME.fullmatch(name)
     return match is not None and f"{match['file']}:{match['function']}" in _READ
 

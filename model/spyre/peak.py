@@ -21,8 +21,7 @@ def peak_volume(decoding: Sequence[Decoding], newcomer: Newcomer, block_size: in
 
 
 def rounded_volume(decoding: Sequence[Decoding], newcomer: Newcomer, block_size: int) -> int:
-    """Return an upper bound on `peak_volume` that treats all blocks of the batch as full at each
-    finishing time."""
+    """Return a bound on `peak_volume`, as if the batch's blocks were full at each end."""
     return largest_volume(decoding, newcomer, block_size, filled_blocks)
 
 
@@ -84,8 +83,7 @@ def largest_of_two(longest: int, below: int, above: int, ends: int, block_size: 
 
 
 def filled_blocks(longest: int, offsets: list[int], ends: int, block_size: int) -> int:
-    """Return an upper bound on the largest tkv up to step `ends` that treats all blocks of the
-    longest member as full."""
+    """Return a bound on the largest tkv up to `ends`, as if the longest's blocks were full."""
     whole: int = round_up(longest + ends, block_size)
     return whole
 
@@ -100,8 +98,7 @@ def accepts_exactly(
 def accepts_rounded(
     decoding: Sequence[Decoding], newcomer: Newcomer, block_size: int, limit: int, tkv: int = 0
 ) -> bool:
-    """Return whether no decode step of the newcomer can exceed the limit, even if every last block
-    is full."""
+    """Return whether the newcomer stays within the limit even if every last block is full."""
     return rounded_volume(decoding, newcomer, block_size) <= limit
 
 

@@ -28,8 +28,7 @@ def decide(config: SpyreConfig, revision: Revision, state: State) -> tuple[State
 
 
 def fits_prompt(config: SpyreConfig, state: State, newcomer: Sequence) -> bool:
-    """Return whether enough blocks for the whole prompt are free, as vLLM's own allocation
-    requires."""
+    """Return whether the whole prompt's blocks are free, as vLLM's own allocation requires."""
     hit = blocks.prefix_hit(config, state, newcomer)
     needed = blocks_for(newcomer.prompt, config.block_size) - len(hit)
     return fits(state.pool, needed + unheld(state.pool, hit))
@@ -48,8 +47,7 @@ def give_back(given_to: Pool, freed: Freed) -> Pool:
 
 
 def current_tkv(config: SpyreConfig, state: State) -> int:
-    """Use the tkv that the last forward reported, in which requests that have left since then still
-    count. All releases (SPY-R35, SPY-R42)."""
+    """Use the last forward's tkv, which counts requests that have left (SPY-R35, SPY-R42)."""
     return state.tkv
 
 
@@ -73,8 +71,7 @@ def tkv_after_last_chunk(prompt: int, tkv: int, block_size: int) -> int:
 
 
 def is_held_to_last_chunk(config: SpyreConfig, state: State, request: Sequence) -> bool:
-    """Without interleaving, check every constraint at the first chunk and never again. All releases
-    (SPY-R34)."""
+    """Check every constraint at the first chunk only, without interleaving (SPY-R34)."""
     if not config.interleave:
         return request.computed == 0
     return documented.is_held_to_last_chunk(config, state, request)
@@ -94,8 +91,7 @@ def progress(config: SpyreConfig, request: Sequence, end: int) -> tuple[int, int
 
 
 def without_padding(config: SpyreConfig, request: Sequence) -> int:
-    """Return the end of a chunk that starts after the computed tokens, shortened by the left
-    padding."""
+    """Return the end of a chunk after the computed tokens, without the left padding."""
     pad = documented.left_padding_blocks(request.prompt, config.chunk_size, config.block_size)
     chunk = config.chunk_size - pad * config.block_size
     return min(request.computed + chunk, request.prompt)

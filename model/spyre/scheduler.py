@@ -49,8 +49,7 @@ def abort(
 def compute(
     config: SpyreConfig, revision: Revision, state: State, decision: Decision
 ) -> tuple[State, Forward]:
-    """Run the language model on the decision: tokens, blocks and tkv advance, but no token is
-    emitted."""
+    """Run the model on the decision: tokens, blocks and tkv advance; nothing is emitted."""
     if decision.kind == "prefill":
         return forward.compute_chunk(config, revision, state, decision.members[0])
     if decision.kind == "decode":

@@ -22,8 +22,7 @@ class Sequence(sequence.Sequence, frozen=True):
 
     @property
     def remaining(self) -> int:
-        """Return the number of decode steps that the request may still run, given its
-        max_tokens."""
+        """Return the decode steps that the request may still run, given its max_tokens."""
         return self.max_tokens - self.generated
 
 

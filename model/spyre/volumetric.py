@@ -40,8 +40,7 @@ class Newcomer(NamedTuple):
 
     @property
     def remaining(self) -> int:
-        """Return the number of decode steps that the newcomer can run; its first token comes from
-        the last prefill chunk."""
+        """Return the newcomer's decode steps; its first token comes from the last chunk."""
         return self.max_tokens - 1
 
 
@@ -236,8 +235,7 @@ def member_figure(
 def member_0_8_0(
     larger: Any, tkv: Tokens, base: Tokens, prompt: Tokens, member: Any, block: Tokens
 ) -> Tokens:
-    """Project from the batch's tkv, moved by whole blocks. The result is too low by the member's
-    prompt."""
+    """Project from the batch's tkv in whole blocks; too low by the member's prompt."""
     return tkv + round_up(base - tkv, block) + member.remaining - member.prompt
 
 

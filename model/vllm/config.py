@@ -121,8 +121,7 @@ class VllmConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
 
     @property
     def lookahead(self) -> int:
-        """Return for how many further tokens each request gets blocks, to hold the drafter's own
-        keys and values."""
+        """Return the further tokens with blocks, for the drafter's own keys and values."""
         return self.num_lookahead_tokens or 0
 
     # Several decisions at once.

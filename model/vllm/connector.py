@@ -43,8 +43,7 @@ def parked(
     loaded: int,
     has_room: HasRoom,
 ) -> Plan | None:
-    """Return the plan in which a waiting request is parked while `loaded` tokens arrive; None if
-    there is no room."""
+    """Return the plan with a request parked until `loaded` tokens arrive; None without room."""
     if not has_room(config, plan, sequence, hit, loaded):
         return None
     sequence, pool = park(config, plan.pool, sequence, hit, loaded)
@@ -98,8 +97,7 @@ def park(
 
 
 def whole_fits(config: VllmConfig, pool: Pool, sequence: Sequence, beside: int) -> bool:
-    """Return whether the pool has room for all known tokens of a request, and for `beside` blocks
-    more."""
+    """Return whether a request's known tokens fit, and `beside` blocks more."""
     whole = blocks_for(kv_cache.slots(config, sequence.num_tokens), config.block_size)
     return fits(pool, whole + beside)
 
@@ -155,8 +153,7 @@ def admit(
     tokens: int,
     someone_runs: bool,
 ) -> tuple[Sequence, Pool] | None:
-    """Return a request whose load has landed, with room for `tokens` more; None if there is no
-    room. Its `hit` is empty."""
+    """Return a loaded request, without a hit, with room for `tokens` more; or None."""
     assert not hit, "it has its blocks"
     reserve = config.watermark_blocks if someone_runs else 0
     covered = kv_cache.slots(config, sequence.computed + tokens)
@@ -190,8 +187,7 @@ def sent(config: VllmConfig, state: State, sequence: Sequence) -> State:
 
 
 def free(config: VllmConfig, state: State, sequence: Sequence) -> State:
-    """Return the state in which the blocks of an ended request are free, or will be free once
-    nothing writes or reads them any more."""
+    """Return the state in which an ended request's blocks become free once nothing uses them."""
     if sequence.loading is not None or written_still(state.in_flight, sequence):
         later = sequence._replace(
             written_by=0 if sequence.loading is not None else len(state.in_flight)
@@ -214,8 +210,7 @@ def written(config: VllmConfig, state: State) -> State:
 
 
 def fail(config: VllmConfig, state: State) -> tuple[State, dict[str, str]]:
-    """Return the state without the requests that end because their load fails in this step, and the
-    reason of each end (V1-R28)."""
+    """Return the state without requests whose load fails now, and each reason (V1-R28)."""
     if not config.ends_on_failed_loads:
         return state, {}
     failed = [

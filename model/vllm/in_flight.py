@@ -31,8 +31,7 @@ def _ahead(config: VllmConfig, sequence: Sequence, coming: Coming | None) -> Seq
 
 
 def is_waited_for(config: VllmConfig, state: State, decided: bool) -> bool:
-    """Return whether the oldest decision must complete before the next one is made: the pipeline
-    is full, or this step decided nothing."""
+    """Return whether the pipeline is full or this step decided nothing."""
     return not decided or len(state.in_flight) >= config.depth
 
 
@@ -46,8 +45,7 @@ def completes(config: VllmConfig, state: State, decided: bool) -> bool:
 
 
 def counted(config: VllmConfig, state: State, decided: bool) -> State:
-    """Return the state with the number of consecutive steps, up to this one, in which a decision
-    completed early."""
+    """Return the state with the count of consecutive early completions."""
     if not config.early:
         return state
     early = state.early < config.early and not is_waited_for(config, state, decided)

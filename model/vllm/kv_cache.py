@@ -28,8 +28,7 @@ def prefix_hit(config: VllmConfig, pool: Pool, sequence: Sequence) -> tuple[int,
 def grow(
     config: VllmConfig, pool: Pool, sequence: Sequence, tokens: int
 ) -> tuple[Sequence, Pool] | None:
-    """Return a running request with room for `tokens` more, or None. A lack of room is not an error
-    (V1-R15, ALL-R01)."""
+    """Return a running request with room for `tokens` more, or None (V1-R15, ALL-R01)."""
     covered = slots(config, sequence.computed + tokens)
     missing = allocator.missing_blocks(sequence, covered, config.block_size)
     missing *= 1 + len(config.more_groups)

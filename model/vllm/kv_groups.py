@@ -30,8 +30,7 @@ Table = tuple[int, ...]
 
 
 def read_from(group: KvGroup, computed: int) -> int:
-    """Return the position of the first token that the layers of a group read to compute the next
-    one."""
+    """Return the first token that a group's layers read to compute the next one."""
     if group.kind == "chunked_local" and group.window:
         return computed // group.window * group.window
     return max(computed - group.window + 1, 0) if group.window else 0
@@ -120,8 +119,7 @@ def missing(config: VllmConfig, pool: Pool, sequence: Sequence, hit: int, tokens
 
 
 def start(config: VllmConfig, pool: Pool, sequence: Sequence) -> tuple[Sequence, Pool]:
-    """Return the request with the blocks of its hit in each group, which are now in use, and
-    the pool."""
+    """Return the request with its hit's blocks of each group in use, and the pool."""
     tables = hit_tables(config, pool, sequence, len(sequence.blocks))
     longest = cached_blocks(pool, sequence.known, sequence.num_tokens, config.block_size)
     junction = len(longest) if len(longest) > len(sequence.blocks) else 0

@@ -124,13 +124,12 @@ class VllmModel(ReferenceModel[State]):
 
     @property
     def controls(self) -> tuple[str, ...]:
-        """Return all control events. With a connector there are none, because a reset does not take
-        back the blocks of parked requests."""
+        """Return all control events; none with a connector, since a reset frees no parked
+        blocks."""
         return () if self.config.loads else CONTROLS
 
     def control(self, state: State, kind: str) -> tuple[State, bool]:
-        """Reset, pause or resume before the next decision; return the state and whether the event
-        was carried out (V1-R35)."""
+        """Reset, pause or resume; return the state and whether it was carried out (V1-R35)."""
         return control.control(self.config, state, kind, self.revision)
 
     def step(

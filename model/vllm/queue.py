@@ -88,8 +88,7 @@ def parked(
 
 
 def victim(config: VllmConfig, running: tuple[Sequence, ...]) -> Sequence:
-    """Return the request to preempt: the one admitted last (V1CP-R13), or the least important
-    (V1CP-R14)."""
+    """Return the request to preempt: the last (V1CP-R13) or least important (V1CP-R14)."""
     if config.policy == "priority":
         return max(running, key=importance)
     return running[-1]

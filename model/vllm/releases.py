@@ -86,8 +86,7 @@ def has_room(
 
 
 def promised_blocks(config: VllmConfig, plan: Plan, sequence: Sequence) -> int:
-    """Return the blocks that a prefill or a load still needs, including those of its first
-    drafts."""
+    """Return the blocks that a prefill or load still needs, with its first drafts."""
     remaining = sequence.num_uncomputed_tokens - plan.scheduled.get(sequence.id, 0)
     begins = sequence.computed == sequence.prefix_hit and not sequence.was_loaded
     if sequence.id in plan.scheduled and remaining <= 0 and (sequence.drafted or begins):
@@ -97,14 +96,12 @@ def promised_blocks(config: VllmConfig, plan: Plan, sequence: Sequence) -> int:
 
 
 def tokens_of_a_step(config: VllmConfig) -> int:
-    """Return the most tokens that a step computes for a request with drafts; 0 without a
-    drafter."""
+    """Return the most tokens of a step for a request with drafts; 0 without a drafter."""
     return 1 + config.drafts + config.lookahead if config.drafts else 0
 
 
 def goes_on(config: VllmConfig) -> bool:
-    """Continue by priority after a request has preempted itself, since the requests behind it are
-    more important. Since 0.33.0."""
+    """Go on by priority after a request preempted itself. Since 0.33.0."""
     return config.policy != "priority"
 
 

@@ -30,8 +30,7 @@ def ends_round(config: VllmConfig) -> bool:
 
 
 def publishes(config: VllmConfig) -> bool:
-    """Return whether the next decision is made before the token is known. If not, that decision
-    publishes the block."""
+    """Return whether the next decision precedes the token; else it publishes the block."""
     return config.decides_ahead
 
 

@@ -153,8 +153,7 @@ def admit_waiting(config: VllmConfig, plan: Plan, revision: Revision = DOCUMENTE
 
 
 def behind(config: VllmConfig, sequence: Sequence) -> int:
-    """Return how many tokens a running request has to compute, including its drafts; 0 while it
-    waits for a token in flight (V1-R06)."""
+    """Return the tokens a running request has to compute, with drafts; 0 if it waits (V1-R06)."""
     if sequence.promised and in_flight.passed_over(config, sequence):
         return 0
     return (
@@ -163,22 +162,19 @@ def behind(config: VllmConfig, sequence: Sequence) -> int:
 
 
 def clamp(config: VllmConfig, uncomputed: int, budget: int) -> int:
-    """Return how many tokens a request may compute now, but none beyond its known ones (V1-R02,
-    V1-R04, V1CP-R02)."""
+    """Return the known tokens that a request may compute now (V1-R02, V1-R04, V1CP-R02)."""
     return min(capped(config, uncomputed), budget)
 
 
 def capped(config: VllmConfig, uncomputed: int) -> int:
-    """Return how many tokens a request may compute in one step, at most the threshold if one is
-    set (V1-R11)."""
+    """Return the tokens that a request may compute in a step, at most the threshold (V1-R11)."""
     return min(uncomputed, config.long_prefill_token_threshold or uncomputed)
 
 
 def scheduled(
     plan: Plan, place: int, sequence: Sequence, pool: Pool, tokens: int, fit: Fit | None = None
 ) -> Plan:
-    """Return the plan in which the running request at `place` computes `tokens`, and the encoder
-    computes the inputs among them."""
+    """Return the plan in which the running request at `place` computes `tokens` and inputs."""
     if fit is not None:
         sequence, computes = encoder.scheduled(fit, plan.encoder, sequence)
         plan = plan._replace(encoder=computes)
@@ -372,8 +368,7 @@ def observe(
     emitted: dict[str, int],
     finished: dict[str, str],
 ) -> dict[str, Any]:
-    """Return the step observation of the target protocol, with every field that this model has
-    (ALL-R13)."""
+    """Return the step observation, with every field that this model has (ALL-R13)."""
     waiting = connector.in_line(config, state) if state.parked else state.waiting
     holders = [
         sequence for sequence in (*state.running, *waiting) if sequence.computed or sequence.blocks

@@ -27,8 +27,7 @@ def most_slots(config: VllmConfig, longest: int) -> int:
 
 
 def proposed(coming: Coming) -> int:
-    """Return how many of the computed drafts the drafter proposed; the others are the padding of a
-    request that joined."""
+    """Return how many computed drafts the drafter proposed; others pad a joining request."""
     return min(coming.drafts, coming.proposed)
 
 

@@ -92,8 +92,7 @@ class Sequence(sequence.Sequence, frozen=True):
 
     @property
     def num_uncomputed_tokens(self) -> int:
-        """Return the number of tokens to compute. Tokens in flight count, since they will be known
-        by then."""
+        """Return the tokens to compute; those in flight count, since they will be known."""
         return self.prompt + self.generated + self.promised + self.hoped - self.computed
 
     @property

@@ -128,8 +128,7 @@ def in_words(field: Differing) -> str:
 
 
 def only(value: Any, other: Any) -> Any:
-    """Return the part of a field's value that the other side lacks; a number or a word
-    unchanged."""
+    """Return what the other side lacks of a field's value; numbers and words unchanged."""
     if isinstance(value, list) and isinstance(other, list):  # the pairs of `scheduled`, in order
         value, other = dict(value), dict(other)
     if isinstance(value, Mapping) and isinstance(other, Mapping):

@@ -90,8 +90,7 @@ class Recorded:
         return self._checked("add")
 
     def abort(self, id: str, inside: bool = False) -> Reply:  # noqa: A002
-        """Return the recorded answer to an abort; for NO_REQUEST, only whether aborts were
-        possible."""
+        """Return the recorded answer; for NO_REQUEST, only whether aborts were possible."""
         if id != NO_REQUEST:
             return self._checked("abort")
         op, reply = (*self._answers, ("", {"ok": True}))[self._place]

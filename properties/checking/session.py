@@ -140,8 +140,7 @@ class Session:
         return []
 
     def control(self, kind: str) -> list[Broken]:
-        """Perform a control event and return the broken rules; skip it if the target does not
-        declare it."""
+        """Perform a control event, if the target declares it; return the broken rules."""
         if kind not in self.started.controls:
             self.left_out[kind] += 1
             return []
@@ -198,8 +197,7 @@ class Session:
 
     @property
     def expected(self) -> Step | None:
-        """Return the model's last step, limited to the fields that the target shows; None if no
-        model runs alongside."""
+        """Return the model's last step, as far as the target shows it; None without a model."""
         if self._model_reply is None:
             return None
         whole = read_step(self._model_reply, frozenset())
@@ -230,8 +228,7 @@ class Session:
 
     @property
     def at_rest(self) -> bool:
-        """Return whether the target is one of schedproof's models and has no requests, so that it
-        does nothing until one arrives."""
+        """Return whether the target is a model without requests, which waits for an arrival."""
         target = self._target
         if type(target) is not ModelTarget or self._lockstep is not None or self.unfinished:
             return False
@@ -316,6 +313,5 @@ class Names:
         return self._ids.get(request, request)
 
     def restored(self, step: Mapping[str, Any]) -> dict[str, Any]:
-        """Return a step with the scenario's names: an id stands for the newest request that has
-        it."""
+        """Return a step with the scenario's names; an id means its newest request."""
         return renamed(step, self._newest)

@@ -90,8 +90,7 @@ class Failure:
         self.is_progress = any(r.id == self.first.rule and r.kind == "progress" for r in rules)
 
     def holder(self, block: int, reader: str) -> tuple[str, int] | None:
-        """Return the last request other than the reader that held a block, and the step in which it
-        did."""
+        """Return the last other holder of a block, and the step in which it held it."""
         held = [holder for holder in self.holders.get(block, {}).items() if holder[0] != reader]
         return held[-1] if held else None
 

@@ -98,8 +98,7 @@ class Match:
             self._depart(self.branches[0], (f"{kind}: done {done}, but {not done} in the model",))
 
     def observe(self, step: Step, ends: Sequence[str], open_ended: frozenset[str]) -> None:
-        """Follow the next step of the run; `ends` are the open-ended requests that stop by
-        themselves in it."""
+        """Follow the run's next step; `ends` are open-ended requests that stop in it."""
         if self.departed is not None:
             return
         matching = []
@@ -170,8 +169,7 @@ class Explainer:
 
     @property
     def best(self) -> Match | None:
-        """Return the longest match (the first of equally long ones); None if no model has the
-        configuration."""
+        """Return the longest match, the first of equal ones; None without any model."""
         return max(self.matches, key=lambda match: match.matched, default=None)
 
     @property

@@ -18,8 +18,7 @@ class Measure(NamedTuple):
 
 
 def measures(step: Step | None, config: Mapping[str, Any]) -> list[Measure]:
-    """Return how much the last step used of each limit, for the limits that the configuration has
-    and the step shows."""
+    """Return how much the last step used of each limit that is configured and shown."""
     if step is None:
         return []
     used = []

@@ -32,8 +32,7 @@ def one_takes_another_block(history: RunHistory, step: Step) -> bool:
 
 
 def shared_without_cache(history: RunHistory, step: Step) -> str | None:
-    """Without a prefix cache, no two requests hold the same block, and none holds it twice
-    (GEN-R06)."""
+    """Without a prefix cache, no block is held twice (GEN-R06)."""
     if caches(history.config):
         return None
     holder: dict[int, str] = {}
@@ -223,8 +222,7 @@ def more_than_its_life(history: RunHistory, step: Step) -> str | None:
 
 
 def preempts_for_nobody(history: RunHistory, step: Step) -> str | None:
-    """A step that preempts lets another request continue, or leaves one running that could
-    (GEN-R13)."""
+    """A step that preempts lets another request continue, or leaves one that could (GEN-R13)."""
     gone = set(step.preempted or ())
     if not gone or any(step.scheduled.values()):
         return None

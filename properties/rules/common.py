@@ -128,8 +128,7 @@ def _after(history: RunHistory[Any], step: Step) -> Iterator[tuple[RequestHistor
 
 
 def request_lost(history: RunHistory[Any], step: Step) -> str | None:
-    """Every unfinished request is in exactly one queue, and no other request is in any
-    (ALL-R03)."""
+    """Every unfinished request is in exactly one queue, and no other is in any (ALL-R03)."""
     if not step.scheduled.keys() <= history.live.keys():
         strangers = [name for name in step.scheduled if name not in history.live]
         return f"{_names(strangers)} scheduled, although ended or never accepted"
@@ -162,8 +161,7 @@ def requests_meet(history: RunHistory[Any], step: Step) -> bool:
 
 
 def tokens_wrong(history: RunHistory[Any], step: Step) -> str | None:
-    """A request emits exactly min(output_len, max_tokens) tokens, then ends at once with the right
-    reason (ALL-R04)."""
+    """A request emits its tokens, then ends at once with the right reason (ALL-R04)."""
     emitted = step.emitted or {}
     finished = step.finished or {}
     over = history.features.completing(history, step)
@@ -290,8 +288,7 @@ def something_cached(history: RunHistory[Any], step: Step) -> bool:
 
 @once
 def first_hits(history: RunHistory[Any], step: Step) -> list[tuple[Any, int]]:
-    """Return the requests that start in this step, with their hits in tokens; those with a load are
-    left out."""
+    """Return the requests that start in this step, without loads, with their hits in tokens."""
     return [
         (request, hit)
         for name in step.scheduled

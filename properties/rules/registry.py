@@ -36,16 +36,14 @@ def predicates_of(system: str) -> Mapping[str, Predicate]:
 
 
 def explored(rule: Rule) -> bool:
-    """Return whether a single state of a model can break the rule, rather than only a whole run or
-    the defaults."""
+    """Return whether a model's state alone can break the rule, not only a whole run."""
     runs_only = NOT_EXPLORED.union(*(system.runs_only for system in SYSTEMS.values()))
     judged = rule.id not in runs_only and rule.id not in OWN_RULES
     return rule.checked and judged and DEFAULTS not in rule.needs
 
 
 def ends_run(broken: Iterable[Broken]) -> bool:
-    """Return whether the rule breaks because the target is gone, so that nothing can be judged
-    afterwards."""
+    """Return whether the target is gone, so that nothing can be judged afterwards."""
     return any(finding.rule in (NEVER_CRASHES, NEVER_HANGS) for finding in broken)
 
 

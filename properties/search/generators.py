@@ -24,7 +24,8 @@ def like_an_earlier_prompt(
 
     The common part ends where the decisions of prefix caching depend on it: at the end of a block
     or of another of the `units`, of the earlier prompt, or of its output. What is repeated is the
-    whole earlier prompt, its full blocks, or the prompt with its answer. The rest is stream `name`.
+    whole earlier prompt, its full blocks, or the prompt with its answer. The rest is stream `name`,
+    or that of the first request, so that equal blocks follow different beginnings.
     """
     gone = [request for request in earlier if request.abort_at is not None]
     other = draw(st.sampled_from(gone or earlier)) if draw(st.booleans()) else earlier[-1]
@@ -44,7 +45,8 @@ def like_an_earlier_prompt(
     )
     shared = prefix(content, min(common, length))
     rest = length - sum(tokens for _, tokens in shared)
-    return (*shared, (name, rest)) if rest else shared
+    behind = draw(st.sampled_from((name, name, earlier[0].id)))
+    return (*shared, (behind, rest)) if rest else shared
 
 
 class Generators(Protocol):
@@ -61,8 +63,7 @@ class Generators(Protocol):
     def configs(
         self, scale: Any, revision: str, *avoid: frozenset[str]
     ) -> st.SearchStrategy[dict[str, Any]]:
-        """Draw configurations of a scale that the revision supports, without the kinds in
-        `avoid`."""
+        """Draw configurations of a scale that the revision supports, but none to `avoid`."""
 
     def shapes(self, config: Any) -> st.SearchStrategy[Any]:
         """Draw requests without names."""
@@ -107,8 +108,7 @@ class RequestFeatures(Protocol):
         """Draw requests that have such features."""
 
     def too_large(self, config: Any, name: str) -> st.SearchStrategy[Request | None]:
-        """Draw requests with this name that can never run because of a feature; None if no feature
-        has that effect."""
+        """Draw requests that can never run because of a feature; None if no feature can."""
 
 
 def request_features_of(system: str) -> RequestFeatures | None:

@@ -18,7 +18,7 @@ from ..checking.translation import optional_in_effect, with_fixed
 from ..history.bounds import bounds_of
 from ..history.run_history import RunHistory
 from ..rules.predicate import Broken
-from ..rules.registry import ends_run
+from ..rules.registry import AT_THE_DOOR, ends_run
 from .generators import Generators, generators_of, request_features_of
 from .state import Search, SearchOptions
 
@@ -191,13 +191,19 @@ class SchedulerMachine(RuleBasedStateMachine):
             self.one_arrival(data, shape, own if data.draw(st.booleans()) else ())
 
     @precondition(lambda self: not self.over and len(self.requests) < MAX_REQUESTS - 1)
-    @rule(data=st.data(), chunks=st.integers(0, 2))
-    def arrive_during_prefill(self, data: st.DataObject, chunks: int) -> None:
+    @rule(data=st.data(), chunks=st.integers(0, 2), leaves=IMPATIENT)
+    def arrive_during_prefill(self, data: st.DataObject, chunks: int, leaves: bool) -> None:
+        """Add a request while a long prompt is computed; sometimes, the client of that prompt then
+        gives up."""
         self.one_arrival(data, data.draw(self.generators.long_prompts(self.config)))
-        self.some_chunks(self.requests[-1].id, chunks)
+        long = self.requests[-1].id
+        self.some_chunks(long, chunks)
         if not self.over and self.history.ongoing():
             shape = data.draw(self.generators.beside_a_prefill(self.config, self.history))
             self.one_arrival(data, shape, ((f"r{len(self.requests)}", shape.prompt),))
+            if leaves and not self.over and long in self.history.live and self.may_abort():
+                self.abort_request(long, inside=False)
+                self.some_steps(1, False)
 
     @precondition(lambda self: not self.over and self.may_repeat())
     @rule(data=st.data(), chunks=st.integers(0, 2), inside=st.booleans())
@@ -217,12 +223,19 @@ class SchedulerMachine(RuleBasedStateMachine):
         self.some_steps(steps, to_border)
 
     @precondition(lambda self: not self.over and self.may_abort())
-    @rule(which=st.integers(0, MAX_REQUESTS - 1), inside=st.booleans())
-    def abort(self, which: int, inside: bool) -> None:
+    @rule(which=st.integers(0, MAX_REQUESTS - 1), inside=st.booleans(), at_border=IMPATIENT)
+    def abort(self, which: int, inside: bool, at_border: bool) -> None:
         """Abort a request: half of the time, one whose prompt is being computed, if there is one;
-        otherwise any."""
-        live = [request.id for request in self.history.ongoing() if which % 2] or list(
-            self.history.live
+        otherwise any. Sometimes, wait until a request has just begun a block, and abort it."""
+        if at_border:
+            self.some_steps(1, to_border=True)
+            if self.over or not self.may_abort():
+                return
+        block, decoding = self.config["block_size"], self.history.decoding()
+        live = (
+            [request.id for request in decoding if at_border and request.computed % block == 1]
+            or [request.id for request in self.history.ongoing() if which % 2]
+            or list(self.history.live)
         )
         self.abort_request(live[which % len(live)], inside)
 
@@ -294,8 +307,7 @@ class SchedulerMachine(RuleBasedStateMachine):
         return st.sampled_from((*over[-1:], None, *over[:1], *over[-1:]))
 
     def knock(self, request: Request | None) -> None:
-        """Send a request that can never run; if it is refused, it does not become part of
-        the run."""
+        """Send a request that can never run; if refused, it is not part of the run."""
         if request is not None:
             self.requests.append(request)
             self.judged(self.session.add, request)
@@ -354,8 +366,7 @@ class SchedulerMachine(RuleBasedStateMachine):
         return sum(request.abort_at is not None for request in self.requests)
 
     def one_step(self) -> None:
-        """Take one step. While Hypothesis shrinks, the run ends after the step in which the
-        smallest failure so far breaks its rule."""
+        """Take one step; while shrinking, no further than the smallest failure so far."""
         if self.history.step > self.search.last_step:
             self.over = True
             return
@@ -366,8 +377,7 @@ class SchedulerMachine(RuleBasedStateMachine):
             self.abort_request(again[0], inside=False)
 
     def judged(self, operation: Callable[..., list[Broken]], *args: Any) -> None:
-        """Call the target and judge its answer. After an exception, end the run, so that the target
-        is not drained."""
+        """Call the target and judge its answer; an exception ends the run."""
         self.over = True
         try:
             broken = operation(*args)
@@ -383,19 +393,21 @@ class SchedulerMachine(RuleBasedStateMachine):
         Raises:
             RuleBroken: such a rule broke.
         """
-        new = self.new(broken, self.scenario())
+        accused = self.requests[-1:] if broken[0].rule == AT_THE_DOOR else []
+        scenario = self.scenario(*accused)
+        new = self.new(broken, scenario)
         self.over = bool(new) or ends_run(broken)
         if self.over:
             self.cut_by = (new or broken)[0].rule
         if new and new[0].rule not in self.search.options.known:
-            self.search.fail(self.scenario(), new, self.shrink_runs)
+            self.search.fail(scenario, new, self.shrink_runs)
             raise RuleBroken(new[0].rule)
 
-    def scenario(self) -> Scenario:
-        """Return the run so far, without refused requests (unless all were refused)."""
-        accepted = tuple(
-            request for request in self.requests if request.id not in self.session.rejected
-        )
+    def scenario(self, *accused: Request) -> Scenario:
+        """Return the run so far, without refused requests (unless all were refused), but with those
+        whose refusal breaks a rule."""
+        refused = self.session.rejected.keys() - {request.id for request in accused}
+        accepted = tuple(request for request in self.requests if request.id not in refused)
         return Scenario(
             system=self.search.options.system,
             revision=self.search.options.revision,

@@ -203,8 +203,7 @@ class Search:
         raise StopSearch
 
     def count(self, exercised: Counter[str], cut_by: str | None) -> None:
-        """Add the rules that a run exercised; `cut_by` is the broken rule that ended the run, or
-        None."""
+        """Add the rules that a run exercised; `cut_by` is the broken rule that ended it."""
         self.exercised.update(exercised)
         if cut_by is None:
             self.exercised_cleanly |= (+exercised).keys()
@@ -217,8 +216,7 @@ class Search:
 
     @property
     def last_step(self) -> int:
-        """Return the step in which the smallest failure so far breaks its rule; a longer run cannot
-        be smaller."""
+        """Return the step of the smallest failure so far; no longer run is smaller."""
         return NO_END if self.failure is None else self.failure[1][0].step
 
     def fail(self, scenario: Scenario, broken: list[Broken], shrink_runs: int) -> None:
@@ -235,8 +233,7 @@ class Search:
 
 
 def size(scenario: Scenario) -> tuple[int, int]:
-    """Return the size of a scenario, for comparison: requests, then tokens and steps before
-    arrivals."""
+    """Return the size of a scenario: requests, then tokens and steps before arrivals."""
     tokens = sum(
         request.prompt_len + request.max_tokens + request.arrival for request in scenario.requests
     )

@@ -56,9 +56,9 @@ class Shape(NamedTuple):
 
 
 SHAPES: Mapping[str, Shape] = {
-    "crowd": Shape((36, 60), (12, 40), (0, 12), (1, 140), (20, 120)),
+    "crowd": Shape((44, 60), (12, 40), (0, 12), (1, 140), (20, 120), long_prompts=42),
     "packed": Shape((30, 60), (8, 40), (0, 12), (1, 140), (20, 120), aborted=10),
-    "long": Shape((260, 1100), (1, 4), (1, 4), (1, 24), (1, 4), shared=10, sixteenths=True),
+    "long": Shape((260, 1100), (1, 4), (1, 4), (1, 24), (1, 4), shared=25, sixteenths=True),
     "idle": Shape(
         (8, 16), (1, 3), (1, 200), (1, 100), (1, 20), shared=60, aborted=10, sixteenths=True
     ),
@@ -208,8 +208,7 @@ class _Requests:
         return self._draw.randint(self._longest // 4, self._longest // 2)
 
     def _prompt(self, name: str, length: int) -> Content:
-        """Draw a prompt of about `length` tokens: a new one, or the beginning of an earlier one
-        followed by more tokens."""
+        """Draw a prompt of about `length` tokens, perhaps beginning like an earlier one."""
         draw, block = self._draw, self._config["block_size"]
         common = self._shape.common
         if common and not self._made:

@@ -235,8 +235,7 @@ def _feature(key: str, value: Any) -> str:
 
 
 def size(scenario: Scenario) -> tuple[int, int]:
-    """Return a scenario's size, to compare scenarios: the number of requests, then tokens and
-    steps."""
+    """Return the size of a scenario: requests, then tokens and steps."""
     requests = scenario.requests
     tokens = sum(request.prompt_len + request.max_tokens + request.arrival for request in requests)
     tokens += sum(request.tokens_to_emit + (request.abort_at or 0) for request in requests)

@@ -30,8 +30,7 @@ def waits(
 
 
 def can_run(config: Config, prompt: int, max_tokens: int) -> bool:
-    """Return whether the prompt, in whole blocks, plus max_tokens is within the model's length, the
-    limit and the pool."""
+    """Return whether the prompt in whole blocks, plus max_tokens, is within every limit."""
     block = config["block_size"]
     padded = -(-prompt // block) * block + max_tokens
     within = padded <= min(config["max_model_len"], config["max_batch_tkv"])

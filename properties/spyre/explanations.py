@@ -65,8 +65,7 @@ class Admission(NamedTuple):
 
 
 def explain_volume(model: SpyreModel, scenario: Scenario, step: int) -> list[str]:
-    """Explain in sentences how batch x tkv came to exceed the limit in `step`; return none if
-    unknown."""
+    """Explain how batch x tkv came to exceed the limit in `step`; return none if unknown."""
     admissions: dict[str, Admission] = {}
     for number, state in enumerate(states(model, scenario, step)):
         joins = _joining(model, state, number)
@@ -160,8 +159,7 @@ def _joining(model: SpyreModel, state: State, number: int) -> Admission | None:
 
 
 def projected(model: SpyreModel, state: State, number: int) -> Admission | None:
-    """Return the projections for the last chunk of the first in line, whether or not that chunk may
-    run now."""
+    """Return the projections for the last chunk of the first in line, even if it is not due."""
     config, candidate = model.config, _candidate(state)
     check = model.revision.volume_check
     if candidate is None or not state.decoding or not isinstance(check, volumetric.ByFormula):

@@ -29,8 +29,7 @@ class SpyreFeatures(Features):
     never_preempts = True
 
     def may_forget(self, config: Mapping[str, Any]) -> bool:
-        """Return True: the prefix cache finds only tokens that blocks still hold, so ended requests
-        can be forgotten."""
+        """Return True: the prefix cache finds only tokens that blocks still hold."""
         return True
 
     def end(self, history: RunHistory[Any], step: Step) -> None:

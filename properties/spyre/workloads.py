@@ -95,8 +95,7 @@ def caught(rule: str, rules: Rules, result: LaneResult) -> NDArray[np.bool_]:
 
 
 def smallest(requested: Array, hits: NDArray[np.bool_]) -> int:
-    """Return the lane among `hits` with the fewest requests; of several, the one with the fewest
-    tokens."""
+    """Return the lane among `hits` with the fewest requests, and then the fewest tokens."""
     places = np.flatnonzero(hits)
     requests = np.count_nonzero(requested[PROMPT][:, places], axis=0)
     tokens = requested[PROMPT][:, places].sum(axis=0) + requested[MAX_TOKENS][:, places].sum(axis=0)

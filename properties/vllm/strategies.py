@@ -192,8 +192,7 @@ class Shape(NamedTuple):
 def configs(
     draw: st.DrawFn, scale: Scale, revision: str, avoid: frozenset[str] = frozenset()
 ) -> dict[str, Any]:
-    """Draw configurations in which the pool, the budget or the threshold is the first limit to be
-    reached."""
+    """Draw configurations in which pool, budget or threshold is the first limit to be reached."""
     block = draw(st.sampled_from(BLOCK_SIZES[scale]))
     blocks = draw(st.sampled_from(MODEL_LENGTHS_IN_BLOCKS[scale]))
     length = max(block * blocks - draw(st.sampled_from((0, 0, 0, block - 1))), 2)
@@ -251,8 +250,7 @@ def served_lengths(
 
 
 def thresholds(block: int, length: int) -> st.SearchStrategy[int]:
-    """Draw the limit on the tokens of one request in a step: none, around a few blocks, or any
-    allowed value."""
+    """Draw the limit on a request's tokens in a step: none, a few blocks, or any value."""
     around = st.integers(1, 3).flatmap(lambda n: st.integers(n * block - 1, n * block + 1))
     fits = around.map(lambda tokens: min(max(tokens, 1), length))
     return st.one_of(st.just(0), fits, fits, st.integers(1, length))
@@ -330,8 +328,7 @@ def borders(config: Config) -> list[int]:
 
 
 def longest_request(config: Config) -> int:
-    """Return how many tokens prompt and answer may have together so that every target accepts the
-    request."""
+    """Return the most tokens of prompt and answer with which every target accepts a request."""
     limits = [config["max_model_len"]]
     # The last token of an answer is never computed.
     if config["num_blocks"] is not None:
@@ -427,8 +424,7 @@ def contents(
 
 
 def takes_priorities(config: Config) -> bool:
-    """Return True: requests may have priorities in every configuration; the policy says whether
-    they matter."""
+    """Return True: requests may have priorities, whether or not the policy reads them."""
     return True
 
 

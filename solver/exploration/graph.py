@@ -73,8 +73,7 @@ class Graph:
         return [*self.path_to(self.edges[edge].source), edge]
 
     def labels(self, path: Sequence[int]) -> tuple[Label, ...]:
-        """Return the labels of a path's edges, from which `exploration.scenario_of` makes a
-        scenario."""
+        """Return the labels of a path, from which `exploration.scenario_of` makes a scenario."""
         return tuple(self.edges[number].label for number in path)
 
     def breaking(self, rule: str) -> Iterator[int]:

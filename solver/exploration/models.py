@@ -156,8 +156,7 @@ class QueueModels(Models):
         return self.decided(self.open_sequence(request, 0, 0, 0, content=candidates))
 
     def decided(self, sequence: Any) -> Any:
-        """Return the ordinary sequence if nothing about this one is open; otherwise this one,
-        unchanged."""
+        """Return the ordinary sequence if nothing about this one is open; otherwise this one."""
         if not isinstance(sequence, OpenFields) or not fully_decided(sequence.candidates):
             return sequence
         return settled(sequence, self.sequence)
@@ -195,8 +194,7 @@ class QueueModels(Models):
 
 
 def _changed(state: Any, queues: Iterable[str], request: str, change: Any) -> Any:
-    """Return the state with one request, whichever queue it is in, replaced by the result of
-    `change`."""
+    """Return the state with one request, in whichever queue, changed by `change`."""
 
     def queue_with(queue: str) -> tuple[Any, ...]:
         members = getattr(state, queue)

@@ -309,8 +309,7 @@ class SchedulerSpace:
         stepped: Stepped,
         ends: tuple[Ending, ...],
     ) -> Move | None:
-        """Return the move in which these requests end; `stepped` is the step in which none ends
-        early."""
+        """Return the move in which these requests end; in `stepped`, none ends early."""
         history, known, before = node.history.fork(), node.known, state
         if given_up is not None:
             history.abort(*given_up)
@@ -471,8 +470,7 @@ def makes_progress(step: Step) -> bool:
 
 
 def may_be(is_exercised: Any, history: BranchingHistory, step: Step, member: int) -> bool:
-    """Return whether the witness occurs for some choice of the fields that only the witness
-    reads."""
+    """Return whether the witness occurs for some choice of the fields that only it reads."""
     try:
         return bool(is_exercised(history, step))
     except ChoiceNeeded as choice:

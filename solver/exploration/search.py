@@ -200,8 +200,7 @@ class StateSearch:
         return not self.cut or at_the_end or (self.first_only and bool(self.violations))
 
     def _walk(self) -> Iterator["StateSearch"]:
-        """Take random walks, each to its end. They can find a broken rule, but never prove that
-        there is none."""
+        """Take random walks, each to its end; they can find broken rules, but prove nothing."""
         assert self.choose is not None, "random walks need a source of randomness"
         self.cut = True
         roots = list(self.space.roots())

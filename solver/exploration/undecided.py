@@ -97,8 +97,7 @@ class Candidates:
         return self._asking(n for n in self.numbers() if self._max_tokens(n) == tokens)
 
     def left_after(self, generated: int) -> tuple[int, ...]:
-        """Return the numbers of tokens that the candidates may still generate when `generated` are
-        done."""
+        """Return the tokens that the candidates may still generate after `generated`."""
         if self.max_tokens is not None:
             return (self.max_tokens - generated,)
         return tuple(sorted({self._max_tokens(n) - generated for n in self.numbers()}))
@@ -111,8 +110,7 @@ class Candidates:
         return self.menu.candidates(bits) if bits else None
 
     def known_tokens(self, request: str) -> tuple[Segment, ...] | None:
-        """Return the prompt that all candidates share, with the request's own name; None if they
-        differ."""
+        """Return the prompt that all candidates share, with the request's name; or None."""
         if self.content is None:
             return None
         return tuple((request if name == OWN else name, tokens) for name, tokens in self.content)

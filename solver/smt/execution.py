@@ -299,8 +299,7 @@ _NO_RESULT = object()
 
 
 def holds_on(numbers: Numbers, taken: Sequence[Path], claim: Callable[[Any], Any]) -> list[Any]:
-    """Return facts that have no solution if and only if the claim holds for the result of every
-    path."""
+    """Return facts without a solution exactly if the claim holds on every path."""
     wrong = []
     for path in taken:
         claimed = z3.simplify(z3.And(claim(path.result)))
@@ -332,7 +331,7 @@ def stubbed(module: Any, **stubs: Any) -> Iterator[None]:
 
 @contextmanager
 def on_symbols(*modules: ModuleType) -> Iterator[None]:
-    """Inside the context, replace `len`, `max`, `min` and `sorted` in these modules.
+    """Inside the context, replace `len`, `max`, `min`, `sorted` and `enumerate` in these modules.
 
     Python's own functions compare the numbers pair by pair, and each comparison is a branch, so
     different orders of the numbers become different paths. The replacements return a term: code
@@ -341,6 +340,7 @@ def on_symbols(*modules: ModuleType) -> Iterator[None]:
     with ExitStack() as stack:
         for module in modules:
             shims = {"len": length_of, "max": largest, "min": smallest, "sorted": in_order}
+            shims["enumerate"] = numbered
             stack.enter_context(stubbed(module, **shims))
         yield
 
@@ -406,12 +406,18 @@ class Queue(Prefix):
 
 
 def length_of(collection: Any) -> Any:
-    """Return the length of a collection; each item counts once, plus `counts_more` times if it has
-    that attribute."""
+    """Return a collection's length; each item counts `counts_more` times more, if it says so."""
     if isinstance(collection, SymbolicLength | Prefix):
         return collection.length
     more = [item.counts_more for item in collection if hasattr(item, "counts_more")]
     return sum(more, len(collection))
+
+
+def numbered(collection: Any, start: Any = 0) -> Iterator[tuple[Any, Any]]:
+    """Number the items of a collection; one that counts as several takes as many numbers."""
+    for item in collection:
+        yield start, item
+        start = start + 1 + getattr(item, "counts_more", 0)
 
 
 def largest(*of: Any, **options: Any) -> Any:
@@ -433,8 +439,7 @@ def _extreme(own: Any, of: Any, options: Any) -> Any:
 
 
 def in_order(collection: Any, *, key: Any = None, reverse: bool = False) -> list[Any]:
-    """Sort numbers, or tuples of numbers, with a sorting network; sort anything else as Python
-    does."""
+    """Sort numbers, or tuples of them, with a sorting network; others as Python does."""
     if isinstance(collection, Prefix):  # the unknown part comes last
         known, length = collection.known, collection.length
         end_of_known = next((at for at in range(len(known)) if not length > at), None)

@@ -68,8 +68,7 @@ def decide_by_cvc5(facts: list[Any], seconds: float) -> Answer:
 
 
 def in_smt_lib(facts: list[Any]) -> str:
-    """Return, in SMT-LIB without `(check-sat)`, the question whether all facts can hold
-    together."""
+    """Return in SMT-LIB, without `(check-sat)`, whether all facts can hold together."""
     question = z3.Solver()
     question.add(facts)
     text: str = question.sexpr()
@@ -220,8 +219,7 @@ class Discharged:
 def discharge(
     obligations: Iterable[Obligation], write: Callable[[str, str], None] | None = None
 ) -> Iterator[Discharged]:
-    """Decide each lemma and its guard. `write` receives the name and text of each file of a
-    certificate."""
+    """Decide each lemma and its guard; `write` gets each certificate file's name and text."""
     for obligation in obligations:
         began = time.monotonic()
         claim = obligation.claim()

@@ -85,8 +85,7 @@ class Setting:
 
     @property
     def stale(self) -> bool:
-        """Whether admission uses the tkv of the last decode step, including requests that left
-        in it."""
+        """Whether admission uses the last decode step's tkv, with requests that left in it."""
         return REVISIONS[self.revision].current_tkv is release_2_1_2.current_tkv
 
     @property
@@ -127,8 +126,7 @@ class Problem(NamedTuple):
 
 
 def violation(setting: Setting, beyond: int | None = None) -> Problem:
-    """Return the problem: every admission is accepted, and later batch x tkv exceeds `beyond`
-    (None: the limit)."""
+    """Return the problem: all are accepted, and batch x tkv exceeds `beyond` or the limit."""
     threshold = setting.limit if beyond is None else beyond
     numbers = Numbers()
     arrivals = make_arrivals(numbers, setting)
@@ -169,8 +167,7 @@ def largest_tkv(setting: Setting) -> int:
 
 
 def largest_harmless(setting: Setting, volume: int | None = None) -> int:
-    """Return the largest number of requests that can never exceed `volume` tokens (None: the
-    limit)."""
+    """Return the most requests that can never exceed `volume` tokens (None: the limit)."""
     return (setting.limit if volume is None else volume) // largest_tkv(setting)
 
 

@@ -72,8 +72,7 @@ class Plan(NamedTuple):
 def plan(
     numbers: Numbers, sizes: tuple[Any, Any], prompt: Any, computed: Any, padding_more: int = 0
 ) -> Plan:
-    """Return the plan of `model.spyre.documented.next_chunk`, with `padding_more` additional blocks
-    of padding."""
+    """Return the plan of `documented.next_chunk`, with `padding_more` blocks of padding."""
     block, chunk_blocks = sizes
     chunk = _plain(chunk_blocks * block)
     before, _ = numbers.split(prompt - 1, chunk, None)

@@ -59,8 +59,7 @@ def _settling(run: SymbolicRun) -> Callable[[Any, Any], bool]:
     name="step_keeps_fair_order_{decoding}_{paused}{longest}",
 )
 def step_keeps_fair_order(decoding: int, paused: int, longest: str, none_paused: int) -> list[Any]:
-    """Claim that a step keeps the order. With `none_paused`, no request is paused after the
-    step."""
+    """Claim that a step keeps the order; with `none_paused`, none is paused after it."""
     numbers = Numbers()
     count = decoding + paused
     steps = [length(numbers, "steps", 0) for _ in range(count)]

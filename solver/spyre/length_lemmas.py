@@ -103,8 +103,7 @@ def _two(numbers: Numbers, longest: Any) -> tuple[Any, Any]:
 
 
 def _ordered(numbers: Numbers, lengths: Lengths, known: list[Any], *tokens: Any) -> None:
-    """Tell Z3 the facts that `more_blocks_are_one_block_more` proves of known blocks and of
-    `tokens`."""
+    """Tell Z3 what `more_blocks_are_one_block_more` proves of known blocks and `tokens`."""
     if isinstance(lengths.block, int):
         return
     wholes = known + [width(numbers, lengths, number)[0] for number in tokens]
@@ -372,8 +371,7 @@ def _scenario(
     note: str,
     decodes: int = 1,
 ) -> Scenario:
-    """Return the scenario in which the second request arrives once the first has run `decodes`
-    decode steps."""
+    """Return the scenario; the second request comes `decodes` decode steps after the first."""
     steps = [0, chunk_count(requests[0].prompt, scale.chunk) + decodes]
     return Scenario(
         system="spyre",

@@ -224,8 +224,7 @@ def chunk_brings_decoding_nearer(revision: Revision, more: int) -> list[Any]:
 
 @lemma("Each step in which the first in line does not start lowers the rank.")
 def every_other_step_lowers_rank(revision: Revision, more: int) -> list[Any]:
-    """Claim that a decode step, a chunk that is not the last, and a last chunk each lower the
-    rank."""
+    """Claim that a decode step, a chunk and a last chunk each lower the rank."""
     numbers = Numbers()
     chunks, most, will = (length(numbers, name, 0) for name in ("chunks", "most", "will"))
     left = length(numbers, "left", 0)

@@ -241,8 +241,7 @@ class Holder(NamedTuple):
         return cls(prompt, tokens, ends, computed, held)
 
     def need(self, numbers: Numbers, block: int, last_token: int) -> Any:
-        """Return the number of blocks that the request may need in all; `last_token` is 1 if room
-        for its last token counts as well."""
+        """Return the blocks that the request may need; `last_token` 1 counts its last token."""
         return blocks(numbers, Lengths(block, None), self.prompt + self.tokens - 1 + last_token)
 
     def of(self, run: SymbolicRun, name: str, given: tuple[int, ...]) -> Sequence:

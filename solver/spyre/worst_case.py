@@ -106,8 +106,7 @@ Reached = tuple[int, tuple[Arrival, ...]] | None | Literal["unknown"]
 
 
 def worst(setting: Setting, objective: Objective) -> Iterator[Known]:
-    """Yield ever closer bounds on the worst case of `setting.requests`; end early if Z3 gives
-    up."""
+    """Yield ever closer bounds on the worst case; end early if Z3 gives up."""
     if objective == "waste":
         return _worst_refusal(setting)
     floor = setting.limit if objective == "overshoot" else 0

@@ -87,8 +87,7 @@ def gate(numbers: Numbers, block: Any, whole: Any, counted: Any = None) -> Gate:
 
 
 def tell(numbers: Numbers, block: Any, whole: Any, *tokens: Any) -> None:
-    """Tell Z3 how the numbers of blocks for these tokens compare with each other and with `whole`
-    blocks."""
+    """Tell Z3 how the blocks for these tokens compare, also with `whole` blocks."""
     counts = [blocks(numbers, block, number) for number in tokens]
     tell_order(numbers, block, whole, *(count - 1 for count in counts))
 

@@ -217,8 +217,7 @@ def admission_decides_as_in_lemmas(block: int, hit: int, idle: int, more: int) -
     name="growth_decides_as_in_lemmas_{held}",
 )
 def growth_decides_as_in_lemmas(block: int, held: int, more: int) -> list[Any]:
-    """Claim that `kv_cache.grow` decides as the lemmas do for a request that holds `held`
-    blocks."""
+    """Claim that `kv_cache.grow` decides as in the lemmas, with `held` blocks held."""
     numbers = Numbers()
     computed, tokens, free = (
         some(numbers, "computed", 1),

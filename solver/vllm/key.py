@@ -77,8 +77,7 @@ class Key:
 
 
 def in_flight_key(state: State, history: BranchingHistory) -> Hashable:
-    """Return what the scheduler and the client know about decisions in flight and parked
-    requests."""
+    """Return what is known about decisions in flight and parked requests."""
     places = {name: place for place, name in enumerate(history.live)}
     queues = (*state.waiting, *state.running, *state.parked)
     generated = {request.id: request.generated for request in queues}

@@ -26,8 +26,7 @@ class SymbolicRequest(NamedTuple):
 
     @property
     def longest(self) -> Any:
-        """Return the number of tokens that it ever computes: all but the last one that it
-        generates."""
+        """Return the tokens that it ever computes: all but the last generated one."""
         return self.prompt + self.max_tokens - 1
 
 
@@ -69,8 +68,7 @@ def capped(behind: Any, threshold: Any) -> Any:
 
 
 def blocks(numbers: Numbers, block: Any, tokens: Any) -> Any:
-    """Return the number of blocks that hold `tokens` tokens (at least one token), as
-    `model.pool.blocks_for` does."""
+    """Return the blocks that hold `tokens` tokens (at least one), like `blocks_for`."""
     whole, _ = numbers.split(tokens - 1, block, None)
     return whole + 1
 

@@ -21,8 +21,7 @@ PAGE = "documented"
 
 @once
 def queue(history: VllmRun) -> list[VllmRequestHistory]:
-    """Return the requests in the page's order: by arrival, with prefills first if they are
-    prioritised."""
+    """Return the requests in the page's order: by arrival, perhaps with prefills first."""
     first = history.config["prioritize_prefill"]
     return sorted(
         history.live.values(), key=lambda request: (first and request.emitted > 0, request.arrival)
@@ -35,8 +34,7 @@ def budget_left(history: VllmRun, step: Step) -> int:
 
 
 def left_for(history: VllmRun, step: Step, request: VllmRequestHistory) -> int:
-    """Return how many tokens of the budget were left when it was this request's turn by the page's
-    order."""
+    """Return the tokens of the budget left at this request's turn, by the page's order."""
     budget: int = history.config["max_num_batched_tokens"]
     order = queue(history)
     ahead = order[: order.index(request)]
@@ -50,16 +48,14 @@ def wanted(history: VllmRun, request: VllmRequestHistory) -> int:
 
 
 def must_not_be_cut(history: VllmRun, step: Step, request: VllmRequestHistory) -> bool:
-    """Return whether chunking is off and a request wants more than the budget that was left for
-    it."""
+    """Return whether chunking is off and a request wants more than its turn's budget."""
     if history.config["enable_chunked_prefill"]:
         return False
     return wanted(history, request) > left_for(history, step, request)
 
 
 def taken_slots(history: VllmRun, step: Step) -> int:
-    """Return the slots that count against max_num_seqs: the requests of the batch, or at HEAD
-    all running ones."""
+    """Return the taken slots: the requests of the batch, or at HEAD all running ones."""
     if history.revision == PAGE:
         return len(step.scheduled)
     return len(kept(history, step)) + len(admitted(history, step))

@@ -40,8 +40,7 @@ def starts_like_another(history: VllmRun, step: Step) -> bool:
 
 
 def hit_missed(history: VllmRun, step: Step) -> str | None:
-    """With caching on, a request starts after the full blocks that it shares with a running one
-    (LSS-R02)."""
+    """With caching on, a request starts after the blocks shared with a running one (LSS-R02)."""
     return hit_too_short(
         history, step, admitted(history, step), lambda request: hit_at_least(history, step, request)
     )
@@ -53,8 +52,7 @@ def shares_with_running(history: VllmRun, step: Step) -> bool:
 
 
 def hit_at_least(history: VllmRun, step: Step, request: VllmRequestHistory) -> int:
-    """Return how many tokens a starting request must find in the cache; all are in blocks that
-    others hold."""
+    """Return the tokens that a starting request must find, all in blocks that others hold."""
     if not caches(history.config):
         return 0
     block = history.config["block_size"]
@@ -62,8 +60,7 @@ def hit_at_least(history: VllmRun, step: Step, request: VllmRequestHistory) -> i
 
 
 def not_promised(history: VllmRun, step: Step) -> str | None:
-    """When a request starts, the blocks up to its last token are free and not promised
-    (LSS-P01)."""
+    """The blocks of a starting request's life are free and not promised (LSS-P01)."""
     new = admitted(history, step)
     if not new or step.free_blocks is None or history.config["num_blocks"] is None:
         return None
@@ -77,8 +74,7 @@ def not_promised(history: VllmRun, step: Step) -> str | None:
 
 
 def prompt_alone_fits(history: VllmRun, step: Step) -> bool:
-    """The prompt of a waiting request would fit into the free blocks, but the request with all its
-    tokens would not."""
+    """A waiting request's prompt would fit into the free blocks, but not all its tokens."""
     waiting, free = waited(history, step), step.free_blocks
     if not waiting or not free or history.config["num_blocks"] is None:
         return False

@@ -62,8 +62,7 @@ def _out_of_order(history: VllmRun, step: Step) -> str | None:
 
 
 def decode_left_out(history: VllmRun, step: Step) -> str | None:
-    """In a step with a chunk, every decoding request is in the batch while budget and a slot are
-    left (LSS-R17)."""
+    """Beside a chunk, every decoding request has its turn while there is room (LSS-R17)."""
     if budget_left(history, step) <= 0 or not history.prefill_members(step):
         return None
     if history.revision == PAGE and not seat_left(history, step):

@@ -70,8 +70,7 @@ def every_slot_taken(history: RunHistory, step: Step) -> bool:
 
 
 def cut_wrongly(history: RunHistory, step: Step) -> str | None:
-    """A prefill computes all remaining tokens of a sequence. With chunks, the first one of a step
-    may be cut to the budget (NAN-R12)."""
+    """A prefill computes the whole rest; with chunks, the first may be cut (NAN-R12)."""
     budget = history.config["max_num_batched_tokens"]
     for place, request in enumerate(prefilled(history, step)):
         missing, tokens = behind(history, step, request), step.scheduled[request.id]
@@ -169,8 +168,7 @@ def someone_runs_and_waits(history: RunHistory, step: Step) -> bool:
 
 
 def memory_gate_passed_by(history: RunHistory, step: Step) -> str | None:
-    """When a request is admitted, as many blocks are free as all its tokens need, shared blocks
-    included (NAN-R09)."""
+    """An admitted request has blocks for all its tokens, shared ones included (NAN-R09)."""
     free = free_before(history)
     if free is None or history.aborts_inside or step.blocks is None:
         return None
@@ -234,8 +232,7 @@ def someone_arrives(history: RunHistory, step: Step) -> bool:
 
 
 def running_out_of_order(history: RunHistory, step: Step) -> str | None:
-    """Running requests keep their order, newcomers join at the end, and the step schedules requests
-    in this order (NAN-R15)."""
+    """Running requests keep their order, and newcomers join at the end (NAN-R15)."""
     new = [request for request in prefilled(history, step) if completes(history, step, request)]
     gone = {*(step.finished or {}), *history.aborts_inside}
     expected = [request.id for request in kept(history, step) + new if request.id not in gone]
@@ -253,8 +250,7 @@ def several_run(history: RunHistory, step: Step) -> bool:
 
 
 def waiting_holds_blocks(history: RunHistory, step: Step) -> str | None:
-    """A waiting request holds no block, except the first in line while its prompt is partly
-    computed (NAN-R03)."""
+    """Only the first in line may hold blocks, while its prompt is partly computed (NAN-R03)."""
     for place, name in enumerate(step.waiting or ()):
         held = (step.blocks or {}).get(name)
         in_part = place == 0 and name in (step.prefilling or ())

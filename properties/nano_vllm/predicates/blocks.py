@@ -110,8 +110,7 @@ def shares_with_running(history: RunHistory, step: Step) -> bool:
 
 
 def hit_at_least(history: RunHistory, request: RequestHistory) -> int:
-    """Return how many tokens a starting sequence must find in the cache; all are in blocks that
-    others hold."""
+    """Return the tokens that a starting sequence must find, all in blocks that others hold."""
     block = history.config["block_size"]
     return surely_shared(request, ran_before(history), history.kin(request), block)
 

@@ -19,8 +19,7 @@ def ran_before(history: RunHistory) -> list[RequestHistory]:
 
 @once
 def waited_before(history: RunHistory) -> list[RequestHistory]:
-    """Return the requests that waited after the previous step, in queue order, then those that have
-    arrived since."""
+    """Return the requests that waited, in queue order, then those that have arrived since."""
     queued = (history.last.waiting or ()) if history.last is not None else ()
     known = [history.live[name] for name in queued if name in history.live]
     running = {request.id for request in ran_before(history)}
@@ -69,8 +68,7 @@ def completes(history: RunHistory, step: Step, request: RequestHistory) -> bool:
 
 
 def free_before(history: RunHistory) -> int | None:
-    """Return the number of free blocks when the step was decided; None if an abort has changed it
-    since."""
+    """Return the free blocks at the decision; None if an abort has changed them since."""
     if history.last is None:
         return int(history.config["num_blocks"])
     return None if history.aborts_to_report else history.last.free_blocks

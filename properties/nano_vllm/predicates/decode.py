@@ -44,8 +44,7 @@ def several_decode(history: RunHistory, step: Step) -> bool:
 
 
 def wrong_victim(history: RunHistory, step: Step) -> str | None:
-    """Sequences are preempted from the end of the running queue, and only if too few blocks are
-    free (NAN-R19)."""
+    """The last of the queue is preempted, and only if too few blocks are free (NAN-R19)."""
     gone, before = preempted(history, step), ran_before(history)
     if not gone:
         return None
@@ -73,8 +72,7 @@ def crosses_border(history: RunHistory, computed: int) -> bool:
 
 
 def _may_take(history: RunHistory, computed: int) -> bool:
-    """Return whether a running sequence may take a block in its next step, by one of the two
-    readings of NAN-R17."""
+    """Return whether a running sequence may take a block next, by a reading of NAN-R17."""
     early = history.revision == WHOLE_PROMPTS and crosses_border(history, computed + 1)
     return early or crosses_border(history, computed)
 
@@ -124,8 +122,7 @@ def sequence_prefills(history: RunHistory, step: Step) -> bool:
 
 
 def not_all_again(history: RunHistory, step: Step) -> str | None:
-    """A preempted request computes its prompt and generated tokens again, except for its prefix hit
-    (NAN-R23)."""
+    """A preempted request computes all its tokens again, except for its hit (NAN-R23)."""
     budget = history.config["max_num_batched_tokens"]
     for request in prefilled(history, step):
         missing, tokens = behind(history, step, request), step.scheduled[request.id]

@@ -27,8 +27,7 @@ def nothing_runs(history: RunHistory, step: Step) -> bool:
 
 
 def joins_beyond_length(history: RunHistory, step: Step) -> str | None:
-    """When a request's last chunk runs, the remaining tokens of every request end within
-    max_model_len (SPY-R41)."""
+    """When a last chunk runs, every request's remaining tokens fit max_model_len (SPY-R41)."""
     for request in joining(history, step):
         length = history.config["max_model_len"]
         ends = ends_after_joining(history, request)
@@ -43,16 +42,14 @@ def joins_beyond_length(history: RunHistory, step: Step) -> str | None:
 
 
 def hit_joins_beyond_length(history: RunHistory, step: Step) -> str | None:
-    """max_model_len also limits a prompt that needs only its last chunk thanks to a prefix hit
-    (SPY-R59)."""
+    """max_model_len also limits a prompt that a hit leaves only its last chunk (SPY-R59)."""
     if not shortened(history, step):
         return None
     return joins_beyond_length(history, step)
 
 
 def joining(history: RunHistory, step: Step) -> list[RequestHistory]:
-    """Return the requests that will decode from the next step on: those whose last chunk runs and
-    that have tokens left to generate."""
+    """Return the requests whose last chunk runs and that have tokens left to generate."""
     emitted = step.emitted
     if not emitted:
         return []
@@ -66,8 +63,7 @@ def joining(history: RunHistory, step: Step) -> list[RequestHistory]:
 
 
 def ends_after_joining(history: RunHistory, newcomer: RequestHistory) -> dict[str, int]:
-    """Return the padded position that each member of the batch may reach if no request joins or
-    leaves."""
+    """Return the padded position that each member may reach if the batch stays the same."""
     block = history.config["block_size"]
     all_requests = [
         (request.id, request.computed, request.max_tokens - request.emitted)
@@ -79,8 +75,7 @@ def ends_after_joining(history: RunHistory, newcomer: RequestHistory) -> dict[st
 
 
 def length_binds(history: RunHistory, step: Step) -> bool:
-    """The head of the queue, or the request in its prefill, would make a request of the batch end
-    beyond max_model_len."""
+    """The next request's last chunk would take one of the batch beyond max_model_len."""
     wanted = (history.ongoing() or history.unstarted())[:1]
     return any(
         max(ends_after_joining(history, request).values()) > history.config["max_model_len"]
@@ -109,8 +104,7 @@ def needless_refusal(history: RunHistory, step: Step) -> str | None:
 
 
 def refused(history: RunHistory, step: Step) -> RequestHistory | None:
-    """Return the request that no rule holds back from its prefill in this step, but that does not
-    run."""
+    """Return the request that no rule keeps from its prefill, but that does not run."""
     if history.prefill_members(step) or not history.decoding():
         return None
     wanted = (history.ongoing() or history.unstarted())[:1]
@@ -138,8 +132,8 @@ def pool_surely_has(history: RunHistory, step: Step, newcomer: RequestHistory) -
     """Return whether the pool certainly has room for the newcomer and every started request.
 
     Room means blocks for all tokens of the newcomer, except those shared with running requests. The
-    last token needs no block, but is promised one in revisions that pause requests. The page has no
-    pool, so by the page each request may be promised one more block.
+    last token needs no block, but may be promised one. The page has no pool, so by the page each
+    request may be promised one more block.
     """
     size, block = history.config["num_blocks"], history.config["block_size"]
     if size is None:
@@ -152,11 +146,10 @@ def pool_surely_has(history: RunHistory, step: Step, newcomer: RequestHistory) -
         if history.kept is not None:
             found = history.kept.must_find(history, step, newcomer, among=held)
             shared = max(shared, found // block)
-    last = 0 if history.revision in REVISIONS_THAT_PAUSE else 1
     more = int(history.revision == "documented")
     needed = len(held) - shared
     for request in (*started, newcomer):
-        tokens = request.prompt + request.max_tokens - last
+        tokens = request.prompt + request.max_tokens
         needed += max(ceil(tokens / block) + more - len(tables.get(request.id, ())), 0)
     return bool(needed <= size)
 
@@ -175,8 +168,7 @@ def surely_unfinished(history: RunHistory, request: RequestHistory) -> bool:
 
 
 def certainly_fits(history: RunHistory, newcomer: RequestHistory) -> bool:
-    """Return whether length and volume are within their limits by the widest reading of the batch's
-    tkv, with two blocks to spare."""
+    """Return whether length and volume fit by the widest reading, with two blocks to spare."""
     block, limit = history.config["block_size"], history.config["max_batch_tkv"]
     tokens = [request.computed for request in history.decoding()]
     longest = ceil(max(tokens) / block) * block
@@ -185,7 +177,8 @@ def certainly_fits(history: RunHistory, newcomer: RequestHistory) -> bool:
     remaining = [request.max_tokens - request.emitted for request in history.decoding()]
     # The page does not say whether the request's own tkv counts, or that of the batch.
     reached = top + max(count % block for count in (*tokens, newcomer.prompt))
-    end = reached + max(*remaining, newcomer.max_tokens - 1)
+    # The last token is never computed, but the page counts it in the tkv.
+    end = reached + max(*remaining, newcomer.max_tokens - 1) + 1
     keeps_length = history.revision not in REVISIONS_THAT_PAUSE
     if keeps_length and end > history.config["max_model_len"]:
         return False
@@ -202,8 +195,7 @@ def certainly_fits(history: RunHistory, newcomer: RequestHistory) -> bool:
 
 
 def refusal_possible(history: RunHistory, step: Step) -> bool:
-    """A request waits for its prefill, the decode batch has room, and no decode step is due for
-    interleaving."""
+    """A request waits for its prefill, the batch has room, and no decode step is due."""
     return (
         bool(history.ongoing() or history.unstarted())
         and 0 < len(history.decoding()) < history.config["max_num_seqs"]

@@ -165,8 +165,7 @@ def prefill_wanted_while_paused(history: SpyreRun, step: Step) -> bool:
 
 
 def wrong_pause(history: SpyreRun, step: Step) -> str | None:
-    """In a step without a prefill, a request decodes if and only if the fairness order admits it
-    (SPY-R51)."""
+    """Without a prefill, exactly the requests that the fairness order admits decode (SPY-R51)."""
     all_requests = waiting_to_decode(history) + history.decoding()
     if not all_requests or history.prefill_members(step):
         return None

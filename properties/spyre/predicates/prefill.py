@@ -54,8 +54,7 @@ def several_chunks(history: RunHistory, step: Step) -> bool:
 
 
 def wrong_chunk(history: RunHistory, step: Step) -> str | None:
-    """The first chunk is shorter by the left padding; whole chunks follow, then the rest
-    (SPY-R19)."""
+    """The first chunk loses the left padding; whole chunks follow, then the rest (SPY-R19)."""
     chunk = history.config["chunk_size"]
     for request in history.prefill_members(step):
         before = computed_before(history, step, request)

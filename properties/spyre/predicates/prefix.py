@@ -79,8 +79,7 @@ def chunk_skipped(history: RunHistory, step: Step) -> bool:
 
 
 def wrong_write(history: RunHistory, step: Step) -> str | None:
-    """Cached blocks that are computed again are written to block 0, all others to themselves
-    (SPY-R56)."""
+    """Recomputed cached blocks are written to block 0, others to themselves (SPY-R56)."""
     places = history.config["chunk_size"] // history.config["block_size"]
     for request in history.prefill_members(step):
         hit = request.prefix_hit if request.started else history.hit_now(step, request)
@@ -114,8 +113,7 @@ def cached_block_in_chunk(history: RunHistory, step: Step) -> bool:
 
 
 def prompt_not_shared(history: RunHistory, step: Step) -> str | None:
-    """When a running request has computed the same prompt, only its last block is duplicated
-    (SPY-R57)."""
+    """Of a prompt that a running request has computed, one block is duplicated (SPY-R57)."""
     for request in starting(history, step):
         hit = history.hit_now(step, request)
         due = shareable(history, request, of_prompts=True)
@@ -158,8 +156,7 @@ def starting(history: RunHistory, step: Step) -> list[RequestHistory]:
 
 
 def shareable(history: RunHistory, newcomer: RequestHistory, *, of_prompts: bool) -> int:
-    """Return how many tokens are in full blocks that a running request holds, without the block of
-    the last token."""
+    """Return the tokens in full blocks of a running request, without the last token's block."""
     block = history.config["block_size"]
     known = known_elsewhere(history, newcomer, of_prompts=of_prompts)
     return int(min(known, newcomer.prompt - 1) // block * block)

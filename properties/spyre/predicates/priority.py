@@ -92,8 +92,7 @@ def interleaving_due(history: RunHistory, step: Step) -> bool:
 
 
 def prefill_interrupted(history: RunHistory, step: Step) -> str | None:
-    """With interleaving off, an ongoing prefill continues in the next step, unless a request is
-    paused (SPY-R34)."""
+    """Without interleaving or pauses, an ongoing prefill continues at once (SPY-R34)."""
     ongoing = history.ongoing()
     if history.config["interleave"] or not ongoing or history.paused:
         return None

@@ -61,8 +61,7 @@ def volume_binds(history: RunHistory, step: Step) -> bool:
 
 
 def pauses(history: RunHistory) -> bool:
-    """Return whether requests join unchecked, because requests are paused before a step would
-    exceed the limit (SPY-R51)."""
+    """Return whether the revision pauses requests, so that they join unchecked (SPY-R51)."""
     return history.revision in REVISIONS_THAT_PAUSE and bool(history.config["pausing"])
 
 
@@ -104,8 +103,7 @@ def overrun(batch: list[Member], newcomer: Member, block: int, limit: int) -> Ov
 
 
 def max_tkv(lengths: list[int], block: int) -> int:
-    """Return the largest tkv of a batch: each request is padded on the left to the blocks of the
-    longest one."""
+    """Return the largest tkv of a batch, padded to the blocks of its longest member."""
     width = -(-max(lengths) // block)
     return (width - 1) * block + max((length - 1) % block + 1 for length in lengths)
 

@@ -54,8 +54,7 @@ def beyond(config: Config, inputs: tuple[Input, ...]) -> bool:
 
 
 def after(outputs: Mapping[str, int], step: Step, new: Iterable[Input]) -> dict[str, int]:
-    """Return the worker's outputs, with their tokens, after a step that dropped some and computed
-    `new` inputs."""
+    """Return the worker's outputs, with their tokens, after a step that computed `new` inputs."""
     dropped = set(step.encoder_dropped or ())
     kept = {name: tokens for name, tokens in outputs.items() if name not in dropped}
     return kept | {image.name: image.tokens for image in new}

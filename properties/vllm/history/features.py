@@ -71,8 +71,7 @@ class VllmFeatures(Features):
         return (*loading, *(("finished",) if config.get(blocked.KEY) else ()))
 
     def may_forget(self, config: Config) -> bool:
-        """Return whether the history may drop requests that have ended, because only blocks can
-        still hold their tokens."""
+        """Return whether only blocks can still hold the tokens of ended requests."""
         if not prefix_hits.caches(config):
             return True
         return in_flight.depth(config) == 1 and not loads.are_made(config)
@@ -84,8 +83,7 @@ class VllmFeatures(Features):
         return in_flight.completes(history, step)
 
     def hit(self, history: RunHistory[Any], step: Step, account: RequestHistory) -> int | None:
-        """Return how many tokens a request finds in the cache, or has from a load that has landed;
-        None if unknown."""
+        """Return the tokens that a request finds in the cache or has loaded; None if unknown."""
         config, request = history.config, of(account)
         if not account.started and request.tokens_loading and account.id in step.scheduled:
             known = request.load_fails_at is None or not prefix_hits.caches(config)
@@ -101,8 +99,7 @@ class VllmFeatures(Features):
         return max(account.max_computed, landed)
 
     def loads_in(self, history: RunHistory[Any], step: Step) -> list[tuple[RequestHistory, int]]:
-        """Return the requests whose load begins, each with the number of tokens that are loaded
-        correctly."""
+        """Return the requests whose load begins, each with its correctly loaded tokens."""
         if not step.parked:
             return []
         new = [history.live[name] for name in loads.newly_parked(requests_of(history.live), step)]
@@ -120,21 +117,18 @@ class VllmFeatures(Features):
         return right if request.drafted or right else None
 
     def may_compute_nothing(self, history: RunHistory[Any], step: Step) -> bool:
-        """Return whether a load is in progress or has just ended a request by failing, or every
-        request waits for its grammar."""
+        """Return whether a load is in progress or just failed, or all wait for grammars."""
         return loads.under_way(
             history.config, requests_of(history.requests).values(), step
         ) or blocked.all_are(history.config, requests_of(history.live).values())
 
     def may_end_early(self, history: RunHistory[Any], account: RequestHistory) -> bool:
-        """Return whether a failed load or an invalid grammar ends the request; V1-R28 and V1-R43
-        say when this happens."""
+        """Return whether a failed load or an invalid grammar ends it (V1-R28, V1-R43)."""
         request = of(account)
         return request.invalid or loads.ends_on_failure(history.config, request)
 
     def idle_steps(self, history: RunHistory) -> int:
-        """Return how many steps may pass idle because the queue of decisions is full, or because
-        the connector has no answer."""
+        """Return the idle steps due to a full pipeline, or a connector without an answer."""
         waits = loads.deferrals(of(request) for request in history.live.values())
         return in_flight.depth(history.config) + waits
 

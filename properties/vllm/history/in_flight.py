@@ -72,8 +72,7 @@ def drop_running(history: VllmRun) -> None:
 
 
 def _coming(config: Config, request: VllmRequestHistory | None) -> Coming | None:
-    """Return the token that a request emits once all its known tokens are computed; None before
-    that."""
+    """Return the token emitted once all known tokens are computed; None before that."""
     if request is None or request.computed < request.num_tokens:
         return None
     drafts = speculation.drafts_computed(request, 0) if speculation.drafts(config) else 0

@@ -40,8 +40,7 @@ def book(history: VllmRun, step: Step) -> None:
 
 
 def offered(config: Mapping[str, Any], request: VllmRequestHistory) -> int:
-    """Return how many leading tokens of a request a connector has: those of whole blocks, or
-    all."""
+    """Return the leading tokens that a connector has: those of whole blocks, or all."""
     if not request.external:
         return 0
     if request.external >= request.num_tokens:
@@ -99,8 +98,7 @@ def loading(request: VllmRequestHistory) -> bool:
 
 
 def may_fail(request: VllmRequestHistory) -> bool:
-    """Return whether a failed load may keep a request from running. The request then keeps all its
-    blocks or none."""
+    """Return whether a failed load may keep a request, with all or none of its blocks, waiting."""
     return not request.started and request.load_fails_at is not None
 
 
@@ -146,8 +144,7 @@ def is_sent(request: VllmRequestHistory) -> bool:
 
 
 def deferrals(requests: Iterable[VllmRequestHistory]) -> int:
-    """Return in how many steps, at most, nothing may happen because a connector has no answer
-    yet."""
+    """Return the most steps in which a missing answer of a connector holds everything up."""
     return sum(request.deferrals for request in requests)
 
 

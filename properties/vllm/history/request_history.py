@@ -87,8 +87,7 @@ class VllmRequestHistory(RequestHistory):
 
     @property
     def may_change_after_end(self) -> bool:
-        """Return whether a load or a decision in flight may still write to its blocks, or they are
-        being sent."""
+        """Return whether its blocks may still be written, or are being sent."""
         return bool(self.load_left or self.blocks)
 
     def rewind(self) -> None:

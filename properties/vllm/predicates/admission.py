@@ -79,8 +79,7 @@ def reserve_given_away(history: VllmRun, step: Step) -> str | None:
 
 
 def reserve_matters(history: VllmRun, step: Step) -> bool:
-    """A request waits while another runs, and there are no more free blocks than the watermark and
-    its need."""
+    """A request waits while another runs, and free blocks do not exceed watermark plus need."""
     waiting = [request for request in waited_before(history) if request.id not in step.scheduled]
     reserve, free = watermark_blocks(history.config), step.free_blocks
     if not waiting or not reserve or not free or not kept(history, step):
@@ -89,8 +88,7 @@ def reserve_matters(history: VllmRun, step: Step) -> bool:
 
 
 def rest_does_not_fit(history: VllmRun, step: Step) -> str | None:
-    """With reserve_full_isl, blocks for all known tokens of a request are free at its admission,
-    not only for its first chunk (V1CP-R22)."""
+    """With reserve_full_isl, an admission needs free blocks for all known tokens (V1CP-R22)."""
     if not history.config["reserve_full_isl"] or step.free_blocks is None:
         return None
     if groups.further(history.config):
@@ -153,8 +151,7 @@ def one_is_blocked(history: VllmRun, step: Step) -> bool:
 
 
 def held_up(history: VllmRun, step: Step) -> str | None:
-    """The first request whose grammar is compiled is admitted if there is room for it, although
-    others in front of it are blocked (V1-R42)."""
+    """Blocked requests hold up no request behind them that has room (V1-R42)."""
     return needless_wait(history, step) if _is_passed(history, step) else None
 
 
@@ -176,8 +173,7 @@ def _is_passed(history: VllmRun, step: Step) -> bool:
 
 
 def outlives_its_grammar(history: VllmRun, step: Step) -> str | None:
-    """A request whose grammar cannot be compiled ends with an error when its turn for admission
-    comes, and not before (V1-R43)."""
+    """A request with an invalid grammar ends with an error at its turn, not before (V1-R43)."""
     for name, reason in (step.finished or {}).items():
         request = history.live.get(name)
         if request is None or not request.invalid or name in history.aborts_inside:

@@ -65,8 +65,7 @@ def block_border_crossed(history: VllmRun, step: Step) -> bool:
 
 
 def shared_wrongly(history: VllmRun, step: Step) -> str | None:
-    """Two requests share a block only if the block is full and their tokens up to its end are the
-    same. A shared block is never written to again (V1-R12)."""
+    """A shared block is full, has the same tokens for both, and is never rewritten (V1-R12)."""
     block, computed = history.config["block_size"], step.computed or {}
     shared = history.holders.shared(step.blocks or {})
     seen: dict[int, tuple[str, int]] = {}
@@ -100,8 +99,7 @@ def something_shared(history: VllmRun, step: Step) -> bool:
 
 
 def hit_too_long(history: VllmRun, step: Step) -> str | None:
-    """A hit consists of whole blocks and never includes the last known token, which must be
-    computed (V1CP-R28)."""
+    """A hit consists of whole blocks without the last known token (V1CP-R28)."""
     block = history.config["block_size"]
     for request in admitted(history, step):
         hit = history.hit_now(step, request)
@@ -200,8 +198,7 @@ def hit_of_another_partition(history: VllmRun, step: Step) -> str | None:
 
 
 def could_hit_another_partition(history: VllmRun, step: Step) -> bool:
-    """The first tokens of a starting request fill a block, and only another partition has computed
-    them."""
+    """The first block of a starting request was computed in another partition only."""
     block = history.config["block_size"]
     for request, _ in _starting(history, step):
         tokens = {True: 0, False: 0}

@@ -39,8 +39,7 @@ def budget_binds(history: VllmRun, step: Step) -> bool:
 
 
 def beyond_known(history: VllmRun, step: Step) -> str | None:
-    """A scheduled request computes at least one token, and only known tokens and its padding
-    (V1-R02)."""
+    """A scheduled request computes a token or more, all known or its padding (V1-R02)."""
     for name, tokens in step.scheduled.items():
         request = history.live.get(name)
         missing = None if request is None else behind(history, step, request)
@@ -58,8 +57,7 @@ def some_finish_behind_others(history: VllmRun, step: Step) -> bool:
 
 
 def threshold_exceeded(history: VllmRun, step: Step) -> str | None:
-    """No request computes more than long_prefill_token_threshold tokens in a step; in some
-    revisions, unless it is alone (V1-R11)."""
+    """No request computes more than the threshold; in some revisions, unless alone (V1-R11)."""
     limit = history.config["long_prefill_token_threshold"]
     if is_alone(history):
         return None
@@ -90,8 +88,7 @@ def running_is_cut(history: VllmRun, step: Step) -> bool:
 
 
 def waiting_clamp(history: VllmRun, step: Step) -> str | None:
-    """A newly admitted request computes all its uncomputed tokens, up to the same limits
-    (V1CP-R02)."""
+    """An admitted request computes all its uncomputed tokens, up to these limits (V1CP-R02)."""
     return _cut_wrongly(history, step, admitted(history, step))
 
 
@@ -130,8 +127,7 @@ def prompt_too_long_for_now(history: VllmRun, step: Step) -> bool:
 
 
 def emission_wrong(history: VllmRun, step: Step) -> str | None:
-    """A request emits a token if and only if all its known tokens are computed: computed +
-    scheduled = known (V1-I4)."""
+    """A request emits a token if and only if all its known tokens are computed (V1-I4)."""
     emitted = step.emitted or {}
     if in_flight.depth(history.config) > 1:
         return _delivered_wrongly(history, step)
@@ -250,8 +246,7 @@ def _share_lost(history: VllmRun, step: Step, who: list[VllmRequestHistory]) -> 
 
 
 def last_draft(history: VllmRun, request: VllmRequestHistory) -> int:
-    """Return 1 if a draft may be computed at the last position (no document forbids it); otherwise
-    0."""
+    """Return 1 if a draft may be computed at the last position (none forbids it); otherwise 0."""
     if not request.drafted or history.revision in since("0.25"):
         return 0
     return int(request.drafted > speculation.drafts_to_compute(history.config, request) >= 0)

@@ -17,8 +17,7 @@ OF_RUNNING = "reset_running_requests"
 
 
 def reset_wrongly(history: VllmRun, step: Step) -> str | None:
-    """The cache is reset if no request holds a block; with reset_running_requests, it is always
-    reset (V1-R35)."""
+    """A reset succeeds if no block is held, or with reset_running_requests (V1-R35)."""
     for event in _resets(history):
         holding = () if event.kind == OF_RUNNING else event.holding
         if holding is None or event.done == (not holding):
@@ -77,8 +76,7 @@ def _starting(history: VllmRun, step: Step) -> list[tuple[VllmRequestHistory, in
 
 
 def lost_their_place(history: VllmRun, step: Step) -> str | None:
-    """Requests that were running at a reset with reset_running_requests go before all others, in
-    their old order (V1-R37)."""
+    """After reset_running_requests, what ran goes first, in its old order (V1-R37)."""
     ran = [request.id for request in _made_wait(history)]
     ran = [name for name in ran if name not in (step.finished or {})]
     line = [*(step.running or ()), *(step.waiting or ())]

@@ -27,8 +27,7 @@ def since(revision: str) -> tuple[str, ...]:
 
 
 def key(history: VllmRun, request: VllmRequestHistory) -> tuple[int, int]:
-    """Return the sort key of a request, lower first: its arrival or, under the priority policy, its
-    importance."""
+    """Return the sort key, lower first: the arrival or, under the priority policy, importance."""
     if history.config.get("policy") == "priority":
         return request.priority, request.arrival
     return 0, request.arrival
@@ -36,8 +35,7 @@ def key(history: VllmRun, request: VllmRequestHistory) -> tuple[int, int]:
 
 @once
 def ran_before(history: VllmRun) -> list[VllmRequestHistory]:
-    """Return the unfinished requests that were running after the previous step, in the order of the
-    list `running`."""
+    """Return the unfinished requests of the previous step's `running`, in its order."""
     names = (history.last.running or ()) if history.last is not None else ()
     return [history.live[name] for name in names if name in history.live]
 
@@ -133,6 +131,31 @@ def order_is_known(history: VllmRun) -> bool:
     return sum(bool(request.preemptions) for request in waited_before(history)) < 2
 
 
+@once
+def places_by_arrival(history: VllmRun) -> dict[str, int]:
+    return {name: place for place, name in enumerate(history.live)}
+
+
+def surely_in_front(
+    history: VllmRun, request: VllmRequestHistory, others: Iterable[VllmRequestHistory]
+) -> Iterator[VllmRequestHistory]:
+    """Yield those of the other waiting requests that are in front of this one by every reading of
+    the documents, although the order of the whole queue is unknown (`order_is_known`).
+
+    Under the priority policy, these are more important, or as important and earlier, and have been
+    preempted or are earlier. No reading says where a preempted request is.
+    """
+    by_priority = history.config.get("policy") == "priority" and not request.preemptions
+    if not by_priority or loads.are_made(history.config) or was_set_aside(history, request):
+        return
+    places = places_by_arrival(history)
+    own = request.priority, places[request.id]
+    for other in others:
+        place = places[other.id]
+        if (other.priority, place) < own and (other.preemptions or place < own[1]):
+            yield other
+
+
 def may_go(history: VllmRun, step: Step) -> Iterator[VllmRequestHistory]:
     """Return, in the same order, the requests that could be admitted. These are not requests with a
     decision or a load in flight, nor those that wait for their grammar; while the scheduler is
@@ -194,8 +217,7 @@ def behind(history: VllmRun, step: Step, request: VllmRequestHistory) -> int | N
 
 
 def given(history: VllmRun, step: Step, name: str) -> int:
-    """Return for at least how many tokens a request has got blocks since its admission, if it has
-    drafts or a load."""
+    """Return the tokens for which a request with drafts or a load surely has blocks."""
     request = history.live.get(name)
     if request is None or not (speculation.drafts(history.config) or request.slots):
         return 0
@@ -207,29 +229,25 @@ def given(history: VllmRun, step: Step, name: str) -> int:
 
 
 def computes(history: VllmRun, step: Step, request: VllmRequestHistory) -> int:
-    """Return how many tokens of a scheduled request are computed or cached after this step,
-    including drafts."""
+    """Return the tokens of a request computed or cached after this step, including drafts."""
     hit = 0 if request.started else history.hit_now(step, request)
     return request.computed + (hit or 0) + step.scheduled[request.id]
 
 
 def has_output(history: VllmRun, step: Step, image: encoder.Input) -> bool:
-    """Return whether the worker has the output for an encoder input in this step; False if the
-    target does not show this."""
+    """Return whether the worker shows to have the output for an encoder input in this step."""
     shown = step.encoder_inputs is not None and step.encoder_dropped is not None
     return shown and image.name in outputs_after(history, step)
 
 
 def input_missing(history: VllmRun, step: Step, request: VllmRequestHistory, token: int) -> bool:
-    """Return whether this token belongs to an encoder input whose output the worker may not
-    have."""
+    """Return whether this token's encoder input may have no output yet."""
     image = encoder.at(request.inputs, token)
     return image is not None and not has_output(history, step, image)
 
 
 def first_inputs(history: VllmRun, step: Step, request: VllmRequestHistory) -> list[encoder.Input]:
-    """Return the encoder inputs that a waiting request may begin with; its cache hit is not known
-    yet."""
+    """Return the encoder inputs that a request may begin with; its cache hit is not known yet."""
     hit = history.max_hit(step, request) if request.inputs and caches(history.config) else 0
     return [image for image in request.inputs if image.start <= hit]
 
@@ -264,8 +282,7 @@ def encoder_takes(history: VllmRun, step: Step, image: encoder.Input) -> bool:
 
 
 def waits_for_encoder(history: VllmRun, step: Step, inputs: Iterable[encoder.Input]) -> bool:
-    """Return whether the encoder may lack budget or room for one of these inputs whose output is
-    missing."""
+    """Return whether the encoder may lack budget or room for a missing output among these."""
     lacks = [image for image in inputs if not has_output(history, step, image)]
     return not all(encoder_takes(history, step, image) for image in lacks)
 
@@ -278,14 +295,12 @@ def threshold(history: VllmRun) -> int:
 
 
 def is_alone(history: VllmRun) -> bool:
-    """Return whether the revision applies no threshold to this request because no other one is
-    unfinished."""
+    """Return whether the revision applies no threshold because no other one is unfinished."""
     return history.revision in since("0.31") and len(history.live) == 1
 
 
 def may_pad(history: VllmRun) -> bool:
-    """Return whether the revision may pad with drafts a joining request that has one token to
-    compute."""
+    """Return whether the revision may pad a joining request that has one token to compute."""
     return history.revision in since("0.25") and speculation.drafts(history.config) > 0
 
 
@@ -321,8 +336,7 @@ def _ended_give_back(history: VllmRun, step: Step) -> bool:
 
 
 def wants(history: VllmRun, request: VllmRequestHistory) -> int:
-    """Return the most blocks that a running request may take for the tokens that it would compute
-    next."""
+    """Return the most blocks that a running request may take for its next tokens."""
     over = in_flight.passed_over(history.config, request)
     tokens = 0 if over else request.num_tokens - request.computed
     tokens += speculation.drafts_to_compute(history.config, request)

@@ -17,8 +17,7 @@ from .decision import admitted, behind, computes, encoder_takes, kept, preempted
 
 
 def output_missing(history: VllmRun, step: Step) -> str | None:
-    """A token of an encoder input is computed only if the worker has its output, from an earlier
-    step or from this one (V1-R29)."""
+    """A token of an encoder input needs its output, from this step or before (V1-R29)."""
     outputs = outputs_after(history, step)
     for request, image in _reached(history, step):
         if image.name not in outputs:
@@ -64,8 +63,7 @@ def some_output_is_dropped(history: VllmRun, step: Step) -> bool:
 
 
 def computed_again(history: VllmRun, step: Step) -> str | None:
-    """An encoder computes an input in the step that reaches the input, only once for all requests,
-    and not while its output is kept (V1-R32)."""
+    """An input is encoded once, when it is reached, and not while it is kept (V1-R32)."""
     dropped, seen = set(step.encoder_dropped or ()), set[str]()
     kept = sum(state_of(history).outputs.values())
     needed = [(request.id, image) for request, image in _reached(history, step)]
@@ -92,8 +90,7 @@ def some_output_is_used_again(history: VllmRun, step: Step) -> bool:
 
 
 def stops_needlessly(history: VllmRun, step: Step) -> str | None:
-    """A request stops at an encoder input only if the encoder lacks the budget or the room for it
-    in this step (V1-R33)."""
+    """A request stops at an input only if the encoder lacks budget or room for it (V1-R33)."""
     if history.config["policy"] == "priority" and preempted(history, step):
         return None  # a victim may have given back its share, and its outputs
     for request, image in _stops(history, step):
@@ -145,8 +142,7 @@ def _reached(history: VllmRun, step: Step) -> Iterator[tuple[VllmRequestHistory,
 
 
 def _stops(history: VllmRun, step: Step) -> Iterator[tuple[VllmRequestHistory, Input]]:
-    """Yield running and admitted requests with the encoder input at which they stop although they
-    could continue."""
+    """Yield requests with the encoder input at which they stop although they could continue."""
     if history.pause == "pause_all":
         return
     outputs = outputs_after(history, step)

@@ -35,8 +35,7 @@ def computing(
 
 
 def kept_out_of_the_window(history: VllmRun, step: Step) -> str | None:
-    """A request that computes has given back every block that its window no longer covers
-    (V1-R51)."""
+    """A request that computes has given back the blocks that slid out of its window (V1-R51)."""
     for request, number, table, first in computing(history, step):
         for place, block in enumerate(table[:first]):
             if block != NULL_BLOCK:
@@ -74,8 +73,7 @@ def window_slides(history: VllmRun, step: Step) -> bool:
 
 
 def hit_not_whole(history: VllmRun, step: Step) -> str | None:
-    """The part of a hit that a group reads holds the tokens of the request in this group
-    (V1-R53)."""
+    """What a group reads of a hit holds the tokens of the request in this group (V1-R53)."""
     known = groups_after(history, step)
     for request, number, table, first in _hits(history, step):
         hit = history.hit_now(step, request) or 0

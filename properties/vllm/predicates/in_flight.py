@@ -24,8 +24,7 @@ from .decision import (
 
 
 def lookahead_without_block(history: VllmRun, step: Step) -> str | None:
-    """A running request has blocks for the tokens that it computes and for the drafter's lookahead
-    (V1CP-R30)."""
+    """A running request has blocks for its tokens and for the drafter's lookahead (V1CP-R30)."""
     ahead = speculation.lookahead(history.config)
     for request in _look_ahead(history, step):
         held, slots = (step.blocks or {}).get(request.id), given(history, step, request.id)
@@ -52,8 +51,7 @@ def _look_ahead(history: VllmRun, step: Step) -> list[VllmRequestHistory]:
 
 
 def verified_wrongly(history: VllmRun, step: Step) -> str | None:
-    """A request emits its drafts up to the first wrong one, and one more token, but none beyond its
-    last token (V1CP-R35)."""
+    """A request emits its drafts up to the first wrong one, and one more token (V1CP-R35)."""
     for request, drafts in _verified(history, step):
         tokens = (step.emitted or {}).get(request.id)
         if not tokens or request.id in history.aborts_inside or not request.accepted:
@@ -100,8 +98,7 @@ def _verified(history: VllmRun, step: Step) -> list[tuple[VllmRequestHistory, in
 
 
 def scheduled_for_nothing(history: VllmRun, step: Step) -> str | None:
-    """A running request with nothing to compute until a token arrives is passed over, and the round
-    continues with the next one (V1-R06)."""
+    """A request with nothing to compute yet is passed over, and the round goes on (V1-R06)."""
     passed = None
     remaining = history.config["max_num_batched_tokens"] - sum(step.scheduled.values())
     for request in ran_before(history):

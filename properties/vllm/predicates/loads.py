@@ -54,8 +54,7 @@ def runs_too_early(history: VllmRun, step: Step) -> str | None:
 
 
 def decisions_still_to_come(history: VllmRun) -> int:
-    """Return the most steps until all decisions in flight have completed, if as many more begin in
-    the meantime."""
+    """Return the most steps until all decisions in flight, and as many more, have completed."""
     return 2 * in_flight.depth(history.config) if loads.meet_decisions(history.config) else 0
 
 
@@ -126,8 +125,7 @@ def one_has_landed(history: VllmRun, step: Step) -> bool:
 
 
 def fills_what_is_written(history: VllmRun, step: Step) -> str | None:
-    """No load fills a block that a decision in flight writes to, since the order of the two is
-    undefined (V1-R23)."""
+    """No load fills a block that a decision in flight writes to (V1-R23)."""
     if not loads.meet_decisions(history.config):
         return None
     for name in loads.newly_parked(history.live, step):
@@ -167,8 +165,7 @@ def last_written(history: VllmRun, request: VllmRequestHistory) -> int | None:
 
 
 def preempted_for_nothing(history: VllmRun, step: Step) -> str | None:
-    """A request that is still being computed is preempted only if its blocks are needed and become
-    free at once (V1-R24)."""
+    """A request still being computed loses only blocks that are needed at once (V1-R24)."""
     return taken_without_need(history, step) if keeps_blocks(history, step) else None
 
 
@@ -179,8 +176,7 @@ def blocks_run_out_in_flight(history: VllmRun, step: Step) -> bool:
 
 
 def freed_while_sent(history: VllmRun, step: Step) -> str | None:
-    """A request that has all its tokens keeps its blocks until they have been sent, and no longer
-    (V1-R25)."""
+    """A finished request keeps its blocks until they have been sent, no longer (V1-R25)."""
     now, before = step.blocks or {}, (history.last.blocks if history.last else None) or {}
     for request in history.requests.values():
         if not loads.is_sent(request):
@@ -208,8 +204,7 @@ def one_is_sent(history: VllmRun, step: Step) -> bool:
 
 
 def builds_on_what_failed(history: VllmRun, step: Step) -> str | None:
-    """A request whose load has failed in part computes the rest: it starts after no more tokens
-    than were loaded or are cached (V1-R26)."""
+    """After a partly failed load, no more tokens are skipped than loaded or cached (V1-R26)."""
     for request in joins_after_a_failure(history, step):
         start = (step.computed or {}).get(request.id, 0) - step.scheduled[request.id]
         intact = (request.load_fails_at or 0) // history.config["block_size"]
@@ -249,8 +244,7 @@ def cached_elsewhere(history: VllmRun, step: Step, request: VllmRequestHistory) 
 
 
 def outlives_its_failed_load(history: VllmRun, step: Step) -> str | None:
-    """With the policy `fail`, exactly the requests whose load has failed end with an error, in the
-    step in which the load ends (V1-R28)."""
+    """With the policy `fail`, a request ends when its load has failed, and only then (V1-R28)."""
     failed = fail_now(history, step)
     for request in failed:
         ended = (step.finished or {}).get(request.id)
@@ -288,8 +282,7 @@ def fail_now(history: VllmRun, step: Step) -> list[VllmRequestHistory]:
 
 
 def computes_what_can_be_loaded(history: VllmRun, step: Step) -> str | None:
-    """A request starts without having been parked only if the connector has no more of its tokens
-    than the cache (V1-R27)."""
+    """A request is parked if the connector has more of its tokens than the cache (V1-R27)."""
     for request in admitted(history, step):
         hit = history.hit_now(step, request)
         if hit is None or request.started or not loads.is_new(history.config, request):
@@ -322,8 +315,7 @@ def first_landed(history: VllmRun, step: Step) -> VllmRequestHistory | None:
 
 
 def lost_its_blocks(request: VllmRequestHistory) -> bool:
-    """Return whether the load of a request that has not started has failed, perhaps from its first
-    block on."""
+    """Return whether an unstarted request's load has failed, perhaps from its first block on."""
     over = request.parked_since is not None and not loads.loading(request)
     return over and request.load_fails_at is not None and not request.started
 
@@ -344,8 +336,7 @@ def missing_blocks(history: VllmRun, step: Step, request: VllmRequestHistory) ->
 
 
 def first_step(history: VllmRun, step: Step, request: VllmRequestHistory) -> int:
-    """Return how many blocks a parked request lacks for all its known tokens and the lookahead
-    after them."""
+    """Return the blocks that a parked request lacks for its known tokens and the lookahead."""
     return lacks(history, step, request, speculation.slots(history.config, request.num_tokens))
 
 

@@ -116,8 +116,7 @@ def taken_without_need(history: VllmRun, step: Step) -> str | None:
 
 
 def last_victim(history: VllmRun, gone: list[VllmRequestHistory]) -> VllmRequestHistory:
-    """Return the request that was preempted last in a step: the least important go first, or those
-    admitted last."""
+    """Return the request preempted last in a step: the most important, or admitted first."""
     if history.config.get("policy") == "priority":
         return min(gone, key=lambda request: key(history, request))
     ran = [request.id for request in ran_before(history)]
@@ -194,8 +193,7 @@ def prompt_goes_on(history: VllmRun, step: Step) -> bool:
 
 
 def preemption_not_counted(history: VllmRun, step: Step) -> str | None:
-    """A request counts as preempted if and only if it was running and is waiting again
-    (V1CP-R29)."""
+    """A request counts as preempted if and only if it ran and is waiting again (V1CP-R29)."""
     before = {request.id for request in ran_before(history)}
     gone = set(step.preempted or ())
     for name in step.waiting or ():
@@ -208,8 +206,7 @@ def preemption_not_counted(history: VllmRun, step: Step) -> str | None:
 
 
 def counter_wrong(history: VllmRun, step: Step) -> str | None:
-    """num_computed_tokens counts the cached tokens and those computed since, except wrong drafts
-    (V1CP-R05)."""
+    """Computed tokens are the cached and the computed ones without wrong drafts (V1CP-R05)."""
     gone = set(step.preempted or ())
     due = in_flight.due(history, step)
     for name, computed in (step.computed or {}).items():
