@@ -114,5 +114,5 @@ class AnyPool(Pool):
         return pool
 
     @property
-    def size(self) -> Any:  # type: ignore[override]
+    def size(self) -> Any:
         return self.run.number(self.free) if self.run.answer(z3.Bool("pool is bounded")) else None
