@@ -191,30 +191,31 @@ class SchedulerMachine(RuleBasedStateMachine):
             self.one_arrival(data, shape, own if data.draw(st.booleans()) else ())
 
     @precondition(lambda self: not self.over and len(self.requests) < MAX_REQUESTS - 1)
-    @rule(data=st.data(), chunks=st.integers(0, 2), leaves=IMPATIENT)
-    def arrive_during_prefill(self, data: st.DataObject, chunks: int, leaves: bool) -> None:
-        """Add a request while a long prompt is computed; sometimes, the client of that prompt then
-        gives up."""
+    @rule(data=st.data(), chunks=st.integers(0, 2))
+    def arrive_during_prefill(self, data: st.DataObject, chunks: int) -> None:
         self.one_arrival(data, data.draw(self.generators.long_prompts(self.config)))
-        long = self.requests[-1].id
-        self.some_chunks(long, chunks)
+        self.some_chunks(self.requests[-1].id, chunks)
         if not self.over and self.history.ongoing():
             shape = data.draw(self.generators.beside_a_prefill(self.config, self.history))
             self.one_arrival(data, shape, ((f"r{len(self.requests)}", shape.prompt),))
-            if leaves and not self.over and long in self.history.live and self.may_abort():
-                self.abort_request(long, inside=False)
-                self.some_steps(1, False)
 
     @precondition(lambda self: not self.over and self.may_repeat())
-    @rule(data=st.data(), chunks=st.integers(0, 2), inside=st.booleans())
-    def give_up_and_come_again(self, data: st.DataObject, chunks: int, inside: bool) -> None:
-        """Abort a request while its prompt is computed, then send the same prompt again."""
-        self.one_arrival(data, data.draw(self.generators.shapes(self.config)))
+    @rule(data=st.data(), chunks=st.integers(0, 2), inside=st.booleans(), steps=st.integers(0, 1))
+    def give_up_and_come_again(
+        self, data: st.DataObject, chunks: int, inside: bool, steps: int
+    ) -> None:
+        """Abort a request while its prompt is computed, then send the same prompt again, after a
+        step or at once. At once matters most if a batch decodes."""
+        shapes = self.generators.long_prompts if steps == 0 else self.generators.shapes
+        if steps == 0 and not self.history.decoding():
+            self.one_arrival(data, data.draw(self.generators.shapes(self.config)))
+            self.until_none_waits()
+        self.one_arrival(data, data.draw(shapes(self.config)))
         aborted = self.requests[-1]
         self.some_chunks(aborted.id, chunks)
         if not self.over and aborted.id in self.history.live:
             self.abort_request(aborted.id, inside)
-            self.some_steps(1, False)
+            self.some_steps(steps, False)
             shape = self.generators.fitted(self.config, aborted.prompt, None)
             self.one_arrival(data, shape, aborted.prompt)
 
@@ -359,8 +360,7 @@ class SchedulerMachine(RuleBasedStateMachine):
         return self.aborts() < MAX_ABORTS and bool(self.history.live)
 
     def may_repeat(self) -> bool:
-        room = len(self.requests) < MAX_REQUESTS - 1 and self.aborts() < MAX_ABORTS
-        return room and self.generators.caches(self.config)
+        return len(self.requests) < MAX_REQUESTS - 2 and self.aborts() < MAX_ABORTS
 
     def aborts(self) -> int:
         return sum(request.abort_at is not None for request in self.requests)

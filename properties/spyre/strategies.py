@@ -97,8 +97,10 @@ def configs(
     # Mostly whole blocks: a remainder makes the max-model-length rule matter.
     length = block * blocks - draw(st.sampled_from((0,) * 7 + (block - 1,)))
     # A limit just above `batch` rows of whole blocks: one block more in any row exceeds it. If the
-    # rows have max_model_len, it is this length that limits such a batch.
-    batch = draw(st.integers(min(2, max_num_seqs), min(4, max_num_seqs)))
+    # rows have max_model_len, it is this length that limits such a batch. If all requests have such
+    # rows, the limit is no constraint.
+    few = st.integers(min(2, max_num_seqs), min(4, max_num_seqs))
+    batch = draw(few | st.just(max_num_seqs))
     row = draw(st.integers(ceil(blocks / batch), blocks) | st.just(blocks))
     # Or a limit just below that value, which `batch` such rows already exceed.
     below = draw(st.booleans() if scale == "tight" else st.sampled_from((False,) * 3 + (True,)))
