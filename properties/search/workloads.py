@@ -221,8 +221,10 @@ class _Requests:
             length = min(other.prompt_len + length // 4, self._longest - 1)
         whole = (*other.prompt, (f"out:{other.id}", other.tokens_to_emit))
         cut = draw.choice((other.prompt_len, block * draw.randint(1, 4), draw.randint(1, length)))
-        begin = prefix(whole, min(cut, length))
-        rest = length - sum(tokens for _, tokens in begin)
         # Use few streams, so that equal blocks follow different beginnings.
         behind = draw.choice((name, draw.choice(self._made[:2]).prompt[0][0]))
+        cut = min(cut, length)
+        cut -= cut % block if behind != name and cut > block else 0
+        begin = prefix(whole, cut)
+        rest = length - sum(tokens for _, tokens in begin)
         return (*begin, (behind, rest)) if rest > 0 and draw.random() < 0.8 else begin

@@ -152,11 +152,11 @@ WORKLOADS: Mapping[str, Mapping[str, Sequence[Any]]] = {
     "packed": {
         **_PUBLISHED,
         **{"max_model_len": (512,), "num_blocks": (90, 48)},
-        "enable_chunked_prefill": (True, False),
+        **{"enable_chunked_prefill": (True, False), "watermark": (0.0, 0.1)},
     },
     "long": {
         **{"max_num_seqs": (3, 24), "max_num_batched_tokens": (64, 512), "max_model_len": (128,)},
-        **{"num_blocks": (None, 24), "policy": ("fcfs", "priority")},
+        **{"num_blocks": (24, None), "policy": ("priority", "fcfs")},
     },
     "idle": {**_PUBLISHED, "max_model_len": (512,), "num_blocks": (None, 48)},
     "deep": {

@@ -194,6 +194,14 @@ def test_a_prompt_repeats_an_earlier_one_up_to_where_caching_decides(system, con
 
 
 @each_system
+def test_a_prompt_begins_again_behind_full_blocks_of_another(system):
+    case, other = CASES[system], earlier(system, id="other", prompt=(("other", 9),))
+    earlier_ones = [earlier(system), other]
+    drawn = case.strategies.contents(small(system), earlier_ones, "r1", case.prompt)
+    find_example(drawn, lambda content: content[:2] == (("other", 8), ("r0", case.prompt - 8)))
+
+
+@each_system
 def test_what_an_aborted_request_said_comes_again(system):
     case = CASES[system]
     gone = earlier(system, id="gone", prompt=(("gone", 9),), output_len=None, abort_at=2)
