@@ -1,5 +1,6 @@
 """The Hypothesis state machine that drives any target: arrivals, steps, aborts, drain."""
 
+import sys
 from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import Any, ClassVar
@@ -117,7 +118,7 @@ class SchedulerMachine(RuleBasedStateMachine):
         self.requests: list[Request] = []
         self.knocked: list[Request] = []
         self.events: list[Event] = []
-        self.operated = self.impatient = False
+        self.begun = self.operated = self.impatient = False
         self.exercised = Counter[str]()
         self.cut_by: str | None = None
         self.over = True
@@ -147,6 +148,7 @@ class SchedulerMachine(RuleBasedStateMachine):
         """
         self.impatient = impatient
         self.search.begin_run()
+        self.begun = True
         options = self.search.options
         try:
             self.session = Session(
@@ -423,6 +425,13 @@ class OperatedMachine(SchedulerMachine):
     @initialize(operated=OPERATED)
     def begin_operation(self, operated: bool) -> None:
         self.operated = operated
+
+    def teardown(self) -> None:
+        super().teardown()
+        # Hypothesis may end a run between the two initial rules, and counts it. If it rejects the
+        # run, an exception is on its way.
+        if not self.begun and sys.exc_info()[0] is None:
+            self.search.empty += 1
 
     @precondition(lambda self: self.may_operate())
     @rule(
