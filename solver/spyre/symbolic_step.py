@@ -354,6 +354,12 @@ class Step:
         """Return whether the call accepted this newcomer beside the current decoding requests."""
         if len(call.members) != self.size or call.block != self.configuration.block:
             return z3.BoolVal(False)
+
+        def place(judged: Any) -> int:
+            computed = bare(judged.computed)
+            found = (at for at, of in enumerate(self.members) if computed is of.computed)
+            return next(found, self.size)
+
         return z3.And(
             call.answer,
             bare(call.newcomer.prompt) == newcomer.prompt,
@@ -367,7 +373,9 @@ class Step:
                     bare(judged.prompt) == member.prompt,
                     bare(call.tkv) >= member.computed,
                 )
-                for judged, member in zip(call.members, self.members, strict=True)
+                for judged, member in zip(
+                    sorted(call.members, key=place), self.members, strict=True
+                )
             ),
         )
 

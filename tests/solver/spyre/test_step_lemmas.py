@@ -316,6 +316,12 @@ def test_a_refusal_in_front_of_the_formula_lets_nothing_join(monkeypatch):
     assert statuses("sound", "joining_request_was_accepted_2") == ["proven"]
 
 
+def test_the_check_may_get_the_members_in_any_order(monkeypatch):
+    line = "    joining = volumetric.Newcomer("
+    rewrite(monkeypatch, documented, "fits_volume", line, f"    members = members[::-1]\n{line}")
+    assert statuses("sound", "joining_request_was_accepted_2") == ["proven"]
+
+
 def test_that_tkv_lets_a_batch_overrun_the_limit():
     """`b` finds no room, so that the tkv is forgotten; once it is aborted, `c` is asked by none."""
     config = {"block_size": 2, "chunk_size": 2, "max_num_seqs": 4, "max_model_len": 60}
