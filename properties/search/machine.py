@@ -20,7 +20,7 @@ from ..history.bounds import bounds_of
 from ..history.run_history import RunHistory
 from ..rules.predicate import Broken
 from ..rules.registry import AT_THE_DOOR, ends_run
-from .generators import Generators, generators_of, request_features_of
+from .generators import Generators, Shape, generators_of, has_priorities, request_features_of
 from .state import Search, SearchOptions
 
 
@@ -276,7 +276,7 @@ class SchedulerMachine(RuleBasedStateMachine):
                 self.requests[index] = before
 
     def one_arrival(
-        self, data: st.DataObject, shape: Any, content: tuple[Segment, ...] = ()
+        self, data: st.DataObject, shape: Shape, content: tuple[Segment, ...] = ()
     ) -> None:
         """Add a request whose prompt is `content`, or by default one that suits the run."""
         if self.over:
@@ -292,7 +292,7 @@ class SchedulerMachine(RuleBasedStateMachine):
             prompt=content,
             max_tokens=shape.max_tokens,
             output_len=shape.output_len,
-            priority=getattr(shape, "priority", 0),  # only for systems whose scheduler reads it
+            priority=shape.priority if has_priorities(self.generators, self.config) else 0,
         )
         features = request_features_of(self.search.options.system)
         if features is not None and features.has_features(self.config):

@@ -16,7 +16,7 @@ from ...model.scenario import Request, Scenario
 from ...model.systems import Model, full_config, make_model
 from ..checking.translation import with_fixed
 from ..history.bounds import bounds_of
-from .generators import Generators, generators_of
+from .generators import Generators, generators_of, has_priorities
 
 Range = tuple[int, int]
 UNBOUNDED = 4096  # tokens of a request, if nothing bounds it
@@ -184,8 +184,7 @@ class _Requests:
         whole = is_long or not self._made
         stops = output if whole else draw.choice((output, output, output, *early))
         drawn = self._generators.fitted(self._config, prompt, None)
-        takes = getattr(self._generators, "takes_priorities", None)
-        has_priorities = takes is not None and takes(self._config)
+        prioritized = has_priorities(self._generators, self._config)
         most = output + (draw.choice((0, draw.randint(*shape.unused))) if shape.unused[1] else 0)
         drawn = drawn._replace(max_tokens=most, output_len=stops)
         fitted = self._generators.fitted(self._config, prompt, drawn)
@@ -199,7 +198,7 @@ class _Requests:
             prompt=prompt,
             max_tokens=fitted.max_tokens,
             output_len=fitted.output_len,
-            priority=draw.choice((0, 0, 1, 2, -1)) if has_priorities else 0,
+            priority=draw.choice((0, 0, 1, 2, -1)) if prioritized else 0,
             abort_at=step + waits if gives_up else None,
             abort_inside=gives_up and draw.random() < 0.5,
         )

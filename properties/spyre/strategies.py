@@ -6,14 +6,14 @@ Strategies draw configurations and requests; `beside_the_batch` aims a late requ
 from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from math import ceil
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 from hypothesis import strategies as st
 
 from ...model.pool import Content
 from ...model.scenario import Request
 from ..history.run_history import RunHistory
-from ..search.generators import like_an_earlier_prompt
+from ..search.generators import Shape, like_an_earlier_prompt
 from . import FEWER_BLOCKS
 from .predicates.volume import Member, overrun
 
@@ -72,14 +72,6 @@ WORKLOADS: Mapping[str, Mapping[str, Sequence[Any]]] = {
         "num_blocks": (8192, 512),
     },
 }
-
-
-class Shape(NamedTuple):
-    """A request without its name; lengths are in tokens."""
-
-    prompt: int
-    max_tokens: int
-    output_len: int
 
 
 @st.composite

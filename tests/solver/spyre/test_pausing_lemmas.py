@@ -28,12 +28,14 @@ from schedproof.solver.spyre.pausing_lemmas import (
     obligations,
     starving,
 )
+from schedproof.solver.spyre.symbolic_admission import SIZES
 from schedproof.spec.catalogue import load
 
 
 def failing(*names):
     """Which of the lemmas on the limit fail; `names`: of these alone."""
-    lemmas = [*any_number(), *few(RELEASE_2_5_2), *batch_within_limit_is_not_paused()]
+    unpaused = [batch_within_limit_is_not_paused(size, 64) for size in SIZES[1:]]
+    lemmas = [*any_number(), *few(RELEASE_2_5_2), *unpaused]
     lemmas = [lemma for lemma in lemmas if not names or lemma.name in names]
     assert not names or len(lemmas) == len(names)
     return {lemma.name for lemma in discharge(lemmas) if lemma.status != "proven"}

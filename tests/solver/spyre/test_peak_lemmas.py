@@ -64,7 +64,7 @@ def test_a_check_that_says_more_or_less_than_can_come_is_refuted(
 ):
     monkeypatch.setattr(peak, "largest_of_two", planted)
     statuses = [
-        lemma.status for lemma in discharge([no_tkv_exceeds_check(), check_value_is_reached()])
+        lemma.status for lemma in discharge([no_tkv_exceeds_check(64), check_value_is_reached(64)])
     ]
     assert [status != "refuted" for status in statuses] == [largest_holds, reached_holds]
 
@@ -73,6 +73,6 @@ def test_a_check_that_says_more_or_less_than_can_come_is_refuted(
 @pytest.mark.parametrize(("planted", "sizes"), [(min, (2, 3)), (max, (2, 3))])
 def test_an_offset_that_is_not_the_next_is_refuted(monkeypatch, name, planted, sizes):
     monkeypatch.setattr(peak, name, lambda offsets, turn: offsets[0 if planted is min else -1])
-    assert {lemma.status for lemma in discharge(map(nearest_offsets_are_found, sizes))} == {
-        "refuted"
-    }
+    assert {
+        lemma.status for lemma in discharge(nearest_offsets_are_found(size, 64) for size in sizes)
+    } == {"refuted"}

@@ -2,7 +2,7 @@
 
 import pytest
 
-from schedproof.properties.llmservingsim.predicates import budget, memory, queues, tail, throughput
+from schedproof.properties.llmservingsim.predicates import budget, memory, queues
 from schedproof.properties.search.run import run_search
 from schedproof.properties.search.state import Search, SearchOptions
 from schedproof.spec.catalogue import load
@@ -299,11 +299,13 @@ def three(**changes):
     ],
 )
 def test_running_first_then_the_tail_gives_way_alone_and_with_everything(step, message):
-    assert tail.not_as_vllm(three(), step) == message
+    assert queues.not_as_vllm(three(), step) == message
 
 
 def test_nobody_gives_way_while_blocks_are_enough():
-    reported = tail.not_as_vllm(with_tables(three(), 2), ran({"a": 1}, "a", "bc", preempted=("b",)))
+    reported = queues.not_as_vllm(
+        with_tables(three(), 2), ran({"a": 1}, "a", "bc", preempted=("b",))
+    )
     assert reported == (
         "b preempted, although running requests needed at most 2 blocks, and 2 were free "
         "before b gave up its own"
@@ -312,55 +314,55 @@ def test_nobody_gives_way_while_blocks_are_enough():
 
 def test_who_waits_is_listed_and_admitted_by_arrival():
     history = three()
-    assert tail.not_by_arrival(history, ran({"a": 1}, "a", "bc", preempted=("b",))) is None
-    assert tail.not_by_arrival(history, ran({"a": 1}, "a", "cb", preempted=("b",))) == (
+    assert (
+        queues.waiting_not_by_arrival(history, ran({"a": 1}, "a", "bc", preempted=("b",))) is None
+    )
+    assert queues.waiting_not_by_arrival(history, ran({"a": 1}, "a", "cb", preempted=("b",))) == (
         "c, b wait in this order, but came in the order b, c"
     )
     history = book(*(request(name) for name in "abc"), revision="head")
-    assert tail.not_by_arrival(history, ran({"b": 6}, "b", "ac")) == (
+    assert queues.waiting_not_by_arrival(history, ran({"b": 6}, "b", "ac")) == (
         "b is admitted, but a came before it and waits"
     )
-    assert tail.not_by_arrival(history, ran({"b": 6, "a": 4}, "ba", "c")) == (
+    assert queues.waiting_not_by_arrival(history, ran({"b": 6, "a": 4}, "ba", "c")) == (
         "b, a are admitted in this order, which is not that of their arrival"
     )
-    assert tail.two_wait_or_one_joins(history, ran({"a": 6}, "a", "bc"))
-    assert not tail.two_wait_or_one_joins(history, ran({"a": 6}, "a"))
+    assert queues.two_wait_or_one_joins(history, ran({"a": 6}, "a", "bc"))
+    assert not queues.two_wait_or_one_joins(history, ran({"a": 6}, "a"))
 
 
 @pytest.mark.parametrize(("reported", "right"), [(8, True), (6, False), (2, False)])
 def test_a_hit_counts_with_the_chunk_that_ends_the_prompt(reported, right):
     waits = book(request("a", 8))
     whole = ran({"a": 2}, "a", emitted={"a": 1}, prompt_throughput=reported)
-    assert (throughput.prompt_miscounted(waits, whole) is None) == right
-    assert throughput.hit_counted(waits, whole)
+    assert (budget.prompt_miscounted(waits, whole) is None) == right
+    assert budget.hit_counted(waits, whole)
 
 
 def test_a_chunk_that_does_not_end_the_prompt_counts_by_itself():
     waits = book(request("a", 8))
     first = ran({"a": 5}, "a", emitted={}, prompt_throughput=6)
-    assert throughput.prompt_miscounted(waits, first) == (
-        "6 prompt tokens reported, expected 5 (a 5)"
-    )
-    assert not throughput.hit_counted(waits, first)
+    assert budget.prompt_miscounted(waits, first) == ("6 prompt tokens reported, expected 5 (a 5)")
+    assert not budget.hit_counted(waits, first)
     goes_on = book(request("a", 8, 5), running="a")
     last = ran({"a": 3}, "a", emitted={"a": 1}, prompt_throughput=3)
-    assert throughput.prompt_miscounted(goes_on, last) is None
+    assert budget.prompt_miscounted(goes_on, last) is None
 
 
 def test_what_a_request_generates_is_no_prompt():
     decodes = book(request("a", 8, 8, 1), running="a")
     step = ran({"a": 1}, "a", emitted={"a": 1}, prompt_throughput=1, decode_throughput=1)
-    assert throughput.prompt_miscounted(decodes, step) == (
+    assert budget.prompt_miscounted(decodes, step) == (
         "1 prompt tokens reported, expected 0 (none)"
     )
-    assert throughput.generated_miscounted(decodes, step) is None
+    assert budget.generated_miscounted(decodes, step) is None
 
 
 def test_the_first_token_counts_as_generated():
     both = book(request("a", 8, 8, 1), request("b", 4), running="a")
     step = ran({"a": 1, "b": 4}, "ab", emitted={"a": 1, "b": 1}, decode_throughput=1)
-    assert throughput.generated_miscounted(both, step) == (
+    assert budget.generated_miscounted(both, step) == (
         "1 generated tokens reported, 2 were emitted"
     )
-    assert throughput.first_beside_another(both, step)
-    assert not throughput.first_beside_another(both, ran({"a": 1}, "a", emitted={"a": 1}))
+    assert budget.first_beside_another(both, step)
+    assert not budget.first_beside_another(both, ran({"a": 1}, "a", emitted={"a": 1}))

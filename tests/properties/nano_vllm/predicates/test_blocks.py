@@ -2,11 +2,11 @@
 
 import pytest
 
-from schedproof.properties.nano_vllm.predicates import PREDICATES, admission, blocks, decode, queues
+from schedproof.properties.nano_vllm.predicates import PREDICATES, admission, blocks, decode
 
 from .build import IDLE, book, ran, request, runs
 
-PARTS = (admission, decode, queues, blocks)
+PARTS = (admission, decode, blocks)
 
 
 def test_every_predicate_is_found_under_one_rule():

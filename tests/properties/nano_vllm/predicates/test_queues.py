@@ -2,7 +2,7 @@
 
 import pytest
 
-from schedproof.properties.nano_vllm.predicates import queues
+from schedproof.properties.nano_vllm.predicates import admission
 
 from .build import book, ran, request, runs
 
@@ -21,14 +21,14 @@ from .build import book, ran, request, runs
 def test_those_preempted_wait_in_front_in_the_order_in_which_they_ran(gone, waiting, reported):
     history = book(*(runs(name) for name in "abc"), request("d"), running="abc", waiting="d")
     step = ran({"a": 1}, "a", waiting, preempted=tuple(gone))
-    assert queues.victim_not_in_front(history, step) == reported
+    assert admission.victim_not_in_front(history, step) == reported
 
 
 def test_one_preempted_and_aborted_inside_the_step_need_not_wait():
     history = book(runs("a"), runs("b"), request("d"), running="ab")
     history.aborts_inside = {"b"}
     step = ran({"a": 1}, "a", "d", preempted=("b",))
-    assert queues.victim_not_in_front(history, step) is None
+    assert admission.victim_not_in_front(history, step) is None
 
 
 @pytest.mark.parametrize(
@@ -37,7 +37,7 @@ def test_one_preempted_and_aborted_inside_the_step_need_not_wait():
 def test_the_front_is_at_stake_when_others_wait_beside_the_victims(gone, waiting, exercised):
     history = book(runs("a"), runs("b"), request("d"), running="ab")
     step = ran({"a": 1}, "a", waiting, preempted=tuple(gone))
-    assert queues.preempts_while_others_wait(history, step) is exercised
+    assert admission.preempts_while_others_wait(history, step) is exercised
 
 
 @pytest.mark.parametrize(
@@ -55,21 +55,21 @@ def test_who_waits_keeps_its_place_and_newcomers_stand_behind(waiting, reported)
     """b and c waited before, d has come since; x runs and is preempted."""
     waits = [request(name) for name in "bcd"]
     history = book(runs("x"), *waits, running="x", waiting="bc")
-    assert queues.newcomer_not_at_the_back(history, ran({}, "", waiting)) == reported
+    assert admission.newcomer_not_at_the_back(history, ran({}, "", waiting)) == reported
 
 
 @pytest.mark.parametrize(("waiting", "exercised"), [("b", True), ("bc", False), ("", False)])
 def test_the_back_is_at_stake_when_one_comes_while_others_wait(waiting, exercised):
     history = book(request("b"), request("c"), waiting=waiting)
-    assert queues.someone_arrives(history, ran({})) is exercised
+    assert admission.someone_arrives(history, ran({})) is exercised
 
 
 def test_before_the_first_step_nobody_waits():
     history = book(request("b"), request("c"))
     history.last = None
-    assert not queues.someone_arrives(history, ran({}))
-    assert queues.newcomer_not_at_the_back(history, ran({}, "", "bc")) is None
-    assert queues.newcomer_not_at_the_back(history, ran({}, "", "cb")) is not None
+    assert not admission.someone_arrives(history, ran({}))
+    assert admission.newcomer_not_at_the_back(history, ran({}, "", "bc")) is None
+    assert admission.newcomer_not_at_the_back(history, ran({}, "", "cb")) is not None
 
 
 # --- requests that run (NAN-R15)
@@ -91,13 +91,13 @@ def test_before_the_first_step_nobody_waits():
 def test_who_runs_keeps_its_order_and_is_scheduled_in_it(scheduled, running, more, reported):
     history = book(runs("a"), runs("b"), running="ab")
     step = ran(dict.fromkeys(scheduled, 1), running, **more)
-    assert queues.running_out_of_order(history, step) == reported
+    assert admission.running_out_of_order(history, step) == reported
 
 
 def test_one_aborted_inside_the_step_runs_no_longer():
     history = book(runs("a"), runs("b"), running="ab")
     history.aborts_inside = {"a"}
-    assert queues.running_out_of_order(history, ran({"a": 1, "b": 1}, "b")) is None
+    assert admission.running_out_of_order(history, ran({"a": 1, "b": 1}, "b")) is None
 
 
 @pytest.mark.parametrize(
@@ -111,20 +111,20 @@ def test_one_aborted_inside_the_step_runs_no_longer():
 )
 def test_those_admitted_join_at_the_end_in_their_order(running, reported):
     history = book(runs("x"), request("a", 2), request("b", 2), running="x")
-    assert queues.running_out_of_order(history, ran({"a": 2, "b": 2}, running)) == reported
+    assert admission.running_out_of_order(history, ran({"a": 2, "b": 2}, running)) == reported
 
 
 def test_one_whose_prompt_is_computed_in_part_does_not_run_yet():
     history = book(runs("x"), request("a", 15), running="x", revision="0.2.0")
-    assert queues.running_out_of_order(history, ran({"a": 10}, "x", "a")) is None
-    reported = queues.running_out_of_order(history, ran({"a": 10}, "xa"))
+    assert admission.running_out_of_order(history, ran({"a": 10}, "x", "a")) is None
+    reported = admission.running_out_of_order(history, ran({"a": 10}, "xa"))
     assert reported == "x, a run; expected x"
 
 
 def test_an_order_is_at_stake_when_several_run():
     history = book(runs("a"), runs("b"), running="ab")
-    assert queues.several_run(history, ran({}, "ab"))
-    assert not queues.several_run(history, ran({}, "a"))
+    assert admission.several_run(history, ran({}, "ab"))
+    assert not admission.several_run(history, ran({}, "a"))
 
 
 # --- requests that wait (NAN-R03)
@@ -148,7 +148,7 @@ def test_who_waits_holds_nothing_but_one_in_front_in_the_middle_of_its_prompt(
     tables = {"a": (1, 2)} | dict.fromkeys(holder, (3, 4))
     history = book(runs("a"), request("b"), request("c"), running="a", revision=revision)
     step = ran({"a": 1}, "a", "bc", prefilling=tuple(prefilling), blocks=tables)
-    assert queues.waiting_holds_blocks(history, step) == reported
+    assert admission.waiting_holds_blocks(history, step) == reported
 
 
 @pytest.mark.parametrize(
@@ -158,4 +158,4 @@ def test_who_waits_holds_nothing_but_one_in_front_in_the_middle_of_its_prompt(
 def test_holding_is_at_stake_while_somebody_waits_and_blocks_are_held(waiting, tables, exercised):
     history = book(runs("a"), request("b"), running="a")
     step = ran({}, "a", waiting, blocks=tables)
-    assert queues.someone_waits_and_blocks_are_held(history, step) is exercised
+    assert admission.someone_waits_and_blocks_are_held(history, step) is exercised
