@@ -9,6 +9,7 @@ from ...model.errors import InputError
 from ...model.systems import config_keys, full_config
 from ...spec.systems import part
 from ..console.option_checks import check_unicode
+from ..files.disk import unique_keys
 
 Config = Mapping[str, Any]
 
@@ -66,9 +67,10 @@ def read_changes(
             raise InputError("--config", f"{change!r:.80}; valid: KEY=VALUE with {', '.join(keys)}")
         check_unicode("--config", change)
         try:
-            value = json.loads(text)
+            value = json.loads(text, object_pairs_hook=unique_keys)
         except (ValueError, RecursionError):
             value = text
+        check_unicode("--config", json.dumps(value, ensure_ascii=False))  # it may be in an escape
         if key in fixed and value != fixed[key]:
             raise InputError(
                 "--config",
