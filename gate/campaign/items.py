@@ -21,8 +21,8 @@ ROUNDS_OF_ONE_LENGTH, LONGEST = 4, 10
 
 
 class Kind(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One kind of search. `fixed` are keys that never vary, `avoid` kinds that the target
-    refuses."""
+    """One kind of search. `fixed` holds the keys that never vary, with their values; `avoid` lists
+    the kinds of configuration that the target refuses."""
 
     system: str
     revision: str
@@ -32,8 +32,8 @@ class Kind(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Everything that determines the plan of a campaign; `code` is the digest of the code that
-    ran."""
+    """Everything that determines the plan of a campaign; `code` is a digest of schedproof's
+    code."""
 
     seed: int = 0
     pairs: tuple[tuple[str, str], ...] = ()
@@ -44,7 +44,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Failure(msgspec.Struct, frozen=True, kw_only=True):
-    """A broken rule, with a run that breaks it and is not shrunk yet."""
+    """A broken rule, with a run that breaks it and has not been shrunk."""
 
     rule: str
     shape: str
@@ -85,7 +85,8 @@ class Result(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 def plan(settings: Settings) -> Iterator[Sample]:
-    """Yield the items of a campaign in order, without end unless no rule applies to any kind."""
+    """Yield the items of a campaign in order, endlessly, or nothing if no rule applies to any
+    kind."""
     for number in count():
         for place, kind in enumerate(settings.kinds):
             yield Sample(

@@ -48,7 +48,7 @@ class Header(msgspec.Struct, frozen=True):
 
 
 class Done(msgspec.Struct, frozen=True):
-    """A finished item. `result`, unlike the others, must not depend on the worker."""
+    """A finished item. Unlike the other fields, `result` must not depend on the worker."""
 
     item: Item
     result: Result
@@ -58,7 +58,8 @@ class Done(msgspec.Struct, frozen=True):
 
 @dataclass
 class Ledger:
-    """The settings of a campaign, and totals over its items; `length` is in bytes."""
+    """The settings of a campaign, and totals over its items; `length` is the file's size in
+    bytes."""
 
     path: Path
     settings: Settings
@@ -79,7 +80,7 @@ class Ledger:
         return digest_of(item) in self._ids
 
     def write(self, done: Done) -> None:
-        """Append a finished item. If the ledger already has it, the first result stays."""
+        """Append a finished item. If the ledger already contains it, keep the first result."""
         assert self._file is not None
         if done.item in self:
             return
@@ -96,7 +97,8 @@ class Ledger:
         return _shape_of(failure) not in self._smallest
 
     def questions(self) -> dict[str, Shrinking]:
-        """Return the failures to shrink, by id: the smallest one for each revision and shape."""
+        """Return the failures to shrink, by item id: the smallest for each revision and failure
+        shape."""
         questions = [question for _, (_, question) in sorted(self._smallest.items())]
         return {digest_of(question): question for question in questions}
 
@@ -127,11 +129,11 @@ class Ledger:
 
 @contextmanager
 def opened(path: Path, begin: Callable[[Settings | None], Settings]) -> Iterator[Ledger]:
-    """Open a ledger for writing. `begin` gets the settings of an existing ledger, or None, and
-    returns those of the campaign. Raise LedgerError if the file is no ledger, is in use or
+    """Open a ledger for writing. `begin` receives the settings of an existing ledger, or None, and
+    returns the campaign's settings. Raise LedgerError if the file is not a ledger, is in use, or is
     damaged."""
     if path.exists():
-        _header(path)  # so that no lock file is created next to a file that is no ledger
+        _header(path)  # so that no lock file is created next to a file that is not a ledger
     with _locked(path):
         if path.exists():  # another process may have written it before we got the lock
             begin(_header(path).settings)
@@ -177,7 +179,9 @@ def _header(path: Path) -> Header:
             raise LedgerError(f"{path}: not a ledger; valid: a new file, or a ledger")
         header = decode_json(line, place, Header)
         if header.format != FORMAT:
-            problem = f"a ledger of {header.format}, which another version of schedproof made"
+            problem = (
+                f"a ledger in the format {header.format}, written by another version of schedproof"
+            )
             raise LedgerError(f"{path}: {problem}; this version reads {FORMAT}; valid: a new file")
         _check_settings(header.settings)
     return header

@@ -17,7 +17,7 @@ from .items import Failure, Shrinking
 from .ledger import Ledger
 from .running import rules_of
 
-SHOWN = 8  # how many rules a line names, and how many items without a result are listed
+SHOWN = 8  # the most rules that a line names, and the most items without a result that are listed
 
 
 def report(console: Console, ledger: Ledger, out: Path) -> int:
@@ -28,7 +28,7 @@ def report(console: Console, ledger: Ledger, out: Path) -> int:
             console,
             f"{ledger.items:,} items{incomplete}, "
             f"{ledger.scenarios:,} runs, {ledger.steps:,} steps, {ledger.seconds:,.0f} s of CPU, "
-            f"{ledger.seconds / ledger.items:.2f} s an item",
+            f"{ledger.seconds / ledger.items:.2f} s per item",
         )
     never = _print_exercised(console, ledger)
     for item, reason in sorted(ledger.failed.items())[:SHOWN]:
@@ -42,7 +42,8 @@ def report(console: Console, ledger: Ledger, out: Path) -> int:
     if doubt or never or not ledger.items:
         say(
             console,
-            f"no finding in {ledger.items:,} items; no verdict: some rules were never exercised"
+            f"no findings in {ledger.items:,} items, but no verdict: some rules were never "
+            f"exercised"
             if never and not doubt
             else f"no verdict after {ledger.items:,} items",
         )
@@ -79,7 +80,11 @@ def _findings(console: Console, ledger: Ledger, out: Path) -> tuple[int, int]:
         finding = ledger.findings[name]
         if finding is None:
             doubtful += 1
-            say(console, f"{failure.rule} ({where}): did not break again, so it does not count")
+            say(
+                console,
+                f"{failure.rule} ({where}): was not broken again by the same run, so this does "
+                "not count",
+            )
             continue
         broken += 1
         path = write_scenario(_with_origin(question, finding), out, finding.rule)

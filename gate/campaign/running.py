@@ -1,4 +1,4 @@
-"""Run a campaign: hand out the planned items, and write down each result.
+"""Run a campaign: hand out the planned items, and record each result.
 
 An item is a search by Hypothesis, or the shrinking of a failure. Both are bounded by counts, not by
 seconds. So an item gives the same result on every machine and in every repetition, unless the
@@ -34,8 +34,8 @@ from .items import Failure, Item, Result, Sample, Shrinking, digest_of, plan
 from .ledger import Done, Ledger
 
 KNOWN = "known"  # stands for a failure that is already known; no rule has this id
-ATTEMPTS = 400  # replays; a time limit would give other scenarios on other machines
-SLOW_ATTEMPTS = 60  # replays on any target but the model, since it is a hundred times slower
+ATTEMPTS = 400  # replays; a time limit would give different scenarios on different machines
+SLOW_ATTEMPTS = 60  # replays on any target but the model; such targets are a hundred times slower
 ONE_AT_A_TIME = threading.Lock()  # the engines do not support the threads of a Dask worker
 
 
@@ -52,7 +52,7 @@ def work(item: Item) -> tuple[Result, float]:
 
 
 def run_item(item: Item) -> Result:
-    """Run an item. If the engine raises, return a result that says why."""
+    """Run an item. If the engine raises an exception, return a result that contains its message."""
     try:
         return _sample(item) if isinstance(item, Sample) else _shrink(item)
     except Exception as error:
@@ -63,7 +63,8 @@ def run_item(item: Item) -> Result:
 def rules_of(
     system: str, revision: str, ids: tuple[str, ...] = (), target: str = "model"
 ) -> tuple[Rule, ...]:
-    """Return the rules that judge the target's runs; `ids`, if not empty, selects among them."""
+    """Return the rules that judge the target's runs: those with these ids, or all if `ids` is
+    empty."""
     is_model = parse_target(target).is_model
     return tuple(
         rule
@@ -144,8 +145,8 @@ def failure_of(scenario: Scenario, broken: Broken) -> Failure:
 
 
 def _shrink(item: Shrinking) -> Result:
-    """Replay a failure, shrink it, and replay it again, if need be with the failure's own rule
-    alone."""
+    """Replay a failure, shrink it, and replay it again. If it does not show with all rules, judge
+    by its own rule alone."""
     failure, target = item.failure, target_of(item.target)
     scenario = failure.scenario
     rules: Sequence[Rule] = rules_of(
@@ -190,11 +191,12 @@ def run_campaign(
     report: Callable[[str], None],
     progress: Callable[[int], None],
 ) -> None:
-    """Run the planned items that the ledger does not have, then shrink the failures.
+    """Run the planned items that are not in the ledger yet, then shrink the failures.
 
     `items` limits the whole campaign, and no item starts after `ends` (`time.monotonic`). `report`
     receives a line for each new failure and each item that failed, `progress` the number of items
-    run. Raise ClusterError if the cluster is gone; the results so far are in the ledger.
+    run. Raise ClusterError if the cluster can no longer be reached; the results so far are in the
+    ledger.
     """
     planned = (item for item in islice(plan(ledger.settings), items) if item not in ledger)
     for number, (item, ran) in enumerate(run_tasks(executor, planned, ends), 1):

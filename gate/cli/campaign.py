@@ -24,13 +24,13 @@ DEFAULT_LEDGER = Path("schedproof-out") / "campaign.jsonl"
 
 def command(
     budget: Annotated[
-        str | None, typer.Option(help="time during which to start new items: 2h, 30m, 1h30m")
+        str | None, typer.Option(help="for how long to start new items: 2h, 30m, 1h30m")
     ] = None,
     items: Annotated[
         int | None, typer.Option(help="number of items in the whole campaign, at least 1")
     ] = None,
     ledger: Annotated[
-        Path, typer.Option(help="file of the campaign; an existing campaign is resumed")
+        Path, typer.Option(help="file that holds the campaign; an existing campaign is resumed")
     ] = DEFAULT_LEDGER,
     workers: Annotated[
         int | None, typer.Option(help="processes, at least 1  [default: as many as cores]")
@@ -43,19 +43,19 @@ def command(
     ] = None,
     seed: Annotated[int | None, typer.Option(help="seed, 0 or more  [default: 0]")] = None,
     system: Annotated[
-        list[str] | None, typer.Option(help="only this system; repeat it, or write A,B")
+        list[str] | None, typer.Option(help="search only this system; repeat it, or write A,B")
     ] = None,
     revision: Annotated[
-        list[str] | None, typer.Option(help="only this revision; repeat it for more")
+        list[str] | None, typer.Option(help="search only this revision; repeat it for more")
     ] = None,
     rule: Annotated[
-        list[str] | None, typer.Option(help="only this rule; repeat it for more")
+        list[str] | None, typer.Option(help="check only this rule; repeat it for more")
     ] = None,
     target: Annotated[
-        str | None, typer.Option(help="target to judge, as for gate  [default: model]")
+        str | None, typer.Option(help="target to judge, named as for gate  [default: model]")
     ] = None,
     show: Annotated[
-        bool, typer.Option("--report", help="report what the ledger holds, and run nothing")
+        bool, typer.Option("--report", help="report the contents of the ledger, and run nothing")
     ] = False,
     out: Annotated[Path, typer.Option(help="folder for counterexamples")] = Path("schedproof-out"),
 ) -> None:

@@ -17,9 +17,7 @@ def command(
     only: Annotated[
         list[str] | None, typer.Option("--only", help="check only this contract; may be repeated")
     ] = None,
-    profile: Annotated[
-        str, typer.Option(help="ci, or nightly, which uses Hypothesis as well")
-    ] = "ci",
+    profile: Annotated[str, typer.Option(help="ci, or nightly, which also uses Hypothesis")] = "ci",
     time_limit: Annotated[
         float,
         typer.Option(help="seconds to spend on a contract before it is inconclusive, at least 1"),

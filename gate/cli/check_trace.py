@@ -1,6 +1,4 @@
-"""`schedproof check-trace`: judge a recorded run by the rules, and find the model that it
-matches.
-"""
+"""`schedproof check-trace`: judge a recorded run by the rules, and find the model it follows."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -57,7 +55,9 @@ def command(
     ] = None,
     perfetto: Annotated[
         Path | None,
-        typer.Option("--perfetto", help="write the runs to this file as trace events for Perfetto"),
+        typer.Option(
+            "--perfetto", help="write the runs to this file, as trace events for Perfetto"
+        ),
     ] = None,
     max_failures: Annotated[
         int, typer.Option(help="how many runs to show in full, 0 or more; all are counted")
@@ -124,7 +124,7 @@ def count_matches(judge: TraceJudge, run: TraceRun) -> None:
 
 
 def check_options(system: str | None, revision: str | None) -> None:
-    """Check both options; without a system, the revision of any system is valid."""
+    """Check both options; without a system, a revision of any system is valid."""
     if system is not None:
         with option("--system"):
             check_system(system)

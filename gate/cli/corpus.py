@@ -1,4 +1,4 @@
-"""`schedproof corpus`: the user's regression scenarios, in a folder of their own repository."""
+"""`schedproof corpus`: regression scenarios in a folder of the user's repository."""
 
 import datetime
 import os
@@ -36,7 +36,7 @@ app = typer.Typer(
 
 Corpus = Annotated[Path, typer.Option("--corpus", help="the folder of the corpus")]
 RuleOption = Annotated[
-    list[str] | None, typer.Option("--rule", help="only this rule; repeat it, or write A,B")
+    list[str] | None, typer.Option("--rule", help="use only this rule; repeat it, or write A,B")
 ]
 EXPECTATIONS = ("holds", "violates")
 
@@ -65,7 +65,7 @@ def add(
     path: CheckoutPath = None,
 ) -> None:
     """Add scenarios: failures, which are shrunk first, or witnesses of a rule. Duplicates are left
-    out. If a file cannot be added, the others still are, and the exit code is 2."""
+    out. If a file cannot be added, the others are added anyway, and the exit code is 2."""
     check_choice("--expect", expect, EXPECTATIONS)
     ids = rule_ids(rule)
     today = _date(found)
@@ -130,7 +130,7 @@ def list_entries(
         bool,
         typer.Option(
             "--builtin",
-            help="list the scenarios of schedproof itself; their names work wherever a file does",
+            help="list the scenarios built into schedproof; their names work wherever a file does",
         ),
     ] = False,
 ) -> None:
@@ -145,7 +145,7 @@ def list_entries(
     say = partial(output.say, console)
     for entry in entries:
         say(entry_line(entry))
-        say(f"    {entry.shape or 'a witness: nothing breaks'}")
+        say(f"    {entry.shape or 'a witness: no rule is broken'}")
     say(counted(len(entries)))
     if json_file is not None:
         rows = [row(entry) for entry in entries]
@@ -162,14 +162,14 @@ def _list_builtin(json_file: Path | None) -> None:
 
 @app.command(cls=Command, context_settings=SETTINGS)
 def minimize(
-    files: Annotated[list[Path], typer.Argument(metavar="FILE...", help="entries of a corpus")],
+    files: Annotated[list[Path], typer.Argument(metavar="FILE...", help="files of a corpus")],
     target: TargetOption = "model",
     step_limit: StepLimit = 10.0,
     time_limit: TimeLimit = None,
     offline: Offline = False,
     path: CheckoutPath = None,
 ) -> None:
-    """Make entries smaller; the failure stays the same.
+    """Make entries smaller without changing the failure.
 
     An entry that breaks no rule on the target is not changed, and the exit code is 3.
     """
@@ -223,8 +223,8 @@ def verify(
     offline: Offline = False,
     path: CheckoutPath = None,
 ) -> None:
-    """Check that every file is readable, named by its content, about a rule, and does what it
-    expects."""
+    """Check that every file can be read, has the name that its content implies, names a rule, and
+    ends as it says."""
     spec = parse_target(target, path)
     console = output.make_console()
     notice = output.notice(console)
@@ -255,8 +255,8 @@ def export(
         ),
     ] = None,
 ) -> None:
-    """Write one self-contained file: scenarios, a test file for schedproof, or tests for the
-    target's repository.
+    """Write the corpus as one self-contained file: scenarios, tests that use schedproof, or tests
+    for the target's own repository.
 
     If the tests cannot express an entry, the others are still written, and the exit code is 2.
     """
@@ -266,7 +266,7 @@ def export(
     if out is not None:
         check_file("--out", out)
         if out.suffix == ".json" and out.resolve().parent == corpus.resolve():
-            problem = f"{out}: a .json file there is an entry of the corpus; valid: another place"
+            problem = f"{out}: a .json file in the corpus counts as an entry; valid: another place"
             raise InputError("--out", problem)
     ids = rule_ids(rule)
     entries = [kept for kept in corpus_folder.entries(corpus) if not ids or kept.rule in ids]
@@ -288,7 +288,8 @@ def export(
 
 
 def _known_rule(entry: Entry) -> Rule:
-    """Return the rule of an entry. An unknown id must not become part of a file name."""
+    """Return the entry's rule. Raise FileError for an unknown id, which must not become part of a
+    file name."""
     for rule in load(entry.scenario.system):
         if rule.id == entry.rule:
             return rule

@@ -10,15 +10,16 @@ from ..console import INCONCLUSIVE, WORDS, output
 from ..console.option_checks import check_places
 from .app import app, run
 
-# What is shown, and the command that shows it. OUT is the folder.
+# A sentence about each command, and its arguments. OUT stands for the output folder.
 SCENES = (
     (
-        "A gate judges a scheduler: here the model of a published page, by one of its rules.",
+        "`gate` judges a scheduler: here the model of a published page, by one of the page's "
+        "rules.",
         "gate model --system spyre --revision documented --rule SPY-R07 --profile quick "
         "--max-failures 1 --out OUT",
     ),
     (
-        "`replay` runs a finding again and explains it. This one is built in.",
+        "`replay` runs a finding again and explains it. This finding is built in.",
         "replay late-arrivals-before-961 --rule SPY-R07 --fold",
     ),
     (
@@ -30,7 +31,7 @@ SCENES = (
         "explore --system vllm --scope slots --limits 3",
     ),
     (
-        "`show` draws a run as a page for a browser.",
+        "`show` renders a run as an HTML page.",
         "show late-arrivals-before-961 --rule SPY-R07 -o OUT/late-arrivals.html",
     ),
 )

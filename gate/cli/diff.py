@@ -1,4 +1,5 @@
-"""`schedproof diff`: compare two targets, or a target and a baseline recorded from another one."""
+"""`schedproof diff`: compare two targets, or a target with a baseline recorded from another
+target."""
 
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
@@ -91,10 +92,10 @@ def command(
     ] = None,
     path_b: Annotated[Path | None, typer.Option(help="like --path-a, for TARGET_B")] = None,
     save: Annotated[
-        Path | None, typer.Option(help="record TARGET_A in this file, for --since")
+        Path | None, typer.Option(help="record the behaviour of TARGET_A in this file, for --since")
     ] = None,
     since: Annotated[
-        Path | None, typer.Option(help="compare TARGET_A with what --save recorded here")
+        Path | None, typer.Option(help="compare TARGET_A with the file that --save wrote")
     ] = None,
     json_file: Annotated[
         Path | None, typer.Option("--json", help="write the result to this file")
@@ -104,17 +105,15 @@ def command(
     ] = Path("schedproof-out"),
     jobs: Annotated[
         int,
-        typer.Option(
-            help="processes that search the scales, at least 1; the result does not depend on it"
-        ),
+        typer.Option(help="number of processes, at least 1; it does not change the result"),
     ] = 1,
     step_limit: StepLimit = 10.0,
     time_limit: TimeLimit = None,
     offline: Offline = False,
 ) -> None:
-    """Find where two schedulers decide differently: run the same scenarios on both, and compare
-    each step."""
-    if since is not None:  # a baseline brings its own scenarios
+    """Run the same scenarios on two schedulers, compare each step, and show where they decide
+    differently."""
+    if since is not None:  # a baseline contains its own scenarios
         system = None if from_project(context, "system") else system
         revision = None if from_project(context, "revision") else revision
     options: dict[str, object] = {"--system": system, "--revision": revision, "--config": changes}
@@ -168,7 +167,7 @@ class Begun(NamedTuple):
 
 
 def _live(begun: Begun, specs: Sequence[TargetSpec], setting: Setting) -> int:
-    """Run both targets: a gate of the first, without rules and with the second as its base."""
+    """Run both targets: gate the first without any rules, with the second as its base."""
     options = _options(begun, specs[0], specs[1], setting)
     findings: list[DiffFinding] = []
     reported = SideNames(
@@ -196,7 +195,7 @@ def _live(begun: Begun, specs: Sequence[TargetSpec], setting: Setting) -> int:
         _, results = run_gate(options, Deviations(), reporter, begun.notice, keep)
     except ConfigRefused as refusal:
         words = str(refusal).replace("the target refuses the configuration of every scale: ", "")
-        raise ConfigRefused(f"there is no scale that both targets accept: {words}") from None
+        raise ConfigRefused(f"no scale is accepted by both targets: {words}") from None
     finally:
         reporter.close()
     return _code(results, findings)
@@ -276,7 +275,7 @@ def _conclude(
         write(begun.json_file, output.as_json(verdict))
     print_summary(begun.console, verdict, _left_out(gate, found))
     if gate.results.interrupted:
-        output.fail(f"{why()}: the result covers only what ran until then")
+        output.fail(f"{why()}: the result covers only what had run by then")
     if gate.results.fault is not None:
         output.fail(gate.results.fault.text)
         output.print_details(gate.results.fault.details)

@@ -28,7 +28,8 @@ def command(
     scheduler_cls: options.SchedulerClass = None,
     path: options.ClassPath = None,
 ) -> None:
-    """Check an adapter: its fields, refusals and aborts, and that equal runs give equal steps."""
+    """Check an adapter: its fields, refusals and aborts, and that a repeated run gives the same
+    steps."""
     spec = parse_target(target, path, scheduler_cls)
     system = spec.default_system if system is None else system
     resolved = resolved_revision(system, revision or spec.default_revision())

@@ -1,4 +1,5 @@
-"""`schedproof explore`: explore every behaviour of small scopes, or as much as time allows."""
+"""`schedproof explore`: explore every behaviour of small scopes, or as much of it as time
+allows."""
 
 from pathlib import Path
 from typing import Annotated
@@ -61,7 +62,7 @@ def command(
     aborts: Annotated[
         str | None,
         typer.Option(
-            help="whether clients give up: none; alone: at most one per step, and not in a step in "
+            help="which aborts to explore: none; alone: at most one per step, and not in a step in "
             "which a request ends early; any  [default: the scope's]"
         ),
     ] = None,
@@ -77,16 +78,18 @@ def command(
     walks: Annotated[int, typer.Option(help="number of random walks, with --order random")] = 1000,
     seed: Annotated[int, typer.Option(help="seed of the random walks, 0 or more")] = 0,
     full: Annotated[
-        bool, typer.Option("--full", help="switch off the reductions, and visit every decode step")
+        bool, typer.Option("--full", help="turn off the reductions, and visit every decode step")
     ] = False,
     jobs: Annotated[int, typer.Option(help="number of processes, at least 1")] = 2,
     time_limit: Annotated[
         float, typer.Option(help="seconds for the whole command, at least 1")
     ] = 3600.0,
-    memory_limit: Annotated[int, typer.Option(help="MB for each process, at least 64")] = MEMORY_MB,
+    memory_limit: Annotated[
+        int, typer.Option(help="memory limit per process in MB, at least 64")
+    ] = MEMORY_MB,
     checkpoint: Annotated[
         Path | None,
-        typer.Option(help="folder to save unfinished work in and to resume it from"),
+        typer.Option(help="folder in which unfinished work is saved, and from which it resumes"),
     ] = None,
     json_file: Annotated[
         Path | None, typer.Option("--json", help="write the coverage as JSON to this file")
@@ -95,7 +98,7 @@ def command(
         Path | None,
         typer.Option(
             "--html",
-            help="write a page with the states of one scope at one limit, at most 2,000 of them",
+            help="write a page with the states of one scope at one limit, up to 2,000 states",
         ),
     ] = None,
     out: Annotated[Path, typer.Option(help="folder for counterexamples")] = Path("schedproof-out"),
@@ -104,7 +107,8 @@ def command(
         typer.Option("--verbose", help="print a line for every rule, including those that hold"),
     ] = False,
 ) -> None:
-    """Explore every behaviour of small scopes: when requests arrive, end early or are given up."""
+    """Explore every behaviour of small scopes: whenever requests may arrive, end early or be
+    aborted."""
     for name, value, least in (
         ("--jobs", jobs, 1),
         ("--time-limit", time_limit, 1),

@@ -47,7 +47,7 @@ BUDGETS = "; ".join(
 
 
 OUR_OWN = (
-    "you named no target, so this judges schedproof's own model of Spyre; name yours as in "
+    "you named no target, so this judges schedproof's own model of Spyre; name your own, as in "
     "`schedproof gate MODULE:FACTORY`, or begin with `schedproof init`"
 )
 
@@ -86,11 +86,13 @@ def command(
     ] = None,
     ndjson_file: Annotated[
         Path | None,
-        typer.Option("--ndjson", help="write a JSON line per event to this file as it happens"),
+        typer.Option(
+            "--ndjson", help="write each event to this file as it happens, one JSON object per line"
+        ),
     ] = None,
     html_file: Annotated[
         Path | None,
-        typer.Option("--html", help="draw all faults and their causes on this page"),
+        typer.Option("--html", help="write a page with all faults and their causes to this file"),
     ] = None,
     markdown_file: Annotated[
         Path | None,
@@ -104,14 +106,15 @@ def command(
         typer.Option("--verbose", help="print a line for every rule, including those that hold"),
     ] = False,
     open_page: Annotated[
-        bool, typer.Option("--open", help="draw the first fault and open it in a browser")
+        bool,
+        typer.Option("--open", help="render the first fault as a page, and open it in a browser"),
     ] = False,
     out: Annotated[Path, typer.Option(help="folder for counterexamples")] = Path("schedproof-out"),
     corpus: Annotated[Path | None, typer.Option(help="folder of scenarios to replay first")] = None,
     deviations: Annotated[
         Path | None,
         typer.Option(
-            help="TOML file that lists known failures and intended differences",
+            help="TOML file of known failures and intended differences",
             callback=with_its_target,
         ),
     ] = None,
@@ -135,14 +138,14 @@ def command(
     jobs: Annotated[
         int,
         typer.Option(
-            help="processes that run scales and engines; the verdict does not depend on it"
+            help="number of processes that run scales and engines; it does not change the verdict"
         ),
     ] = 1,
     coverage: Annotated[
         bool,
         typer.Option(
             "--coverage/--no-coverage",
-            help="name the lines and functions of the target's own modules that no run entered",
+            help="report the lines and functions of the target's own modules that no run reached",
         ),
     ] = True,
 ) -> None:
@@ -260,7 +263,7 @@ def _open_first(console: Console, verdict: Verdict, gate: GateOptions) -> None:
     words = [*command, "-o", str(page), *options]
     ran = subprocess.run(words, capture_output=True, text=True, check=False)
     if ran.returncode != BROKEN:
-        output.fail(f"--open: {ran.stderr.strip() or 'the rule does not break again'}")
+        output.fail(f"--open: {ran.stderr.strip() or 'the rule is not broken again'}")
         return
     output.say(console, f"{page}: {first.rule}")
     webbrowser.open(page.resolve().as_uri())

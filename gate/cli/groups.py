@@ -10,9 +10,9 @@ from typing import Any
 
 import typer.core
 
-WIDTH = 120  # columns at most; a narrower terminal has its own width
+WIDTH = 120  # the most columns; a narrower terminal keeps its own width
 SETTINGS = {"max_content_width": WIDTH}
-# Commands in the order of the help, each with a summary of one line.
+# Commands in the order in which the help lists them, each with a one-line summary.
 GROUPS = {
     "Begin": {
         "demo": "show the main commands on the models, in half a minute",
@@ -24,7 +24,7 @@ GROUPS = {
         "replay": "run one scenario, and show every step",
         "corpus": "manage regression scenarios: add, run, list, export",
         "import": "turn a recorded load into a scenario",
-        "diff": "find where two schedulers decide differently",
+        "diff": "show where two schedulers decide differently",
         "check-trace": "judge a recorded run",
         "matrix": "judge many releases, each in every configuration",
         "serve": "serve a Python target on stdin and stdout",
@@ -35,7 +35,7 @@ GROUPS = {
         "campaign": "search for hours, on one machine or many",
     },
     "Look": {
-        "show": "draw a run as a page for a browser",
+        "show": "render a run as an HTML page",
         "step": "step a scheduler by hand, in a browser",
     },
     "Trust": {
@@ -102,7 +102,8 @@ def example(name: str) -> str | None:
 
 
 def without_all(words: list[str]) -> tuple[list[str], bool]:
-    """Return the words without `--all`, and whether it was there; it belongs to `--help`."""
+    """Return the words without `--all`, and whether they contained it; it is valid only with
+    `--help`."""
     wants_all = "--help" in words and "--all" in words
     return [word for word in words if not (wants_all and word == "--all")], wants_all
 

@@ -1,4 +1,4 @@
-"""`schedproof import`: turn a load that a server recorded into a scenario."""  # noqa: N999
+"""`schedproof import`: turn a load recorded from a server into a scenario."""  # noqa: N999
 
 from collections.abc import Iterator
 from itertools import islice
@@ -29,7 +29,7 @@ def command(
             "-o",
             "--out",
             metavar="FILE",
-            help="the scenario  [default: the load's name with .json, here]",
+            help="the scenario to write  [default: the load's name with .json, in this folder]",
         ),
     ] = None,
     system: Annotated[str, typer.Option(help="system of the scenario")] = "vllm",
@@ -38,21 +38,23 @@ def command(
     ] = None,
     config: Annotated[
         list[str] | None,
-        typer.Option("--config", help="set a key of the configuration; repeat it for more"),
+        typer.Option("--config", help="set a configuration key; repeat it for more"),
     ] = None,
     step_ms: Annotated[
         float, typer.Option("--step-ms", help="milliseconds per step, to convert arrivals to steps")
     ] = 20.0,
     first: Annotated[int, typer.Option("--from", help="first row to take, counted from 1")] = 1,
-    requests: Annotated[int, typer.Option(help="number of rows to take at most, at least 1")] = 100,
+    requests: Annotated[int, typer.Option(help="the most rows to take, at least 1")] = 100,
     tokens_per_hash: Annotated[
-        int, typer.Option("--tokens-per-hash", help="prompt tokens per hash, for mooncake")
+        int,
+        typer.Option("--tokens-per-hash", help="prompt tokens per hash, for the format mooncake"),
     ] = 512,
     skip_unfit: Annotated[
         bool, typer.Option("--skip-unfit", help="leave out rows that the system cannot run")
     ] = False,
 ) -> None:
-    """Make a scenario from a load that a server recorded, with its real lengths and arrivals."""
+    """Make a scenario from a load recorded from a server, with the real lengths and arrival
+    times."""
     if form not in FORMS:
         raise InputError("FORM", f"{form!r:.60}; valid: {', '.join(FORMS)}")
     for name, value in (
@@ -79,7 +81,7 @@ def command(
             "--config with larger limits, or --skip-unfit to leave them out"
         )
     numbers = [row.number for row in load.rows]
-    note = f"{form}, rows {min(numbers)} to {max(numbers)} of {file.name}, {step_ms:g} ms a step"
+    note = f"{form}, rows {min(numbers)} to {max(numbers)} of {file.name}, {step_ms:g} ms per step"
     text = scenario_json(replace(scenario, origin={"note": note})).encode()
     if len(text) > MAX_BYTES:
         raise InputError("--requests", f"{len(text):,} bytes; valid: at most {MAX_BYTES:,}")

@@ -24,7 +24,7 @@ NO_ADDRESS = "Where schedproof comes from: its repository, or a wheel that is ch
 
 
 class Written(NamedTuple):
-    """A file of `schedproof init`; `kept` means that it existed and was not changed."""
+    """A file that `schedproof init` writes; `kept` means that it existed and was not changed."""
 
     path: Path
     kept: bool
@@ -32,8 +32,8 @@ class Written(NamedTuple):
 
 def write_files(folder: Path, system: str, revision: str) -> list[Written]:
     """Write the files into the folder, and keep those that exist. Raise FileError, before anything
-    is written, if one of them is not a file, or if the folder's pyproject.toml cannot be read or
-    extended, or has a `[tool.schedproof]`."""
+    is written, if something other than a file has the name of one, or if the folder's
+    pyproject.toml cannot be read or extended, or already has a `[tool.schedproof]` table."""
     read_project(folder)
     written, data = list[Written](), list[bytes]()
     for name, text in texts(system, revision).items():
@@ -54,7 +54,8 @@ def write_files(folder: Path, system: str, revision: str) -> list[Written]:
 
 
 def _extended(path: Path, table: str) -> bytes:
-    """Return a pyproject.toml with `[tool.schedproof]` at its end, and its lines as they were."""
+    """Return the text of the pyproject.toml with `[tool.schedproof]` appended; the other lines stay
+    as they are."""
     existing = path.read_bytes()
     line_end = "\r\n" if b"\r\n" in existing else "\n"
     added = f"\n\n{table}".replace("\n", line_end).encode() if existing.strip() else table.encode()
@@ -66,7 +67,7 @@ def _extended(path: Path, table: str) -> bytes:
         tomllib.loads(whole.decode())
     except ValueError as error:
         problem = f"[tool.schedproof] cannot be appended ({error})"
-        raise FileError(f"{path}: {problem}; valid: without `tool = ...`") from None
+        raise FileError(f"{path}: {problem}; valid: a file without `tool = ...`") from None
     return whole
 
 
@@ -107,8 +108,7 @@ def _of_the_model(system: str, revision: str) -> dict[str, object]:
 
 
 def address() -> tuple[str, bool]:
-    """Return the argument of `pip install` for this schedproof, and whether a repository is
-    known."""
+    """Return what to `pip install` to get this schedproof, and whether its repository is known."""
     try:
         origin = importlib.metadata.distribution("schedproof").read_text("direct_url.json")
     except importlib.metadata.PackageNotFoundError:
@@ -125,7 +125,7 @@ def address() -> tuple[str, bool]:
 
 NEXT = """next:
   schedproof doctor                 is the adapter sound?
-  schedproof gate                   judge the example scheduler: it conforms
+  schedproof gate                   judge the example scheduler, which conforms
   edit schedproof_adapter.py        replace the example with your scheduler, and run both again"""
 
 
@@ -146,6 +146,6 @@ def command(
         output.say(console, f"{'kept   ' if kept else 'written'} {path}")
     if not address()[1]:
         output.say(
-            console, "note    the workflow does not know where schedproof comes from: edit it"
+            console, "note    the workflow does not know where to install schedproof from: edit it"
         )
     console.print(NEXT, markup=False)

@@ -1,5 +1,5 @@
-"""`schedproof matrix`: judge many releases in several configurations, and show since when each rule
-breaks.
+"""`schedproof matrix`: judge many releases in several configurations, and show in which releases
+each rule is broken.
 """
 
 import shlex
@@ -53,11 +53,11 @@ def command(
     """Judge many releases, each in every configuration. Run the command again to resume.
 
     With --scheduler-cls, judge that class on each release, with the release's own class as the
-    base. This shows what has to change before the class runs on a new release. These gates always
-    run again.
+    base. This shows what must change before the class can run on a new release. These gates are
+    never skipped.
 
-    Exit code 0: every gate gave a verdict, pass or fail. 3: some did not, or the command was
-    interrupted.
+    Exit code 0: every gate gave a verdict, pass or fail. 3: some gates gave none, or the command
+    was interrupted.
     """
     check_choice("--profile", profile, PROFILES)
     at_least("--seed", seed, 0)

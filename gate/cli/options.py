@@ -21,7 +21,7 @@ from ..targets.supported_releases import ReleaseError, packages, parse_release
 from ..targets.target_spec import MIN_MEMORY, TargetSpec, UnknownTargetError, parse_target
 
 RULES_OF = ("target", "system", "revision")
-# For each command, the keys that give defaults to its options; the command line takes precedence.
+# For each command, the keys that set defaults for its options; the command line takes precedence.
 KEYS = {
     "gate": (*RULES_OF, "profile", "corpus", "deviations", "exclude", "extra_rules"),
     "doctor": RULES_OF,
@@ -52,8 +52,8 @@ def defaults() -> dict[str, Any]:
 
 
 def with_its_target(context: typer.Context, option: typer.CallbackParam, value: Any) -> Any:
-    """Return the option's value, or None if it comes from the project file, which is about another
-    target.
+    """Return the option's value, or None if it comes from the project file and the command line
+    names another target.
 
     A release or checkout that the command line names has its own system, revision and rules.
     """
@@ -74,10 +74,10 @@ def named_target(
     scheduler_cls: str | None = None,
     beyond_start_up: bool = False,
 ) -> TargetSpec:
-    """Return the target of a command line.
+    """Return the target that a command line names.
 
-    If the project file names another target, set `beside_another`, so that the replay commands that
-    are printed name this one.
+    If the project file names another target, set `beside_another`, so that printed replay commands
+    name this target.
     """
     try:
         spec = parse_target(text, path, scheduler_cls)
@@ -87,7 +87,9 @@ def named_target(
         raise UnknownTargetError(f"pyproject.toml: tool.schedproof.target: {error}") from None
     if beyond_start_up and not spec.has_start_up:
         valid = f"a release or a checkout of {', '.join(packages())}"
-        raise InputError("--beyond-start-up", f"{text} has no start-up checks; valid with {valid}")
+        raise InputError(
+            "--beyond-start-up", f"{text} has no start-up checks; the option is valid with {valid}"
+        )
     other = (context.default_map or {}).get("target", text) != text
     return replace(spec, beside_another=other, beyond_start_up=beyond_start_up)
 
@@ -95,8 +97,8 @@ def named_target(
 def left_out(
     context: typer.Context, exclude: Sequence[str] | None, rule: Sequence[str] | None, system: str
 ) -> Sequence[str]:
-    """Return the rules to exclude. The project file's exclusions apply only to its own system, and
-    never to rules that the command line names."""
+    """Return the rules to exclude. Exclusions in the project file apply only to the system named
+    there, and never to rules that the command line names."""
     if meant_for_another(context, "exclude", system):
         return ()
     if not (exclude and from_project(context, "exclude")):
@@ -134,7 +136,7 @@ def _own_system(target: str) -> str | None:
     try:
         return parse_target(target).own_system
     except (InputError, ReleaseError, UnknownTargetError):
-        return None  # whoever reads the file reports what is wrong with it
+        return None  # the code that reads the file reports what is wrong with it
 
 
 TargetOption = Annotated[
@@ -167,7 +169,7 @@ ExcludeOption = Annotated[
     list[str] | None,
     typer.Option(
         "--exclude",
-        help="do not judge this rule, broken on purpose; repeat it, or write A,B",
+        help="do not judge this rule, because it is broken on purpose; repeat it, or write A,B",
         callback=with_its_target,
     ),
 ]
@@ -257,7 +259,7 @@ BeyondStartUp = Annotated[
     bool,
     typer.Option(
         "--beyond-start-up",
-        help="include configurations in which the release itself refuses to start",
+        help="include configurations with which the release itself refuses to start",
     ),
 ]
 
@@ -285,7 +287,7 @@ def base_of(spec: TargetSpec, against_base: bool, base: str | None) -> TargetSpe
     may name a revision of its repository."""
     if against_base:
         if base is not None:
-            raise InputError("--against-base", f"not together with --base {base}")
+            raise InputError("--against-base", f"not valid together with --base {base}")
         if not spec.scheduler:
             problem = f"{spec.text} has no base; valid: a release with --scheduler-cls CLASS"
             raise InputError("--against-base", problem)

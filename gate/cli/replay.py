@@ -49,7 +49,10 @@ def command(
     compare_with: options.CompareWithOption = None,
     quiet: Annotated[bool, typer.Option("--quiet", help="do not print a line per step")] = False,
     fold: Annotated[
-        bool, typer.Option("--fold", help="print a single line for similar decode steps in a row")
+        bool,
+        typer.Option(
+            "--fold", help="print a single line for consecutive decode steps that are alike"
+        ),
     ] = False,
     trace: Annotated[
         Path | None,
@@ -59,7 +62,7 @@ def command(
     ] = None,
     perfetto: Annotated[
         Path | None,
-        typer.Option("--perfetto", help="write the run to this file as trace events for Perfetto"),
+        typer.Option("--perfetto", help="write the run to this file, as trace events for Perfetto"),
     ] = None,
     step_limit: options.StepLimit = 10.0,
     memory_limit: options.MemoryLimit = MEMORY_LIMIT,
@@ -116,7 +119,7 @@ def command(
         if not quiet:
             console.print(f"steps {first:,} to {last:,}: idle until a request arrives, so skipped")
 
-    # Idle steps may be skipped on the console, but not in a trace or a drawing.
+    # Idle steps may be skipped on the console, but not in a trace or on a page.
     skipped = skip if trace is None and perfetto is None else None
     notice = output.notice(console)
     with (

@@ -22,7 +22,7 @@ def show_list(console: Console, rules: Sequence[Rule]) -> None:
     planned = sum(bool(rule.planned) for rule in rules)
     console.print(
         f"{checked} rules are checked, {len(rules) - checked - planned} have no predicate of their "
-        f"own, {planned} are planned; `schedproof rules RULE` shows one in full"
+        f"own, {planned} are planned; `schedproof rules RULE` shows a rule in full"
     )
 
 
@@ -73,12 +73,12 @@ def command(
     rule: Annotated[list[str] | None, typer.Argument(help="show these rules in full")] = None,
     shared: Annotated[
         bool,
-        typer.Option("--shared", help="show what systems have in common and where they differ"),
+        typer.Option("--shared", help="show which rules the systems share, and where they differ"),
     ] = False,
 ) -> None:
-    """List the rules: text, source, and what checks them."""
+    """List the rules, or show some in full: text, source, and what checks them."""
     if rule and from_project(context, "system"):
-        system = None  # the id tells the system
+        system = None  # the system follows from the rule's id
     if system is not None:
         with option("--system"):
             check_system(system)

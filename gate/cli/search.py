@@ -1,4 +1,4 @@
-"""`schedproof search`: a counterexample or a proof of one rule."""
+"""`schedproof search`: find a counterexample to one rule, or prove it."""
 
 from pathlib import Path
 from typing import Annotated
@@ -38,14 +38,15 @@ def command(
         bool,
         typer.Option(
             "--prove",
-            help="prove that no counterexample exists; the answer names its limits. --param "
+            help="prove that no counterexample exists; the answer states its limits. --param "
             "block_size=any proves it for blocks of any size",
         ),
     ] = False,
     certificate: Annotated[
         Path | None,
         typer.Option(
-            help="new folder for the lemmas of --prove, in SMT-LIB, and cvc5's proofs of them"
+            help="new folder for the lemmas that --prove uses, in SMT-LIB, and cvc5's proofs of "
+            "them"
         ),
     ] = None,
     maximize: Annotated[
@@ -59,7 +60,8 @@ def command(
     ] = None,
     out: Annotated[Path, typer.Option(help="folder for counterexamples")] = Path("schedproof-out"),
     jobs: Annotated[
-        int, typer.Option(help="processes that the engines hypothesis and explore use, at least 1")
+        int,
+        typer.Option(help="number of processes for the engines hypothesis and explore, at least 1"),
     ] = 2,
     time_limit: Annotated[
         float,
@@ -68,7 +70,7 @@ def command(
         ),
     ] = 300.0,
 ) -> None:
-    """Search for a counterexample or a proof of one rule; the answer may be inconclusive."""
+    """Search for a counterexample to one rule, or a proof of it; the answer may be inconclusive."""
     at_least("--time-limit", time_limit, 1)
     at_least("--jobs", jobs, 1)
     check_places(None, out)

@@ -1,4 +1,4 @@
-"""`schedproof show`: a scenario on a target, or a recorded trace, as one page for a browser."""
+"""`schedproof show`: render a scenario run on a target, or a recorded trace, as one HTML page."""
 
 import os
 import re
@@ -26,7 +26,7 @@ from .check_trace import check_rules
 from .options import from_project, left_out, named_target
 
 SUFFIX = ".html"
-# Every line of a trace has one of these keys, and no scenario does.
+# Every line of a trace has one of these keys; scenarios have none of them.
 OPERATION = re.compile(rb'\s*\{.*"(op|ok)"\s*:')
 LARGE = 3_000_000  # bytes
 
@@ -46,7 +46,7 @@ def command(
             "-o",
             "--out",
             metavar="PAGE",
-            help="the page  [default: FILE's name with .html, here]",
+            help="the page to write  [default: FILE's name with .html, in this folder]",
         ),
     ] = None,
     target: Annotated[
@@ -67,7 +67,7 @@ def command(
     path: options.CheckoutPath = None,
     beyond_start_up: options.BeyondStartUp = False,
 ) -> None:
-    """Draw a run as one page for a browser: every step, the rules, and what broke."""
+    """Render a run as one HTML page: every step, the rules, and which rules were broken."""
     use_rules(extra_rules)
     page_file = out or Path(page_name(file))
     check_page(page_file, file)

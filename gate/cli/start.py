@@ -12,7 +12,8 @@ from ..console import INCONCLUSIVE, USAGE, interrupts, shortened
 
 
 def main() -> None:
-    """Run the command line. Print one line on Ctrl-C during loading and on an internal error."""
+    """Run the command line. Ctrl-C during loading, or an internal error, prints one line, not a
+    traceback."""
     _open_closed_streams()
     interrupts.install()
     try:
@@ -25,7 +26,8 @@ def main() -> None:
 
 def _open_closed_streams() -> None:
     """Open the null device in place of each standard stream that the caller closed (`>&-`).
-    Otherwise the first file opened would get that descriptor, and children would print into it."""
+    Otherwise the next file opened would get the stream's descriptor, and child processes would
+    print into it."""
     for name, mode, number in (("stdin", "r", 0), ("stdout", "w", 1), ("stderr", "w", 2)):
         try:
             os.fstat(number)
@@ -44,7 +46,7 @@ def _run() -> None:
             sys.stdout.flush()
     except KeyboardInterrupt:
         sys.exit(_said("interrupted", INCONCLUSIVE))
-    except BrokenPipeError:  # whoever reads our output closed the pipe, for example `head`
+    except BrokenPipeError:  # the reader of our output closed the pipe, as `head` does
         _silence()
         sys.exit(INCONCLUSIVE)
     except OSError as error:
@@ -57,9 +59,9 @@ def _run() -> None:
 def _end_with(code: Any) -> None:
     """Exit with this code.
 
-    `sys.exit` is not enough: after a KeyboardInterrupt in code that is executed from text, as by
-    the `dataclass` decorator, Python would end itself by SIGINT. So this function does what Python
-    does at exit.
+    `sys.exit` is not enough: after a KeyboardInterrupt in code that runs from a string, as in the
+    `dataclass` decorator, Python would kill its own process with SIGINT. So this function itself
+    does what Python does at exit.
     """
     for number in (*interrupts.SIGNALS, signal.SIGALRM):  # it is ending
         signal.signal(number, signal.SIG_IGN)

@@ -38,14 +38,14 @@ def command(
     ] = "small",
     scenario: Annotated[
         str | None,
-        typer.Option(help="start with the requests of this scenario: a file, or a built-in one"),
+        typer.Option(help="start with the requests of this scenario, a file or a built-in one"),
     ] = None,
     changes: Annotated[
         list[str] | None,
-        typer.Option("--config", help="set KEY of the configuration; repeat it for more keys"),
+        typer.Option("--config", help="set a configuration KEY; repeat it for more keys"),
     ] = None,
     port: Annotated[
-        int, typer.Option(help="port of the page on 127.0.0.1; 0 takes any free one")
+        int, typer.Option(help="port on 127.0.0.1 that serves the page; 0 takes any free port")
     ] = 0,
     step_limit: options.StepLimit = 10.0,
     memory_limit: options.MemoryLimit = MEMORY_LIMIT,
@@ -53,8 +53,7 @@ def command(
     path: options.CheckoutPath = None,
     beyond_start_up: options.BeyondStartUp = False,
 ) -> None:
-    """Step a scheduler by hand: let requests arrive, end or be aborted, and see what the scheduler
-    does."""
+    """Step a scheduler by hand: add, end or abort requests, and watch what the scheduler does."""
     spec = named_target(context, target, path, beyond_start_up=beyond_start_up)
     begun = None if scenario is None else scenario_named(scenario)
     if system is None:

@@ -1,1 +1,1 @@
-"""Compare target A with target B, or with a recorded baseline."""
+"""Compare two targets, A and B, or a target with a recorded baseline."""

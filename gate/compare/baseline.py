@@ -1,8 +1,9 @@
-"""Baselines: the recorded behaviour of one version of a scheduler, to compare later versions with.
+"""Baselines: the recorded behaviour of one version of a scheduler, with which later versions are
+compared.
 
 A baseline is a file of gzipped JSON Lines, `schedproof/baseline@1`: a header, a record for each
-scenario with every answer of the target, and a last line with the number of records. It is written
-whole or not at all, record by record.
+scenario with every answer of the target, and a last line with the number of records. Records are
+written one by one, but the file appears only once it is complete.
 """
 
 import contextlib
@@ -56,7 +57,7 @@ class _Format(msgspec.Struct, frozen=True):
 
 
 class Header(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """The recorded target, and the budget and seed that its scenarios came from."""
+    """The recorded target, and the budget and seed of the search that drew its scenarios."""
 
     format: Literal["schedproof/baseline@1"] = FORMAT
     target: TargetInfo
@@ -67,7 +68,7 @@ class Header(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
 
 
 class Record(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A scenario, the engine and scale that it came from, and the target's answers in order."""
+    """A scenario, the engine and scale that produced it, and the target's answers in order."""
 
     engine: str
     scale: str
@@ -101,7 +102,8 @@ class Writer:
 
 @contextmanager
 def writer(path: Path, header: Header) -> Iterator[Writer]:
-    """Open a baseline for writing; its file appears only if the block ends without an error."""
+    """Open a baseline for writing; its file appears only if the `with` block ends without an
+    error."""
     with whole(path) as place:
         with naming_file(path):
             raw = place.open("wb")
@@ -118,7 +120,8 @@ def writer(path: Path, header: Header) -> Iterator[Writer]:
 
 def read_baseline(path: Path) -> tuple[Header, Iterator[tuple[int, Record, Scenario]]]:
     """Return the header, and an iterator over (line number, record, scenario) that reads on demand.
-    Both raise FileError if the file is damaged, truncated or of another format."""
+    The call and the iterator raise FileError if the file is damaged, truncated or in another
+    format."""
     lines = _lines(path)
     number, line = next(lines, (1, b""))
     if not line:
@@ -148,10 +151,10 @@ def _records(
                 raise FileError(f"{path}: line {number + 1}: nothing may follow the end")
             return
         record = _read(path, number, line, Record)
-        # The error names the place inside the scenario; add the place of the scenario in the file.
+        # The error gives the place within the scenario; add the scenario's line in the file.
         scenario = scenario_of(record.scenario, f"{path}: line {number}: $.scenario")
         if (scenario.system, scenario.revision) != (header.system, header.revision):
-            problem = f"$.scenario is of {scenario.system} {scenario.revision}"
+            problem = f"$.scenario is for {scenario.system} {scenario.revision}"
             valid = f"valid: {header.system} {header.revision}, as the first line says"
             raise FileError(f"{path}: line {number}: {problem}; {valid}")
         records += 1
@@ -168,7 +171,7 @@ def _lines(path: Path) -> Iterator[tuple[int, bytes]]:
                 number += 1
                 if not line.endswith(b"\n"):
                     problem = (
-                        "longer than any record is" if len(line) == LONGEST_LINE else "cut off"
+                        "longer than any record can be" if len(line) == LONGEST_LINE else "cut off"
                     )
                     raise FileError(f"{path}: line {number}: {problem}")
                 yield number, line
@@ -228,7 +231,7 @@ def record(console: Console, recording: Recording, seed: int, file: Path) -> int
         ):
             for scenario in scenarios:
                 recorder = Recorder(recording.target)
-                # A refusal is recorded as an answer, too.
+                # A refusal is recorded as an answer as well.
                 with contextlib.suppress(ConfigRefused, InputError):
                     steps += replay(recorder, scenario, ()).steps
                 if recorder.answers:
@@ -247,8 +250,8 @@ def record(console: Console, recording: Recording, seed: int, file: Path) -> int
 
 def _probe(recording: Recording) -> tuple[Started, list[str], Mapping[str, Any], frozenset[str]]:
     """Return the target's name and version, the scales that it accepts, the values to fix in every
-    configuration (if it accepts no scale unchanged, with refused features switched off), and the
-    kinds of configuration that it refuses."""
+    configuration, and the kinds of configuration that it refuses. If it accepts no scale unchanged,
+    the fixed values turn off the features that it refuses."""
     request = ProbeRequest(
         recording.target, recording.system, recording.revision, (), recording.fixed
     )
@@ -290,7 +293,7 @@ def replay_baseline(
     file: Path,
     records: Iterator[tuple[int, Record, Scenario]],
 ) -> list[Kept]:
-    """Replay a baseline on the target, and keep the smallest run that shows each difference."""
+    """Replay a baseline on the target; for each difference, keep the smallest run that shows it."""
     began = time.monotonic()
     totals: Counter[str] = Counter()
     smallest: dict[str, Kept] = {}

@@ -22,17 +22,18 @@ from ..reports.terminal import Terminal, print_coverage
 from ..targets.target_spec import TargetSpec, replay_options
 from .keeping import keep_differences
 
-MOST = 12  # how many kinds of decision are shrunk and written to files
-SHOWN = 5  # how many of them are printed if the change breaks nothing
-BESIDE_FAULTS = 2  # how many of them are printed otherwise
+MOST = 12  # at most this many kinds of decision are shrunk and written to files
+SHOWN = 5  # at most this many are printed if the change breaks no rule
+BESIDE_FAULTS = 2  # at most this many are printed otherwise
 WHOLE = 2  # if there are more faults than this, their scenarios are not printed
 SEVERE = ("crash", "hang", "request", "blocks")  # kinds of fault that are printed in full
-FEW = 3  # runs in which only the base must break a rule before a repair is reported
-ATTEMPTS = 60  # the effort of shrinking a scenario that a change repairs
+FEW = 3  # a rule counts as repaired if only the base breaks it in at least this many runs
+ATTEMPTS = 60  # shrink attempts for a scenario in which only the base breaks a rule
 
 
 def base_options(base: TargetSpec, system: str, revision: str) -> BaseOptions:
-    """Return the base of a gate; raise InputError if it belongs to another system."""
+    """Return the options of a gate's base; raise InputError if the base belongs to another
+    system."""
     if base.own_system not in (None, system):
         problem = f"{base.text} belongs to {base.own_system}; valid: a target of {system}"
         raise InputError("--base", problem)
@@ -40,7 +41,7 @@ def base_options(base: TargetSpec, system: str, revision: str) -> BaseOptions:
 
 
 def changes_of(gate: GateContext) -> Mapping[str, Any]:
-    """Return the fields of the verdict that only a gate with a base has."""
+    """Return the fields that only the verdict of a gate with a base has."""
     decisions: list[Change] = []
     repaired: list[Change] = []
     try:
@@ -75,8 +76,9 @@ def _decisions(gate: GateContext) -> list[Change]:
 
 
 def _repaired_rules(gate: GateContext) -> list[Change]:
-    """Return the rules that only the base breaks, and in several runs, because the change may avoid
-    one or two failures by chance. Rules that the change breaks in other runs do not count."""
+    """Return the rules that only the base breaks. It must break them in several runs, because the
+    change may avoid one or two failures by chance. Rules that the change breaks in other runs do
+    not count."""
     assert gate.base is not None
     base, options = gate.base, gate.options
     assert options.base is not None
@@ -110,7 +112,8 @@ def _smallest(gate: GateContext, rule: str, noted: Noted) -> Any:
 
 
 class ChangeReporter(Terminal):
-    """Prints how a change behaves differently from its base, and how much ran."""
+    """Prints how a change behaves differently from its base, and how many runs and steps were
+    compared."""
 
     def __call__(self, event: Event) -> None:
         if isinstance(event, Found):
@@ -142,7 +145,7 @@ class ChangeReporter(Terminal):
             self._line("DIFFERS", "yellow", change.what, change)
         if len(verdict.decisions) > shown:
             more = plural(len(verdict.decisions) - shown, "more kind")
-            self._dim(f"and {more} of difference: --json names them")
+            self._dim(f"and {more} of difference: --json lists them")
         for line in summary_lines(verdict):
             self._dim(line)
         if not self._verbose:
@@ -162,7 +165,7 @@ def causes_of(faults: Sequence[Fault]) -> dict[int, Fault]:
         chain = [fault.number]
         while (before := by_number[chain[-1]].behind) is not None and before not in chain:
             chain.append(before)
-        # If the faults form a cycle, any of them may be called the cause: take the first.
+        # If the faults form a cycle, any of them could be the cause: take the first.
         first = chain[-1] if before is None else min(chain[chain.index(before) :])
         if first != fault.number:
             causes[fault.number] = by_number[first]
@@ -183,7 +186,7 @@ def print_broken(
     )
     lines = []
     if cause is not None:
-        lines.append(f"may follow from {cause.rule}, or have its cause")
+        lines.append(f"may follow from {cause.rule}, or have the same cause")
     lines += [f"decided:  {fault.decided}"] * bool(fault.decided and event is None)
     if event is not None:
         lines.append(f"means: {fault.means}")
@@ -200,7 +203,8 @@ def summary_lines(verdict: Verdict) -> list[str]:
     steps = sum(engine.steps for engine in verdict.engines)
     seconds = sum(engine.seconds for engine in verdict.engines)
     lines = [
-        f"{plural(runs, 'run')}, {plural(steps, 'step')} on change and base in {seconds:.0f} s"
+        f"{plural(runs, 'run')}, {plural(steps, 'step')} on the change and its base in "
+        f"{seconds:.0f} s"
     ]
     known = {rule.id: rule.message or "" for rule in verdict.rules if rule.status == "known"}
     intended = [rule for rule, why in known.items() if why.startswith(AFTER_INTENDED)]
@@ -221,9 +225,9 @@ def conclusion(verdict: Verdict) -> str:
     assert verdict.base is not None
     below = len(causes_of(verdict.faults))
     parts = [f"{plural(len(verdict.faults) - below, 'fault')} that the base does not have"]
-    parts += [f"{below} more that may follow"] * bool(below)
+    parts += [f"{below} more that may follow from them"] * bool(below)
     if not verdict.faults:
-        parts = ["no fault found beyond those of the base"]
+        parts = ["no fault found that the base does not have"]
     if verdict.repaired:
         parts.append(f"repairs {plural(len(verdict.repaired), 'rule')}")
     if verdict.decisions:

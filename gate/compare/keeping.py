@@ -28,11 +28,12 @@ FORMAT = "schedproof/diff@1"
 
 
 class DiffFinding(msgspec.Struct, frozen=True):
-    """A difference, in the smallest scenario found. Times are in seconds.
+    """A difference between two targets, in the smallest scenario found. Times are in seconds.
 
     `shape` is the same in every scenario that shows the difference. `scenario_b` is set if B
-    belongs to another system. `fields` has every field that differs, as A and as B show it. `seen`
-    counts the runs that showed it, if all runs were followed to their end.
+    belongs to another system. `fields` maps every field that differs to its values on A and on B.
+    `seen` counts the runs that showed the difference; None unless all runs were followed to their
+    end.
     """
 
     kind: str
@@ -52,7 +53,8 @@ class DiffFinding(msgspec.Struct, frozen=True):
 
 
 class Compared(msgspec.Struct, frozen=True):
-    """How much was compared. `fields` counts the steps in which both targets showed a field."""
+    """How much was compared. For each field, `fields` counts the steps in which both targets showed
+    it."""
 
     steps: int
     fields: dict[str, int]
@@ -61,7 +63,7 @@ class Compared(msgspec.Struct, frozen=True):
 
 
 class DiffVerdict(msgspec.Struct, frozen=True):
-    """The result of a comparison. `fixed` holds the values that every configuration had."""
+    """The result of a comparison. `fixed` holds the values set in every configuration."""
 
     a: TargetInfo
     b: TargetInfo
@@ -87,15 +89,15 @@ def exit_code(differences: int, steps: int, complete: bool) -> int:
     return CONFORMS if complete and steps else INCONCLUSIVE
 
 
-# Steps that shrinking a long scenario may take on each target.
+# The most steps that shrinking a long scenario may take on each target.
 SHRINK_STEPS = 20_000
 
 
 class Kept(NamedTuple):
-    """A difference, with the smallest scenario found that shows it, and the file of that scenario.
+    """A difference, with the smallest scenario found that shows it and the scenario's file.
 
     `recent` holds the preceding steps on both targets, `earlier` a harmless difference before this
-    one, and `seen` the number of runs that showed it.
+    one, and `seen` the number of runs that showed this one.
     """
 
     noted: Noted
@@ -109,7 +111,8 @@ class Kept(NamedTuple):
 
 def keep_differences(gate: GateContext, most: int, shrinks: bool = True) -> Iterator[Kept]:
     """Yield up to `most` of the noted differences, the most serious first; shrink them unless the
-    gate was interrupted. Raise TargetBroken if one does not show again."""
+    gate was interrupted. Raise TargetBroken if a difference does not occur again in its
+    scenario."""
     assert gate.base is not None
     compared = gate.base.compared
     noted = [*compared.differences.values(), *_refused_configurations(gate)]
@@ -172,7 +175,7 @@ def _smallest(gate: GateContext, noted: Noted, shrinks: bool) -> Kept:
     shown = differs(pair, scenario, shape, first.step)
     if shown is None:
         path = write_scenario(scenario, gate.options.out, f"flaky-{first.kind}")
-        why = f"{shape} did not show again in the same scenario ({path})"
+        why = f"{shape} did not occur again in the same scenario ({path})"
         raise TargetBroken("step", f"{why}: a target is not deterministic", "")
     number = pair.differences.index(shown)
     earlier = pair.differences[number - 1] if number else None
@@ -184,7 +187,7 @@ def _smallest(gate: GateContext, noted: Noted, shrinks: bool) -> Kept:
 def differs(
     pair: DifferentialTarget, scenario: Scenario, shape: str, last_step: int
 ) -> Difference | None:
-    """Return the difference of this shape that the scenario shows up to `last_step`, if any."""
+    """Return the difference of this shape that the scenario shows by step `last_step`, if any."""
     try:
         replay(pair, scenario, (), last_step=last_step)
     except (ConfigRefused, InputError):
@@ -207,8 +210,8 @@ def write_difference(gate: GateContext, kept: Kept) -> Kept:
 
 
 def finding_of(gate: GateContext, kept: Kept) -> DiffFinding:
-    """Return a difference as data; if B belongs to another system, write the file that it
-    replays."""
+    """Return a difference as data. If B belongs to another system, write the scenario file for
+    B."""
     noted, difference = kept.noted, kept.difference
     return DiffFinding(
         kind=difference.kind,

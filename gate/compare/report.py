@@ -21,14 +21,14 @@ EVENTS = ("prefix hit", "preemption", "pause", "abort", "early EOS")
 
 
 class SideNames(NamedTuple):
-    """The names of both sides, and the options of `schedproof replay` for each."""
+    """The names of both targets, and the options with which `schedproof replay` runs each."""
 
     names: tuple[str, str]
     options: tuple[str | None, str]
 
 
 class DiffReporter:
-    """Prints the notices of a comparison, and its progress on a terminal."""
+    """Prints the notices of a comparison and, on a terminal, its progress."""
 
     def __init__(self, console: Console) -> None:
         self._console = console
@@ -61,14 +61,16 @@ def print_finding(console: Console, finding: DiffFinding, found: Kept, reported:
     files = (finding.scenario, finding.scenario_b or finding.scenario)
     for name, file, options in zip("AB", files, reported.options, strict=True):
         if options is None:
-            plain(f"  replay {name}: its run is in the baseline")
+            plain(f"  replay {name}: its run is recorded in the baseline")
         else:
             plain(f"  replay {name}: schedproof replay {shlex.quote(file)}{options}")
     timing = f"found after {finding.found_after:.1f} s"
     if finding.shrunk_in:
         timing += f", shrunk in {finding.shrunk_in:.1f} s"
     if reported.options[0] is None:
-        timing = f"in {finding.seen} recorded runs; this is the smallest, it cannot be shrunk"
+        timing = (
+            f"in {finding.seen} recorded runs; this is the smallest; recorded runs cannot be shrunk"
+        )
     plain(f"  {finding.engine}, {finding.scale} scale: {timing}")
     plain("")
 
@@ -120,7 +122,8 @@ def _side_by_side(found: Kept, names: Sequence[str]) -> Table:
 
 
 def sides_of(field: Differing) -> tuple[object, object]:
-    """Return both values without their common part, or unchanged if they differ only in order."""
+    """Return both values without the part that they share, or unchanged if only the order
+    differs."""
     first, second = only(field.first, field.second), only(field.second, field.first)
     return (first, second) if first or second else (field.first, field.second)
 
@@ -154,7 +157,7 @@ def print_summary(console: Console, verdict: DiffVerdict, left_out: Sequence[str
     for line in left_out:
         plain(line)
     if compared.both_failed:
-        plain(f"{compared.both_failed} runs ended because both crashed or hung")
+        plain(f"{compared.both_failed} runs ended because both targets crashed or hung")
     console.print(output.one_line(conclusion(verdict)), style="bold", markup=False)
 
 

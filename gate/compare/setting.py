@@ -1,5 +1,5 @@
-"""Determine the setting of `schedproof diff`: the scenarios' system, each target's, and fixed
-values.
+"""Determine the setting of `schedproof diff`: the systems of the scenarios and of each target, and
+the fixed values.
 """
 
 import json
@@ -30,7 +30,7 @@ class Setting(NamedTuple):
 def read_setting(
     specs: Sequence[TargetSpec], system: str | None, revision: str | None, changes: Sequence[str]
 ) -> Setting:
-    """Return the setting; raise InputError if the targets have no scenarios in common."""
+    """Return the setting; raise InputError if no scenarios suit both targets."""
     own = [spec.own_system for spec in specs]
     defaults = []
     for spec, place in zip(specs, PATHS, strict=False):

@@ -2,7 +2,7 @@
 
 CONFORMS, BROKEN, USAGE, INCONCLUSIVE = 0, 1, 2, 3
 WORDS = ("nothing is wrong", "a rule is broken", "wrong input", "inconclusive")
-BEGINS, ENDS = 400, 400  # characters that are kept of a long message
+BEGINS, ENDS = 400, 400  # how many characters of a long message are kept at each end
 
 
 def shortened(line: str) -> str:

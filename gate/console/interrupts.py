@@ -1,8 +1,8 @@
 """Ctrl-C and time limits, both of which end a run early and keep its results.
 
-Python raises KeyboardInterrupt wherever the program is, even in a destructor or a callback that
-swallows it. So the handler also records the interrupt, and long-running code calls `check` between
-two runs, which raises a swallowed interrupt again.
+Python raises KeyboardInterrupt wherever the program happens to be, even in a destructor or a
+callback, where the exception is swallowed. So the handler also records the interrupt. Long-running
+code calls `check` between runs, which raises a swallowed interrupt again.
 """
 
 import signal
@@ -21,7 +21,7 @@ _over = False
 
 def install() -> None:
     """Let SIGTERM (CI stops the job) and SIGHUP (the terminal closes) end a run as Ctrl-C does,
-    keeping its results. Signals that this process inherited as ignored stay ignored."""
+    keeping its results. A signal stays ignored if this process inherited it as ignored."""
     ours = {signal.SIG_DFL, signal.default_int_handler}
     for number in SIGNALS:
         if signal.getsignal(number) in ours:
@@ -64,8 +64,8 @@ def check() -> None:
 
 @contextmanager
 def prefer_interrupt() -> Iterator[None]:
-    """Raise KeyboardInterrupt in place of an error that it caused: an interrupted Hypothesis may
-    raise AssertionError."""
+    """In the block, turn an error that an interrupt caused into KeyboardInterrupt: Hypothesis may
+    raise AssertionError when interrupted."""
     try:
         yield
     except Exception:
@@ -90,11 +90,11 @@ def no_limit() -> None:
 
 
 def why() -> str:
-    """Return why the run ended early; the last line of the output begins with this."""
+    """Return why the run ended early, as the beginning of the last line of output."""
     return f"the time limit of {_limit:g} s was reached" if _over else "interrupted"
 
 
 def _time_is_over(*_: object) -> None:
     global _over
-    _over |= not _pressed  # if pressed, this alarm only repeats a swallowed interrupt
+    _over |= not _pressed  # after Ctrl-C, this alarm only repeats a swallowed interrupt
     press()

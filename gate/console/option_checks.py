@@ -1,6 +1,4 @@
-"""Check the values of options. Each function raises an InputError whose one line names
-the option.
-"""
+"""Check the values of options. Each function raises an InputError that names the option."""
 
 import math
 import os
@@ -16,7 +14,7 @@ LONGEST = 10**9  # seconds; the system's timers accept no more
 
 @contextmanager
 def option(name: str) -> Iterator[None]:
-    """Make input errors of the block name this command-line option."""
+    """Make input errors raised in the block name this command-line option."""
     try:
         yield
     except InputError as error:
@@ -24,7 +22,8 @@ def option(name: str) -> Iterator[None]:
 
 
 def resolved_revision(system: str, revision: str | None) -> str:
-    """Return the revision that both options name; None is the system's first."""
+    """Return the revision that --system and --revision select; without the latter, the system's
+    first."""
     with option("--system"):
         check_system(system)
     with option("--revision"):
@@ -59,7 +58,8 @@ def check_file(name: str, file: Path) -> None:
 
 
 def check_not_input(name: str, file: Path, what: str, source: Path) -> None:
-    """Raise InputError if the option `name` would overwrite `source`, which is `what`."""
+    """Raise InputError if writing `file`, the value of option `name`, would overwrite the file
+    `source`; `what` describes `source` in the message."""
     if source.is_file() and file.exists() and file.samefile(source):
         raise InputError(name, f"{file} is {what} itself; valid: another file")
 
@@ -69,7 +69,7 @@ def check_different(files: Mapping[str, Path]) -> None:
     named: dict[Path, str] = {}
     for name, file in files.items():
         is_kept = file.is_file() or not file.exists()
-        # `Path.resolve` raises for a link to itself, which the reader of the file reports.
+        # `Path.resolve` raises an error for a link to itself, which the file's reader will report.
         place = Path(os.path.realpath(file))
         first = named.setdefault(place, name) if is_kept else name
         if first != name:
@@ -77,7 +77,8 @@ def check_different(files: Mapping[str, Path]) -> None:
 
 
 def check_unicode(name: str, value: str) -> None:
-    """Raise InputError for text that cannot be written as UTF-8, since no report could hold it."""
+    """Raise InputError for text that cannot be written as UTF-8, because no report could contain
+    it."""
     try:
         value.encode("utf-8")
     except UnicodeEncodeError:
@@ -85,7 +86,7 @@ def check_unicode(name: str, value: str) -> None:
 
 
 def check_places(json_file: Path | None, out: Path) -> None:
-    """Raise InputError if the results cannot be written, before any work is done."""
+    """Raise InputError if the results could not be written; call this before any work is done."""
     if json_file is not None:
         check_file("--json", json_file)
     _check_reachable("--out", out)
@@ -100,13 +101,13 @@ def _check_reachable(name: str, path: Path) -> None:
     try:
         path.stat()
     except (FileNotFoundError, NotADirectoryError):
-        pass  # it will be created, or its parent is reported
+        pass  # a missing folder will be created; otherwise its parent is reported
     except OSError as error:  # for example a link to itself, or a name that is too long
         raise InputError(name, f"{path} cannot be written to ({error.strerror})") from None
 
 
 def rule_words(name: str, words: Sequence[str]) -> list[str]:
-    """Return the ids and patterns that an option gives (`A,B` counts as A and B)."""
+    """Return the ids and patterns given to an option (`A,B` counts as A and B)."""
     parts = [part.strip() for word in words for part in word.split(",") if part.strip()]
     if words and not parts:
         raise InputError(name, f"{words[0]!r} names no rule; `schedproof rules` lists the rules")

@@ -1,4 +1,4 @@
-"""Output that every command shares: the console, a failure in full, and errors of one line."""
+"""Output shared by all commands: the console, failures in full, and one-line errors."""
 
 import os
 import re
@@ -24,8 +24,8 @@ from . import shortened
 from .step_lines import one_line as one_line
 from .step_lines import step_line
 
-# Keys that are always shown. Other keys are shown if they differ from their default, in words if
-# IN_WORDS has some.
+# Keys that are always shown. Other keys are shown if they differ from their default, in the words
+# of IN_WORDS if it contains any.
 ALWAYS_SHOWN = (
     *("block_size", "chunk_size", "max_num_seqs", "max_num_batched_tokens"),
     *("max_model_len", "max_batch_tkv"),
@@ -40,7 +40,7 @@ IN_WORDS = {
     ("reserve_full_isl", False): "reserve_full_isl off",
 }
 SHOWN_REQUESTS = 12
-# Text that a reader may copy, a command or a line of a file, is not wrapped.
+# Text that a reader may copy, such as a command or a line of a file, is not wrapped.
 COPIED = re.compile(
     r"schedproof (?:corpus|explore|gate|init|replay|search|show|step)\b|^ +\w+ = \""
 )
@@ -51,15 +51,15 @@ SHOWN_DETAILS = 15
 class _Console(Console):
     def print(self, *objects: Any, markup: bool | None = None, **options: Any) -> None:
         """Print an object; on a terminal, wrap long text between words. Output to files and pipes
-        is not wrapped, and neither are commands that somebody may copy."""
+        is not wrapped, nor are commands, so that they can be copied."""
         match objects:
             case (str(text),) if self.is_terminal and not COPIED.search(text):
                 objects = (self._wrap(self.render_str(text, markup=markup)),)
         super().print(*objects, markup=markup, **options)
 
     def _wrap(self, text: Text) -> Text:
-        """Wrap the text. Continuation lines align with the text after a label, such as " rule:
-        In"."""
+        """Wrap the text. Continuation lines are aligned with the text that follows a label such as
+        "rule:"."""
         if text.cell_len <= self.width or "\n" in text.plain:
             return text
         label = LABEL.match(text.plain)
@@ -76,7 +76,8 @@ class _Console(Console):
 
 
 def make_console() -> Console:
-    """Return a console that never wraps data, prints `:name:` as it is, and obeys NO_COLOR."""
+    """Return a console that never wraps data, does not turn `:name:` into an emoji, and obeys
+    NO_COLOR."""
     return _Console(highlight=False, soft_wrap=True, emoji=False)
 
 
@@ -87,8 +88,8 @@ def say(console: Console, line: str) -> None:
 
 @contextmanager
 def busy(console: Console, what: str) -> Iterator[Callable[[str], None]]:
-    """Show a spinner on a terminal while the block runs; yield a function that appends to its
-    text."""
+    """On a terminal, show a spinner while the block runs; yield a function that appends to the
+    spinner's text."""
     if not console.is_terminal:
         yield lambda _: None
         return
@@ -114,8 +115,8 @@ def print_failure(
     run: Excerpt,
     why: Sequence[str] | None = None,
 ) -> None:
-    """Print everything known about a failure. `options` are those of the replay command, `run` is
-    the end of the run."""
+    """Print everything known about a failure. `options` are the options of the replay command,
+    `run` is the end of the run."""
     command = f"schedproof replay {shlex.quote(path)}{options}"
     lines = failure_lines(rule, scenario, broken, path, command, run, why)
     show_failure(console, rule, lines, "ADAPTER" if broken.by_adapter else "BROKEN")
@@ -160,7 +161,7 @@ def failure_lines(
 
 
 def print_details(text: str, console: Console | None = None) -> None:
-    """Print the end of a traceback or of a target's stderr; to stderr if there is no console."""
+    """Print the end of a traceback or of a target's stderr, to stderr if there is no console."""
     for line in text.strip().splitlines()[-SHOWN_DETAILS:]:
         shown = f"  | {one_line(line)}"
         if console is None:
@@ -175,9 +176,9 @@ def scenario_config(scenario: Scenario) -> str:
 
 
 def config_line(system: str, revision: str, config: Mapping[str, Any]) -> str:
-    """Return a configuration for a reader: its sizes, and every key that is not at its default."""
+    """Describe a configuration: its sizes, and every key that does not have its default value."""
     usual = full_config(system, revision, {})
-    with suppress(InputError):  # a recorded configuration may have unknown keys
+    with suppress(InputError):  # a recorded configuration may contain unknown keys
         config = full_config(system, revision, config)
     parts = [f"{key} {config[key]}" for key in ALWAYS_SHOWN if key in config]
     for key, value in config.items():
@@ -189,7 +190,7 @@ def config_line(system: str, revision: str, config: Mapping[str, Any]) -> str:
 def _in_words(key: str, value: Any) -> list[str]:
     if isinstance(value, Mapping):
         return [f"{inner} {given}" for inner, given in value.items()]
-    if isinstance(value, list | tuple):  # of mappings; their values are clear without the keys
+    if isinstance(value, list | tuple):  # of mappings, whose values are clear without the keys
         return [f"{key} {' + '.join(' '.join(map(str, item.values())) for item in value)}"]
     return [IN_WORDS.get((key, value), f"{key} {value}")]
 

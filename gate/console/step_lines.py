@@ -1,4 +1,5 @@
-"""Print one line per step that says what is new in it. Colours only repeat what the words say."""
+"""Print one line per step, with what changed in that step. Colours only repeat what the words
+say."""
 
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
@@ -7,7 +8,7 @@ from rich.text import Text
 
 from ...model.observation import Step
 
-# Fields besides the tkv that are shown when they change; events are shown even if they repeat.
+# Fields other than the tkv that are shown when they change; events are shown even if they repeat.
 EVENTS = ("encoder_inputs", "encoder_dropped", "preempted", "finished")
 FIELDS = ("left_pad_blocks", "waiting", "parked", "prefilling", "paused", *EVENTS)
 
@@ -16,9 +17,9 @@ class News(NamedTuple):
     """The changes in a step.
 
     Attributes:
-        tkv: the previous (None if unknown) and the new tkv in tokens, if it changed.
-        jumps: whether the tkv changed by anything but 1.
-        borders: requests that computed a single token in the step, which is the first of a block.
+        tkv: the previous (None if unknown) and the new tkv in tokens, if it changed. jumps: whether
+        the tkv changed by a number other than 1. borders: requests that computed a single token in
+        the step, the first token of a block.
         volume: batch × tkv of a decode step in tokens; None if there is no limit on it.
         fields: the other fields that changed, with their values.
         alike: whether the step only decodes the same requests as the previous step.
@@ -40,7 +41,7 @@ class News(NamedTuple):
 
 
 def step_news(number: int, step: Step, last: Step | None, config: Mapping[str, Any]) -> News:
-    """Return what changed since `last`, the step before, which may be unknown (None)."""
+    """Return what changed since `last`, the previous step (None if unknown)."""
     tkv = changed_tkv(step, last)
     jumps = tkv is not None and tkv[0] is not None and tkv[1] != tkv[0] + 1
     borders = crossing(step, last, config.get("block_size"))
@@ -79,7 +80,8 @@ def crossing(step: Step, last: Step | None, block_size: int | None) -> tuple[str
 
 
 def volume_of(step: Step) -> int | None:
-    """Return batch × tkv in tokens of a decode step; None if the step does not show its tkv."""
+    """Return the batch × tkv of a decode step, in tokens; None if the step does not show its
+    tkv."""
     return len(step.scheduled) * step.tkv if step.kind == "decode" and step.tkv else None
 
 
@@ -100,7 +102,8 @@ Part = tuple[str, str]  # a piece of text, and its style
 
 
 class StepLines:
-    """Prints each step of a run; with `fold`, similar decode steps in a row share a line."""
+    """Prints each step of a run; with `fold`, consecutive decode steps that are alike share a
+    line."""
 
     def __init__(
         self, say: Callable[[Text], None], config: Mapping[str, Any], *, fold: bool = False
@@ -109,7 +112,7 @@ class StepLines:
         self._config = config
         self._fold = fold
         self._last: Step | None = None
-        self._alike: list[News] = []  # the first and the last step of the row
+        self._alike: list[News] = []  # the first and the last of the steps that share a line
 
     def __call__(self, number: int, step: Step) -> None:
         news = step_news(number, step, self._last, self._config)
@@ -128,7 +131,7 @@ class StepLines:
 
 
 def step_line(number: int, step: Step, last: Step | None, config: Mapping[str, Any]) -> str:
-    """Return one step in words: kind and members, then what changed since `last`."""
+    """Describe a step: its kind and requests, then what changed since `last`."""
     return step_text(step_news(number, step, last, config)).plain
 
 

@@ -26,7 +26,7 @@ from .replay import broken_alike, expectation, expecting, rules_for
 Expected = Literal["holds", "violates"]
 Say = Callable[[str], None]
 ATTEMPTS = 2_000  # replays
-SECONDS = 30.0  # per scenario; at production scale a single replay takes most of a second
+SECONDS = 30.0  # per scenario; at production scale, a single replay takes almost a second
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ class Adding:
 
 
 def add_files(adding: Adding, files: Sequence[Path]) -> dict[Path, str]:
-    """Add each file, and continue if one cannot be added; return the reason for each such file."""
+    """Add each file. Continue if a file cannot be added; return the reason for each such file."""
     left_out = {}
     for file in files:
         try:
@@ -61,7 +61,7 @@ def add_file(adding: Adding, file: Path) -> None:
     scenario = replace(read, expect=None)
     adding, outcome = _judge_by_own_rule(adding, file, scenario)
     if outcome.broken and steps and not adding.no_shrink:
-        why = "a smaller scenario would not show the steps; valid: --no-shrink"
+        why = "a smaller scenario would not show the expected steps; valid: --no-shrink"
         raise FileError(f"{file}: $.expect.steps: {why}")
     if outcome.broken:
         reported, origin, how = _failure(adding, file, scenario, outcome)
@@ -73,8 +73,8 @@ def add_file(adding: Adding, file: Path) -> None:
 
 
 def _judge_by_own_rule(adding: Adding, file: Path, scenario: Scenario) -> tuple[Adding, Outcome]:
-    """Replay a scenario, judged by the rule that its file names, or if that one does not break, by
-    those of `adding`."""
+    """Replay a scenario, judged by the rule that its file names or, if the run does not break that
+    rule, by the rules of `adding`."""
     rule = (scenario.origin or {}).get("rule")
     if not adding.rules and rule in {known.id for known in rules_for(scenario, ())}:
         alone = dataclasses.replace(adding, rules=[rule])
@@ -119,7 +119,8 @@ def minimize_entry(target: Target, spec: str, entry: Entry, say: Say) -> bool:
 def minimize(
     target: Target, scenario: Scenario, first: Broken, ids: Sequence[str]
 ) -> tuple[Scenario, str]:
-    """Return the smallest scenario that fails with the same shape, and the number of replays."""
+    """Return the smallest scenario found that fails with the same shape, and the number of
+    replays."""
     rules = rules_for(scenario, ids)
     own = shape(first, scenario.request_ids)
     began = time.monotonic()
@@ -167,11 +168,11 @@ def _failure(
         scenario, how = minimize(adding.target, scenario, first, adding.rules)
         outcome = run_of(adding.target, scenario, adding.rules, file)
         if not outcome.broken:
-            scenario, how = large, "not shrunk: the smaller scenario did not break again"
+            scenario, how = large, "not shrunk: the smaller scenario did not fail again"
             outcome = run_of(adding.target, scenario, adding.rules, file)
             if not outcome.broken:
                 raise FileError(
-                    f"{file}: left out, because it broke {first.rule} once but not again"
+                    f"{file}: left out, because it broke {first.rule} once, but not again"
                 )
         first = outcome.broken[0]
     broken = [failure.rule for failure in outcome.broken]
@@ -187,14 +188,14 @@ def _witness(
         raise FileError(f"{file}: breaks no rule on {adding.target_spec}; valid: --expect holds")
     if not outcome.finished:
         raise FileError(
-            f"{file}: shows nothing, because it has not finished after {outcome.steps} steps"
+            f"{file}: shows nothing, because it had not finished after {outcome.steps} steps"
         )
     reported = (scenario.origin or {}).get("rule")
     rule = adding.rules[0] if adding.rules else reported
     if not isinstance(rule, str):
         raise FileError(
             f"{file}: breaks no rule on {adding.target_spec}; "
-            "valid as a witness: with --rule, the rule that it is about"
+            "valid as a witness: name its rule with --rule"
         )
     try:
         select(load(scenario.system), [rule])
@@ -214,7 +215,8 @@ def _origin(adding: Adding, rule: str, own: str, outcome: Outcome) -> Origin:
 
 
 def _keep(adding: Adding, file: Path, scenario: Scenario, origin: Origin, how: str) -> None:
-    """Write the entry, unless one that is no larger has the same failure; remove larger ones."""
+    """Write the entry, unless an entry that is no larger has the same failure; remove larger such
+    entries."""
     entries = corpus_folder.entries(adding.folder) if adding.folder.exists() else []
     path = adding.folder / file_name(scenario, origin.rule)
     new = Entry(path, scenario, origin)
@@ -226,7 +228,7 @@ def _keep(adding: Adding, file: Path, scenario: Scenario, origin: Origin, how: s
     kept = next((entry for entry in alike if size(entry.scenario) <= size(scenario)), None)
     if kept is not None:
         adding.say(
-            f"{file}: not added, since {kept.path} has the same failure, is not larger, and "
+            f"{file}: not added, because {kept.path} has the same failure, is no larger, and "
             f"{expectation(kept.scenario)}"
         )
         return

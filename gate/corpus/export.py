@@ -1,8 +1,8 @@
 """`schedproof corpus export`: write a corpus as one self-contained file.
 
 Tests for a target's own repository do not depend on schedproof. The template of a system,
-`templates/<system>.jinja`, steps the scheduler itself, and in every step asserts those rules that
-it can state in the target's own vocabulary. For every other rule, the test contains a table of the
+`templates/<system>.jinja`, steps the scheduler itself, and in every step asserts the rules that it
+can state in the target's own vocabulary. For every other rule, the test contains a table of the
 reference model's steps, and the target must take the same steps.
 """
 
@@ -58,8 +58,8 @@ def target():
 
 
 def exported(kind: str, entries: Sequence[Entry], target: str | None = None) -> str:
-    """Return the text of a file of this kind; raise FileError if it cannot express an entry. Tests
-    run on `target`, by default the one that the entries were found on."""
+    """Return the text of a file of this kind; raise FileError if such a file cannot express an
+    entry. Tests run on `target`, by default the target that the entries were found on."""
     if kind == "json":
         rows = ",\n".join(scenario_json(entry.scenario).rstrip() for entry in entries)
         return f"[\n{rows}\n]\n"
@@ -70,7 +70,8 @@ def exported(kind: str, entries: Sequence[Entry], target: str | None = None) -> 
 
 
 def expressible(kind: str, entries: Sequence[Entry]) -> tuple[list[Entry], list[str]]:
-    """Return the entries that this kind of file can express, and the reason for each other one."""
+    """Return the entries that this kind of file can express, and for each of the others the reason
+    why not."""
     if kind != "upstream":
         return [*entries], []
     able: list[Entry] = []
@@ -93,7 +94,7 @@ def found_on(entries: Sequence[Entry]) -> str:
         known = (
             f"found on {', '.join(targets)}"
             if targets
-            else "which do not say what they were found on"
+            else "which do not say on which target they were found"
         )
         raise FileError(f"--as pytest: entries {known}; valid: name one with --target")
     return targets[0]
@@ -123,14 +124,15 @@ def as_repository_tests(entries: Sequence[Entry]) -> str:
 
 
 class Table(NamedTuple):
-    """The steps of a revision's model, each formatted as the arguments of a `dict` call."""
+    """The steps of a revision's model, each formatted as the arguments of a call to `dict`."""
 
     revision: str
     rows: list[str]
 
 
 class RepositoryTest:
-    """An entry as the templates see it. Only rules that a template cannot assert have a table."""
+    """An entry, as the templates see it. `table` is needed only for rules that a template cannot
+    assert."""
 
     def __init__(self, entry: Entry) -> None:
         expect = entry.scenario.expect
@@ -159,8 +161,9 @@ class RepositoryTest:
         return (_arguments(_request(request)) for request in self._entry.scenario.requests)
 
     def table(self) -> Table:
-        """Return the steps of the first model, its own revision's first, that breaks no rule. If
-        that one breaks the rule, the table ends there."""
+        """Return the steps of the first model that breaks no rule. The model of the scenario's own
+        revision is tried first; if it breaks the rule, the table ends at the step in which it
+        does."""
         scenario = self._entry.scenario
         own = scenario.revision or revisions_of(scenario.system)[0]
         last: int | None = None
@@ -176,7 +179,8 @@ class RepositoryTest:
                 last = outcome.broken[0].step + 1
         raise FileError(
             f"{self._entry.path}: every model of {scenario.system} breaks a rule in it, and "
-            f"{self.rule} has no assertion in the target's own vocabulary; --rule leaves it out"
+            f"{self.rule} cannot be asserted in the target's own vocabulary; leave it out with "
+            f"--rule"
         )
 
 
@@ -193,7 +197,7 @@ def about(entry: Entry) -> str:
 
 
 def _pytest_test(entry: Entry) -> str:
-    # Text from a file is printed as a Python literal, so that it cannot escape from its quotes.
+    # Text from a file is written as a Python literal, so that it cannot break out of its quotes.
     data: dict[str, Any] = json.loads(scenario_json(entry.scenario))
     printed = pprint.pformat(data, width=92, sort_dicts=False)
     indented = "\n".join(f"        {line}" for line in printed.splitlines())
@@ -234,7 +238,7 @@ def _request(request: Request) -> dict[str, Any]:
 def _replay_model(
     scenario: Scenario, rule: str, revision: str
 ) -> tuple[Outcome | None, list[Step]]:
-    # If the revision has this rule, no other rule judges the run.
+    # If the rule applies to the revision, no other rule judges the run.
     variant = replace(scenario, revision=revision, expect=None)
     catalogue = load(scenario.system, revision)
     rules = [known for known in catalogue if known.id == rule and applies(known, revision)]
@@ -258,7 +262,7 @@ def _rows(steps: Sequence[Step]) -> list[str]:
             rows.append(_arguments(row))
         following = row | {key: row[key] + 1 for key in ("step", "tkv") if key in row}
     if len(rows) > MAX_ROWS:
-        raise FileError(f"--as upstream: a table of {len(rows)} steps; valid: {MAX_ROWS} at most")
+        raise FileError(f"--as upstream: a table of {len(rows)} steps; valid: at most {MAX_ROWS}")
     return rows
 
 

@@ -1,7 +1,8 @@
-"""The built-in scenarios, and users' corpora: folders of scenario files that each name their rule.
+"""The built-in scenarios, and users' corpora: folders of scenario files, each of which names its
+rule.
 
-Built in are published counterexamples at production scale, and the seed corpus, a few short runs
-that exercise every rule (`tools/seeds.py`).
+The built-in scenarios are published counterexamples at production scale, and the seed corpus: a few
+short runs that together exercise every rule (`tools/seeds.py`).
 
 There is no index: `schedproof corpus list` reads the files themselves. A file is named by its rule
 and content, so a corpus never holds the same scenario twice. `origin` names the rule, and where the
@@ -50,7 +51,8 @@ def every_builtin() -> dict[str, Scenario]:
 
 def scenario_named(name: str) -> Scenario:
     """Return the scenario in a file, or the built-in one with this name. A name that looks like a
-    path is always a path. Raise FileError if there is neither, or if the file is not a scenario."""
+    path is always a path. Raise FileError if neither exists, or if the file does not contain a
+    scenario."""
     path = Path(name)
     if "\0" in name or path.exists() or path.is_symlink() or path.name != name:
         return read_scenario(path)
@@ -68,12 +70,14 @@ def scenario_named(name: str) -> Scenario:
 
 
 def by_length(system: str) -> dict[str, Scenario]:
-    """Return the built-in scenarios, shortest first, so that a failure shows in a short run."""
+    """Return the system's built-in scenarios, shortest first, so that a failure shows up in a short
+    run."""
     return dict(sorted(builtin_scenarios(system).items(), key=lambda item: longest(item[1])))
 
 
 def longest(scenario: Scenario) -> int:
-    """Return an upper bound on the steps of a replay in which no request waits for space."""
+    """Return an upper bound on the number of steps in a replay in which no request waits for
+    space."""
     key = scales_of(scenario.system).chunk_key
     chunk = int(scenario.config[key]) if key else MOST
     work = 0
@@ -112,7 +116,7 @@ class FoundOn(msgspec.Struct, frozen=True):
 
 
 class Origin(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The keys of `origin` that a corpus needs; other keys are for readers."""
+    """The keys of `origin` that a corpus needs; any other keys are for human readers."""
 
     rule: str
     shape: str = ""
@@ -141,15 +145,15 @@ class Entry(NamedTuple):
 
     @property
     def failure(self) -> tuple[str, str, str, str]:
-        """What identifies the failure: system, revision, rule and shape. Every witness is
-        unique."""
+        """What identifies the failure: system, revision, rule and shape. A witness has an identity
+        of its own."""
         scenario = self.scenario
         shape = self.shape or file_name(scenario, self.rule)
         return scenario.system, scenario.revision or "", self.rule, shape
 
 
 def entries(folder: Path) -> list[Entry]:
-    """Return every entry of a corpus, by file name."""
+    """Return every entry of a corpus, in order of file name."""
     return [read_entry(path) for path in files(folder)]
 
 
@@ -164,7 +168,8 @@ def files(folder: Path) -> Iterator[Path]:
 
 
 def read_entry(path: Path) -> Entry:
-    """Read one file of a corpus; raise FileError if it is no entry, or a link out of the folder."""
+    """Read one file of a corpus; raise FileError if it is not an entry, or is a link to a file
+    outside the folder."""
     if path.is_symlink() and not _real(path).is_relative_to(_real(path.parent)):
         raise FileError(f"{path}: a link to a file outside the corpus; valid: a file")
     scenario = read_scenario(path)
@@ -172,7 +177,7 @@ def read_entry(path: Path) -> Entry:
 
 
 def _real(path: Path) -> Path:
-    """Resolve a path; a link to itself stays unresolved."""
+    """Resolve a path; leave a link to itself unresolved."""
     return Path(os.path.realpath(path))
 
 

@@ -1,4 +1,5 @@
-"""Replay the scenarios of a corpus, compare the results with their expectations, and tidy up."""
+"""Replay the scenarios of a corpus, compare the results with what the scenarios expect, and remove
+entries that are no longer useful."""
 
 import shlex
 from collections.abc import Callable, Iterator, Sequence
@@ -32,9 +33,9 @@ Status = Literal["as expected", "NOT AS EXPECTED", "not exercised", "inconclusiv
 
 
 class EntryVerdict(NamedTuple):
-    """The result of a replay, compared with the expectation of the scenario. `why` is set if it is
-    unexpected or inconclusive, `outcome` is None if the target did not run it, and `refused` says
-    that the target refuses the configuration or every request."""
+    """The result of a replay, compared with what the scenario expects. `why` is set if the result
+    is unexpected or inconclusive. `outcome` is None if the target did not run the scenario, and
+    `refused` is set if it refuses the configuration or every request."""
 
     status: Status
     why: str
@@ -53,11 +54,11 @@ def judge(
     rules: Sequence[Rule],
     found_on: FoundOn | None = None,
 ) -> EntryVerdict:
-    """Replay a scenario about `rule`, judged by `rules`, and compare the result with its
-    expectation.
+    """Replay a scenario about `rule`, judged by `rules`, and compare the result with what the
+    scenario expects.
 
-    Without one, every rule must hold; on a target other than `found_on`, only the scenario's own. A
-    rule that is expected to break may also break later than other rules.
+    If it expects nothing, every rule must hold; on a target other than `found_on`, only the
+    scenario's own rule must. A rule that is expected to be broken may be broken after other rules.
     """
     if scenario.expect is None:
         scenario = expecting(scenario, None)
@@ -115,22 +116,22 @@ def _of_its_own_rule(
     rule, started = own[0].id, outcome.session.started
     here = " ".join(word for word in (started.name, started.version) if word)
     others = ", ".join(failure.rule for failure in outcome.broken)
-    beside = f"another rule breaks there: {others}"
+    beside = f"another rule is broken there: {others}"
     alone = replay(target, scenario, own)
     if alone.broken and alone.broken[0].rule == rule:
-        return EntryVerdict("NOT AS EXPECTED", f"{rule} breaks on {here}; {beside}", alone)
+        return EntryVerdict("NOT AS EXPECTED", f"{rule} is broken on {here}; {beside}", alone)
     if not alone.exercised[rule]:
         why = f"{rule} is never exercised on {here}, or cannot be checked there; {beside}"
         return EntryVerdict("NOT AS EXPECTED", why, outcome)
     if found_on is None or not found_on.name or found_on.name == started.name:
         return EntryVerdict("NOT AS EXPECTED", f"{rule} holds on {here}; {beside}", outcome)
-    only = f"it broke only on {found_on}"
+    only = f"it was broken only on {found_on}"
     return EntryVerdict("as expected", f"{rule} holds on {here} ({only}); {beside}", outcome)
 
 
 def expecting(scenario: Scenario, violates: Sequence[str] | None) -> Scenario:
-    """Return the scenario, expecting these rules to break in one step, or else every rule to
-    hold."""
+    """Return the scenario, with the expectation that one step breaks these rules or, if there are
+    none, that every rule holds."""
     reported = Expectation(violates=tuple(violates)) if violates else Expectation(holds=True)
     return replace(scenario, expect=reported)
 
@@ -138,7 +139,7 @@ def expecting(scenario: Scenario, violates: Sequence[str] | None) -> Scenario:
 def expectation(scenario: Scenario) -> str:
     expect = scenario.expect
     if expect is not None and expect.violates:
-        return f"expects that {', '.join(expect.violates)} breaks"
+        return f"expects that {', '.join(expect.violates)} is broken"
     if expect is not None and expect.steps and not expect.holds:
         return f"expects {len(expect.steps)} steps"
     return "expects that every rule holds"
@@ -156,7 +157,7 @@ def rules_for(scenario: Scenario, ids: Sequence[str] = ()) -> list[Rule]:
 def broken_alike(
     target: Target, scenario: Scenario, rules: Sequence[Rule], own: str, last_step: int | None
 ) -> Sequence[Broken]:
-    """Replay a scenario; return what breaks, if the first failure has the shape `own`."""
+    """Replay a scenario; return the failures if the first one has the shape `own`, else nothing."""
     try:
         broken = replay(target, scenario, rules, last_step=last_step).broken
     except (InputError, ConfigRefused):
@@ -165,7 +166,7 @@ def broken_alike(
 
 
 def rule_ids(words: Sequence[str] | None) -> list[str]:
-    """Return the ids that --rule names; `A,B` counts as A and B."""
+    """Return the rule ids given to --rule; `A,B` counts as A and B."""
     every = {rule.id: rule for system in SYSTEMS for rule in load(system)}
     return list(meant([*every.values()], rule_words("--rule", words or ())))
 
@@ -177,7 +178,8 @@ def opened_target(spec: str) -> Iterator[Target]:
 
 
 def check(data: dict[str, Any], target: Target) -> str:
-    """Replay the scenario of an exported test; return why it does not end as expected, or ""."""
+    """Replay the scenario of an exported test; return "" if it ends as expected, else why it does
+    not."""
     scenario = scenario_of(data, "the exported scenario")
     rule = origin_of(scenario, "the exported scenario").rule
     judged = judge(target, scenario, rule, rules_for(scenario))
@@ -197,7 +199,8 @@ STYLES = {
 
 
 class Running(NamedTuple):
-    """The target that replays entries, the rules, and the options of a replay command."""
+    """The target that replays entries, the rules, and the options that a printed replay command
+    needs."""
 
     console: Console
     target: Target
@@ -276,7 +279,7 @@ def _problems_of(entry: Entry, target: Target) -> list[str]:
     wrong = (
         []
         if path.name == own
-        else [f"{path}: this name does not fit its rule and content; valid: {own}"]
+        else [f"{path}: the file's name does not match its rule and content; valid: {own}"]
     )
     judged = judge(target, scenario, entry.rule, rules_for(scenario))
     if judged.status != "as expected":
@@ -285,8 +288,8 @@ def _problems_of(entry: Entry, target: Target) -> list[str]:
 
 
 def prune(entries: Sequence[Entry], target: Target, say: Say, *, dry_run: bool) -> int:
-    """Remove duplicates, and entries that no longer replay; return how many. An entry stays if it
-    breaks a rule on the target."""
+    """Remove duplicates and entries that can no longer be replayed; return how many were removed.
+    Keep an entry if it breaks a rule on the target."""
     removed = 0
     smallest: dict[tuple[str, ...], Entry] = {}
     for entry in sorted(entries, key=_preference):
@@ -312,6 +315,6 @@ def _preference(entry: Entry) -> tuple[tuple[int, int], bool, str]:
 
 def _why_not(entry: Entry, smallest: dict[tuple[str, ...], Entry]) -> str:
     if entry.failure in smallest:
-        return f"the same failure as {smallest[entry.failure].path}, which is not larger"
+        return f"the same failure as {smallest[entry.failure].path}, which is no larger"
     judged = judge(ModelTarget(), entry.scenario, entry.rule, rules_for(entry.scenario))
     return f"can no longer be replayed: {judged.why}" if judged.refused else ""

@@ -1,1 +1,1 @@
-"""Explore small scopes exhaustively in processes, with checkpoints and a report."""
+"""Explore small scopes exhaustively in several processes, with checkpoints and a report."""

@@ -51,7 +51,7 @@ ABORTS: tuple[Aborts, ...] = get_args(Aborts)
 
 
 def check_has_scopes(system: str) -> None:
-    """Raise InputError unless the registered system has small scopes to explore."""
+    """Raise InputError unless this system has small scopes to explore."""
     explorable = explored_systems()
     if system not in explorable:
         valid = ", ".join(explorable)
@@ -59,7 +59,7 @@ def check_has_scopes(system: str) -> None:
 
 
 def chosen_scopes(names: Sequence[str] | None, system: str, revision: str) -> list[Scope]:
-    """Return the scopes with these names, or all that the revision has."""
+    """Return the scopes with these names, or all scopes of the revision."""
     valid = [scope for scope in space_of(system).scopes if scope.belongs_to(revision)]
     by_name = {scope.name: scope for scope in valid}
     for name in names or ():
@@ -128,7 +128,8 @@ MEMORY_MB = 4096  # for each process, unless the user sets another limit
 
 @dataclass(frozen=True)
 class Budget:
-    """When to stop: `seconds` for all processes together, `memory_mb` MB for each."""
+    """When to stop: after `seconds` for all processes together, or at `memory_mb` MB in any one of
+    them."""
 
     seconds: float
     memory_mb: int
@@ -138,7 +139,7 @@ class Budget:
 
 @dataclass(frozen=True)
 class Progress:
-    """The progress of a running part."""
+    """The progress of a part that is running."""
 
     options: ExploreOptions
     states: int
@@ -232,9 +233,9 @@ def _work(
     budget: Budget,
     ends: float,
 ) -> None:
-    """Explore one part in a separate process; it ends only between two reports, when no state is
-    half expanded."""
-    gc.set_threshold(100_000, 20, 50)  # states are kept, so a collection seldom finds garbage
+    """Explore one part in a separate process. The process ends only between two reports, when no
+    state is half expanded."""
+    gc.set_threshold(100_000, 20, 50)  # states are kept, so a garbage collection would find little
     began = reported = time.time()
     try:
         run = load(budget.checkpoint, options, rules) if budget.checkpoint else None
@@ -274,7 +275,8 @@ def memory_mb() -> int:
 
 
 def parts_of(options: ExploreOptions, jobs: int) -> list[ExploreOptions]:
-    """Split an exploration for `jobs` processes; neighbouring limits have most runs in common."""
+    """Split an exploration for `jobs` processes. Neighbouring limits stay together, since they have
+    most runs in common."""
     limits = options.scope.limits
     if jobs < 2 or len(limits) < 8:
         return [options]
@@ -288,8 +290,8 @@ def parts_of(options: ExploreOptions, jobs: int) -> list[ExploreOptions]:
 def confirm(
     counterexample: Counterexample, rules: Sequence[Rule], formula: str | None = None
 ) -> dict[int, tuple[Scenario, Outcome]]:
-    """Replay the counterexample on the model at each of its limits; return where it breaks the
-    rule."""
+    """Replay the counterexample on the model at each of its limits; return the limits at which it
+    breaks the rule."""
     [rule] = select(rules, [counterexample.rule])
     broken = {}
     for limit in counterexample.limits:
@@ -306,7 +308,8 @@ def confirm(
 
 # Layers without input or output: unpickling their classes can do no harm.
 PURE = tuple(f"schedproof.{layer}." for layer in ("spec", "model", "properties", "solver"))
-# The functions that a run refers to: predicates of rules, and functions of a model's revision.
+# The functions that a saved run refers to: predicates of rules, and functions of a model's
+# revision.
 FUNCTIONS = re.compile(r"schedproof\.(properties\.(rules|\w+\.predicates)\.|model\.\w+\.\w+$)")
 MAGIC = b"schedproof exploration 2\n"
 DIGEST = 32  # bytes
@@ -329,8 +332,8 @@ def save_checkpoint(folder: Path, run: Exploration) -> None:
 
 
 def load(folder: Path, options: ExploreOptions, rules: Sequence[Rule]) -> Exploration | None:
-    """Return the saved exploration, if there is one; raise FileError if this version cannot use
-    it."""
+    """Return the saved exploration, if there is one; raise FileError if this version of schedproof
+    cannot use it."""
     ids = tuple(rule.id for rule in rules)
     path = _path(folder, options, ids)
     try:
@@ -355,9 +358,7 @@ def load(folder: Path, options: ExploreOptions, rules: Sequence[Rule]) -> Explor
     except Exception as error:
         raise FileError(f"{path}: damaged ({error}); delete the file") from None
     if not isinstance(run, Exploration) or (run.options, run.rules) != (options, ids):
-        raise FileError(
-            f"{path}: not the exploration of these options and rules; valid: another folder"
-        )
+        raise FileError(f"{path}: saved with other options or rules; valid: another folder")
     return run
 
 
@@ -371,8 +372,8 @@ class _Reader(pickle.Unpickler):
             return super().find_class(module, name)
         if module.startswith(PURE) and "." not in name:
             member = super().find_class(module, name)
-            # A pickle can call every function that it may load, with any arguments. An alias of
-            # `getattr` would be enough to reach `eval`.
+            # A pickle can call any function that it is allowed to load, with any arguments. An
+            # alias of `getattr` would be enough to reach `eval`.
             held = isinstance(member, type) or FUNCTIONS.match(module)
             if held and getattr(member, "__module__", "") == module:
                 return member

@@ -28,7 +28,7 @@ MARKS = {
 
 @dataclass
 class RuleSoFar:
-    """The results for one rule so far: where it was exercised, and where it breaks."""
+    """The results for one rule so far: where it was exercised, and where it was broken."""
 
     exercised: dict[str, set[int]] = field(default_factory=dict)
     broken: dict[str, set[int]] = field(default_factory=dict)
@@ -36,7 +36,7 @@ class RuleSoFar:
 
 
 class Reporter:
-    """Prints events as they come, and collects what the verdict needs."""
+    """Prints events as they happen, and collects what the verdict needs."""
 
     def __init__(
         self, console: Console, parts: Sequence[ExploreOptions], rules: Sequence[Rule], out: Path
@@ -82,8 +82,8 @@ class Reporter:
         stop_requested: bool = False,
         verbose: bool = False,
     ) -> int:
-        """Print the verdicts, write the coverage, and return the exit code. Rules that are `chosen`
-        must be exercised."""
+        """Print the verdicts, write the coverage, and return the exit code. If the user has
+        `chosen` the rules, each must have been exercised."""
         for part in self._parts:
             self._leave_out("not started", part)
         if stop_requested:
@@ -97,11 +97,11 @@ class Reporter:
         moves = sum(result.transitions for result in results)
         seconds = sum(ended.seconds for ended in self._ended)
         self._console.print(
-            f"{counts}; {states:,} states, {moves:,} transitions, {seconds:.0f} s of one core",
+            f"{counts}; {states:,} states, {moves:,} transitions, {seconds:.0f} s on one core",
             style="bold",
         )
         for why, names in self._unfinished.items():
-            self._console.print(f"left out, {why}: {'; '.join(names)}", markup=False)
+            self._console.print(f"not fully explored, {why}: {'; '.join(names)}", markup=False)
         if json_file is not None:
             self._write(json_file, verdicts)
         if "BROKEN" in words:
@@ -158,7 +158,7 @@ class Reporter:
             markup=False,
         )
         if result.livelocks:
-            self._console.print(f"  {result.livelocks} states recur without progress")
+            self._console.print(f"  {result.livelocks} states are reached again without progress")
         self._checked |= {*result.checked}
         for rule, limits in result.exercised.items():
             if rule in self._so_far:
@@ -265,7 +265,8 @@ def run_exploration(
     until_broken: bool = False,
     verbose: bool = False,
 ) -> int:
-    """Explore, report, return the exit code; `until_broken` stops at the first counterexample."""
+    """Explore, report, and return the exit code; with `until_broken`, stop at the first
+    counterexample."""
     parts = [part for options in questions for part in parts_of(options, jobs)]
     reporter = Reporter(console, parts, rules, out)
     try:

@@ -1,4 +1,4 @@
-"""Read a user's file, if it is regular and not too large, and write files whole or not at all."""
+"""Read users' files if they are regular and not too large, and write files whole or not at all."""
 
 import json
 import os
@@ -21,7 +21,7 @@ class FileError(ValueError):
 
 
 MAX_TOML = 1024 * 1024  # bytes of a configuration
-DEEPEST = 40  # nested brackets; code that prints or compares values fails on deeper ones
+DEEPEST = 40  # levels of brackets; code that prints or compares values fails on deeper nesting
 TOO_DEEP = f"nested deeper than {DEEPEST} levels"
 STRING = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"')
 INNERMOST = re.compile(rb"\[\]|\{\}")
@@ -43,8 +43,8 @@ def check_regular(path: Path) -> None:
 
 
 def read_text(path: Path, most: int, kind: str) -> str:
-    """Return the text of a file of at most `most` bytes; `kind` describes it in errors. Raise
-    FileError if the file is not regular, too large, or not UTF-8."""
+    """Return the text of a file of at most `most` bytes; errors call it a `kind`. Raise FileError
+    if the file is not regular, is too large, or is not UTF-8."""
     check_regular(path)
     with naming_file(path, "read"), path.open("rb") as file:
         data = file.read(most + 1)
@@ -82,13 +82,13 @@ def is_deep(data: bytes) -> bool:
     if data.count(b"[") + data.count(b"{") <= DEEPEST:
         return False
     brackets = STRING.sub(b"", data).translate(None, NO_BRACKETS)
-    for _ in range(DEEPEST):  # removes the innermost brackets in each round
+    for _ in range(DEEPEST):  # each round removes the innermost brackets
         brackets = INNERMOST.sub(b"", brackets)
     return bool(brackets)
 
 
 def quoted(value: Any) -> str:
-    """Return a value as JSON, shortened if it is long."""
+    """Return the value as JSON, shortened if it is long."""
     text = json.dumps(value)
     return text if len(text) <= 60 else text[:59] + "…"
 
@@ -109,9 +109,9 @@ def located(path: str, error: msgspec.ValidationError, value: Any) -> str:
 
 
 def check_unique(line: bytes, value: dict[str, Any]) -> None:
-    """Raise ValueError if an object in `line` has a key twice; `value` is the decoded line."""
+    """Raise ValueError if an object in `line` contains a key twice; `value` is the decoded line."""
     # If a key occurs twice, the line has more colons than keys. A colon in a string has the same
-    # effect, so such lines are decoded again.
+    # effect, so every line with more colons than keys is decoded again.
     count = len(value)
     for inner in value.values():
         if type(inner) is dict:
@@ -124,7 +124,8 @@ def check_unique(line: bytes, value: dict[str, Any]) -> None:
 
 
 def unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Build a JSON object, as an `object_pairs_hook`; raise ValueError if a key occurs twice."""
+    """Build a JSON object, for use as an `object_pairs_hook`; raise ValueError if a key occurs
+    twice."""
     read = dict(pairs)
     if len(read) < len(pairs):
         keys = [key for key, _ in pairs]
@@ -151,7 +152,7 @@ def _texts(value: Any) -> Iterator[str]:
 
 
 def write(path: Path, data: bytes) -> None:
-    """Write a file that an option names. Raise FileError if the file cannot be written to."""
+    """Write a file that the user has named. Raise FileError if it cannot be written to."""
     with whole(path) as place, naming_file(path):
         place.write_bytes(data)
 
@@ -162,14 +163,14 @@ def whole(path: Path) -> Iterator[Path]:
     not at all.
 
     A path that is not a regular file, such as `/dev/stdout`, is written in place, because a file
-    must not replace a device. So is a path whose folder cannot hold a second file. Raise FileError
-    if the file cannot be replaced.
+    must not replace a device. So is a file whose folder does not allow a second file to be created.
+    Raise FileError if the file cannot be replaced.
     """
     real = path.resolve()
     partial = real.with_name(f".{real.name}.{os.getpid()}.partial")
     # An unnamed pipe (`>(gzip > FILE)`) exists, but its resolved path does not.
     here = (path.exists() and not path.is_file()) or not os.access(real.parent, os.W_OK)
-    here = here or (real.exists() and not os.access(real, os.W_OK))  # a read-only file is kept
+    here = here or (real.exists() and not os.access(real, os.W_OK))  # keep a read-only file
     try:
         yield path if here else partial
         if not here:
@@ -185,7 +186,8 @@ def whole(path: Path) -> Iterator[Path]:
 
 @contextmanager
 def naming_file(path: Path | str, what: str = "written to") -> Iterator[None]:
-    """Turn an OSError of the block into a FileError: the file cannot be `what`."""
+    """Turn an OSError raised in the block into a FileError that says that the file cannot be
+    `what`, such as "read"."""
     try:
         yield
     except OSError as error:

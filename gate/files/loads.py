@@ -1,7 +1,7 @@
-"""Turn loads that servers recorded into scenarios.
+"""Turn loads recorded from servers into scenarios.
 
-A load records when each request arrived and how long it was; no format contains the prompts
-themselves. The formats are those of Mooncake, Azure and BurstGPT.
+A load records when each request arrived and how long it was; none of the formats contains the
+prompts themselves. The supported formats are those of Mooncake, Azure and BurstGPT.
 
 Sources: kvcache-ai/Mooncake (`FAST25-release/traces`), Azure/AzurePublicDataset
 (`AzureLLMInferenceDataset2023.md`, `…2024.md`), HPMLL/BurstGPT (`README.md`).
@@ -31,9 +31,10 @@ Tokens = Annotated[int, msgspec.Meta(ge=0, le=10**9)]
 
 
 class Row(NamedTuple):
-    """A request of a load: its row, from 1, its time in ms, and its lengths in tokens.
+    """A request of a load: its row number, counted from 1, its arrival time in ms, and its lengths
+    in tokens.
 
-    Each hash identifies a piece of the prompt together with all pieces before it.
+    Each hash identifies a piece of the prompt together with all of the preceding pieces.
     """
 
     number: int
@@ -45,8 +46,8 @@ class Row(NamedTuple):
 
 @dataclass
 class Load:
-    """Rows of a file in order of arrival; `unfit` has the reason for each row that is left out,
-    `unused` the fields that a scenario cannot express."""
+    """The rows of a file in order of arrival. `unfit` gives the reason for each row that is left
+    out, `unused` lists the fields that a scenario cannot express."""
 
     rows: list[Row]
     unused: list[str]
@@ -55,7 +56,7 @@ class Load:
 
 
 def read_load(form: str, path: Path, first: int, most: int, piece: int) -> Load:
-    """Read up to `most` rows, starting at row `first`; a hash stands for `piece` tokens. Raise
+    """Read up to `most` rows, starting at row `first`; each hash adds `piece` tokens. Raise
     FileError if the file cannot be read, or a row is not valid in the format."""
     check_regular(path)
     unused: dict[str, None] = {}
@@ -64,7 +65,9 @@ def read_load(form: str, path: Path, first: int, most: int, piece: int) -> Load:
         read = list(islice(rows, min(most, sys.maxsize)))
         goes_on = next(rows, None) is not None
     if not read:
-        raise FileError(f"{path}: no row from {first:,} on; valid: --from with a row of the file")
+        raise FileError(
+            f"{path}: the file ends before row {first:,}; valid: --from with a row of the file"
+        )
     return Load(sorted(read, key=lambda row: row.time), [*unused], goes_on)
 
 
@@ -75,9 +78,9 @@ def scenario_of_load(
     step_ms: float,
     piece: int,
 ) -> Scenario:
-    """Return the rows as a scenario, and note those that cannot run in `load.unfit`. The request of
-    row 17 is named r17. `setting` is the system, revision and configuration. Raise InputError if
-    the configuration is impossible, a row arrives too late, no row can run, or the run is too
+    """Return the rows as a scenario, and record in `load.unfit` the rows that cannot run. Row 17
+    becomes the request r17. `setting` is the system, revision and configuration. Raise InputError
+    if the configuration is impossible, a row arrives too late, no row can run, or the run is too
     large."""
     system, revision, values = setting
     model = make_model(system, revision, values)
@@ -112,10 +115,10 @@ def scenario_of_load(
 
 
 def prompts_of(rows: Sequence[Row], piece: int) -> list[tuple[Segment, ...]]:
-    """Return the prompts, equal as far as their hashes agree; one without hashes equals no
-    other."""
+    """Return the prompts. Two prompts are equal as far as their hashes agree; a prompt without
+    hashes shares nothing with any other."""
     before: dict[int, int | None] = {}
-    begins: set[int] = set()  # hashes that follow different hashes in different prompts
+    begins: set[int] = set()  # hashes that follow different hashes in two prompts
     after: dict[int, int] = {}
     for row in rows:
         for earlier, later in pairwise([None, *row.hashes]):
@@ -139,7 +142,8 @@ def _prompt(row: Row, piece: int, begins: set[int]) -> tuple[Segment, ...]:
 
 
 def shared_tokens(load: Load, piece: int) -> int:
-    """Return how many prompt tokens of rows that can run also begin an earlier prompt."""
+    """Return how many prompt tokens belong to a prefix that an earlier prompt shares; rows that
+    cannot run do not count."""
     seen, shared = set[int](), 0
     for row in load.rows:
         if row.number in load.unfit:
@@ -151,7 +155,7 @@ def shared_tokens(load: Load, piece: int) -> int:
 
 
 class _Lines:
-    """The lines of a file as text, and the number of the last line read."""
+    """The lines of a file as text; `number` is that of the last line read."""
 
     def __init__(self, path: Path, file: Any) -> None:
         self._path, self._file, self.number = path, file, 0
@@ -173,7 +177,8 @@ class _Lines:
 
 
 class MooncakeRow(msgspec.Struct):
-    """Time in ms; each hash identifies 512 tokens of the prompt with all tokens before them."""
+    """A row of a Mooncake trace. Its time is in ms; each hash identifies 512 tokens of the prompt
+    together with all tokens before them."""
 
     timestamp: Annotated[float, msgspec.Meta(ge=0)]
     input_length: Tokens
@@ -197,7 +202,7 @@ def _mooncake(lines: _Lines, first: int, piece: int, unused: dict[str, None]) ->
         hashes, needed = row.hash_ids, -(-row.input_length // piece)
         if hashes and len(hashes) != needed:
             raise lines.error(
-                f"$.hash_ids: {len(hashes)} ids; valid: {needed}, one for each {piece} tokens of "
+                f"$.hash_ids: {len(hashes)} ids; valid: {needed}, one per {piece} tokens of "
                 f"input_length {row.input_length} (see --tokens-per-hash)"
             )
         unused |= dict.fromkeys(key for key in data if key not in MooncakeRow.__struct_fields__)
@@ -210,8 +215,8 @@ def _check_time(lines: _Lines, place: str, time: float) -> None:
 
 
 class _Columns(NamedTuple):
-    """The columns of a CSV file: the time with its unit, and the lengths. `known` lists the other
-    columns of such files, which have no counterpart in a scenario."""
+    """The columns of a CSV file: the arrival time, with its unit, and the lengths. `known` lists
+    the other columns of such files, which have no counterpart in a scenario."""
 
     time: str
     prompt: str
@@ -264,7 +269,7 @@ def _tokens(lines: _Lines, column: str, text: str) -> int:
 
 
 def _of_date(text: str) -> float:
-    """Convert a date to milliseconds; a date without a zone is UTC."""
+    """Convert a date to milliseconds; a date without a time zone counts as UTC."""
     date = datetime.fromisoformat(text)
     return (date if date.tzinfo else date.replace(tzinfo=UTC)).timestamp() * 1000
 

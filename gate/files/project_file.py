@@ -22,7 +22,8 @@ Words = Annotated[str, msgspec.Meta(min_length=1)]
 
 
 class Project(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """The keys of the table, named like the options; paths are relative to the folder."""
+    """The keys of the table, named like the options; paths are relative to the folder of the
+    pyproject.toml."""
 
     target: Words | None = None
     system: Words | None = None
@@ -40,7 +41,7 @@ class Project(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defa
 
 
 def read_project(folder: Path = Path()) -> Project:
-    """Return the table in the folder's pyproject.toml; empty if there is none."""
+    """Return the [tool.schedproof] table of the folder's pyproject.toml; empty if there is none."""
     path = folder / FILE
     if not path.exists():
         return Project()

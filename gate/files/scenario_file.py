@@ -20,14 +20,14 @@ from ...model.scenario import (
 )
 from ...model.systems import check_features, check_size, full_config, resolve_revision
 from .disk import TOO_DEEP, is_deep, located, naming_file, quoted, read_text, text_keys, write
-from .disk import FileError as FileError  # also for modules that read scenarios
+from .disk import FileError as FileError  # re-exported for modules that read scenarios
 
 MAX_BYTES = 64 * 1024 * 1024
 
 
 def read_scenario(path: Path) -> Scenario:
     """Return the scenario in a file, with a revision and a complete configuration. Raise FileError
-    if the file is unreadable, not JSON, of another format, or has an invalid value."""
+    if the file cannot be read, is not JSON, has another format, or contains an invalid value."""
     return scenario_of(_load(path), str(path))
 
 
@@ -78,7 +78,7 @@ def write_scenario(scenario: Scenario, folder: Path, rule: str) -> Path:
     with naming_file(folder):
         folder.mkdir(parents=True, exist_ok=True)
         if path.is_symlink():
-            path.unlink()  # never write through a link, which may be somebody else's
+            path.unlink()  # never write through a link, which may lead to somebody else's file
     write(path, scenario_json(scenario).encode())
     return path
 

@@ -1,1 +1,1 @@
-"""The gate: replay, search, shrink, and give one verdict per rule."""
+"""The gate: replay scenarios, search for failures, shrink them, and give one verdict per rule."""

@@ -2,8 +2,8 @@
 
 If the base fails in the same way in the same scenario, the change is not to blame: the run
 continues, and so does the search for that rule. A failure counts only if the base does not share
-it, which means that the base keeps the rule, breaks it later, or breaks it with other requests or
-for another reason.
+it: the base never breaks the rule in that scenario, or breaks it later, with other requests, or for
+another reason.
 """
 
 import time
@@ -28,12 +28,12 @@ from ...spec.catalogue import Rule
 from ..targets.target_spec import TargetSpec
 
 ENDS = (NEVER_CRASHES, NEVER_HANGS)
-STANDSTILL = 1_000  # steps after which a run without progress is not continued
+STANDSTILL = 1_000  # a run that makes no progress for this many steps is not continued
 
 
 class BaseOptions(NamedTuple):
     """The target that a change is compared with. `terms` are the system and revision with which
-    both are started; after `stop_after` differences, no further part of the gate runs."""
+    both targets are started. After `stop_after` differences, no further part of the gate runs."""
 
     spec: TargetSpec
     terms: tuple[tuple[str, str], tuple[str, str]]
@@ -41,7 +41,8 @@ class BaseOptions(NamedTuple):
 
 
 class Noted(NamedTuple):
-    """The smallest run that shows a behaviour; the first one came after `found_after` seconds."""
+    """The smallest run that shows a behaviour; `found_after` is when the first such run was found,
+    in seconds."""
 
     scenario: Scenario
     engine: str
@@ -55,12 +56,11 @@ class Compared:
     """The results of driving the change and its base side by side.
 
     Attributes:
-        differences: the differences by shape; `seen` counts the runs that showed each.
-        repaired: for each rule, the smallest run in which the base breaks it and the change does
-            not; `kept` counts such runs.
-        shared: for each rule that both break in the same scenario, the number of such runs.
-        intended: for each rule that the change breaks after it broke an excluded one in the same
-            run, the number of such runs.
+        differences: the differences, by shape; `seen` counts the runs that showed each one.
+        repaired: for each rule, the smallest run in which the base breaks the rule and the change
+        does not; `kept` counts such runs. shared: for each rule that both break in the same
+        scenario, the number of runs in which they do. intended: for each rule that the change
+        breaks after it broke an excluded rule in the same run, the number of such runs.
     """
 
     differences: dict[str, Noted] = field(default_factory=dict)
@@ -95,8 +95,8 @@ class Base:
     """Runs the base of a change alongside the change.
 
     Attributes:
-        excluded: the rules that the change breaks on purpose. They are checked as well, because a
-            failure after an intended difference may follow from it.
+        excluded: the rules that the change breaks on purpose. They are checked all the same,
+            because a failure that follows an intended difference may be its consequence.
     """
 
     def __init__(
@@ -112,18 +112,20 @@ class Base:
         self._at_any_step = {*ENDS, *(rule.id for rule in rules if rule.kind == "progress")}
         self._run = 0
         self._broken: set[str] = set()  # rules that the change breaks in the current run, `_run`
-        self._shared: dict[str, str] = {}  # failures that both have in that run, each with its rule
-        self._intended: set[str] = set()  # excluded rules, and what broke after them in that run
+        self._shared: dict[str, str] = {}  # failures that both targets have in that run, by rule
+        # Excluded rules that were broken in that run, and rules broken after them.
+        self._intended: set[str] = set()
         self._cut = False
         self._began = time.monotonic()
 
     @property
     def hangs(self) -> bool:
-        """Whether the change or the base hangs; then each further run may cost a time limit."""
+        """Whether the change or the base hangs. If so, each further run may take as long as the
+        time limit."""
         return any(shape.startswith(HANG) for shape in self.compared.differences)
 
     def new(self, broken: list[Broken], scenario: Scenario) -> list[Broken]:
-        """Return the failures of the change that the base does not share in this scenario."""
+        """Return those failures of the change in this scenario that the base does not share."""
         if self._run != self.pair.runs:
             self._run, self._broken, self._shared, self._cut = self.pair.runs, set(), {}, False
             self._intended = set()
@@ -133,7 +135,7 @@ class Base:
         if not unknown or not self._rules:
             return []
         shared = unknown
-        # As long as the two have not differed, the base has failed in the same way, unless both
+        # As long as the two have behaved alike, the base has failed in the same way, unless both
         # crash.
         if self.pair.differences or any(failure.rule in ENDS for failure in unknown):
             later = any(failure.rule in self._at_any_step for failure in unknown)
@@ -146,9 +148,9 @@ class Base:
         return new
 
     def _unintended(self, broken: list[Broken]) -> list[Broken]:
-        """Return the failures of a step that no intended difference can explain, in this step or
-        before it in the run. It can explain a decision or a wait, but no broken bound, crash or
-        wrong token."""
+        """Return the failures that cannot follow from an intended difference in this step or an
+        earlier one. An intended difference can explain a decision or a wait, but not a broken
+        bound, a crash or a wrong token."""
         excluded = {rule.id for rule in self.excluded}
         if not self._intended and not any(failure.rule in excluded for failure in broken):
             return broken
@@ -166,9 +168,9 @@ class Base:
         )
 
     def has(self, failure: Broken, scenario: Scenario) -> bool:
-        """Return whether the base also has the failure if the scenario runs to its end.
+        """Return whether the base has the same failure when the scenario runs to its end.
 
-        A search judges runs before they are complete, and the base may still fail later in them.
+        A search judges runs before they are complete, so the base may still fail later in the run.
         """
         explained = self._explained(failure, self.failures_of_base(scenario))
         self.compared.shared[failure.rule] += explained
@@ -177,7 +179,7 @@ class Base:
     def failures_of_base(self, scenario: Scenario, last_step: int | None = None) -> list[Broken]:
         self.pair.part()
         failures: list[Broken] = []
-        left = STANDSTILL  # otherwise a base that stands still runs to the bound of ALL-R06
+        left = STANDSTILL  # otherwise a base that stands still would run until ALL-R06 is broken
 
         def collect(broken: list[Broken], _: Scenario) -> list[Broken]:
             nonlocal left
@@ -196,8 +198,8 @@ class Base:
         return {failure.rule: failure for failure in reversed(self.failures_of_base(scenario))}
 
     def has_with_fewer(self, failure: Broken, scenario: Scenario) -> bool:
-        """Return whether the base fails in the same way after one request is removed from a small
-        scenario. If so, the change does not cause the failure, but only decides differently before
+        """Return whether the base fails in the same way once some request is removed from a small
+        scenario. If so, the change does not cause the failure; it only decides differently before
         it."""
         meant = shape(failure, scenario.request_ids)
         for left_out in scenario.requests:
@@ -219,8 +221,8 @@ class Base:
         return rule in self.broken_by_base(scenario) and not change.broken
 
     def ended(self, scenario: Scenario, engine: str, scale: str, judge: bool = True) -> None:
-        """Record how the finished run differs from the base's, and if `judge`, what only the base
-        breaks."""
+        """Record how the finished run differs from the run of the base and, with `judge`, which
+        rules only the base breaks."""
         for difference in self.pair.differences:
             self.compared.seen[difference.shape] += 1
             after = time.monotonic() - self._began
@@ -238,5 +240,6 @@ class Base:
 
 
 def _signature(failure: Broken) -> str:
-    """Return the rule and the words of its message: the requests, but not the numbers."""
+    """Return the failure's rule and its message without the numbers, so that the requests
+    remain."""
     return shape(failure, ())

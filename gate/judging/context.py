@@ -34,24 +34,25 @@ from .profiles import PROFILES, Profile
 from .verdict import Report
 
 MAX_FAILURES = 10
-# Failures that are always shrunk: a crash, a hang, and requests or blocks that are lost or
+# Failures that are always shrunk: crashes, hangs, and requests or blocks that are lost or
 # duplicated.
 WORST = (NEVER_CRASHES, NEVER_HANGS, NONE_LOST, NO_BLOCK_LOST, OWN_TOKENS)
 
 
 @dataclass(frozen=True)
 class GateOptions:
-    """The options of a gate. They can be sent to another process.
+    """The options of a gate; they can be pickled for another process.
 
     Attributes:
-        chosen, named: whether the user selected the rules, and those that the user named in full.
-        excluded: the rules that the user excluded, by id, with the reason.
-        max_failures: broken rules to shrink per scale, without known divergences and `WORST`.
-        step_limit, memory_limit: limits of the target's process, in seconds and MiB.
-        first_only: stop after the first part that finds something.
-        folder, imports: where a factory runs, and further folders to import its module from.
-        compare_with: the revision whose model runs beside the target, "none", or not chosen.
-        fixed: keys of the configuration with the values that they have in every run.
+        chosen, named: whether the user selected rules, and which of them the user named in full.
+        excluded: the reason for each rule that the user excluded, by rule id. max_failures: how
+        many broken rules to shrink per scale; known divergences and `WORST` rules are not counted.
+        step_limit, memory_limit: limits of the target's process, in seconds and MiB. first_only:
+        whether to stop after the first part that finds something. folder, imports: the folder in
+        which a factory runs, and further folders from which its module may be imported.
+        compare_with: the revision whose model runs alongside the target, "none", or None for the
+        default. fixed: the configuration keys that have the same value in every run, with that
+        value.
     """
 
     spec: TargetSpec
@@ -87,7 +88,8 @@ class GateOptions:
         return self.replay_options_of([rule.id for rule in self.rules] if self.chosen else None)
 
     def replay_options_of(self, rules: Sequence[str] | None) -> str:
-        """Return the options that repeat a run of this gate and judge only these rules."""
+        """Return the options of the replay command that repeats a run of this gate and judges only
+        these rules."""
         limits = self.step_limit, self.memory_limit
         left_out = sorted(self.excluded)
         return replay_options(
@@ -96,7 +98,7 @@ class GateOptions:
 
 
 class BreakOff(NamedTuple):
-    """The reason why a gate ended early: one line, and the end of a traceback or of stderr."""
+    """Why a gate ended early: one line, and the end of a traceback or of stderr."""
 
     text: str
     details: str
@@ -110,9 +112,10 @@ class BreakOff(NamedTuple):
 class GateResults:
     """The runs and findings of a gate so far.
 
-    `exercised` counts the steps in which a rule's witness occurred; in runs that ended without a
-    broken rule it did so for `exercised_cleanly`. `unconfirmed` rules broke once, but not again in
-    the same scenario. `hung` means that each further run may cost another time limit.
+    `exercised` counts the steps in which a rule's witness occurred; `exercised_cleanly` counts only
+    steps of runs that broke no rule. `unconfirmed` rules were broken once, but not again in the
+    same scenario. `hung` is set if the target hung, so that each further run may take as long as
+    the time limit.
     """
 
     exercised: Counter[str] = field(default_factory=Counter)
@@ -166,9 +169,9 @@ class GateResults:
 class GateContext:
     """The options, the target and the results of one gate.
 
-    `shrink_model` is a model of the target's release, if there is one. It decides as the target
-    does, but faster, so failures are shrunk on it and then confirmed on the target. `base` is the
-    base of the change, which runs beside `target`.
+    `shrink_model` is a model of the target's release, if there is one. It makes the same decisions
+    faster, so failures are shrunk on it and then confirmed on the target. `base` is the base of the
+    change, and runs alongside `target`.
     """
 
     options: GateOptions
@@ -186,7 +189,7 @@ class GateContext:
             self.results.compared = self.base.compared
 
     def in_run(self) -> New:
-        """Return a filter for one run, which keeps what neither a deviation nor the base
+        """Return a filter for one run; it keeps the failures that neither a deviation nor the base
         explains."""
         known = self.deviations.in_run()
 
@@ -199,19 +202,19 @@ class GateContext:
         return new
 
     def ended(self, scenario: Scenario, engine: str, scale: str, judge: bool = True) -> None:
-        """Record how the finished run differs from the base's, if there is a base."""
+        """If there is a base, record how the finished run differs from the run of the base."""
         if self.base is not None:
             self.base.ended(scenario, engine, scale, judge)
             self.results.hung |= self.base.hangs
 
     def rules_beyond(self, known: Collection[str]) -> list[Rule]:
-        """Return the rules that are not in `known`; a run ends when one of them breaks. With a
-        base, also return the excluded ones, which end no run."""
+        """Return the rules that are not in `known`; a run ends when one of them is broken. With a
+        base, also return the excluded rules, which do not end a run."""
         excluded = () if self.base is None else self.base.excluded
         return [*(rule for rule in self.options.rules if rule.id not in known), *excluded]
 
     def others_first(self, rule: str, shrunk: int) -> int:
-        """Return 0 if this finding must be shrunk, else how many were shrunk before it."""
+        """Return 0 if this finding must be shrunk, else how many findings were shrunk before it."""
         return 0 if rule in WORST or shrunk < self.options.max_failures else shrunk
 
     @property
@@ -227,7 +230,7 @@ class GateContext:
 
 
 def shrink_model_of(target: Target, system: str, version: str) -> Target | None:
-    """Return a model that decides as the release that the target says it is, if there is one."""
+    """Return the model of the release that the target reports to be, if there is such a model."""
     decides_as = SYSTEMS[system].decides_as
     if type(target) in (ModelTarget, DifferentialTarget) or version not in decides_as:
         return None
@@ -241,7 +244,7 @@ def shrink_model_of(target: Target, system: str, version: str) -> Target | None:
 
 
 class OpenedGate(NamedTuple):
-    """The target of a gate, or the pair of a target and its base, with their stderr."""
+    """The target of a gate, or a target and its base, with their stderr."""
 
     target: Target
     stderr: Callable[[], str]
@@ -271,7 +274,7 @@ def opened_gate(
         if options.base is None:
             yield OpenedGate(*installed[0])
             return
-        for gate_target in installed:  # so that both load at the same time
+        for gate_target in installed:  # so that both targets load at the same time
             if isinstance(gate_target.target, PipeTarget):
                 gate_target.target.begin()
         sides = [

@@ -1,4 +1,4 @@
-"""Report which parts of the target's code a gate entered, and which parts it never entered.
+"""Report which parts of the target's code ran during a gate, and which never did.
 `docs/formats.toml` describes every field."""
 
 import ast
@@ -14,8 +14,8 @@ import msgspec
 from ..console.output import plural
 from ..targets.coverage import Entered, Function, entered, places
 
-PAGE = "coverage.html"  # written to the folder of counterexamples
-SHOWN_FILES, SHOWN_FUNCTIONS, SHOWN_CHANGED = 5, 5, 20  # how many of each a report lists
+PAGE = "coverage.html"  # written to the folder for counterexamples
+SHOWN_FILES, SHOWN_FUNCTIONS, SHOWN_CHANGED = 5, 5, 20  # the most of each that a report lists
 
 
 class FunctionCoverage(msgspec.Struct, frozen=True):
@@ -30,7 +30,7 @@ class FunctionCoverage(msgspec.Struct, frozen=True):
 
 
 class FileCoverage(msgspec.Struct, frozen=True):
-    """An imported module of the target; only lines of functions count."""
+    """The coverage of an imported module of the target; only lines of functions count."""
 
     name: str
     path: str
@@ -40,7 +40,7 @@ class FileCoverage(msgspec.Struct, frozen=True):
 
     @property
     def percent(self) -> int:
-        """The percentage of lines that ran, rounded down."""
+        """The percentage of the lines that ran, rounded down."""
         return 100 * self.entered // self.lines
 
 
@@ -57,7 +57,7 @@ class Coverage(msgspec.Struct, frozen=True):
 
 
 class Changes(NamedTuple):
-    """The functions that changed since the base, by module path. `base` names the base."""
+    """The functions that changed since the base, by module path; `base` is the name of the base."""
 
     base: str
     functions: Mapping[str, frozenset[str]]
@@ -90,7 +90,8 @@ def coverage_of(folder: Path | None, page: Path, changes: Changes | None = None)
 
 
 def only_here(here: Iterable[Entered], elsewhere: Iterable[Entered]) -> tuple[str, ...]:
-    """Return the lines entered only in `here`, such as FILE:312-318, 330; most lines first."""
+    """Return the lines entered only in `here`, such as FILE:312-318, 330; files with the most such
+    lines come first."""
     others = {module.path: module.probes for module in elsewhere}
     new_lines = []
     for module in here:
@@ -106,7 +107,8 @@ def only_here(here: Iterable[Entered], elsewhere: Iterable[Entered]) -> tuple[st
 
 
 def _file(module: Entered, changed: frozenset[str] | None) -> FileCoverage | None:
-    """Return the coverage of a module; None if it has no function or has changed since it ran."""
+    """Return the coverage of a module; None if it has no functions or its file has changed since it
+    ran."""
     if not (probes := _places(module)):
         return None
     lines: dict[Function, dict[int, bool]] = defaultdict(dict)
@@ -133,7 +135,8 @@ def _file(module: Entered, changed: frozenset[str] | None) -> FileCoverage | Non
 
 
 def _places(module: Entered) -> list[tuple[Function, int]]:
-    """Return the places of a module's probes; none if its file has changed since it ran."""
+    """Return the places of a module's coverage probes; none if the module's file has changed since
+    it ran."""
     try:
         probes = places(Path(module.path).read_bytes())
     except (OSError, SyntaxError, ValueError):
@@ -159,7 +162,7 @@ def missed_lines(function: FunctionCoverage) -> set[int]:
 
 
 def line_numbers(text: str) -> set[int]:
-    """Return the numbers in a list of lines such as 312-318, 330."""
+    """Return the line numbers that a text such as "312-318, 330" lists."""
     lines: set[int] = set()
     for part in filter(None, text.split(", ")):
         first, _, last = part.partition("-")
@@ -168,7 +171,8 @@ def line_numbers(text: str) -> set[int]:
 
 
 def never_entered(coverage: Coverage) -> list[Missed]:
-    """Return the functions that no run entered, those that changed since the base first."""
+    """Return the functions that no run entered; functions that changed since the base come
+    first."""
     missed_functions = [
         Missed(file, function)
         for file in coverage.files
@@ -188,8 +192,8 @@ def changed_functions(old: str, new: str) -> frozenset[str]:
 def changes_since(
     base: str, base_folder: Path | None, folder: Path, paths: Iterable[str]
 ) -> Changes:
-    """Return the functions that changed since `base` in those modules of `paths` that lie in
-    `folder`. If `base_folder` lacks a module, all of its functions have changed."""
+    """Return the functions that changed since `base`, for the modules of `paths` inside `folder`.
+    If `base_folder` lacks a module, all functions of the module count as changed."""
     functions = {}
     for path in filter(lambda path: path.is_relative_to(folder), map(Path, paths)):
         try:

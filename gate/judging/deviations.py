@@ -1,4 +1,4 @@
-"""Known deviations: failures that a file lists, with the reason, until a date.
+"""Known deviations: a file lists failures that are accepted, with a reason, until a date.
 
     [[known]]
     rule = "SPY-R35"
@@ -11,10 +11,11 @@
     reason = "our queue is ordered by deadline"
 
 With `scenario` (a path relative to the file's folder), each gate replays the scenario. Every
-failure of the same shape is then known, and so are its consequences in that scenario. Once the
-scenario no longer breaks the rule, the entry fails the gate. With `version`, every failure of the
-rule is known in a target that reports this version, and the entry does not fail a gate in which the
-rule holds. A rule that the scheduler breaks by design is not judged, and every report mentions it.
+failure of the same shape then counts as known, and so do its consequences in that scenario. Once
+the scenario no longer breaks the rule, the entry makes the gate fail. With `version`, every failure
+of the rule counts as known if the target reports this version; such an entry does not make a gate
+fail in which the rule holds. A rule that the scheduler breaks by design is not judged, and every
+report mentions it.
 """
 
 import datetime
@@ -37,12 +38,12 @@ from .rule_choice import excluded
 
 Words = Annotated[str, msgspec.Meta(min_length=1)]
 State = Literal["known", "not_met", "passes", "unused", "expired"]
-# Called with the failures of each step of a run, in order; returns those that are new.
+# Called with the failures of each step of a run, in order; returns the new ones.
 New = Callable[[Sequence[Broken], Scenario], list[Broken]]
 
 
 class Entry(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """An entry of the file. It has a `scenario` or a `version`, never both."""
+    """A [[known]] entry of the file. It has a `scenario` or a `version`, never both."""
 
     rule: Words
     reason: Words
@@ -84,12 +85,11 @@ class Deviations:
     """The entries of a file of deviations and their states.
 
     Attributes:
-        by_design: for each rule that the scheduler breaks on purpose, the reason.
-        scenarios: the scenario of each entry, by the entry's number.
-        covered: the known rules and shapes of failures, each with the number of its entry.
-        beside: for each entry, the shapes of all failures in the step that breaks its rule.
-        follows: for each entry, the rules that its scenario breaks after that step.
-        status: the state of each entry that is settled, with an explanation.
+        by_design: for each rule that the scheduler breaks on purpose, the reason. scenarios: the
+        scenario of each entry, by the entry's number. covered: the entry's number for each known
+        rule and shape of failure. beside: for each entry, the shapes of all failures in the step
+        that breaks its rule. follows: for each entry, the rules that its scenario breaks in later
+        steps. status: the state of each settled entry, with an explanation.
     """
 
     entries: tuple[Entry, ...] = ()
@@ -102,10 +102,11 @@ class Deviations:
     status: dict[int, tuple[State, str]] = field(default_factory=dict)
 
     def begin(self, name: str, version: str) -> None:
-        """Settle the entries that need no run, for a target that reports this version."""
+        """Settle the entries that need no run, given the name and version that the target
+        reports."""
         for number, entry in enumerate(self.entries):
             if self.today > entry.until:
-                self.status[number] = "expired", f"was accepted until {entry.until} only"
+                self.status[number] = "expired", f"was accepted only until {entry.until}"
             elif entry.version is None:
                 continue
             elif is_version(entry.version, name, version):
@@ -113,7 +114,7 @@ class Deviations:
             else:
                 self.status[number] = (
                     "unused",
-                    f"{name} reports the version {version!r}; the entry must name that one",
+                    f"{name} reports the version {version!r}; the entry must name that version",
                 )
 
     def replayed(self, number: int, steps: Sequence[Sequence[Broken]]) -> None:
@@ -131,7 +132,7 @@ class Deviations:
             return
         if steps:
             first = steps[0][0]
-            says = f"{first.rule} breaks in step {first.step}, but {entry.rule} does not"
+            says = f"{first.rule} is broken in step {first.step}, but {entry.rule} is not"
             self.status[number] = "passes", f"{says}: {first.message}"
         else:
             self.status[number] = "passes", "the scenario no longer breaks the rule"
@@ -151,10 +152,10 @@ class Deviations:
         self.status[number] = "unused", f"the target refuses the scenario: {why}"
 
     def in_run(self) -> New:
-        """Return a filter for one run: it keeps the new failures and notes the known ones.
+        """Return a filter for one run: it returns the new failures and records the known ones.
 
-        A known failure also explains the failures that accompany it in its entry's scenario, in the
-        same step or later.
+        A known failure also explains the failures that its entry's scenario shows in the same step
+        or later.
         """
         follows: set[str] = set()
 
@@ -180,7 +181,7 @@ class Deviations:
         return next((self.entries[n] for n in known if self.entries[n].rule == rule), None)
 
     def judged(self, rules: Sequence[str], stakes: Mapping[str, int]) -> list[Deviation]:
-        """Return the state of every entry for these rules; `stakes` counts how often each was
+        """Return the state of every entry for these rules; `stakes` counts how often each rule was
         exercised."""
         verdicts = []
         for number, entry in enumerate(self.entries):

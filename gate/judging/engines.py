@@ -1,4 +1,4 @@
-"""Search with Hypothesis at each scale, and shrink findings before they are kept."""
+"""Search with Hypothesis at each scale, and shrink and keep what it finds."""
 
 import time
 from collections import Counter
@@ -28,11 +28,12 @@ def search_scale(
     shrunk: int = 0,
     avoid: frozenset[str] = frozenset(),
 ) -> None:
-    """Run Hypothesis at one scale, and repeat the search as long as it breaks further rules.
+    """Run Hypothesis at one scale, and repeat the search as long as it finds that further rules are
+    broken.
 
-    `known` are rules that are known to break at this scale; `shrunk` of them count for
-    --max-failures. `choices` has the values of the keys that the target declares, and `avoid` the
-    kinds of configuration that it refuses.
+    `known` lists the rules known to be broken at this scale; `shrunk` of them count towards
+    --max-failures. `choices` contains the values of the keys that the target declares, and `avoid`
+    the kinds of configuration that it refuses.
     """
     began = time.monotonic()
     checked = {rule.id for rule in gate.options.rules if rule.checked}
@@ -62,7 +63,7 @@ def search_scale(
                 gate, scale, gate.options.profile.examples - examples, totals["steps"]
             )
             search = _search_of(gate, options, before)
-            attempts = 0  # after Ctrl-C nothing is shrunk
+            attempts = 0  # nothing is shrunk after Ctrl-C
             try:
                 has_room = shrunk < gate.options.max_failures
                 shrink_runs = profile.shrink_runs if has_room and not gate.shrink_model else 0
@@ -106,7 +107,7 @@ def _progress(gate: GateContext, scale: str, runs: int, steps: int) -> Progress:
 def _search_of(gate: GateContext, options: SearchOptions, before: Progress) -> Search:
 
     def ended(scenario: Scenario) -> None:
-        # While Hypothesis shrinks, it varies a run that the gate has already judged.
+        # While Hypothesis shrinks, it only varies a run that the gate has already judged.
         gate.ended(scenario, "hypothesis", options.scale, judge=search.failure is None)
 
     search = Search(options, Hooks(gate.in_run, partial(_watch, gate, before), ended))

@@ -1,20 +1,22 @@
-"""Group findings by cause: findings that one change would repair are one fault.
+"""Group findings by cause: findings that a single fix would resolve are one fault.
 
-A run does not show its cause. So two findings count as one fault if a single change usually repairs
-both:
+A run does not show its cause. So two findings count as one fault in cases in which a single fix
+usually resolves both:
 
 - the same scenario, or the same step, breaks both rules;
-- the same rule breaks at several scales, and one finding needs no feature that the other does not,
-  or the catalogue explains both by the same known divergence, or the same fields differ first;
-- a rule breaks after another one in the same run, and its finding needs no further feature;
+- the same rule is broken at several scales, and one finding needs no feature that the other does
+  not need, or the catalogue explains both by the same known divergence, or the same fields differ
+  first;
+- a rule is broken after another one in the same run, and its finding needs no further feature;
 - the runs enter the same lines of the user's own class, which similar runs do not enter;
 - the shrunk scenarios need the same features, and the same fields differ in the first step that is
-  not as the model's.
+  not like the model's.
 
-If a finding needs a feature that the one before it in the run does not need, it is a fault of its
-own, reported as a possible consequence. So is a finding of a class against its base whose run
-executes all lines of the class that the run of another fault executes, because the cause of that
-fault lies in these lines. A crash or a hang is no such cause: it would have ended the run.
+If a finding needs a feature that an earlier finding in its run does not need, it is a separate
+fault, reported as a possible consequence. The same holds when a class is judged against its base,
+and a finding's run executes all lines of the class that the run of another fault executes: the
+cause of the other fault lies in these lines. A crash or a hang is never such a cause, because it
+would have ended the run.
 """
 
 import datetime
@@ -35,20 +37,21 @@ from ...spec.catalogue import Rule
 from .coverage import line_numbers
 from .verdict import Fault, Finding
 
-# What a user of the engine sees; the worst kinds come first.
+# What a user of the engine experiences; the worst kinds come first.
 MEANS = {
     "crash": "the engine stops: the scheduler raises, and all of its requests are lost",
     "hang": "the engine stands still: the scheduler does not answer, and no request continues",
-    "request": "a request is lost, doubled, or goes on after its end: its client waits forever, "
-    "or gets tokens of another request",
+    "request": "a request is lost, duplicated, or continues after its end: its client waits "
+    "forever, or gets tokens of another request",
     "blocks": "blocks of the cache are lost or read by the wrong request: the engine runs out of "
     "memory, or answers with another request's tokens",
-    "tokens": "a client gets too many or too few tokens, or the wrong reason why they end",
+    "tokens": "a client gets too many or too few tokens, or the wrong finish reason",
     "wait": "requests wait longer than they need to, or forever",
-    "door": "a request is refused that could run",
-    "limit": "the scheduler goes beyond a bound, or departs from its documents",
+    "door": "a request that could run is refused",
+    "limit": "the scheduler exceeds a bound, or departs from its documents",
     "decision": "the scheduler decides differently from its documents",
-    "adapter": "nothing: the adapter describes a step wrongly; repair it first, and judge again",
+    "adapter": "nothing: the adapter describes a step wrongly; fix the adapter first, and judge "
+    "again",
 }
 KINDS = {
     NEVER_CRASHES: "crash",
@@ -61,8 +64,8 @@ KINDS = {
     AT_THE_DOOR: "door",
 }
 BY_RULE_KIND = {"progress": "wait", "decision": "decision", "safety": "limit"}
-NAMES = tuple(f"r{number}" for number in range(20))  # names of requests that a search draws
-FEW = 3  # features that a finding counts as needing if it was not shrunk
+NAMES = tuple(f"r{number}" for number in range(20))  # names that a search gives to requests
+FEW = 3  # the number of features that an unshrunk finding counts as needing
 ACCEPTED_FOR = datetime.timedelta(days=90)
 
 
@@ -92,8 +95,8 @@ def faults_of(
 
 def _one_cause(finding: Finding, other: Finding, own_file: str) -> bool:
     if finding.by_adapter != other.by_adapter:
-        # The adapter may have reported a wrong kind of step, but the rules of every system do not
-        # read the kind, so the scheduler broke them.
+        # The adapter may have reported the wrong kind of step. But rules that apply to every system
+        # do not read the kind, so it was the scheduler that broke them.
         rule = other.rule if finding.by_adapter else finding.rule
         follows = any(_comes_after(*pair) for pair in ((finding, other), (other, finding)))
         return follows and not rule.startswith(FOLLOW_NOTHING)
@@ -120,8 +123,8 @@ def _lines_of(file: str, finding: Finding) -> set[str]:
 
 
 def _is_one_failure(finding: Finding, other: Finding) -> bool:
-    """Return whether both findings are the same failure of a rule. Crashes must have equal
-    messages; differences from the model must be in the same fields."""
+    """Return whether both findings are the same failure of a rule. Crashes must have the same
+    message, and differences from the model must be in the same fields."""
     if finding.rule in (NEVER_CRASHES, LOCKSTEP) and _shape(finding) != _shape(other):
         return False
     if finding.divergence and finding.divergence == other.divergence:
@@ -138,8 +141,9 @@ def _is_one_failure(finding: Finding, other: Finding) -> bool:
 
 
 def _needs_beyond(finding: Finding, other: Finding) -> set[str]:
-    """Return the features that a finding needs, without switches that `other` needs in the opposite
-    position. The rule breaks whether such a switch is on or off, so the switch is not needed."""
+    """Return the features that a finding needs, except switches that `other` needs in the opposite
+    position. The rule is broken whether such a switch is on or off, so neither finding depends on
+    it."""
     turned = {
         f"{name} {'off' if state == 'on' else 'on'}"
         for name, _, state in (feature.rpartition(" ") for feature in other.needs or ())
@@ -149,8 +153,8 @@ def _needs_beyond(finding: Finding, other: Finding) -> set[str]:
 
 
 def _broken_with(finding: Finding) -> frozenset[str]:
-    """Return the rules broken in the last step, without lockstep. A run that fails differs from the
-    model in any case, so lockstep says nothing about the cause."""
+    """Return the rules broken in the last step, without lockstep. A failing run always differs from
+    the model, so lockstep says nothing about the cause."""
     return finding.rules - {LOCKSTEP}
 
 
@@ -170,7 +174,7 @@ def _own_lines(finding: Finding) -> set[int]:
 
 
 def _content(finding: Finding) -> str:
-    """Return the part of the scenario's file name that depends on its content."""
+    """Return the part of the scenario's file name that is derived from its content."""
     return Path(finding.scenario).stem.rpartition("-")[2]
 
 
@@ -179,8 +183,8 @@ def _shape(finding: Finding) -> str:
 
 
 def _needs_no_more(finding: Finding, other: Finding) -> bool:
-    """Return whether `other` needs every feature that `finding` needs. If one of them was not
-    shrunk, return whether they are of one scale."""
+    """Return whether `other` needs every feature that `finding` needs. If either of them was not
+    shrunk, return whether both come from the same scale."""
     if finding.needs is None or other.needs is None:
         return finding.scale == other.scale
     return {*finding.needs} <= {*other.needs}

@@ -33,9 +33,9 @@ from .coverage import only_here
 from .deviations import New
 from .verdict import Found, Progress
 
-# A shrink model tries this many scenarios while a real release runs one.
+# A shrink model tries this many scenarios in the time in which a real release runs one.
 SHRINK_MODEL_ATTEMPTS = 20
-NEAREST = 12  # how many passing runs are compared with a counterexample, at most
+NEAREST = 12  # at most this many passing runs are compared with a counterexample
 
 
 class Place(NamedTuple):
@@ -50,7 +50,7 @@ def confirm(
     gate: GateContext, place: Place, scenario: Scenario, first: Broken
 ) -> tuple[Outcome, Cause | None]:
     """Replay a scenario that broke a rule; return the outcome and its cause. Raise TargetBroken if
-    the same rule does not break again."""
+    the replay does not break the same rule."""
     rules, evidence = gate.rules_beyond(place.known), Evidence()
     outcome = replay(
         *(gate.target, scenario, rules, evidence.watch),
@@ -61,11 +61,12 @@ def confirm(
     if outcome.broken and outcome.broken[0].rule == first.rule:
         return outcome, evidence.cause(scenario, outcome.broken)
     gate.results.unconfirmed.add(first.rule)
-    about = {"engine": place.engine, "note": "did not break again", "rule": first.rule}
+    about = {"engine": place.engine, "note": "was not broken again", "rule": first.rule}
     path = write_scenario(replace(scenario, origin=about), gate.options.out, f"flaky-{first.rule}")
     raise TargetBroken(
         "step",
-        f"{first.rule} broke at step {first.step}, but not again in the same scenario ({path}): "
+        f"{first.rule} was broken in step {first.step}, but not again in the same scenario "
+        f"({path}): "
         "the target is not deterministic",
         "",
     )
@@ -82,13 +83,12 @@ def keep(
     others_first: int = 0,
     nearest: Sequence[Scenario] = (),
 ) -> verdict.Finding:
-    """Write the scenario of a finding, and report it; `nearest` are similar ones that break no
-    rule."""
+    """Write the scenario of a finding, and report it; `nearest` lists similar scenarios that break
+    no rule."""
     outcome, cause = confirmed
     first, *others = outcome.broken
     message, started = output.unicode_text(first.message), outcome.session.started
-    # The form of a corpus entry, so that the folder of findings can be replayed or used as a
-    # corpus.
+    # Written like a corpus entry, so that the folder of findings can serve as a corpus.
     about = Origin(
         rule=first.rule,
         shape=output.unicode_text(shape(first, scenario.request_ids)),
@@ -122,7 +122,7 @@ def keep(
         consequences=tuple(other.rule for other in others),
         found_after=found_after,
         shrunk_in=shrunk_in,
-        # A failure that the base does not share is no known divergence of the release.
+        # A failure that the base does not share is not a known divergence of the release.
         divergence=None
         if gate.base is not None
         else _divergence(gate, first.rule, started.name, started.version),
@@ -146,9 +146,9 @@ def keep(
 
 
 def _first_difference(gate: GateContext, scenario: Scenario, first: Broken) -> str | None:
-    """Return the fields that differ in the first step that is not the same on the model, or on the
-    base if there is one. Only steps up to the failing step count."""
-    if gate.base is not None:  # with a base, the first difference from the base is more informative
+    """Return the fields that differ in the first step that the model decides differently, or the
+    base if there is one. Look no further than the failing step."""
+    if gate.base is not None:  # its first difference is more informative than that of the model
         difference = gate.base.pair.difference
         return None if difference is None else difference.shape
     lockstep = [rule for rule in load(gate.options.system) if rule.id == LOCKSTEP]
@@ -166,7 +166,8 @@ STANDARD = sysconfig.get_path("stdlib")
 
 
 def _raising_line(rule: str, details: str) -> str | None:
-    """Return FILE:LINE where a traceback or a hang ends, outside the standard library."""
+    """Return the last place outside the standard library, as FILE:LINE, in the traceback of an
+    error or a hang."""
     if rule not in (NEVER_CRASHES, NEVER_HANGS):
         return None
     frames = [
@@ -186,8 +187,8 @@ def _lines_entered(
     nearest: Sequence[Scenario],
 ) -> tuple[tuple[str, ...], int, tuple[str, ...]]:
     """Return the lines that run in this scenario up to its failing step, but not in the nearest
-    passing scenarios, and the number of those scenarios. With a base, also return all the lines of
-    the user's class that run."""
+    passing scenarios, and the number of those scenarios. With a base, also return all lines of the
+    user's class that the failing run executes."""
     folder, own_file = gate.options.spec.coverage, gate.options.spec.own_file
     is_compared = gate.base is not None and own_file
     if folder is None or first.by_adapter or not (nearest or is_compared):
@@ -214,19 +215,20 @@ def _lines_entered(
 
 
 def _behind(gate: GateContext, place: Place, scenario: Scenario, first: Broken) -> tuple[str, ...]:
-    """Return the known rules that break earlier in the same run, since they may be the cause.
-    Lockstep is left out, because a difference from the model would have ended the run."""
+    """Return the known rules that the same run breaks earlier, since they may be the cause. Leave
+    out lockstep, because a difference from the model would have ended the run."""
     if not place.known and not gate.deviations.covered:
         return ()
     others = [rule for rule in gate.options.rules if rule.id not in (LOCKSTEP, first.rule)]
     steps: list[list[Broken]] = []
     replay(gate.target, scenario, others, last_step=first.step, new=collect_into(steps))
     rules = dict.fromkeys(failure.rule for broken in steps for failure in broken)
-    return tuple(rule for rule in rules if rule != first.rule)  # a crash counts even if unjudged
+    return tuple(rule for rule in rules if rule != first.rule)  # a crash counts even if not judged
 
 
 def collect_into(steps: list[list[Broken]]) -> New:
-    """Return a filter that appends the failures of each step to `steps`; the run continues."""
+    """Return a filter that appends the failures of each step to `steps` and lets the run
+    continue."""
 
     def new(broken: Sequence[Broken], _: Scenario) -> list[Broken]:
         if broken:
@@ -237,9 +239,9 @@ def collect_into(steps: list[list[Broken]]) -> New:
 
 
 def _divergence(gate: GateContext, rule: str, name: str, version: str) -> str | None:
-    """Return the catalogue's divergences of this release from this rule, if there are any. A
-    release that is judged by the revision of its own behaviour has none. A class that replaces a
-    release's scheduler reports the release's version, and inherits its divergences."""
+    """Return the catalogue's known divergences of this release from this rule, if there are any. A
+    release judged by the revision that describes it has none. A class that replaces a release's
+    scheduler reports the release's version, and so inherits its divergences."""
     system = gate.options.system
     published = (*SYSTEMS[system].schedulers, model_name(system))
     base, _, release = version.rpartition(" ")
@@ -274,8 +276,8 @@ def shrink_and_keep(
 
     Ctrl-C ends the shrinking; the smallest scenario so far is kept. `attempts` limits the scenarios
     to try, on the shrink model if there is one and then on the target. `found_after` and
-    `shrunk_in` are in seconds. The finding is not shrunk if `others_first` broken rules were shrunk
-    instead. Raise TargetBroken if the scenario does not break the rule again.
+    `shrunk_in` are in seconds. If `others_first` is not 0, the limit was used up by other rules,
+    and the finding is not shrunk. Raise TargetBroken if the scenario does not break the rule again.
     """
     smallest, target, rules = found, gate.target, gate.rules_beyond(place.known)
     passing: deque[Scenario] = deque(maxlen=NEAREST)
@@ -284,7 +286,8 @@ def shrink_and_keep(
     began, trials, steps = time.monotonic(), 0, 0
 
     def breaks(candidate: Scenario) -> bool | None:
-        """Return whether it breaks the same rule; None if the target refuses it or a request."""
+        """Return whether the candidate breaks the same rule; None if the target refuses it or one
+        of its requests."""
         nonlocal trials, steps
         trials += 1
         name = f"shrinking {first.rule}, {place.scale}"
@@ -293,7 +296,7 @@ def shrink_and_keep(
             return None
         try:
             ended = replay(target, candidate, rules, last_step=first.step, new=gate.in_run())
-        except ConfigRefused:  # a simpler scenario that the target refuses
+        except ConfigRefused:  # the target refuses this simpler scenario
             return None
         steps += ended.steps
         if ended.broken and ended.broken[0].rule == first.rule:
@@ -311,7 +314,7 @@ def shrink_and_keep(
             smallest = candidate
         return broke
 
-    if first.rule == NEVER_HANGS or others_first:  # each trial of a hang takes the limit
+    if first.rule == NEVER_HANGS or others_first:  # each trial of a hang takes as long as the limit
         attempts, smallest = 0, until(found, first.step)
     try:
         if gate.shrink_model is not None and attempts:

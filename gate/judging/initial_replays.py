@@ -1,6 +1,7 @@
-"""Replay complete scenarios.
+"""Replay given scenarios, before and after the search.
 
-Seeds, the user's corpus and known failures are replayed before the search, workloads after it.
+Seed scenarios, the user's corpus and known failures are replayed before the search, workloads after
+it.
 """
 
 import time
@@ -33,19 +34,19 @@ from .deviations import Deviations
 from .findings import Place, collect_into, confirm, keep, shrink_and_keep
 from .verdict import Notice, Progress
 
-# Shrinking a scenario may take this many steps, so a long one is shrunk less thoroughly.
+# Shrinking a scenario may take this many steps, so a long scenario is shrunk less thoroughly.
 SHRINK_STEPS = 20_000
-# Called with a scenario that breaks a rule, its outcome and the seconds that it took; returns
+# Called with a scenario that breaks a rule, its outcome, and the seconds that its run took; returns
 # whether to continue.
 Found = Callable[[Scenario, Outcome, float], bool]
 
 
 def replay_seeds(gate: GateContext, scale: str, fixed: Mapping[str, Any]) -> frozenset[str]:
-    """Replay the seed corpus of a scale, keep a small scenario for each rule that breaks, and
-    return these rules.
+    """Replay the seed corpus of a scale, keep a small scenario for each broken rule, and return the
+    broken rules.
 
-    A scenario is skipped if the `fixed` values make one of its requests impossible to run, since a
-    target need not refuse such a request.
+    Skip a scenario if a request of it could never run with the `fixed` values, because a target is
+    not obliged to refuse such a request.
     """
     corpus = _short_enough(gate, seed_corpus(gate.options.system, scale))
     options = gate.options
@@ -68,7 +69,7 @@ def replay_seeds(gate: GateContext, scale: str, fixed: Mapping[str, Any]) -> fro
 def replay_workloads(
     gate: GateContext, shape: str, within: str, fixed: Mapping[str, Any], known: frozenset[str]
 ) -> None:
-    """Run one shape of workload in the configuration of the scale `within`."""
+    """Run workloads of one shape, in the configuration of the scale `within`."""
     options = gate.options
     runs = workloads(
         *(options.system, options.revision, shape, scales_of(options.system).scales[within]),
@@ -76,9 +77,9 @@ def replay_workloads(
         seed=options.seed,
         number=options.profile.workloads,
     )
-    # Stop at the first failure of a run, because later ones are most likely its consequences. The
-    # budget ends a run that makes no progress, which could otherwise go on to the bound of ALL-R06,
-    # some 100,000 steps.
+    # Stop at the first failure of a run, because later failures are most likely its consequences.
+    # The budget ends a run that makes no progress, which could otherwise take some 100,000 steps
+    # until ALL-R06 is broken.
     budget = options.profile.steps
     _replay_and_shrink(gate, shape, [*runs], verdict.WORKLOADS, known, budget, go_on=False)
 
@@ -93,8 +94,9 @@ def _replay_and_shrink(
     *,
     go_on: bool = True,
 ) -> set[str]:
-    """Replay scenarios and shrink failures of rules not in `broken`; return the rules that break.
-    The runs end after `budget` steps in all. Unless `go_on` is set, stop at the first failure."""
+    """Replay scenarios and shrink failures of rules that are not in `broken`; return the rules that
+    are broken. The runs end after `budget` steps in total. Unless `go_on` is set, stop at the first
+    failure."""
     known, moved = {*broken}, set[str]()
     shrunk = 0
 
@@ -120,7 +122,8 @@ def _replay_and_shrink(
 
 
 def _can_run(gate: GateContext, scenario: Scenario) -> set[str]:
-    """Return the requests that the model accepts, or all if it refuses the configuration."""
+    """Return the requests that the model accepts, or all of them if it refuses the
+    configuration."""
     try:
         model = make_model(scenario.system, gate.options.revision, scenario.config)
     except InputError:
@@ -129,8 +132,8 @@ def _can_run(gate: GateContext, scenario: Scenario) -> set[str]:
 
 
 def replay_builtin(gate: GateContext) -> None:
-    """Replay the published scenarios that are short enough for the profile, shortest first, except
-    those whose configuration contradicts a fixed value."""
+    """Replay the published scenarios that are short enough for the profile, shortest first. Leave
+    out scenarios whose configuration contradicts a fixed value."""
     scenarios = by_length(gate.options.system)
     if gate.options.fixed:
         scenarios = {name: entry for name, entry in scenarios.items() if _has_fixed(gate, entry)}
@@ -160,7 +163,7 @@ def replay_own(gate: GateContext) -> None:
     whole, system = gate.options.corpus, gate.options.system
     own = [scenario for scenario in whole if scenario.system == system]
     if others := len(whole) - len(own):
-        about = f"{others} of {len(whole)} scenarios left out: they are not of {system}"
+        about = f"{others} of {len(whole)} scenarios left out: they are not for {system}"
         gate.report(Notice(f"{verdict.OWN_CORPUS}: {about}"))
     if own:
         _replay(gate, verdict.OWN_CORPUS, "given", own, on_failure, known)
@@ -216,8 +219,9 @@ def _replay_to_end(
     place: Place,
     last: int | None = None,
 ) -> bool:
-    """Replay one scenario up to step `last`. If a rule breaks and `on_failure` returns true, replay
-    it again past that failure. Return whether to continue with the next scenario."""
+    """Replay one scenario up to step `last`. If a rule is broken and `on_failure` returns true,
+    replay the scenario again, past that failure. Return whether to continue with the next
+    scenario."""
     runs = totals["runs"] + 1
     while True:
         began = time.monotonic()
@@ -230,7 +234,7 @@ def _replay_to_end(
             all_rejected = len(outcome.session.rejected) == len(meant.requests)
             if place.engine == verdict.OWN_CORPUS and all_rejected and not outcome.broken:
                 raise ConfigRefused("every request")
-        except (ConfigRefused, InputError) as refusal:  # for example, the release lacks an option
+        except (ConfigRefused, InputError) as refusal:  # for example, for lack of an option
             totals["refused"] += 1
             gate.results.refusals[str(refusal)] += 1
             if place.engine == verdict.OWN_CORPUS:
@@ -239,13 +243,13 @@ def _replay_to_end(
                 gate.report(Notice(f"{verdict.OWN_CORPUS}: {about}"))
             return True
         totals.update(outcome.counts)
-        totals["runs"] = runs  # counts as one run, however often it is repeated
+        totals["runs"] = runs  # this counts as one run, however often it is repeated
         gate.results.count(outcome)
         gate.ended(meant, place.engine, place.scale)
         is_new = bool(outcome.broken) and outcome.broken[0].rule not in known
         if is_new and on_failure(meant, outcome, time.monotonic() - began):
             if outcome.broken[0].rule in PROGRESS:
-                # It may stand still up to the bound of ALL-R06, which can be 100,000 steps away.
+                # A run that stands still may take 100,000 steps until ALL-R06 is broken.
                 last = min(outcome.steps + STANDSTILL, NO_END if last is None else last)
             continue
         history = outcome.session.monitor.history
@@ -261,7 +265,7 @@ def _accepted_part(scenario: Scenario, outcome: Outcome) -> Scenario:
 
 
 def replay_deviations(gate: GateContext) -> None:
-    """Replay the scenarios of known failures, each to its end; other failures are findings."""
+    """Replay the scenarios of known failures, each to its end; any other failure is a finding."""
     began = time.monotonic()
     settled = settle(gate.deviations, gate.target, gate.options.revision, gate.options.rules)
     for outcome in settled:
@@ -286,7 +290,8 @@ def replay_deviations(gate: GateContext) -> None:
 def settle(
     deviations: Deviations, target: Target, revision: str, rules: Sequence[Rule]
 ) -> list[Outcome]:
-    """Replay the known failures of these rules that are not settled yet; return the outcomes."""
+    """Replay the known failures of these rules that are not settled yet, and return the
+    outcomes."""
     ids, outcomes = {rule.id for rule in rules}, []
     for number, scenario in deviations.scenarios.items():
         if number in deviations.status or deviations.entries[number].rule not in ids:

@@ -32,7 +32,7 @@ Finish = Callable[[GateContext], Mapping[str, Any]]
 
 
 def no_fields(_: GateContext) -> Mapping[str, Any]:
-    """Add no further fields to the verdict: the `finish` of a gate that has a single target."""
+    """Add no fields to the verdict: the `finish` of a gate that has only one target."""
     return {}
 
 
@@ -44,7 +44,7 @@ def run_gate(
     finish: Finish = no_fields,
 ) -> tuple[verdict.Verdict, GateResults]:
     """Open the target, judge it, and end its process. `report` receives the events of the gate, and
-    `notice` the lines that installing a release prints; `finish` is as for `judge`."""
+    `notice` the lines that the installation of a release prints; `finish` is as for `judge`."""
     set_hypothesis_home()
     with opened_gate(options, offline=options.offline, notice=notice) as subject:
         gate = GateContext(
@@ -58,14 +58,15 @@ def judge(gate: GateContext, finish: Finish = no_fields) -> verdict.Verdict:
 
     1. Ask the target which scales, features and fields it has. 2. Replay the user's known
     deviations, and the user's corpus. 3. Replay the built-in scenarios and the seed corpus of each
-    scale. 4. Search each scale with Hypothesis for rules that the seed corpus did not break. 5. Run
-    workloads, at sizes that the search does not draw, for rules that did not break yet. 6. Combine
-    the results into one verdict per rule, with the fields that `finish` gives.
+    scale. 4. Search each scale with Hypothesis for runs that break a rule which the seed corpus did
+    not break. 5. Run workloads, with sizes that the search does not draw, for the rules that are
+    still unbroken. 6. Combine the results into one verdict per rule, and add the fields that
+    `finish` returns.
 
-    Ctrl-C, a hang or a breach of the protocol ends the gate early and keeps its findings so far.
+    Ctrl-C, a hang or a violation of the protocol ends the gate early; the findings so far are kept.
 
     Raises:
-        KeyboardInterrupt: Ctrl-C in step 1, when nothing is judged yet.
+        KeyboardInterrupt: Ctrl-C in step 1, before anything is judged.
         TargetFault, ConfigRefused: the target does not start, or accepts no configuration.
     """
     capabilities = probe(gate.probe_request)
@@ -80,7 +81,7 @@ def judge(gate: GateContext, finish: Finish = no_fields) -> verdict.Verdict:
 
 
 def _run(gate: GateContext, capabilities: Capabilities) -> None:
-    """Run steps 2 to 5. If the target hangs, it gets no further runs."""
+    """Run steps 2 to 5. If the target hangs, stop running it."""
     replay_deviations(gate)
     if not gate.results.hung:
         replay_own(gate)
@@ -91,7 +92,7 @@ def _run(gate: GateContext, capabilities: Capabilities) -> None:
     if not gate.results.broken_off and not gate.has_enough:
         run_stages(gate, _workloads(gate, capabilities))
     if gate.results.hung:
-        gate.report(Notice("the target hangs, so it gets no further runs"))
+        gate.report(Notice("the target hangs, so no further runs are tried"))
 
 
 def _announce(gate: GateContext, capabilities: Capabilities) -> verdict.TargetInfo:
@@ -146,7 +147,8 @@ def _workloads(gate: GateContext, capabilities: Capabilities) -> list[Stage]:
 
 
 def _changes(options: GateOptions) -> Changes | None:
-    """Return the changes since the base, if both are code that can be compared."""
+    """Return the functions that changed since the base, if both targets have code that can be
+    compared."""
     spec, base = options.spec, options.base
     if base is None or spec.coverage is None:
         return None
@@ -264,7 +266,7 @@ def _verdict_of(
     if (finding := first.get(rule.id, beside)) is not None:
         return _violation(rule.id, finding, steps, faults)
     if rule.id in results.unconfirmed:
-        why = "broke once, but not again in the same scenario"
+        why = "broken once, but not again in the same scenario"
         return verdict.RuleVerdict(rule.id, "inconclusive", message=why, exercised=steps)
     if results.compared.shared[rule.id]:
         why = f"the base breaks it as well ({plural(results.compared.shared[rule.id], 'run')})"
@@ -277,7 +279,7 @@ def _verdict_of(
     if rule.id in results.exercised_cleanly:
         return verdict.RuleVerdict(rule.id, "held", exercised=steps)
     if steps:
-        why = f"exercised only in runs that {_enders(results.runs_cut_short)} ended"
+        why = f"exercised only in runs cut short by {_enders(results.runs_cut_short)}"
         return verdict.RuleVerdict(rule.id, "inconclusive", message=why, exercised=steps)
     if results.broken_off:
         why = "the gate stopped before the rule was exercised"
@@ -292,8 +294,8 @@ def _enders(cut: Counter[str]) -> str:
 def _violation(
     rule: str, finding: verdict.Finding, exercised: int, faults: Sequence[verdict.Fault]
 ) -> verdict.RuleVerdict:
-    """Return the verdict on a rule that breaks in the finding. If the adapter is at fault, it says
-    nothing about the scheduler."""
+    """Return the verdict on a rule that the finding breaks. If the adapter is at fault, the verdict
+    says nothing about the scheduler."""
     is_first = finding.rule == rule
     fault = next(
         (candidate for candidate in faults if finding.scenario in candidate.scenarios), None

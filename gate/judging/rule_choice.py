@@ -1,7 +1,7 @@
-"""Select the rules to judge, as `--rule` and `--exclude` say, and load a user's own rules.
+"""Select the rules to judge according to `--rule` and `--exclude`, and load a user's own rules.
 
-A file with a user's rules has a list RULES of `OwnRule`. It is Python code and is executed. A rule
-must depend on its arguments alone, so that it judges equal runs equally.
+A file of own rules defines RULES, a list of `OwnRule`. It is Python code and is executed. A rule
+must depend on nothing but its arguments, so that it judges equal runs alike.
 """
 
 import re
@@ -32,7 +32,7 @@ NO_LOCKSTEP = "none"
 
 
 def rules_named(catalogue: Sequence[Rule], words: Sequence[str]) -> dict[str, bool]:
-    """Return the ids that --rule selects, each with whether the user named it in full."""
+    """Map each rule id that --rule selects to whether the user named it in full."""
     return meant(catalogue, rule_words("--rule", words))
 
 
@@ -44,11 +44,12 @@ def judged_by(
     compare_with: str | None = None,
     exclude: Sequence[str] = (),
 ) -> Sequence[Rule]:
-    """Return the rules to judge: those that --rule selects (such as A,B or ALL-*), or else the
-    whole catalogue, without excluded rules.
+    """Return the rules to judge, without excluded ones: the rules that --rule selects (such as A,B
+    or ALL-*), or else the whole catalogue.
 
-    `compare_with` is the revision whose model runs beside the target, or "none". By default it is
-    `revision`, if lockstep applies to it. Raise InputError if a named rule cannot be checked here.
+    `compare_with` is the revision whose model runs alongside the target, or "none". By default it
+    is `revision`, if lockstep applies to it. Raise InputError if a named rule cannot be checked
+    here.
     """
     catalogue = load(system, revision)
     named = (
@@ -87,13 +88,13 @@ def lockstep_of(
     compare_with: str | None,
     report: Callable[[str], None],
 ) -> str | None:
-    """Return the lockstep that judges a scenario if `compare_with` is None. There is none if the
-    scenario expects another rule to break, because the first difference from the model would end
-    the run too early; `report` then receives a line that explains this."""
+    """Return the lockstep rule that judges a scenario if `compare_with` is None. There is none if
+    the scenario expects another rule to be broken, because the first difference from the model
+    would end the run too early; `report` then receives a line that explains this."""
     expected = (scenario.expect and scenario.expect.violates) or (LOCKSTEP,)
     if compare_with or words or LOCKSTEP in expected or target.is_plain_model:
         return compare_with
-    report(f"not compared with a model: the scenario expects {', '.join(expected)} to break")
+    report(f"not compared with a model: the scenario expects {', '.join(expected)} to be broken")
     return NO_LOCKSTEP
 
 
@@ -154,13 +155,12 @@ class OwnRule:
     """A rule of the user.
 
     Attributes:
-        id: an id such as OUR-R01 that no rule of schedproof has.
-        title, statement: the rule in a few words, and in a sentence.
-        needs: fields of the step without which the rule cannot be judged.
-        broken: returns None, or a sentence that says how the step breaks the rule, with the
-            numbers. The history that it receives does not include the step yet.
-        witness: a sentence that says when the rule is exercised.
-        exercised: returns whether the step exercises the rule.
+        id: an id such as OUR-R01 that no rule of schedproof has. title, statement: the rule in a
+        few words, and in a full sentence. needs: the fields of a step without which the rule cannot
+        be judged. broken: a function of history and step that returns None, or a sentence with
+        numbers that says how the step breaks the rule. The history does not include the step yet.
+        witness: a sentence that says when the rule is exercised. exercised: a function of history
+        and step that returns whether the step exercises the rule.
         source: where the rule comes from.
     """
 
@@ -175,7 +175,7 @@ class OwnRule:
 
 
 def use_rules(path: Path | None) -> None:
-    """Load the rules of a file and judge by them from now on; None unloads them."""
+    """Load the rules in a file, which apply from now on; None unloads them."""
     systems.remove_rules()
     if path is None:
         return
@@ -193,7 +193,7 @@ def _read(path: Path) -> list[Any]:
         raise FileError(f"{path}: {problem}; valid: a .py file with RULES")
     try:
         names = limited(runpy.run_path, str(path))
-    except (Exception, SystemExit, EndlessCode) as error:  # the user's code may raise anything
+    except (Exception, SystemExit, EndlessCode) as error:  # the user's code may raise any exception
         line = error.lineno if isinstance(error, SyntaxError) else _line_in(path, error)
         where = f", line {line}" if line else ""
         raise FileError(f"{path}: {type(error).__name__}: {error}{where}") from None

@@ -1,7 +1,7 @@
 """Run the independent stages of a gate, in this process or in several.
 
-The results of a stage depend only on the options and the stage. They are combined in the order of
-the stages, so the verdict is the same for any number of processes.
+The results of a stage depend only on the options and the stage. Results are combined in the order
+of the stages, so the verdict does not depend on the number of processes.
 """
 
 import os
@@ -27,9 +27,9 @@ from .verdict import Found
 class Stage:
     """A stage of a gate: one engine at one scale.
 
-    `known` are rules that are known to break; `shrunk` of them count for --max-failures. `choices`
-    has the values of the keys that the target declares, and `avoid` the kinds of configuration that
-    it refuses. Workloads start from the configuration of the scale `within`.
+    `known` lists the rules known to be broken; `shrunk` of them count towards --max-failures.
+    `choices` contains the values of the keys that the target declares, and `avoid` the kinds of
+    configuration that it refuses. Workloads start from the configuration of the scale `within`.
     """
 
     kind: Literal["seeds", "builtin", "search", "workloads"]
@@ -55,7 +55,7 @@ class Stage:
 
 
 def run_stages(gate: GateContext, stages: Sequence[Stage]) -> dict[Stage, frozenset[str]]:
-    """Run the stages; return the rules that each of them breaks.
+    """Run the stages; return, for each stage, the rules that it found broken.
 
     With several processes, a stage that ends early sets `gate.results.fault`, and the results of
     later stages are dropped.
@@ -82,7 +82,8 @@ class _Task(NamedTuple):
 
 
 class _Ended(NamedTuple):
-    """The end of a stage: its results and the rules that break, or the error of a user's rule."""
+    """The end of a stage: its results and the broken rules, or the error that a user's rule
+    raised."""
 
     results: GateResults
     broken: frozenset[str] = frozenset()
@@ -159,7 +160,8 @@ def _leave_later(
 def _add_in_order(
     gate: GateContext, stages: Sequence[Stage], workers: Mapping[Stage, _Worker]
 ) -> None:
-    """Add the results up to the first stage that ended early, and findings of unfinished stages."""
+    """Add the results of all stages up to the first that ended early, and the findings of
+    unfinished stages."""
     for stage in stages:
         worker = workers.get(stage)
         if worker is None:
@@ -173,7 +175,7 @@ def _add_in_order(
 
 
 def _with_own_coverage(options: GateOptions) -> GateOptions:
-    """Return the options with a coverage folder for this process, since others run too."""
+    """Return the options with a coverage folder for this process alone."""
     if options.spec.coverage is None:
         return options
     folder = options.spec.coverage / f"{os.getpid()}"

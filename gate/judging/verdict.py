@@ -1,5 +1,5 @@
-"""The result of a gate as data, `schedproof/verdict@1`, and the events that every report is made
-from, `schedproof/events@1`. `docs/formats.toml` describes every field."""
+"""The result of a gate as data (`schedproof/verdict@1`), and the events from which every report is
+made (`schedproof/events@1`). `docs/formats.toml` describes every field."""
 
 import re
 from collections import Counter
@@ -18,9 +18,9 @@ from .coverage import Coverage
 from .deviations import Deviation
 
 FORMAT = "schedproof/verdict@1"
-NUMBER = re.compile(r"(?<![\w.])\d+(\.\d+)?(?![\w.]*\d)")  # a value, no part of a version
+NUMBER = re.compile(r"(?<![\w.])\d+(\.\d+)?(?![\w.]*\d)")  # a value, not part of a version
 NOT_SHOWN = "the target does not show "  # followed by the fields that a rule needs
-AFTER_INTENDED = "breaks only after an intended difference"  # followed by the number of runs
+AFTER_INTENDED = "broken only after an intended difference"  # followed by the number of runs
 Status = Literal[
     "held",
     "violated",
@@ -48,8 +48,8 @@ class TargetInfo(msgspec.Struct, frozen=True):
 
 WORKLOADS = "workloads"  # the scales of this engine are shapes of workloads
 OWN_CORPUS = "own corpus"
-# Engines whose configurations are those of a scale that the target has accepted, except in the
-# published scenarios, which a target may well be too small for.
+# These engines use the configurations of a scale that the target has accepted. The published
+# scenarios do not, and a target may well be too small for them.
 SCALED, PUBLISHED = ("corpus", "hypothesis", WORKLOADS), "production"
 
 
@@ -109,7 +109,7 @@ class Finding(msgspec.Struct, frozen=True):
 
 
 class Fault(msgspec.Struct, frozen=True):
-    """The findings that one change is likely to repair."""
+    """Findings that a single fix is likely to resolve."""
 
     number: int
     kind: str
@@ -154,7 +154,8 @@ class RuleVerdict(msgspec.Struct, frozen=True):
 
 
 class Change(msgspec.Struct, frozen=True):
-    """A behaviour in which the change differs from its base, or a rule that the change repairs."""
+    """A behaviour in which the change differs from its base, or a rule that only the base
+    breaks."""
 
     what: str
     scenario: str
@@ -165,8 +166,8 @@ class Change(msgspec.Struct, frozen=True):
 
 
 class Verdict(msgspec.Struct, frozen=True):
-    """The result of a gate. With a `base`, a rule is "known" if the base has the same failures in
-    the same scenarios."""
+    """The result of a gate. If there is a `base`, a rule is "known" if the base has the same
+    failures in the same scenarios."""
 
     target: TargetInfo
     system: str
@@ -192,7 +193,8 @@ class Verdict(msgspec.Struct, frozen=True):
 
 
 def refusals(messages: Counter[str]) -> tuple[Refusal, ...]:
-    """Group the target's refusals that differ only in numbers, the most frequent first."""
+    """Group those refusals of the target that differ only in numbers; the most frequent come
+    first."""
     grouped: dict[str, list[str]] = {}
     for message in messages:
         grouped.setdefault(NUMBER.sub("#", message), []).append(message)
@@ -203,8 +205,8 @@ def refusals(messages: Counter[str]) -> tuple[Refusal, ...]:
 
 
 def not_judged(engines: Iterable[EngineRun]) -> list[str]:
-    """Return a line for each part of a gate that the target refused to run, so that nothing in it
-    was judged: an entry of the user's corpus, a scale, or the workloads."""
+    """Return a line for each part of a gate in which nothing was judged because the target refused
+    to run it: entries of the user's corpus, a scale, or the workloads."""
     lines, steps, refused = list[str](), Counter[str](), Counter[str]()
     for engine in engines:
         if engine.name == OWN_CORPUS and engine.refused_configs:
@@ -233,8 +235,8 @@ def exit_code(
     """Return 0 if the target conforms, 1 if a rule is broken or a deviation is out of date, and 3
     if the verdict is inconclusive.
 
-    Rules that the user named in full must have been exercised, because they would pass vacuously
-    otherwise. Without such rules, one exercised rule is enough, and the report names the others.
+    Every rule that the user named in full must have been exercised, or it would pass vacuously. If
+    the user named none, one exercised rule is enough, and the report lists the unexercised ones.
     """
     statuses = [rule.status for rule in rules]
     if "violated" in statuses:
@@ -281,8 +283,8 @@ class Progress(msgspec.Struct, frozen=True, tag="progress", tag_field="event"):
 
 
 class Found(msgspec.Struct, frozen=True):
-    """A counterexample that was shrunk, written to a file and replayed. `stderr` is the target's
-    output in that run, and `cause` the cause of the failure, as far as that run shows it."""
+    """A counterexample that was shrunk, written to a file and replayed. `stderr` is what the target
+    printed in that run, and `cause` the cause of the failure, as far as the run shows it."""
 
     finding: Finding
     scenario: Scenario

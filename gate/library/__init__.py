@@ -1,1 +1,1 @@
-"""The library: the functions that `import schedproof` offers and the command line calls."""
+"""The library: functions that `import schedproof` provides and that the command line calls."""

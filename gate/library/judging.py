@@ -37,11 +37,12 @@ from ..targets.target_spec import MEMORY_LIMIT, STEP_LIMIT, TargetSpec, parse_ta
 
 
 def read_scenario(path: Path | str) -> Scenario:
-    """Return the scenario in a file of format `schedproof/scenario@1`, or the built-in one with
-    this name.
+    """Return the scenario in a file in the format `schedproof/scenario@1`, or the built-in scenario
+    with this name.
 
     Raises:
-        FileError: the file cannot be read or is invalid; the message names the JSON path.
+        FileError: the file cannot be read or is invalid; the message gives the JSON path of an
+            invalid value.
     """
     return scenario_named(str(path))
 
@@ -72,8 +73,8 @@ def open_target(
     Args:
         target: as on the command line ("model", "my_pkg.sched:make_target", "vllm==0.28.0"), or an
             object with the methods start, add, abort, step and stop.
-        step_limit: seconds that the target's process may take for a step.
-        memory_limit: MiB that it may use.
+        step_limit: seconds that the target's process may take for a step. memory_limit: MiB that
+        the process may use.
         offline: never install a release.
 
     Raises:
@@ -90,7 +91,7 @@ def open_target(
 
 
 class _ObjectTarget:
-    """Wraps a user's object so that it replies exactly as it would behind a pipe."""
+    """Wraps a user's object so that its replies are exactly what they would be through a pipe."""
 
     def __init__(self, target: Target) -> None:
         self._target = target
@@ -169,8 +170,8 @@ def gate_options(
     by_design: Mapping[str, str] = MappingProxyType({}),
     extra_rules: Path | None = None,
 ) -> GateOptions:
-    """Check the options of a gate and return them; None stands for the default that the target
-    implies. `by_design` gives the reason for each rule that is not judged. Raise InputError or
+    """Check the options of a gate and return them; None stands for the target's default.
+    `by_design` gives the reason for each rule that is not judged. Raise InputError or
     CatalogueError if an option is invalid."""
     system = spec.default_system if system is None else system
     with option("--system"):
@@ -228,18 +229,14 @@ def judge(
     """Judge a scheduler as `schedproof gate` does; the verdict has one entry per rule.
 
     Args:
-        target: as for `open_target`.
-        system, revision: which rules apply; None for what the target implies.
-        rules: ids of the rules to check; None for all.
-        profile: how much to search: quick, ci or nightly.
-        seed: the same seed gives the same verdict.
-        out: folder for the scenarios of broken rules.
-        corpus: scenarios to replay first.
-        jobs: number of processes; must be 1 if the target is an object.
-        compare_with: the revision whose model runs beside the target, or "none". With None it is
-            `revision`, if rule ALL-R07 applies to it.
-        exclude: ids or patterns of rules that the target breaks on purpose.
-        extra_rules: a Python file with RULES, a list of OwnRule, to judge as well.
+        target: as for `open_target`. system, revision: which rules apply; None for what the target
+        implies. rules: ids of the rules to check; None for all. profile: how much to search: quick,
+        ci or nightly. seed: the same seed gives the same verdict. out: folder for the scenarios of
+        broken rules. corpus: scenarios to replay first. jobs: number of processes; must be 1 if the
+        target is an object. compare_with: the revision whose model runs alongside the target, or
+        "none". None stands for `revision`, if rule ALL-R07 applies to it. exclude: ids or patterns
+        of rules that the target breaks on purpose. extra_rules: a Python file whose list RULES of
+        OwnRule is judged as well.
         report: receives every event while the gate runs.
 
     Raises:
@@ -267,14 +264,15 @@ def judge(
     if isinstance(target, str | TargetSpec):
         return run_gate(options, Deviations(), report)[0]
     if jobs != 1:
-        raise InputError("jobs", f"{jobs}; valid for a target that is an object: 1")
+        raise InputError("jobs", f"{jobs}; valid if the target is an object: 1")
     set_hypothesis_home()
     return judge_context(GateContext(options, _ObjectTarget(target), report))
 
 
 @contextmanager
 def _arguments() -> Iterator[None]:
-    """Make input errors of the block name the Python argument, not the command-line option."""
+    """Make input errors raised in the block name the Python argument, not the command-line
+    option."""
     try:
         yield
     except InputError as error:
@@ -291,7 +289,7 @@ def replay(
     rules: Sequence[str] | None = None,
     extra_rules: Path | str | None = None,
 ) -> Outcome:
-    """Run one scenario on a target, and judge every step until the end or the first broken rule.
+    """Run one scenario on a target, and judge every step until the run ends or a rule is broken.
 
     Args:
         scenario: from `read_scenario`, or made in Python.
@@ -300,7 +298,8 @@ def replay(
         extra_rules: as for `judge`.
 
     Raises:
-        InputError, CatalogueError, ConfigRefused: the scenario or a rule is invalid here.
+        InputError, CatalogueError, ConfigRefused: the scenario or a rule is not valid for this
+            target.
         TargetFault: a reply of the target breaks the protocol.
     """
     use_rules(None if extra_rules is None else Path(extra_rules))
@@ -320,7 +319,7 @@ def search(
     examples: int = 400,
     seed: int = 0,
 ) -> Counterexample | None:
-    """Search a target with Hypothesis for a run that breaks a rule; None means that no run did.
+    """Search a target with Hypothesis for a run that breaks a rule; return None if none was found.
 
     A search can find a counterexample; it cannot prove that there is none.
 

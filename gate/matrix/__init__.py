@@ -1,1 +1,2 @@
-"""Judge many releases in several configurations: which rules break, since when, and until when."""
+"""Judge many releases in several configurations: which rules are broken, and from which release to
+which."""

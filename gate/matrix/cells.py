@@ -1,7 +1,7 @@
 """Judge each release in each configuration by a gate in its own process.
 
-Results are kept in a folder, so that running the command again resumes it. The matrix is data,
-`schedproof/matrix@1`, and a page: which rules broke in which releases.
+Results are kept in a folder, so that running the command again resumes it. The matrix shows which
+rules were broken in which releases; it is written as data (`schedproof/matrix@1`) and as a page.
 """
 
 import json
@@ -31,8 +31,8 @@ EVERY = Configuration("every configuration", {})
 
 
 class Cell(NamedTuple):
-    """A release, NAME==VERSION, to judge in one configuration. With a `scheduler`, FILE.py:CLASS or
-    DIR:PACKAGE.MODULE.CLASS, that class is judged against the release's own."""
+    """A release, NAME==VERSION, to judge in one configuration. If `scheduler` is set (FILE.py:CLASS
+    or DIR:PACKAGE.MODULE.CLASS), that class is judged against the release's own."""
 
     target: str
     configuration: Configuration
@@ -57,7 +57,7 @@ class Cell(NamedTuple):
 
 
 class CellVerdict(NamedTuple):
-    """A cell with its verdict, or one line that says why there is none."""
+    """A cell with its verdict, or with one line that says why there is none."""
 
     cell: Cell
     verdict: Verdict | None
@@ -79,7 +79,7 @@ class CellVerdict(NamedTuple):
 
 
 class GateRun(NamedTuple):
-    """A finished gate: its return code, the files that it wrote, and its time in seconds."""
+    """A finished gate: its return code, the files that it wrote, and its duration in seconds."""
 
     returned: int
     files: dict[str, bytes]
@@ -87,7 +87,7 @@ class GateRun(NamedTuple):
 
 
 def cells_of(targets: Sequence[str], profile: str, seed: int, scheduler: str = "") -> list[Cell]:
-    """Return a cell per release and configuration; with a `scheduler`, per release only."""
+    """Return a cell for each release and configuration, or with a `scheduler`, for each release."""
     if scheduler:
         return [Cell(target, EVERY, profile, seed, scheduler) for target in targets]
     return [
@@ -105,13 +105,14 @@ def run_cells(
     cluster: str | None = None,
     work: Callable[[Cell], GateRun] | None = None,
 ) -> list[CellVerdict]:
-    """Judge the cells that have no verdict in the folder, and return the verdicts of all, in order.
+    """Judge the cells that have no verdict in the folder yet, and return the verdicts of all cells,
+    in order.
 
-    A cell with a user's class is always judged again. `jobs` gates run at a time, or as many as the
-    Dask cluster at this address has room for. `report` receives each cell with the seconds that it
-    took, or 0 if its verdict comes from an earlier run. Ctrl-C keeps the verdicts so far.
+    A cell with a user's class is always judged again. Gates run `jobs` at a time, or as many as the
+    Dask cluster at this address has room for. `report` receives each cell's verdict with the
+    seconds that it took, or 0 if it comes from an earlier run. Ctrl-C keeps the verdicts so far.
     """
-    for name in ("logs", "scenarios", "verdicts"):  # fail before the work, not after
+    for name in ("logs", "scenarios", "verdicts"):  # fail before the work rather than after it
         with naming_file(folder):
             (folder / name).mkdir(parents=True, exist_ok=True)
     # A user's class may have changed since an earlier run; a release never changes.
@@ -205,7 +206,7 @@ BROKEN: Literal["violated"] = "violated"
 
 
 class Releases(NamedTuple):
-    """Consecutive releases of one name, from `first` to `last`."""
+    """Consecutive releases of one package, from `first` to `last`."""
 
     first: str
     last: str
@@ -215,8 +216,9 @@ class Releases(NamedTuple):
 
 
 class Row(msgspec.Struct, frozen=True):
-    """A rule that breaks in some release, in one configuration. `states` has its status in each
-    version, `broken` the releases that break it, and `scenario` the smallest run that does."""
+    """A rule that some release breaks in one configuration. `states` maps each version to the
+    rule's status, `broken` lists the releases that break the rule, and `scenario` is the smallest
+    run that breaks it."""
 
     name: str
     configuration: str
@@ -230,8 +232,8 @@ class Row(msgspec.Struct, frozen=True):
 
 
 class Entry(msgspec.Struct, frozen=True):
-    """One release in one configuration: how many rules held and broke, or why there is no
-    verdict."""
+    """One release in one configuration: how many rules held and how many were broken, or why there
+    is no verdict."""
 
     name: str
     version: str
@@ -278,7 +280,8 @@ def page_of(matrix: Matrix, command: str) -> str:
 
 
 def spans(states: Mapping[str, str]) -> tuple[Releases, ...]:
-    """Return the ranges of releases that break the rule; one that did not exercise it ends none."""
+    """Return the ranges of releases that break the rule. A release that did not exercise the rule
+    does not end a range."""
     exercised = [(version, state) for version, state in states.items() if state != "not_exercised"]
     groups = groupby(exercised, key=lambda release: release[1] == BROKEN)
     broken = [[version for version, _ in group] for is_broken, group in groups if is_broken]

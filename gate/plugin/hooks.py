@@ -1,10 +1,10 @@
-"""The pytest plugin's hooks: collect a test per rule, and per scenario of the user's corpus.
+"""The pytest plugin's hooks: collect one test per rule, and one per scenario of the user's corpus.
 
     [tool.pytest.ini_options]
     schedproof_target = "my_pkg.sched:make_target"
 
-Every run of pytest in an environment with schedproof loads this module. So it imports nothing
-before a target is named.
+Every run of pytest in an environment with schedproof loads this module. So it imports nothing else
+until a target is named.
 """
 
 from pathlib import Path
@@ -18,7 +18,8 @@ OPTIONS = {
     "profile": "how much to search: quick, ci or nightly (default: quick)",
     "system": "the system whose rules apply (default: the target's own)",
     "revision": "the published behaviour to judge by (default: the target's own)",
-    "corpus": "a folder of scenarios, each a test (default: schedproof-corpus, if it exists)",
+    "corpus": "a folder of scenarios, each of which becomes a test (default: schedproof-corpus, if "
+    "it exists)",
     "deviations": "a file with known failures and rules broken by design",
     "exclude": "rules that the scheduler breaks on purpose, as A,B",
     "seed": "the seed of the search; the same seed gives the same runs (default: 0)",
@@ -35,7 +36,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    config.addinivalue_line("markers", "schedproof: a rule or a scenario of schedproof")
+    config.addinivalue_line("markers", "schedproof: a test of a schedproof rule or scenario")
     given = {name: _given(config, name) for name in OPTIONS}
     if not given["target"]:
         return
@@ -60,7 +61,7 @@ def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> pytest.Col
 
 
 def pytest_terminal_summary(terminalreporter: "pytest.TerminalReporter") -> None:
-    """Print how much was judged, because passing tests alone do not show that."""
+    """Print how much was judged, because passing tests alone do not show it."""
     notices = dict.fromkeys(
         value
         for reports in terminalreporter.stats.values()

@@ -93,7 +93,9 @@ def _conclude(judged: RuleVerdict, reports: dict[str, str]) -> None:
         pytest.xfail(says)
     if judged.status == "violated":
         by = judged.consequence_of
-        with_it = f"{judged.id} broke in the same step as {by}" if by else f"{judged.id}: {says}"
+        with_it = (
+            f"{judged.id} was broken in the same step as {by}" if by else f"{judged.id}: {says}"
+        )
         raise Failed(reports.get(judged.id) or with_it)
     if judged.status == "inconclusive":
         raise Failed(reports.get(judged.id) or f"{judged.id} inconclusive: {says}")
@@ -101,7 +103,7 @@ def _conclude(judged: RuleVerdict, reports: dict[str, str]) -> None:
 
 
 class DeviationsItem(_Item):
-    """The test that no entry of the file of deviations is out of date."""
+    """A test that fails if an entry of the file of deviations is out of date."""
 
     def runtest(self) -> None:
         verdict = self.answered().verdict
@@ -127,7 +129,7 @@ class ScenarioItem(_Item):
         scenario = read_scenario(self.file)
         if scenario.system != setting.system:
             pytest.skip(
-                f"the scenario is for {scenario.system}, but the target for {setting.system}"
+                f"the scenario is for {scenario.system}, but the target is for {setting.system}"
             )
         target = self.judgement.open_target.target
         meant = replace(scenario, revision=setting.revision)

@@ -55,8 +55,8 @@ class Setting(NamedTuple):
 
 
 def read_setting(root: Path, given: Mapping[str, str]) -> Setting:
-    """Return the setting that the plugin's options describe; "" is an option that is not given, and
-    paths are relative to `root`. Raise pytest.UsageError if an option is invalid."""
+    """Return the setting that the plugin's options describe; "" stands for an option that is not
+    given, and paths are relative to `root`. Raise pytest.UsageError if an option is invalid."""
     try:
         return _read(root, given)
     except BAD_INPUT as error:
@@ -94,18 +94,18 @@ def _read(root: Path, given: Mapping[str, str]) -> Setting:
 
 
 def _add_project_options(root: Path, given: Mapping[str, str]) -> Mapping[str, str]:
-    """Fill in options from `[tool.schedproof]`, except the profile: tests run more often than a
-    gate."""
+    """Fill in options from `[tool.schedproof]`, but not the profile, because tests run more often
+    than a gate."""
     project = read_project(root).given
     if project.get("target", given["target"]) != given["target"]:
-        return given  # the project file is about another target
+        return given  # the project file describes another target
     project["exclude"] = ",".join(project.get("exclude", ()))
     keys = ("system", "revision", "corpus", "deviations", "exclude")
     return {**given, **{key: given[key] or project.get(key, "") for key in keys}}
 
 
 class BrokenOff(TargetFault):
-    """Raised if the gate ended early; `str()` is one line."""
+    """Raised if the gate ended early; `str()` gives the reason in one line."""
 
     def __init__(self, fault: BreakOff) -> None:
         super().__init__(fault.text)
@@ -113,7 +113,8 @@ class BrokenOff(TargetFault):
 
 
 class Answer(msgspec.Struct, frozen=True):
-    """The gate's verdict, and a report for each rule that broke first in some run."""
+    """The gate's verdict, and a report for each rule that was the first to be broken in some
+    run."""
 
     verdict: Verdict
     reports: dict[str, str]
@@ -130,7 +131,7 @@ class Judgement:
         self._failure: Exception | None = None
 
     def answer(self, rules: frozenset[str]) -> Answer:
-        if self._failure is not None:  # one test shows the complete error and fails the run
+        if self._failure is not None:  # one test shows the complete error, and fails the test run
             pytest.skip(f"not judged: {shortened(one_line(str(self._failure)))}")
         try:
             self._answer = self._answer or self._shared(rules)
@@ -151,7 +152,8 @@ class Judgement:
         return tuple(str(root / path) for path in self._config.getini("pythonpath"))
 
     def known_failures(self, scenario: Scenario) -> Deviations:
-        """Return the known deviations, settled for this target, which must accept `scenario`."""
+        """Return the known deviations, settled for this target. The target must accept
+        `scenario`."""
         setting, target = self.setting, self.open_target.target
         known = setting.deviations
         if known.entries:
@@ -207,7 +209,7 @@ class Judgement:
             raise BrokenOff(gate.results.fault)
         if verdict.exit_code == INCONCLUSIVE and not gate.results.reach.requests:
             # Otherwise every test would be skipped, and pytest would report success.
-            raise BrokenOff(BreakOff("the target took no request, so nothing was judged", ""))
+            raise BrokenOff(BreakOff("the target accepted no request, so nothing was judged", ""))
         if lines := not_judged(verdict.engines):
             raise BrokenOff(BreakOff(f"nothing is judged of {'; nor of '.join(lines)}", ""))
         return Answer(verdict, _reports(found, verdict, setting.rules))

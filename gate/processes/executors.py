@@ -1,8 +1,8 @@
 """Run tasks on processes of this machine, or on the workers of a Dask cluster.
 
-An executor runs one function on many tasks, in any order. A task is picklable and depends on
-nothing else, so `run_tasks` can run it again if its worker dies. No other module distinguishes the
-executors.
+An executor runs one function on many tasks, in any order. A task can be pickled and depends on no
+other task, so `run_tasks` can run it again if its worker dies. Other modules treat all executors
+alike.
 """
 
 import hashlib
@@ -32,9 +32,9 @@ from .work_process import block_sigint
 PACKAGE = Path(__file__).resolve().parents[2]
 
 
-AHEAD = 2  # tasks handed out per worker, so that no worker waits for its next task
+AHEAD = 2  # tasks handed out to each worker, so that it never waits for its next task
 DEATHS = 5  # a task is given up after its worker has died this many times
-ALONE = 2  # deaths after which a task runs alone, so that no other task is blamed for them
+ALONE = 2  # a task runs alone after this many deaths of its worker, so that no other is blamed
 PAUSE = 0.5  # seconds between two checks of the time limit
 CONNECT_SECONDS = 10.0
 ADDRESS = re.compile(r"(?:tcp|tls)://[^/\s]+:\d+")
@@ -42,11 +42,12 @@ T = TypeVar("T")
 
 
 class ClusterError(Exception):
-    """The cluster is gone or cannot be used; `str()` is one line."""
+    """The cluster cannot be reached or used; `str()` is one line."""
 
 
 class TaskResult(NamedTuple):
-    """The result of a task, with the worker process and the code (`our_code`) that computed it."""
+    """The result of a task, with the worker process that computed it and that worker's
+    `our_code`."""
 
     result: Any
     worker: str
@@ -58,9 +59,10 @@ def run_tasks(
 ) -> Iterator[tuple[T, TaskResult | None]]:
     """Yield each task with its result, in the order in which tasks finish.
 
-    A task whose worker dies runs again; after two deaths, it runs alone. After `DEATHS` times it is
-    given up, and its result is None. No task starts after `ends` (`time.monotonic`). `tasks` may be
-    infinite, since it is read only as workers need it. Raise ClusterError if the cluster is gone.
+    A task whose worker dies runs again; after two deaths, it runs alone. After `DEATHS` deaths, the
+    task is given up, and its result is None. No task starts after `ends` (`time.monotonic`).
+    `tasks` may be infinite, since it is read only as workers need it. Raise ClusterError if the
+    cluster can no longer be reached.
     """
     numbered = enumerate(tasks)
     waiting: deque[tuple[int, T]] = deque()
@@ -107,7 +109,7 @@ def make_executor(
 
 @cache
 def our_code() -> str:
-    """Return a digest of the code that results depend on: this package, Hypothesis and Z3."""
+    """Return a digest of the code on which results depend: this package, Hypothesis and Z3."""
     digest = hashlib.sha256(code_version("spec", "model", "properties", "solver", "gate").encode())
     for package in ("hypothesis", "z3-solver"):
         digest.update(version(package).encode())
@@ -139,8 +141,8 @@ class Pool:
         future.add_done_callback(lambda done: self._ended.put((number, done)))
 
     def finished(self, seconds: float) -> list[tuple[int, TaskResult | None]]:
-        """Wait up to `seconds` for a task, and return those that have ended by number; None stands
-        for a dead worker."""
+        """Wait up to `seconds` for a task to end. Return the results of the tasks that have ended,
+        by task number; None means that the worker died."""
         return [(number, self._result(future)) for number, future in _all(self._ended, seconds)]
 
     def close(self) -> None:
@@ -170,9 +172,9 @@ class DaskCluster:
         try:
             distributed: Any = importlib.import_module("distributed")
         except ImportError:
-            problem = "Dask is not installed; pip install dask distributed"
+            problem = "Dask is not installed; install it with: pip install dask distributed"
             raise InputError("--cluster", problem) from None
-        for name in [*logging.root.manager.loggerDict]:  # our own error says the same in one line
+        for name in [*logging.root.manager.loggerDict]:  # our own error says the same on one line
             if name.partition(".")[0] == "distributed":
                 logging.getLogger(name).setLevel(logging.CRITICAL + 1)
         self._work = work
@@ -190,7 +192,8 @@ class DaskCluster:
 
     @property
     def width(self) -> int:
-        """Return two tasks for each thread that the workers offer now."""
+        """Return the number of tasks to hand out: two for each thread that the workers offer at the
+        moment."""
         with suppress(Exception):
             return max(AHEAD * int(sum(self._client.nthreads().values())), AHEAD)
         return AHEAD
@@ -225,7 +228,7 @@ class DaskCluster:
         except Exception as error:
             raise self._error(error) from None
         if ran.code != our_code():
-            why = f"{self._address}: worker {ran.worker} runs another version of schedproof"
+            why = f"{self._address}: worker {ran.worker} has another version of schedproof"
             raise ClusterError(f"{why}, Hypothesis or Z3")
         return ran
 
@@ -242,7 +245,7 @@ Executor = Pool | DaskCluster
 
 
 def _all(ended: "queue.SimpleQueue[Any]", seconds: float) -> Iterator[Any]:
-    """Yield everything in the queue, after waiting for the first item."""
+    """Wait for an item for up to `seconds`, and yield everything in the queue."""
     with suppress(queue.Empty):
         yield ended.get(timeout=seconds)
         while True:
@@ -251,7 +254,7 @@ def _all(ended: "queue.SimpleQueue[Any]", seconds: float) -> Iterator[Any]:
 
 @cache
 def code_version(*layers: str) -> str:
-    """Return a hexadecimal digest of the Python and TOML files of these layers."""
+    """Return a hexadecimal digest of these layers' Python and TOML files."""
     digest = hashlib.sha256()
     for layer in layers:
         for path in sorted((PACKAGE / layer).rglob("*.*")):

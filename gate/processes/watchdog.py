@@ -2,19 +2,19 @@
 
     python -I -S watchdog.py LIFELINE COMMAND...
 
-This file contains both sides. schedproof uses `WatchedProcess` in its own process. Run as a
-program, the file is the watchdog, which consists of two processes between ours and the command.
-LIFELINE is a socket to our process. The watchdog writes the command's process id to it, or a
-negative errno if the command cannot be started. The watchdog acts when the command ends or when our
-end of the socket closes, perhaps because we were killed: it kills all of the command's descendants
-and ends with the command's status. On Linux it also adopts processes that leave the command, as
+This file contains both sides. schedproof uses `WatchedProcess` in its own process. When run as a
+program, the file is the watchdog: two processes between ours and the command. LIFELINE is a socket
+to our process. The watchdog writes the command's process id to it, or a negative errno if the
+command cannot be started. The watchdog acts when the command ends or when our end of the socket
+closes, perhaps because we were killed: it kills all of the command's descendants and exits with the
+command's status. On Linux it also adopts processes that detach themselves from the command, as
 daemons do.
 
 There are two processes because some engines send a signal to their parent when they fail. The
 command is the child of the inner process, and the outer one continues if the inner one is killed.
 If the command stops or kills both, our side kills whatever is left of the command.
 
-Each target costs one start of the watchdog, so this file imports nothing that loads slowly.
+The watchdog is started for every target, so this file imports nothing that loads slowly.
 """
 
 import ctypes
@@ -31,14 +31,15 @@ from contextlib import suppress
 
 STOPS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 SUBREAPER = 36  # an option of prctl: orphaned descendants become our children
-PATIENCE = 1.0  # seconds for a watchdog to end, and then for killing its processes ourselves
+PATIENCE = 1.0  # seconds for a watchdog to end, and then for us to kill its processes
 
 
 class WatchedProcess(subprocess.Popen[bytes]):
     """A command in its own session. When it or schedproof ends, everything that it started is
     killed.
 
-    `leader` is the command's process id, which receives signals; `pid` is the watchdog's.
+    `leader` is the process id of the command, to which signals are sent; `pid` is that of the
+    watchdog.
     """
 
     def __init__(
@@ -86,9 +87,9 @@ class WatchedProcess(subprocess.Popen[bytes]):
                 os.killpg(self.leader, sig)
 
     def end(self) -> None:
-        """Kill the command and everything that it has started, and wait for their end."""
+        """Kill the command and everything that it has started, and wait until they have ended."""
         with suppress(OSError):  # raised if the watchdog has already ended
-            self._lifeline.shutdown(socket.SHUT_RDWR)  # even if a fork still holds it
+            self._lifeline.shutdown(socket.SHUT_RDWR)  # even if a forked process still holds it
         self._lifeline.close()
         with suppress(subprocess.TimeoutExpired):
             self.wait(PATIENCE)
@@ -101,7 +102,7 @@ class WatchedProcess(subprocess.Popen[bytes]):
         self.wait()
 
     def _kill_leader(self) -> None:
-        # If the watchdog was killed, the command is still running. Use the handle, since its
+        # If the watchdog was killed, the command is still running. Use its handle, since its
         # process id may have been reused.
         handle, self._handle = self._handle, None
         if handle is not None:
@@ -162,7 +163,7 @@ def end_with_parent() -> None:
 
 
 def main() -> None:
-    """Start the command, wait for it or for our parent to end, and leave nothing behind."""
+    """Start the command, wait until it or our parent ends, and kill everything that is left."""
     lifeline, command = socket.socket(fileno=int(sys.argv[1])), sys.argv[2:]
     lifeline.set_inheritable(False)
     for number in STOPS:  # only the end of the command ends the watchdog
@@ -223,7 +224,7 @@ def _release_streams() -> None:
 
 
 def _reap(child: int, leader: int) -> int | None:
-    """Reap children that have ended; return the command's status if it was among them."""
+    """Reap children that have ended; return the command's status if the command was among them."""
     with suppress(ChildProcessError):
         while (ended := os.waitpid(-1, os.WNOHANG)) != (0, 0):
             process, status = ended
@@ -257,7 +258,7 @@ def _kill(processes: Iterable[int]) -> None:
 
 
 def _descendants(ancestor: int) -> list[int]:
-    """Return all running descendants, without those that have ended but are not reaped."""
+    """Return all descendants that are still running; zombies are left out."""
     parents = {}
     for name in os.listdir("/proc") if os.path.isdir("/proc/self") else ():
         stat = f"/proc/{name}/stat"

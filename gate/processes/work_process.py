@@ -24,7 +24,7 @@ class Unanswered(Exception):  # noqa: N818 (an answer, not an error)
 
 
 class TimeLimit(NamedTuple):
-    """A limit of `seconds` that several pieces of work share; it is reached at `ends`."""
+    """A time limit of `seconds` that several pieces of work share; it is reached at `ends`."""
 
     seconds: float
     ends: float
@@ -38,15 +38,17 @@ class TimeLimit(NamedTuple):
         return max(self.ends - time.monotonic(), 0.0)
 
     def share(self, parts: int) -> "TimeLimit":
-        """Return a limit that leaves as much time for each of the other parts."""
+        """Return a limit for the first of `parts` parts, which leaves the same time for each of the
+        others."""
         return self._replace(ends=time.monotonic() + self.left / parts)
 
 
 def bounded(
     limit: float | TimeLimit, work: Callable[..., Iterator[Any]], *args: Any
 ) -> Iterator[Any]:
-    """Run `work(*args)` in another process, and yield what it yields, as it comes. Raise Unanswered
-    if it raised, died or was killed at the time limit, and InputError if it raised that."""
+    """Run `work(*args)` in another process, and yield each item as soon as the process yields it.
+    Raise Unanswered if the process raises an error, dies, or is killed at the time limit; an
+    InputError is passed on."""
     process, ours = _spawn(_send, (work, args), daemon=True)
     limit = limit if isinstance(limit, TimeLimit) else TimeLimit.begin(limit)
     try:
@@ -82,8 +84,8 @@ def _spawn(
 
 @contextmanager
 def block_sigint() -> Iterator[None]:
-    """Make processes that start in the block ignore Ctrl-C, because the parent ends them."""
-    # Starting the tracker unblocks SIGINT, so it must run before the signal is blocked.
+    """Make processes started in the block ignore Ctrl-C; the parent ends them."""
+    # Starting the resource tracker unblocks SIGINT, so start it before the signal is blocked.
     resource_tracker.ensure_running()
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
@@ -105,7 +107,7 @@ def _send(pipe: Connection, work: Callable[..., Iterator[Any]], args: tuple[Any,
         pipe.send(("end", None))
 
 
-END_PATIENCE = 3.0  # seconds for a process to end its target, and itself
+END_PATIENCE = 3.0  # seconds in which a process must end its target and exit
 Work = Callable[[Connection, bytes], None]
 
 
@@ -148,10 +150,10 @@ def _run(pipe: Connection, work: Work, task: bytes) -> None:
 
 
 def run_until_leaving(work: Callable[[], None]) -> None:
-    """Run the work in this process until it ends or the process is asked to exit."""
+    """Run the work in this process until the work ends or the process is asked to exit."""
     try:
         work()
-    except Exception:  # an interrupted Hypothesis may raise AssertionError
+    except Exception:  # Hypothesis may raise AssertionError when interrupted
         if not _leaving:
             raise
     finally:

@@ -1,1 +1,1 @@
-"""Reports of a gate, one format per file, made from the events in `gate/judging/verdict.py`."""
+"""Reports of a gate, one module per format, made from the events in `gate/judging/verdict.py`."""

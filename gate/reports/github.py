@@ -18,9 +18,9 @@ from .outcome import breaks, broken_off, out_of_date
 class GitHub:
     """Prints annotations on a console, and appends the verdict to the file `summary`.
 
-    Between annotations, the runner is told to ignore commands, because the target's output could
-    contain some. `token` makes the runner accept commands again, so it must be hard to guess. Paths
-    are shown relative to `workspace`.
+    Between annotations, GitHub's runner is told to ignore workflow commands, because the target's
+    output could contain some. `token` makes the runner accept commands again, so it must be hard to
+    guess. Paths are shown relative to `workspace`.
     """
 
     def __init__(
@@ -47,7 +47,7 @@ class GitHub:
             self._judged(event.verdict)
 
     def close(self) -> None:
-        """Let the runner interpret commands again."""
+        """Let the runner accept workflow commands again."""
         if self._silent:
             self._print(f"::{self._token}::")
             self._silent = False

@@ -1,4 +1,4 @@
-"""Write JUnit XML: a test case per rule; a failed one contains the complete explanation."""
+"""Write JUnit XML: one test case per rule; a failed test case contains the complete explanation."""
 
 import xml.etree.ElementTree as ET
 from collections.abc import Mapping
@@ -8,7 +8,7 @@ from ..console.output import one_line
 from ..judging.verdict import Found, Verdict
 from .outcome import broken_off, explanation_lines, out_of_date, reason_of
 
-# The element inside a rule's test case, by verdict; there is none if the rule held.
+# The element inside a rule's test case, by verdict; a rule that held has none.
 ELEMENTS = {
     "held": None,
     "violated": "failure",
@@ -23,7 +23,7 @@ WHOLE = "the gate judged everything that was requested"
 
 
 def junit(verdict: Verdict, rules: Mapping[str, Rule], found: Mapping[str, Found]) -> bytes:
-    """Return the verdict as JUnit XML; `found` has the findings by scenario."""
+    """Return the verdict as JUnit XML; `found` maps each scenario to its finding."""
     seconds = f"{sum(engine.seconds for engine in verdict.engines):.3f}"
     suite = ET.Element("testsuite", _texts(name="schedproof", time=seconds))
     properties = ET.SubElement(suite, "properties")

@@ -10,7 +10,7 @@ from .outcome import broken_off, in_short, out_of_date, reason_of, result
 
 PUNCTUATION = re.compile(r"([!#$&()*+\-./:<>?@\[\\\]^_`{|}~])")
 MOST_FAULTS, MOST_DATED, MOST_RULES = 10, 4, 5
-LONGEST = 300  # characters that are shown of a text from outside
+LONGEST = 300  # how many characters are shown of a text that the target or the user wrote
 OPEN = {
     "known": "known",
     "excluded": "not judged, on purpose",
@@ -19,7 +19,7 @@ OPEN = {
 
 
 def markdown(verdict: Verdict) -> str:
-    """Return the result as Markdown, with a replay command for each fault. Faults that the base
+    """Return the verdict as Markdown, with a replay command for each fault. Faults that the base
     shares are left out; their rules are listed as known."""
     counts = [f"{plural(sum(entry.status == 'held' for entry in verdict.rules), 'rule')} held"]
     if judged_not := sum(entry.status.startswith(("not_", "planned")) for entry in verdict.rules):

@@ -31,7 +31,8 @@ class FoundLine(msgspec.Struct, frozen=True, tag="found", tag_field="event"):
 
 
 class Ndjson:
-    """Writes one line per event. The first event empties the file; the last line is the verdict."""
+    """Writes one line per event. The first event empties the file; the last line contains the
+    verdict."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -42,7 +43,8 @@ class Ndjson:
         with naming_file(self._path):
             if self._file is None:
                 self._path.write_bytes(b"")
-                self._file = self._path.open("ab", buffering=0)  # two gates mix whole lines
+                # Unbuffered: if two gates write to the same file, no line is split.
+                self._file = self._path.open("ab", buffering=0)
             self._file.write(json_line(line) + b"\n")
 
     def close(self) -> None:
@@ -51,7 +53,7 @@ class Ndjson:
 
 
 class ReportOptions(NamedTuple):
-    """The files to write, named like the options, and how to write to the console."""
+    """The files to write, named like the options, and how to print to the console."""
 
     json: Path | None
     junit: Path | None
@@ -75,8 +77,8 @@ class ReportOptions(NamedTuple):
 
 
 Render = Callable[[Verdict, Mapping[str, Rule], Mapping[str, Found]], bytes | str]
-# What is written to the file of each option, from the verdict, the rules by id and the findings by
-# scenario.
+# For each option, the function that makes the file's text from the verdict, the rules by id, and
+# the findings by scenario.
 RENDERS: dict[str, Render] = {
     "--json": lambda verdict, _rules, _found: as_json(verdict),
     "--junit": junit,
@@ -104,8 +106,8 @@ class FileReport:
 
 
 class FanOutReporter:
-    """Passes every event to every reporter. A reporter that cannot write its file stops, with its
-    error in `failed`; the others continue."""
+    """Passes every event to every reporter. A reporter that cannot write its file stops, and its
+    error is kept in `failed`; the others continue."""
 
     def __init__(self, reporters: Sequence[Report]) -> None:
         self._reporters = list(reporters)
@@ -139,8 +141,8 @@ def reporters(
     printer: type[Terminal] = Terminal,
     page: Report | None = None,
 ) -> Iterator[FanOutReporter]:
-    """Open the requested reporters, then that of the console. Files come first, because printing
-    may fail if nobody reads the console's output."""
+    """Open the requested reporters, and last the console's reporter: printing may fail if nobody
+    reads the output, and the files should be written anyway."""
     with ExitStack() as open_reports:
         chosen: list[Report] = []
         if options.ndjson is not None:

@@ -11,19 +11,19 @@ from ..console.interrupts import why
 from ..console.output import failure_lines, one_line, plural
 from ..judging.verdict import Fault, Found, RuleVerdict, Verdict, not_judged
 
-UNTIL_THEN = "the verdict covers only what ran until then"
-SHOWN_FILES, SHOWN_RANGES = 3, 6  # how much is shown of the lines that run only in a counterexample
+UNTIL_THEN = "the verdict covers only what had run by then"
+SHOWN_FILES, SHOWN_RANGES = 3, 6  # the most that are shown of lines that only one run enters
 WORDS = {0: "conforms", 1: "does not conform"}
 
 
 def result(verdict: Verdict) -> str:
-    """Return one line: the target, the revision, and whether the target conforms."""
+    """Return one line: the target, the revision, and whether the target conforms to it."""
     what = f"{verdict.target.name} {verdict.target.version} against {verdict.revision}"
     return f"{what}: {WORDS.get(verdict.exit_code, 'inconclusive')}"
 
 
 def broken_off(verdict: Verdict) -> str | None:
-    """Return why the gate covered less than requested; None if it covered everything."""
+    """Return why the gate covered less than was requested; None if it covered everything."""
     if verdict.fault is not None:
         return verdict.fault
     if verdict.interrupted:
@@ -61,7 +61,9 @@ def explanation_lines(event: Found, rule: Rule, fault: Fault | None = None) -> l
     reported = (rule, event.scenario, broken, finding.scenario, event.replay, event.run)
     lines = failure_lines(*reported, None if event.cause is None else event.cause.why)
     if finding.others_first:
-        lines.append(f"not shrunk: {finding.others_first} others came first (--max-failures)")
+        lines.append(
+            f"not shrunk: {finding.others_first} others were shrunk first (--max-failures)"
+        )
     if finding.start_up:
         lines.append(start_line(finding.start_up))
     if finding.divergence:
@@ -75,7 +77,8 @@ def explanation_lines(event: Found, rule: Rule, fault: Fault | None = None) -> l
 
 
 def lines_of_code(fault: Fault) -> list[str]:
-    """Return where the scheduler raised or hung, and the lines that only this run entered."""
+    """Return where the scheduler raised an exception or hung, and the lines that only this run
+    entered."""
     lines = []
     if fault.decided:
         lines.append(f"decided:  {fault.decided}")

@@ -22,7 +22,7 @@ SCHEMA = (
 
 
 def sarif(verdict: Verdict, rules: Mapping[str, Rule], found: Mapping[str, Found]) -> bytes:
-    """Return the verdict as SARIF; `found` has the findings by scenario."""
+    """Return the verdict as SARIF; `found` maps each scenario to its finding."""
     ids = [entry.id for entry in verdict.rules]
     by_path = {finding.scenario: finding for finding in verdict.findings}
     run = {

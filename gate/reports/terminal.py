@@ -1,4 +1,4 @@
-"""Print a gate: a line per finding and the progress, then the faults and the verdict."""
+"""Print a gate: its progress, a line per finding, then the faults and the verdict."""
 
 import time
 from collections.abc import Callable, Sequence
@@ -52,17 +52,17 @@ COUNTED = (
     "not_exercised",
     "not_observable",
     "inconclusive",
-)  # statuses that the last line counts, if there are any
-# If the target conforms, rules with the same one of these statuses share a line.
+)  # statuses that the last line counts, if any rules have them
+# If the target conforms, all rules with one of these statuses share a line.
 TOGETHER = ("held", "not_exercised", "not_observable")
-SPINNER = 2  # columns of the spinner
-SETTLED = 1.0  # seconds until the rate is meaningful
+SPINNER = 2  # columns that the spinner takes up
+SETTLED = 1.0  # seconds until the rate of runs is meaningful
 
 
 class Pace:
     """The progress of the running engine, in words.
 
-    `clock` gives seconds. Shrinking does not count towards the rate.
+    `clock` returns seconds. Time spent on shrinking does not count towards the rate.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
@@ -174,8 +174,8 @@ class Terminal:
 def print_verdict(
     console: Console, verdict: Verdict, rules: Sequence[Rule], verbose: bool = True
 ) -> None:
-    """Print a line per rule, the runs, and the result. If the target conforms, rules with the same
-    status share a line, unless `verbose`."""
+    """Print a line per rule, a line per engine, and the result. If the target conforms, rules with
+    the same status share a line, unless `verbose` is set."""
     entries = verdict.rules
     if not verbose and verdict.exit_code == CONFORMS:
         print_together(console, entries, rules)
@@ -214,8 +214,9 @@ def print_faults(console: Console, faults: Sequence[Fault]) -> None:
 
 
 def print_together(console: Console, entries: Sequence[RuleVerdict], rules: Sequence[Rule]) -> None:
-    """Print one line for the rules that held, with the steps that exercised the least exercised of
-    them, and one line each for rules never exercised and rules that the target does not show."""
+    """Print one line each for the rules that held, those that were never exercised, and those that
+    the target does not show enough to judge. The first gives the smallest number of steps in which
+    any of these rules was exercised."""
     by_id = {rule.id: rule for rule in rules}
     checked = [entry for entry in entries if by_id[entry.id].checked]
     held = [entry for entry in checked if entry.status == "held"]
@@ -264,7 +265,7 @@ def print_rules(console: Console, entries: Sequence[RuleVerdict], rules: Sequenc
 
 
 def in_one_line(engines: Sequence[EngineRun]) -> list[EngineRun]:
-    """Return the engines to list in one line, with all shapes of workload as one engine."""
+    """Return the engines to list, with all shapes of workload combined into one engine."""
     shapes = [engine for engine in engines if engine.name == WORKLOADS]
     others = [engine for engine in engines if engine.name != WORKLOADS]
     if not shapes:
@@ -315,7 +316,7 @@ def summary(verdict: Verdict, rules: Sequence[Rule]) -> str:
 
 
 def counts(entries: Sequence[RuleVerdict], rules: Sequence[Rule]) -> str:
-    """Count the rules by verdict; rules without a predicate are not counted."""
+    """Count the rules by verdict; leave out rules without a predicate."""
     unchecked = {rule.unchecked for rule in rules if rule.unchecked}
     count = dict.fromkeys(MARKS, 0)
     for entry in entries:

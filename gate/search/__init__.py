@@ -1,1 +1,1 @@
-"""Search for a counterexample or a proof of one rule."""
+"""Search for a counterexample to one rule, or a proof of it."""

@@ -1,9 +1,9 @@
 """`schedproof check contracts`: check the contracts of the models' arithmetic with CrossHair.
 
 CrossHair runs a contract with symbolic arguments, path by path, and asks Z3 at every branch.
-"Confirmed" means that every path ran to its end, which proves the contract for all arguments that
-it allows. Only models are checked in this way, never a target. A counterexample counts only after
-the contract has failed on it with plain numbers, in a process that CrossHair has not touched.
+"Confirmed" means that every path ran to its end. This proves the contract for all arguments that it
+allows. Only models are checked in this way, never a target. A counterexample counts only after the
+contract has failed on it with plain numbers, in a process that CrossHair has not touched.
 """
 
 import ast
@@ -25,13 +25,13 @@ from ..console.option_checks import check_choice
 from ..judging.profiles import set_hypothesis_home
 from ..processes.work_process import Unanswered, bounded
 
-# Examples of each contract through Hypothesis's crosshair backend.
+# How many examples of each contract Hypothesis tries with its crosshair backend, by profile.
 PROFILES = {"ci": 0, "nightly": 50}
-START_UP = 20.0  # seconds that a new process may take to import CrossHair on a busy machine
+START_UP = 20.0  # seconds in which a new process can import CrossHair even on a busy machine
 
 
 class Claim(NamedTuple):
-    """What an engine claims about a contract: it `holds` if every path was explored without a
+    """What an engine claims about a contract. `holds` is true if every path was explored without a
     counterexample; `why` says what was found, or why there is no answer."""
 
     holds: bool
@@ -94,7 +94,7 @@ def by_crosshair(name: str, seconds: float) -> Iterator[Claim]:
 
     # CrossHair passes the arguments that the precondition's signature names.
     allowed.__signature__ = inspect.signature(contract.holds)  # type: ignore[attr-defined]
-    REGISTERED_CONTRACTS.pop(contract.holds, None)  # an earlier registration, for other sizes
+    REGISTERED_CONTRACTS.pop(contract.holds, None)  # registered earlier, for other sizes
     register_contract(contract.holds, pre=allowed, post=true, skip_body=False)
     # Check registered contracts only, so that CrossHair does not interpret docstrings as contracts.
     options = AnalysisOptionSet(analysis_kind=[], per_condition_timeout=seconds)
@@ -108,7 +108,7 @@ def by_crosshair(name: str, seconds: float) -> Iterator[Claim]:
 
 
 def by_hypothesis(name: str, seconds: float) -> Iterator[Claim]:
-    """Yield Hypothesis' answer on a contract, with CrossHair as the source of examples."""
+    """Yield Hypothesis's claim about a contract, with examples that come from CrossHair."""
     contract = contracts()[name]
     tried: dict[str, Any] = {}
     set_hypothesis_home()
@@ -150,7 +150,8 @@ def called_with(contract: Contract, message: str) -> dict[str, Any] | None:
 
 
 def confirm_claim(contract: Contract, claim: Claim) -> Answer:
-    """Return the answer on a contract, after trying the claim's counterexample on plain numbers."""
+    """Return the answer for a contract, after trying the claim's counterexample with plain
+    numbers."""
     if claim.holds:
         return Answer("holds", "")
     if claim.arguments is None or not _allowed(contract, claim.arguments):
@@ -180,7 +181,7 @@ def _ask_all(
     for contract in chosen:
         began = time.monotonic()
         try:
-            # The engine's limit is CPU time, which it may exceed; kill it after twice that
+            # The engine's limit is in CPU time, and it may exceed it; kill it after twice as much
             # wall-clock time.
             [claim] = bounded(2 * time_limit + START_UP, engine, contract.name, time_limit)
             answer = confirm_claim(contract, claim)
@@ -210,7 +211,7 @@ def _chosen(only: list[str]) -> list[Contract]:
 def _require(module: str, what: str, package: str) -> None:
     if find_spec(module) is None:
         raise InputError(
-            "check contracts", f"{what} is not installed; valid: pip install {package}"
+            "check contracts", f"{what} is not installed; install it with: pip install {package}"
         )
 
 

@@ -1,4 +1,4 @@
-"""Replay a counterexample of `schedproof search` on the model; shrink, write and show it, and
+"""Replay a counterexample found by `schedproof search` on the model; shrink, write and show it, and
 replay it on another target."""
 
 import time
@@ -29,13 +29,13 @@ SHRINK_SECONDS = 10.0
 def open_second_target(
     console: Console, spec: str | None, system: str
 ) -> Iterator[tuple[str, Target] | None]:
-    """Open the target on which to replay a counterexample after the model, if there is one."""
+    """Open the second target on which to replay a counterexample, if one was named."""
     if spec is None:
         yield None
         return
     with opened(parse_target(spec), report=output.notice(console)) as opening:
         target = opening.target
-        target.start(system, SYSTEMS[system].revisions[0], {})  # fails now if it is no target
+        target.start(system, SYSTEMS[system].revisions[0], {})  # fail now if it is not a target
         yield spec, target
 
 
@@ -54,9 +54,10 @@ def show(
     """Replay a scenario on the model and, if it breaks the rule, show it up to that step; return
     the exit code.
 
-    The scenario is shrunk first. With `most`, it is not, and is shown up to the step in which
-    `most` is largest. `formula` replaces the one of the model's revision. `also` is another target
-    to replay on, and `kept` what that target keeps to if the run does not break the rule on it.
+    The scenario is shrunk first, unless `most` is given: then it is shown up to the step in which
+    `most` is largest. `formula` replaces the formula of the model's revision. `also` is another
+    target to replay on; if the run does not break the rule there, `kept` describes what that target
+    respects instead.
     """
     target = ModelTarget(formula)
     outcome = run_replay(target, scenario, [rule])
@@ -77,7 +78,7 @@ def show(
         *(rule, scenario, outcome.broken[0], str(path), options, outcome.session.excerpt),
     )
     if outcome.broken[0].step > first:
-        output.say(console, f"step {first} breaks it first; replay stops there")
+        output.say(console, f"step {first} is the first to break the rule; replay stops there")
     return BROKEN if also is None else _elsewhere(console, scenario, rule, path, also, kept)
 
 

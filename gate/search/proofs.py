@@ -1,7 +1,6 @@
-"""`schedproof search` for rules that lemmas decide (`solver.systems.proofs_of`).
+"""`schedproof search` for rules that are decided by lemmas (`solver.systems.proofs_of`).
 
-It discharges the lemmas first, and then shows counterexamples in the cases that the lemmas leave
-open.
+It proves the lemmas first, and then shows counterexamples for the cases that the lemmas leave open.
 """
 
 import importlib.util
@@ -26,7 +25,7 @@ from ..files.scenario_file import write_scenario
 from ..processes.work_process import TimeLimit, Unanswered, bounded
 
 Say = Callable[[str], None]
-NAMES = 46  # columns for the name of a lemma
+NAMES = 46  # columns for a lemma's name
 
 
 def lemma_line(lemma: Discharged) -> str:
@@ -63,7 +62,8 @@ def run_proofs(
     exit code.
 
     A counterexample that breaks only another rule is shown, but does not count against this one.
-    `block` is the block size in tokens, or None for any; `certificate` is an empty folder.
+    `block` is the block size in tokens, or None for any size; `certificate` is an empty folder for
+    the lemmas and cvc5's proofs of them.
     """
 
     def say(line: str) -> None:
@@ -96,14 +96,14 @@ def run_proofs(
 def answer(proof: RuleProof, lemmas: Sequence[Discharged]) -> Iterator[str]:
     """Yield lines that state what the lemmas prove, for which code, and under which assumptions."""
     if not lemmas or any(lemma.status != "proven" for lemma in lemmas):
-        yield "no answer: it follows only if every lemma is proven"
+        yield "no answer, because it follows only if every lemma is proven"
         return
     yield f"answer: {proof.answer}"
     code = dict.fromkeys(name for lemma in lemmas for name in lemma.code)
     if not code:
         yield "  the arithmetic holds; the code is tested, not proven"
     else:
-        yield f"  proven of the model's code: {', '.join(code)}"
+        yield f"  proven for the model's code: {', '.join(code)}"
     for assumed in proof.assumes:
         yield f"  assumed: {assumed}"
     yield f"  tested, not proven: {proof.tested}"
@@ -118,14 +118,16 @@ def _write(folder: Path, name: str, text: str) -> None:
 
 
 def check_certificate(folder: Path | None, prove: bool) -> None:
-    """Create the folder of a certificate; raise InputError if it has files or nothing is proven."""
+    """Create the folder for a certificate; raise InputError if it is not empty, or without
+    --prove."""
     if folder is None:
         return
     if not prove:
         raise InputError("--certificate", f"{folder}; valid: only with --prove")
     if importlib.util.find_spec("cvc5") is None:
         raise InputError(
-            "--certificate", "cvc5 is not installed; valid: pip install 'schedproof[solvers]'"
+            "--certificate",
+            "cvc5 is not installed; install it with: pip install 'schedproof[solvers]'",
         )
     valid = "valid: a new or empty folder"
     try:
@@ -199,10 +201,10 @@ def _replay_run(say: Say, name: str, rule: str, scenario: Scenario, out: Path) -
         candidate for candidate in load(scenario.system, revision) if applies(candidate, revision)
     ]
     own = [candidate for candidate in rules if candidate.id == rule]
-    # Replay with the rule in question alone, because another rule may break before it.
+    # Judge the replay by the rule in question alone, because another rule may be broken before it.
     broken = run_replay(ModelTarget(), scenario, own).broken
     broken = broken or run_replay(ModelTarget(), scenario, rules).broken
-    say(f"{'counterexample' if broken else 'a run that breaks nothing'}: {name}")
+    say(f"{'counterexample' if broken else 'a run that breaks no rule'}: {name}")
     for first in broken[:1]:
         say(
             f"  replayed on the model of {scenario.revision}: breaks {first.rule} in step "

@@ -1,6 +1,6 @@
 """`schedproof search`: check that the options fit together, and choose the engine.
 
-A system may decide some rules without lemmas, through `OwnQuestions`.
+A system may decide some rules itself, without lemmas, through `OwnQuestions`.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -50,8 +50,8 @@ class Question(NamedTuple):
 class OwnQuestions:
     """Questions that a system answers itself (`System.questions` in its descriptor).
 
-    `rules` are decided by Z3 through `answer`, which prints the answer and returns the exit code.
-    `objectives` are the worst cases for `--maximize`. `read_formula` checks the name of a formula.
+    `answer` decides the `rules` with Z3, prints the answer, and returns the exit code. `objectives`
+    lists the worst cases that `--maximize` can find. `read_formula` checks the name of a formula.
     """
 
     rules: tuple[str, ...]
@@ -98,7 +98,7 @@ def run(console: Console, question: Question) -> int:
     question = question._replace(time_limit=whole)
     if question.engine in ("explore", "all"):
         code = _explored(console, question, system, rule)
-        # If the rule holds in a small scope, that is no proof, so it does not count as the answer.
+        # A rule that holds in a small scope is not proven, so this does not count as the answer.
         codes.append(code if question.engine == "explore" or code == BROKEN else INCONCLUSIVE)
     if CONFORMS in codes and BROKEN in codes:
         console.print(
@@ -109,7 +109,8 @@ def run(console: Console, question: Question) -> int:
 
 
 def system_of(rule_id: str) -> str:
-    """Return the system that the rule belongs to; for rules of every system, the first one."""
+    """Return the system that the rule belongs to, or the first system for a rule of every
+    system."""
     catalogues = {system: load(system) for system in SYSTEMS}
     for system, rules in catalogues.items():
         if any(rule.id == rule_id for rule in rules):
@@ -124,7 +125,7 @@ def _check(question: Question, system: str, rule: Rule, own: OwnQuestions | None
     if question.maximize is not None:
         check_choice("--maximize", question.maximize, objectives)
     if question.prove and question.maximize:
-        raise InputError("--maximize", "a proof has no worst case; valid: --prove or --maximize")
+        raise InputError("--maximize", "a proof finds no worst case; valid: --prove or --maximize")
     if question.engine != "z3" and (question.prove or question.maximize):
         raise InputError("--engine", f"{question.engine} proves nothing; valid with --prove: z3")
     if question.engine == "vectorized":
@@ -195,7 +196,8 @@ def _explored(console: Console, question: Question, system: str, rule: Rule) -> 
     [checked] = chosen_rules(load(system), [rule.id], revision)
     formula = _formula(question, system)
     scopes = chosen_scopes(None, system, revision)
-    small = [replace(scope, requests=2) for scope in scopes]  # two requests reveal most faults
+    # Two requests are enough to reveal most faults.
+    small = [replace(scope, requests=2) for scope in scopes]
     # With `all`, explore one small scope; the other scopes take minutes, so they need `--engine
     # explore`.
     chosen = small[:1] if question.engine == "all" else [*small, *scopes]
@@ -232,7 +234,8 @@ def run_samples(
     time_limit: TimeLimit,
     jobs: int,
 ) -> int:
-    """Sample runs of the model until one breaks the rule; the result does not depend on `jobs`."""
+    """Run randomly drawn scenarios on the model until one breaks the rule; the result does not
+    depend on `jobs`."""
     spec = model_spec(formula)
     terminal = Terminal(console, load(system))
     findings: list[Found] = []
@@ -245,7 +248,7 @@ def run_samples(
             return
         terminal(event)
         if isinstance(event, Progress) and not time_limit.left:
-            raise KeyboardInterrupt  # as after Ctrl-C, the findings so far are kept
+            raise KeyboardInterrupt  # the findings so far are kept, as after Ctrl-C
 
     options = GateOptions(
         spec=spec,
@@ -271,7 +274,7 @@ def run_samples(
     ended = "the time limit was reached" if results.interrupted else "no more were requested"
     output.say(
         console,
-        f"inconclusive: no run of {runs} breaks {rule.id}, which was exercised in "
+        f"inconclusive: none of the {runs} runs breaks {rule.id}, which was exercised in "
         f"{results.exercised[rule.id]} steps; {ended}",
     )
     return INCONCLUSIVE

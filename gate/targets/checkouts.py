@@ -1,8 +1,8 @@
 """Run schedulers from a checkout, which is a folder that the user names.
 
-A checkout is not installed, but vLLM finds plugins by their entry points, and some plugins read
-their own version. So a folder with the metadata of an installed package is put on the path of the
-process.
+A checkout is not installed, but vLLM finds plugins by their entry points, and some plugins look up
+their own version. So a folder that contains the metadata of an installed package is put on the path
+of the process.
 """
 
 import os
@@ -29,7 +29,7 @@ ANY_LATER = "9999"  # a version later than any real one
 
 
 def read_project(file: Path) -> dict[str, Any]:
-    """Return the table [project] of a pyproject.toml; raise InputError if it cannot be read."""
+    """Return the [project] table of a pyproject.toml; raise InputError if it cannot be read."""
     try:
         project = tomllib.loads(file.read_text(encoding="utf-8")).get("project")
     except (OSError, ValueError) as error:
@@ -59,15 +59,17 @@ ADAPTERS = Path(__file__).with_name("run_adapter.py")
 
 @dataclass(frozen=True)
 class Checkout:
-    """A scheduler in a checkout: `CHECKOUT` in the folder of its system.
+    """A scheduler in a checkout; declared as `CHECKOUT` in the folder of its system.
 
     Attributes:
-        variable: the environment variable that gives its folder if the command line does not.
-        needs: files that every supported checkout has; A|B means either of the two.
-        newer: a file, and words that only newer code has in it; older code may lack the file.
+        variable: the environment variable that gives the checkout's folder if the command line does
+            not.
+        needs: files that every supported checkout contains; A|B means either of the two. newer: a
+        file, and words that it contains only in newer code; older code may lack the file.
         revisions: the revisions for newer and older code; None for code that no adapter can drive.
-        package: the package of which it is the next release, and in whose environment it runs.
-        by_version: compare newer code with the revision for its version, if that is known.
+        package: the package whose next release the checkout is, and in whose environment it runs.
+        by_version: whether to compare newer code with the revision for its version, if that is
+        known.
     """
 
     name: str
@@ -82,13 +84,14 @@ class Checkout:
 
 
 def known_checkouts() -> dict[str, Checkout]:
-    """Return the checkouts of all registered systems, by their names for users."""
+    """Return the checkouts of all registered systems, by the names that users give them."""
     parts = [part(name, "checkout") for name in SYSTEMS]
     return {checkout.name: checkout for checkout in parts if checkout is not None}
 
 
 def named(spec: str) -> tuple[Checkout, str] | None:
-    """Return the checkout and the folder that NAME or NAME:DIR names; None for other targets."""
+    """Return the checkout and the folder that NAME or NAME:DIR refers to; None for other
+    targets."""
     name, _, folder = spec.partition(":")
     checkout = known_checkouts().get(name)
     return None if checkout is None else (checkout, folder)
@@ -101,12 +104,12 @@ def with_path(spec: str, path: Path | None) -> str:
     if spec not in checkouts:
         if named(spec) is not None:
             raise InputError("--path", f"{path}: {spec} already names a folder")
-        raise InputError("--path", f"{path}: only for {', '.join(checkouts)}, not for {spec}")
+        raise InputError("--path", f"{path}: valid only for {', '.join(checkouts)}, not for {spec}")
     return f"{spec}:{path}"
 
 
 def folder_of(checkout: Checkout, folder: str) -> Path:
-    """Return `folder`, or the one in the environment variable; raise InputError if it is no
+    """Return `folder`, or the folder in the environment variable; raise InputError if it is not a
     checkout."""
     where, path = "--path", folder or os.environ.get(checkout.variable, "")
     if not path:
@@ -126,7 +129,8 @@ def folder_of(checkout: Checkout, folder: str) -> Path:
 
 
 def revision_of(checkout: Checkout, folder: str) -> str:
-    """Return the revision to compare the checkout's code with; raise InputError if none fits."""
+    """Return the revision with which to compare the checkout's code; raise InputError if none
+    fits."""
     path = folder_of(checkout, folder)
     name, words = checkout.newer
     file = path / name
@@ -139,14 +143,14 @@ def revision_of(checkout: Checkout, folder: str) -> str:
             )
         return newer
     if older is None:
-        problem = f"{path} is of a version that is not supported; valid: {checkout.supported}"
+        problem = f"{path} has a version that is not supported; valid: {checkout.supported}"
         raise InputError("--path", problem)
     return older
 
 
 def version_in(folder: Path, name: str) -> str | None:
-    """Return the version of the code in a folder, if it is known: from the last tag, the metadata
-    next to an unpacked wheel, or a file that the build wrote."""
+    """Return the version of the code in a folder, if it can be found out: from the last tag, the
+    metadata next to an unpacked wheel, or a file that the build wrote."""
     versions = []
     if (folder / ".git").exists():
         words = ["git", "-C", str(folder), "describe", "--tags", "--abbrev=0", "--match", "v[0-9]*"]

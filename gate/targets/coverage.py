@@ -2,8 +2,8 @@
 
 When a counted module is imported, it gets a probe before each statement of a function, much as
 pytest rewrites assertions. A probe sets one byte of a file that is mapped into memory. So the
-target need not cooperate, all runs are counted, and the lines that a process ran are known even if
-it crashed or was killed. A tracer (`sys.settrace`) would be several times slower.
+target does not have to cooperate, all runs are counted, and the lines that a process ran are known
+even if it crashed or was killed. A tracer (`sys.settrace`) would be several times slower.
 
 Standard library only: this file also runs inside the environment of a release under test.
 """
@@ -23,7 +23,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, NamedTuple
 
-VARIABLE = "SCHEDPROOF_COVERAGE"  # gives the folder to the target's process
+VARIABLE = "SCHEDPROOF_COVERAGE"  # tells the target's process the folder
 PROBES = "__schedproof_probes__"  # a global of a counted module
 DECLARED = ("abstractmethod", "overload")
 INSTALLED = ("site-packages", "dist-packages")
@@ -39,7 +39,7 @@ class Function(NamedTuple):
 
 
 class Entered(NamedTuple):
-    """A module, and for each of its probes whether a process passed it."""
+    """A module, and for each of its probes, whether any process passed it."""
 
     path: str
     module: str
@@ -47,7 +47,8 @@ class Entered(NamedTuple):
 
 
 def blocks(tree: ast.AST) -> Iterator[tuple[Function, list[ast.stmt]]]:
-    """Yield every block of statements in a function that has code, in source order."""
+    """Yield, in source order, every block of statements that belongs to a function and contains
+    code."""
     yield from _blocks(tree, "", None)
 
 
@@ -72,7 +73,7 @@ def _blocks(
 
 
 def is_code(statement: ast.stmt) -> bool:
-    """Return whether a statement does something; a docstring, `...` and `global` do not."""
+    """Return whether a statement does something, unlike a docstring, `...` or `global`."""
     if isinstance(statement, ast.Expr):
         return not isinstance(statement.value, ast.Constant)
     return not isinstance(statement, ast.Global | ast.Nonlocal)
@@ -119,7 +120,7 @@ def _probe(number: int, statement: ast.stmt) -> ast.stmt:
 
 
 class _CountingLoader(SourceFileLoader):
-    """Executes a module with probes, without reading or writing its compiled file."""
+    """Executes a module with probes, without reading or writing the module's compiled file."""
 
     def exec_module(self, module: ModuleType) -> None:
         tree = ast.parse(self.get_data(self.path), self.path)
@@ -137,7 +138,7 @@ def _map_probes(folder: Path, loader: SourceFileLoader, probes: int) -> Any:
     if not file.exists():
         made = folder / f"{file.name}.{os.getpid()}"
         made.write_bytes(bytes(probes) + name)
-        with contextlib.suppress(FileExistsError):  # another process has already made it
+        with contextlib.suppress(FileExistsError):  # another process has already created it
             os.link(made, file)
         made.unlink()
     with file.open("r+b") as opened:
@@ -148,7 +149,8 @@ def entered(folder: Path) -> list[Entered]:
     """Return the probes that a target's processes have passed, by module."""
     modules = []
     for file in _files(folder):
-        probes, separator, words = file.read_bytes().partition(b"/")  # where the path begins
+        # The offset of the module's path in the file.
+        probes, separator, words = file.read_bytes().partition(b"/")
         if separator:
             path, _, module = words.decode(errors="surrogateescape").partition("\0")
             modules.append(Entered(f"/{path}", module, probes))
@@ -156,7 +158,7 @@ def entered(folder: Path) -> list[Entered]:
 
 
 def unite(*parts: Iterable[Entered]) -> list[Entered]:
-    """Return the probes that were passed in any of the parts, by module."""
+    """Return the probes that were passed in at least one of the parts, by module."""
     passed: dict[tuple[str, str], bytes] = {}
     for path, module, probes in chain(*parts):
         passed[path, module] = _either(passed.get((path, module), b""), probes)
@@ -164,8 +166,9 @@ def unite(*parts: Iterable[Entered]) -> list[Entered]:
 
 
 class Interval:
-    """Tells which probes a target's processes pass between two calls of `take`. At the end, all
-    passed probes are written back to the folder, as if there had been no interval."""
+    """Tells which probes a target's processes pass between two calls of `take`. When the block
+    ends, all probes passed so far are written back to the folder, as if there had been no
+    interval."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -180,8 +183,8 @@ class Interval:
             _write(file, _either(_probes(file), probes))
 
     def take(self) -> list[Entered]:
-        """Return the probes that were passed since the last call. The target must not run
-        meanwhile."""
+        """Return the probes that were passed since the last call. The target must not be running
+        during the call."""
         since = entered(self._folder)
         for file in _files(self._folder):
             probes = _probes(file)
@@ -199,22 +202,22 @@ def _probes(file: Path) -> bytes:
 
 
 def _write(file: Path, probes: bytes) -> None:
-    """Change the file in place, since processes have it mapped."""
+    """Change the file in place, since processes have it mapped into memory."""
     with file.open("r+b") as opened:
         opened.write(probes)
 
 
 def _either(some: bytes, others: bytes) -> bytes:
-    """Return the probes that either part passed; those of the later version if the module
-    changed."""
+    """Return the probes that either part passed. If the module changed in between, return those of
+    the later version."""
     if len(some) != len(others):
         return others
     return bytes(map(operator.or_, some, others))
 
 
 class _Finder:
-    """Finds modules as the other finders do, and makes their loaders count lines, for these
-    packages and for modules in these folders that are not installed."""
+    """Finds modules as the other finders do, and makes the loaders count lines. This applies to
+    these packages, and to modules in these folders that are not installed."""
 
     def __init__(self) -> None:
         self.packages: set[str] = set()
@@ -253,19 +256,19 @@ def counted(spec: ModuleSpec) -> ModuleSpec:
 
 
 def count_packages(*packages: str) -> None:
-    """Count the lines of these packages and modules, which must not be imported yet."""
+    """Count the lines of these packages and modules, which must not have been imported yet."""
     FINDER.packages.update(packages)
     _begin()
 
 
 def count_beside(module: str) -> None:
-    """Count the lines of a module that is not imported yet. Modules in its package, in its folder
-    and in the working directory are counted as well."""
+    """Count the lines of a module that has not been imported yet, and of modules in its package, in
+    its folder and in the working directory."""
     top = module.partition(".")[0]
     try:
         spec = importlib.util.find_spec(top)
     except (ImportError, ValueError):
-        return  # the import itself will report that
+        return  # the import itself will report the error
     places = [*(spec.submodule_search_locations or ()), spec.origin] if spec else []
     beside = [str(Path(place).absolute().parent) for place in places if place]
     FINDER.folders.update([os.getcwd(), *beside])

@@ -1,5 +1,5 @@
-"""Check an adapter before any gate: that it follows the protocol, and that it repeats itself
-exactly.
+"""Check an adapter before any gate: that it follows the protocol, and that it gives the same
+answers if a run is repeated.
 """
 
 import json
@@ -25,17 +25,19 @@ from .probe import Capabilities, ProbeRequest, probe
 from .scales import scales_of
 
 SIGNATURES = "schedproof.gate.targets.signatures"
-PATIENCE = 120.0  # seconds that the imports of an adapter may take
+PATIENCE = 120.0  # seconds that importing an adapter may take
 MAX_STEPS = 200
 FEW_BLOCKS = 4
-# For rules that only a faulty adapter breaks in plain requests: how to repair the adapter.
+# How to fix the adapter, for rules that only a faulty adapter breaks with plain requests.
 MENDS = {
-    "ALL-R03": "the queues show the state after the step: each unfinished one is in one of them",
-    "ALL-R04": "`finished` has each request in the step of its last token, with length or eos; an "
-    "aborted one in the next step, as aborted",
-    "ALL-R09": "free blocks are all those of the pool that no request holds, including cached ones",
-    "ALL-R13": "`kind` is prefill if no scheduled request is generating, decode if all are, else "
-    "mixed; a preempted request has no computed tokens",
+    "ALL-R03": "the queues must show the state after the step, with each unfinished request in one "
+    "of them",
+    "ALL-R04": "`finished` must contain each request in the step of its last token, with length or "
+    "eos, and an aborted request in the next step, with aborted",
+    "ALL-R09": "free_blocks must count all blocks of the pool that no request holds, including "
+    "cached ones",
+    "ALL-R13": "`kind` must be prefill if no scheduled request is generating, decode if all are, "
+    "else mixed; a preempted request has no computed tokens",
 }
 
 
@@ -43,7 +45,7 @@ Says = Literal["ok", "wrong", "note"]
 
 
 class Remark(NamedTuple):
-    """One result of the examination; only "wrong" is a fault of the adapter."""
+    """The result of one check; only "wrong" is a fault of the adapter."""
 
     says: Says
     what: str
@@ -54,7 +56,8 @@ Remarks = Iterator[Remark]
 
 
 def examine(query: ProbeRequest, module: str | None) -> Remarks:
-    """Yield the results of all checks; `module` is that of the user's adapter, if there is one."""
+    """Yield the results of all checks; `module` is the module of the user's adapter, if there is
+    one."""
     if module is not None:
         yield from signatures(module)
     capabilities = probe(query)
@@ -73,7 +76,8 @@ def examine(query: ProbeRequest, module: str | None) -> Remarks:
 
 
 def sample(query: ProbeRequest, capabilities: Capabilities) -> Scenario:
-    """Return a scenario with a prompt of one token, one of several blocks, and an early end."""
+    """Return a scenario with a prompt of one token, a prompt of several blocks, and a request that
+    ends early."""
     scale = capabilities.scales[0]
     values = {**scales_of(query.system).scales[scale], **capabilities.fixed[scale]}
     config = full_config(query.system, query.revision, values)
@@ -138,7 +142,7 @@ def answers(target: Target, scenario: Scenario) -> Remarks:
         yield Remark(
             "note",
             "add",
-            f"accepts a prompt of {most:,} tokens; only a gate shows what happens to it",
+            f"accepts a prompt of {most:,} tokens; only a gate will show what happens to it",
         )
     else:
         yield Remark("ok", "add", "refuses requests that can never run")
@@ -163,8 +167,8 @@ def _controls(target: Target, scenario: Scenario) -> Remarks:
 
 
 def repeats(target: Target, scenario: Scenario) -> Remarks:
-    """Check that the same requests give the same steps again, whether `start` comes after a run, in
-    the middle of one, or after a stop."""
+    """Check that the same requests give the same steps again, whether `start` follows a complete
+    run, interrupts a run, or follows a stop."""
     first = _steps(target, scenario)
     for what, before in BEFORE.items():
         before(target, scenario)
@@ -178,7 +182,7 @@ def repeats(target: Target, scenario: Scenario) -> Remarks:
             )
             yield Remark("wrong", what, f"step {number} differs: {differences_text}")
         elif len(first) != len(again):
-            yield Remark("wrong", what, f"{len(first)} steps first, then {len(again)}")
+            yield Remark("wrong", what, f"{len(first)} steps the first time, then {len(again)}")
         else:
             yield Remark("ok", what, f"the same {len(first)} steps")
 
@@ -186,15 +190,21 @@ def repeats(target: Target, scenario: Scenario) -> Remarks:
 def keeps_the_common_rules(
     query: ProbeRequest, scenario: Scenario, what: str, requests: str
 ) -> Remarks:
-    """Check the rules of every system on a few plain requests; the adapter probably breaks them."""
+    """Check the rules of every system on a few plain requests. If one is broken, the adapter is
+    probably at fault."""
     common = [rule for rule in query.rules if rule.id.startswith(FOLLOW_NOTHING)]
     outcome = replay(query.target, scenario, common)
     for failure in outcome.broken:
         is_wrong = failure.rule in MENDS or what == "accounting"
-        # Under pressure a scheduler may break other rules; judging that is left to the gate.
+        # Under pressure, the scheduler itself may break other rules; judging those is left to the
+        # gate.
         says: Says = "wrong" if is_wrong else "note"
         mend = f" ({MENDS[failure.rule]})" if failure.rule in MENDS else ""
-        mend = mend or "" if is_wrong else "; if the scheduler does that, the gate will report it"
+        mend = (
+            mend or ""
+            if is_wrong
+            else "; if it is the scheduler that does this, the gate will report it"
+        )
         yield Remark(says, failure.rule, f"{what}, step {failure.step}: {failure.message}{mend}")
     refused = outcome.session.rejected
     if outcome.broken:
@@ -205,7 +215,7 @@ def keeps_the_common_rules(
     elif "finished" in outcome.session.started.observes:
         yield Remark("ok", what, f"{requests} finish in {outcome.steps} steps")
     else:
-        yield Remark("note", what, "finished is not shown, so nobody knows whether requests end")
+        yield Remark("note", what, "finished is not shown, so it is not known whether requests end")
 
 
 def with_aborts(query: ProbeRequest, scenario: Scenario) -> Remarks:
@@ -230,7 +240,7 @@ def with_few_blocks(query: ProbeRequest, scenario: Scenario, capabilities: Capab
         capabilities.fixed[scale].get("num_blocks", ...) is None
         or "num_blocks" not in scenario.config
     ):
-        return  # the target accepts no bounded pool
+        return  # the target does not accept a bounded pool
     block = scenario.config["block_size"]
     requests = tuple(
         Request(id=name, arrival=0, prompt=((name, block),), max_tokens=2 * block + 1)
@@ -273,7 +283,9 @@ def signatures(module: str) -> Remarks:
         compared = ...
     if compared is None:
         yield Remark(
-            "note", "signatures", "none to check; RELIES_ON in the adapter would name them"
+            "note",
+            "signatures",
+            "none to check; to have some checked, list them in RELIES_ON in the adapter",
         )
     elif compared is ...:
         last = (ran.stderr.decode(errors="replace").strip().splitlines() or ["no answer"])[-1]

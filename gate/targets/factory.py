@@ -41,12 +41,12 @@ def opened(
     folder: Path | None = None,
     imports: Sequence[str] = (),
 ) -> Iterator[Opened]:
-    """Open the target that `spec` names; its process ends with the block.
+    """Open the target that `spec` names; the target's process ends with the block.
 
-    A factory or a command runs in `folder` (default: the working directory); the module of a
-    factory may also be in `imports`. `report` receives the output of installing a release. Raise
-    UnknownTargetError, ReleaseError or InputError if the target is not available; the factory
-    itself is called only when the target first starts.
+    A factory or a command runs in `folder` (default: the working directory); a factory's module may
+    also be in one of the folders `imports`. `report` receives what the installation of a release
+    prints. Raise UnknownTargetError, ReleaseError or InputError if the target is not available; the
+    factory itself is called only when the target first starts.
     """
     if spec.is_model:
         yield Opened(ModelTarget(spec.formula), lambda: "")
@@ -65,8 +65,8 @@ def opened(
         with pipe:
             yield Opened(pipe, lambda: pipe.stderr_tail)
     except TargetNotStarted as error:
-        # If `schedproof serve` complains about the factory, show its message instead of one about
-        # its process.
+        # If `schedproof serve` rejects the factory, show its message instead of one about the
+        # process.
         lines = error.stderr_tail.strip().splitlines()[-1:]
         if lines and lines[0].startswith(f"{COMPLAINT}TARGET "):
             raise UnknownTargetError(lines[0].removeprefix(COMPLAINT)) from None
@@ -77,7 +77,7 @@ def make_target(spec: TargetSpec) -> Any:
     """Call the factory `MODULE:FACTORY` and return the target that it makes.
 
     Output of the module goes to stderr, since stdout carries only replies. Raise UnknownTargetError
-    if the module or the name does not exist, or the result is not a target.
+    if the module or the name does not exist, or if the result is not a target.
     """
     if spec.kind != "factory":
         raise UnknownTargetError(f"TARGET {spec.text!r}: valid here: MODULE:FACTORY")
@@ -121,7 +121,7 @@ def _describe(error: BaseException) -> str:
 
 @contextmanager
 def _stdout_to_stderr() -> Iterator[None]:
-    """Redirect descriptor 1 to stderr, so that output of C code goes there as well."""
+    """Redirect descriptor 1 to stderr, so that what C code prints goes there as well."""
     sys.stdout.flush()
     kept = os.dup(1)
     os.dup2(2, 1)

@@ -18,8 +18,8 @@ Reply = dict[str, Any]
 
 
 class Target(Protocol):
-    """A scheduler under test; each operation returns the protocol's reply. A method `control` is
-    optional, because only control events that the reply to `start` declares are sent."""
+    """A scheduler under test; each operation returns the protocol's reply. The method `control` is
+    optional, because only control events declared in the reply to `start` are sent."""
 
     def start(self, system: str, revision: str, config: dict[str, Any]) -> Reply:
         """Discard everything and start with this configuration."""
@@ -41,7 +41,7 @@ class ProtocolError(Exception):
     """Raised if a request cannot be understood; targets may raise it as well."""
 
 
-# The arguments of each operation: the type of every key, and the keys that may be left out.
+# For each operation, the type of every key, and the keys that may be left out.
 OPERATIONS: dict[str, dict[str, type]] = {
     "start": {"system": str, "revision": str, "config": dict},
     "add": {"request": dict},
@@ -55,8 +55,8 @@ TYPE_NAMES = {str: "a string", dict: "an object", bool: "true or false"}
 
 
 def serve(target: Target) -> None:
-    """Answer requests until stdin ends, the reader of the replies goes away, or Ctrl-C. SIGUSR1
-    prints the target's stack to stderr, so that a client can see where it hangs."""
+    """Answer requests until stdin ends, nobody reads the replies any more, or Ctrl-C. SIGUSR1
+    prints the target's stack to stderr, so that a client can see where the target hangs."""
     faulthandler.register(signal.SIGUSR1, file=2)
     replies = _claim_stdout()
     try:
@@ -85,7 +85,7 @@ def answer(target: Target, line: bytes) -> Reply:
 
 
 def _call(target: Target, operation: str, arguments: dict[str, Any]) -> Reply:
-    """Call a method with positional arguments, since the target's parameters may have any names."""
+    """Call the method with positional arguments, because the target may use any parameter names."""
     names = [name for name in OPERATIONS[operation] if name in arguments]
     method: Callable[..., Reply] | None = getattr(target, operation, None)
     valid = f"valid: a method {operation}({_list(['self', *names])})"
@@ -100,8 +100,8 @@ def _call(target: Target, operation: str, arguments: dict[str, Any]) -> Reply:
 
 
 def crashed(error: BaseException) -> Reply:
-    """Return the reply to an operation that raised. An exception without a message, such as that of
-    a bare assertion, is described by the line that raised it."""
+    """Return the reply to an operation that raised an exception. If the exception has no message,
+    as with a bare assertion, the reply quotes the line that raised it."""
     frames = traceback.extract_tb(error.__traceback__)
     words = str(error) or (frames[-1].line if frames else "")
     return {
@@ -156,8 +156,8 @@ def _claim_stdout() -> BinaryIO:
     """Keep the real stdout for replies, and send all other output to stderr.
 
     C libraries print to descriptor 1 as well, so the descriptor itself is redirected, not only
-    `sys.stdout`. It stays redirected after the last request, because output of exit handlers must
-    not reach the reader either.
+    `sys.stdout`. It stays redirected after the last request, because exit handlers must not print
+    to the reader either.
     """
     sys.stdout.flush()
     replies = os.fdopen(os.dup(1), "wb")
@@ -175,7 +175,7 @@ def _encode(reply: Reply) -> bytes:
 
 
 def _close(replies: BinaryIO) -> None:
-    # Closing flushes the buffer, and the reader may be gone.
+    # Closing flushes the buffer, which fails if the reader is gone.
     with contextlib.suppress(BrokenPipeError):
         replies.close()
 

@@ -1,8 +1,8 @@
 """A target behind a pipe: a process that answers JSON Lines within time limits.
 
-Each line that is sent is answered by one line. After a fault, replies could no longer be matched to
-requests. So the process and everything that it has started are killed before the fault is raised,
-and the next `start` spawns a new process.
+Each line that is sent is answered with one line. After a fault, replies could no longer be matched
+to requests. So the process and everything that it has started are killed before the error is
+raised, and the next `start` spawns a new process.
 """
 
 import contextlib
@@ -35,11 +35,11 @@ from .target_spec import MEMORY_LIMIT
 
 LONGEST_LINE = 16 * 1024 * 1024  # bytes; a process that writes a longer line is out of control
 STDERR_KEPT = 8 * 1024  # bytes
-EXIT_PATIENCE = 0.5  # seconds for a process to end by itself, and again after SIGTERM
-DEATH_PATIENCE = 3.0  # seconds until a process that died is reaped, on a busy machine
-LOOK_AROUND = 0.25  # seconds between checks whether a silent process lives, and how large it is
+EXIT_PATIENCE = 0.5  # seconds for a process to end by itself, and as many again after SIGTERM
+DEATH_PATIENCE = 3.0  # seconds until a dead process is reaped, even on a busy machine
+LOOK_AROUND = 0.25  # seconds between checks of whether a silent process is alive, and its size
 LOOK_EVERY = 16  # if the process is never silent, its memory is checked after this many answers
-SERVING = "jsonl.py"  # the file at which our own calls begin in a stack
+SERVING = "jsonl.py"  # in a stack, our own calls begin at this file
 PAGE = os.sysconf("SC_PAGE_SIZE")
 
 
@@ -66,7 +66,7 @@ class Tail:
 
 
 class Child:
-    """The process, its watchdog, and the three pipes to it; `memory_limit` is in MiB."""
+    """The process, its watchdog, and the three pipes to the process; `memory_limit` is in MiB."""
 
     def __init__(
         self,
@@ -88,7 +88,7 @@ class Child:
         self._stderr = stderr
         self._answers = 0
         self._sizes = _open(f"/proc/{self._process.leader}/statm")
-        # If a target does not read its input, it must not block us for longer than its time limit.
+        # A target that does not read its input must not block us for longer than its time limit.
         os.set_blocking(self._in, False)
         self._writable, self._readable = select.poll(), select.poll()
         self._writable.register(self._in, select.POLLOUT)
@@ -112,7 +112,9 @@ class Child:
             self._answers = 0
             self._check_memory()
         if self._readable.poll(0) and (early := os.read(self._out, 1 << 16)):
-            raise TargetBroken(op, "it printed a line without a request", excerpt(early))
+            raise TargetBroken(
+                op, "it printed a line that no request had asked for", excerpt(early)
+            )
         self._write(question)
         return self._read()
 
@@ -152,9 +154,9 @@ class Child:
         raise TargetHung(self._op, self._limit, self._stacks())
 
     def _stacks(self) -> str:
-        """Return the stack of a Python target that schedproof serves (`jsonl.serve`). For that it
-        gets a signal. The signal ends any other kind of process, but that would be killed a moment
-        later anyway."""
+        """Return the stack of a Python target that schedproof serves (`jsonl.serve`), by sending it
+        a signal. The signal ends any other kind of process, which would be killed a moment later
+        anyway."""
         before = self._stderr.text()
         with contextlib.suppress(ProcessLookupError):
             os.kill(self._process.leader, signal.SIGUSR1)
@@ -179,7 +181,8 @@ class Child:
             raise TargetTooLarge(self._op, used, self._memory_limit)
 
     def returncode_soon(self, patience: float = EXIT_PATIENCE) -> int | None:
-        """Return the return code of a process that has closed its output, if it ends in time."""
+        """Return the return code of a process that has closed its output, or None if it does not
+        end within `patience` seconds."""
         try:
             return self._process.wait(patience)
         except subprocess.TimeoutExpired:
@@ -201,14 +204,14 @@ class Child:
 
 
 def _open(path: str) -> int | None:
-    """Open a file to be read repeatedly; None if the system does not have it."""
+    """Open a file that will be read repeatedly; return None if this system does not have it."""
     try:
         return os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except OSError:
         return None
 
 
-RESTART_LIMIT = 30.0  # seconds; the lowest limit of a `start` in a process that has started before
+RESTART_LIMIT = 30.0  # seconds; the lowest limit for `start` in a process that has had a run
 
 Reply = dict[str, Any]
 
@@ -219,8 +222,8 @@ _decode = msgspec.json.Decoder().decode
 class PipeTarget:
     """A scheduler under test in its own process, which the first `start` spawns.
 
-    Every operation returns the reply as it is, even if its "ok" is false, and may raise a
-    TargetFault. Two threads must not use it at once.
+    Every operation returns the reply unchanged, even if its "ok" is false, and may raise a
+    TargetFault. A PipeTarget must not be used by two threads at once.
 
     `start_limit` (seconds) applies until the first successful `start` in a new process, which
     includes the imports. Later calls of `start` get `step_limit` or 30 s, whichever is greater.
@@ -239,7 +242,7 @@ class PipeTarget:
         memory_limit: int = MEMORY_LIMIT,
     ) -> None:
         if not command:
-            raise ValueError("the command of a target has at least one word")
+            raise ValueError("the command of a target needs at least one word")
         self.command = tuple(command)
         self._env = env
         self._folder = folder
@@ -254,7 +257,8 @@ class PipeTarget:
 
     @property
     def stderr_tail(self) -> str:
-        """Return the last 8 KiB that the process has written to stderr since the last `start`."""
+        """Return at most the last 8 KiB that the process has written to stderr since the last
+        `start`."""
         return self._stderr.text()
 
     @property
@@ -262,7 +266,7 @@ class PipeTarget:
         return None if self._child is None else self._child.process_id
 
     def begin(self) -> None:
-        """Spawn the process now, so that it can load what it needs while others work."""
+        """Spawn the process now, so that it loads what it needs while something else is running."""
         if self._child is None:
             self._child = self._spawn()
             self._has_started, self._is_fresh = False, True
@@ -299,7 +303,8 @@ class PipeTarget:
         return self._ask({"op": "stop"}, self._step_limit)
 
     def close(self) -> None:
-        """Ask the process to exit, then end all that it has started. May be called again."""
+        """Ask the process to exit, then end everything that it has started. May be called more than
+        once."""
         self._end(nicely=True)
 
     def __enter__(self) -> Self:
@@ -315,7 +320,8 @@ class PipeTarget:
         except (OSError, ValueError) as error:
             why = getattr(error, "strerror", None) or str(error)
             raise TargetNotStarted(self.command, why, "") from None
-        # Also ends the process when this object is forgotten and when the interpreter exits.
+        # The process also ends when this object is garbage-collected and when the interpreter
+        # exits.
         self._forget = weakref.finalize(self, child.end, nicely=True)
         return child
 
@@ -348,7 +354,7 @@ class PipeTarget:
 
 
 def read_reply(op: str, line: bytes) -> Reply:
-    """Return the reply in a line. Raise TargetBroken if the line is not a reply."""
+    """Return the reply that a line contains. Raise TargetBroken if the line is not a reply."""
     try:
         reply = _decode(line)
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):

@@ -17,11 +17,11 @@ from ...spec.systems import part
 from .scales import POOL, Config, scales_of
 
 SCALES = ("small", "short", "tight")
-OWN = "own"  # the configuration key under which a target's own keys are
+OWN = "own"  # the configuration key that holds a target's own keys
 
 
 class ProbeRequest(NamedTuple):
-    """A target, the rules that judge it, and keys that are fixed in every start."""
+    """A target, the rules that judge it, and the keys that have a fixed value in every start."""
 
     target: Target
     system: str
@@ -34,9 +34,9 @@ class ProbeRequest(NamedTuple):
 class Capabilities:
     """The configurations and features that a target accepts, and the fields that it shows.
 
-    `fixed` has, for each scale, the keys that it accepts with one value only. `refused_kinds` are
-    kinds of configuration (`GateScales.kinds`). `left_out` are lines for the user about what it
-    refused.
+    `fixed` maps each scale to the keys that the target accepts there with one value only.
+    `refused_kinds` lists kinds of configuration (`GateScales.kinds`). `left_out` contains lines
+    that tell the user what the target refused.
     """
 
     started: Started
@@ -48,7 +48,7 @@ class Capabilities:
 
     @property
     def choices(self) -> dict[str, tuple[Any, ...]]:
-        """Return the values of each configuration key that the target declares itself."""
+        """Return the possible values of each configuration key that the target itself declares."""
         return dict(self.started.choices)
 
 
@@ -93,7 +93,7 @@ def probe(request: ProbeRequest) -> Capabilities:
 
 
 def _without_controls(request: ProbeRequest, started: Started) -> list[str]:
-    # Hypothesis takes long to import, and commands that only replay need no probe.
+    # Hypothesis takes long to import, and commands that only replay do not probe.
     from ...properties.search.generators import generators_of
 
     drawn = getattr(generators_of(request.system), "CONTROLS", ())
@@ -103,7 +103,8 @@ def _without_controls(request: ProbeRequest, started: Started) -> list[str]:
 
 
 def as_usual(request: ProbeRequest) -> tuple[list[str], Started | None]:
-    """Return the scales that the target accepts with the usual features, and one of its replies."""
+    """Return the scales that the target accepts with the usual features, and one of its replies to
+    `start`."""
     scales = list[str]()
     started: Started | None = None
     for scale in SCALES:
@@ -118,7 +119,7 @@ def as_usual(request: ProbeRequest) -> tuple[list[str], Started | None]:
 
 class _Plainest(NamedTuple):
     """The configuration of a scale with as few features as the target accepts. `instead` is a
-    feature that the target requires, and `why` is its message without that feature."""
+    feature that the target requires, and `why` is the target's message when that feature is off."""
 
     base: Config
     started: Started
@@ -147,7 +148,8 @@ def _plainest(request: ProbeRequest, scale: str) -> _Plainest:
 
 
 def _features(request: ProbeRequest, plainest: _Plainest, capabilities: Capabilities) -> Config:
-    # A feature may be listed again in combination with another; it is refused if both entries are.
+    # A feature may be listed again in combination with another one; it counts as refused if both
+    # entries are refused.
     base = plainest.base
     refused, instead = dict[str, str](), dict[str, Any]()
     taken: set[str] = set()
@@ -169,7 +171,7 @@ def _features(request: ProbeRequest, plainest: _Plainest, capabilities: Capabili
             full_config(request.system, request.revision, {**base, **feature})
         except InputError:  # this revision lacks the feature
             continue
-        sizes = feature.keys() - firsts - usual.keys()  # keys that need the feature
+        sizes = feature.keys() - firsts - usual.keys()  # keys that depend on the feature
         try:
             capabilities.shows |= _start(request, {**base, **feature}).shows
         except ConfigRefused as refusal:
@@ -190,7 +192,7 @@ def _features(request: ProbeRequest, plainest: _Plainest, capabilities: Capabili
 
 def refused_kinds(request: ProbeRequest, base: Config, fixed: Config) -> dict[str, str]:
     """Return the kinds of configuration that the target refuses, each with the reason. `base` is a
-    configuration that it accepts. Kinds that set a `fixed` key are skipped."""
+    configuration that the target accepts. Kinds that set a `fixed` key are skipped."""
     refused = {}
     for kind, values in scales_of(request.system).kinds.items():
         if values.keys() & fixed.keys():

@@ -1,4 +1,5 @@
-"""Read and check the arguments of `start` and `add` for a real release, and compute the tokens.
+"""Read and check the arguments of `start` and `add` for a real release, and compute the tokens of a
+scenario.
 
 Standard library only: this file runs inside the environment of a release under test.
 """
@@ -14,7 +15,8 @@ from .jsonl import ProtocolError
 
 # The tokens of a scenario are computed, not stored, since only their equality matters. A token has
 # 31 bits, more than a model's vocabulary needs. With fewer bits, two of a thousand streams could
-# begin with the same token by chance, and correct hits of a prefix cache would be reported wrong.
+# begin with the same token by chance, and correct hits in a prefix cache would be reported as
+# wrong.
 VOCABULARY = 2**31 - 1
 EOS = 1
 FIRST_TOKEN = 2  # 0 is padding, 1 is EOS
@@ -28,9 +30,9 @@ def stream_tokens(stream: str, count: int, start: int = 0) -> list[int]:
 
 @dataclass(frozen=True)
 class Output:
-    """The output of a request. In the n-th verification of drafts, `accepted[n]` of them are right;
-    after its end, `accepted` starts over. `stream` names the tokens; the default is the request's
-    id."""
+    """The output of a request. In the n-th verification of drafts, the first `accepted[n]` drafts
+    are correct; at the end of the list, it starts over. `stream` names the token stream; the
+    default is the request's id."""
 
     id: str
     length: int
@@ -56,7 +58,7 @@ def refuse(key: str, value: object, valid: str) -> RefusedError:
 
 
 class Kind(NamedTuple):
-    """The values that a configuration key may have, as a test and as a description."""
+    """The values that a configuration key may have: a test for them, and a description."""
 
     accepts: Callable[[Any], bool]
     valid: str
@@ -67,7 +69,8 @@ POSITIVE = Kind(lambda value: type(value) is int and value >= 1, "an integer of 
 COUNT = Kind(lambda value: type(value) is int and value >= 0, "an integer of at least 0")
 FLAG = Kind(lambda value: type(value) is bool, "true or false")
 SHARE = Kind(
-    lambda value: type(value) in (int, float) and 0 <= value < 1, "a number from 0 to below 1"
+    lambda value: type(value) in (int, float) and 0 <= value < 1,
+    "a number of at least 0 and less than 1",
 )
 
 
@@ -102,7 +105,7 @@ def check_keys(
 # --- add ------------------------------------------------------------------------------------
 
 
-# The keys of a request that a connector reads, with their defaults.
+# The keys of a request that matter only to a connector, with their defaults.
 TO_CONNECTOR = {
     "external_tokens": 0,
     "load_steps": 0,
@@ -113,7 +116,7 @@ TO_CONNECTOR = {
 
 
 class EncoderInput(NamedTuple):
-    """A segment of a prompt that an encoder computes, from its token `start` on."""
+    """A segment of a prompt that an encoder computes; it begins at the prompt's token `start`."""
 
     number: int
     stream: str
@@ -122,7 +125,7 @@ class EncoderInput(NamedTuple):
 
 
 class CheckedRequest(NamedTuple):
-    """A client's request that has passed the checks; `prompt` has its tokens."""
+    """A client's request that has passed the checks; `prompt` contains the tokens."""
 
     prompt: list[int]
     max_tokens: int

@@ -1,4 +1,4 @@
-"""Serve a real release: the protocol's operations on its engine, as all systems share them.
+"""Serve a real release: the parts of the protocol's operations that all systems share.
 
 Standard library only: this file runs inside the environment of a release under test.
 """
@@ -12,20 +12,20 @@ from . import protocol_checks
 from .jsonl import ProtocolError, Reply
 
 REASONS = {"length": "length", "stop": "eos", "abort": "aborted", "error": "error"}
-BEYOND_START_UP = "SCHEDPROOF_BEYOND_START_UP"  # in the environment of the target's process
+BEYOND_START_UP = "SCHEDPROOF_BEYOND_START_UP"  # an environment variable of the target's process
 
 
 class StartUp(NamedTuple):
-    """Whether a server of this release starts with a configuration; None if that is unknown. `why`
-    names the check that passed, or gives the reason."""
+    """Whether a server of this release starts with a configuration; None if this is unknown. `why`
+    names the check that passed, or gives the reason for a failure."""
 
     starts: bool | None
     why: str
 
 
 def checked_start(by: str, check: Callable[[], None]) -> StartUp:
-    """Run the check named `by` of a release. Raise RefusedError if it fails, unless the user
-    ignores that."""
+    """Run the start-up check of a release, named `by`. Raise RefusedError if it fails, unless the
+    user chose to ignore failures."""
     try:
         check()
     except protocol_checks.RefusedError as refusal:
@@ -36,7 +36,8 @@ def checked_start(by: str, check: Callable[[], None]) -> StartUp:
 
 
 class Hosted(NamedTuple):
-    """An engine that answers the operations of the protocol, with its reply to `start`.
+    """An engine that answers the operations of the protocol, and what its reply to `start`
+    contains.
 
     `defaults`: for each configuration key, the release's default value, if it is known. `start_up`:
     whether a server starts with this configuration; None for schedulers without a server.
@@ -69,7 +70,7 @@ class HostedTarget:
         raise NotImplementedError
 
     def advance(self, engine: Any) -> dict[str, Any]:
-        """Take and complete one decision, calling `abort_inside` in between; return the step."""
+        """Make one decision and complete it, calling `abort_inside` in between; return the step."""
         raise NotImplementedError
 
     def start(self, system: str, revision: str, config: dict[str, Any]) -> Reply:
@@ -109,12 +110,14 @@ class HostedTarget:
         return {"ok": True}
 
     def control(self, kind: str) -> Reply:
-        """Perform a control event before the next decision; `done` says whether it was possible."""
+        """Perform a control event before the next decision; in the reply, `done` says whether it
+        was possible."""
         return {"ok": True, "done": bool(self._started().control(kind))}
 
     def abort_inside(self, engine: Any) -> list[str]:
-        """Perform the aborts that came inside the step, as the engine core does with aborts that
-        arrive while the model runs. Return all requests whose aborts this step reports."""
+        """Perform the aborts that were requested inside the step, as the engine core does with
+        aborts that arrive while the model runs. Return all requests whose aborts this step
+        reports."""
         self._aborted += [name for name in self._inside if engine.abort(name)]
         return self._aborted
 

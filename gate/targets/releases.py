@@ -1,11 +1,11 @@
-"""Real releases as targets: install one, once and for the CPU, and run it.
+"""Real releases as targets: install a release once, for the CPU, and run it.
 
 One virtual environment serves all of them; PYTHONPATH selects the release. The environment has
 every package that the schedulers import, in fixed versions and without dependencies, so that no
 resolver can bring in CUDA or triton. Only the Python part of vLLM is kept.
 
-Each part is built in a temporary place and renamed when it is complete, so an existing part is
-always complete.
+Each part is built in a temporary folder, which is renamed when the part is complete. So a part that
+exists is complete.
 """
 
 import base64
@@ -44,7 +44,8 @@ PIP = (sys.executable, "-P", "-m", "pip", "--disable-pip-version-check", "--no-i
 
 
 def releases_of(name: str) -> list[str]:
-    """Return the releases of this name that can be judged, as NAME==VERSION, the oldest first."""
+    """Return the releases of this package that can be judged, as NAME==VERSION, the oldest
+    first."""
     if (package := packages().get(name)) is None:
         valid = ", ".join(packages())
         raise ReleaseError(f"{name!r} is not a release; valid: {valid}")
@@ -59,7 +60,7 @@ def _on_index(name: str) -> list[str]:
     listed = re.search(r"^Available versions: (.*)$", done.stdout, re.MULTILINE)
     if done.returncode or listed is None:
         raise ReleaseError(
-            f"{name}: {complaint(done.stdout + done.stderr)}; or name releases, {name}==VERSION"
+            f"{name}: {complaint(done.stdout + done.stderr)}; or name releases as {name}==VERSION"
         )
     return [version for version in listed[1].split(", ") if _can_be_judged(name, version)]
 
@@ -78,8 +79,8 @@ LINUX = ("manylinux1", "manylinux2014", "manylinux_2_28", "manylinux_2_31", "man
 
 UNFINISHED = ".partial"
 PACKAGES = Path(__file__).with_name("packages.txt")
-# PACKAGES is a complete lock file, so pip has nothing to resolve. Modules are compiled on first
-# import, since most of them are never imported.
+# PACKAGES is a complete lock file, so pip has nothing to resolve. Modules are compiled on their
+# first import, since most are never imported.
 INSTALL = ("--no-deps", "--no-compile")
 NO_NETWORK = ("NewConnectionError", "NameResolutionError", "ConnectTimeout", "ProxyError")
 
@@ -99,9 +100,9 @@ def prepare(
 ) -> Prepared:
     """Install the missing parts of a release, and return how to run it.
 
-    The first release takes 1.1 GB and two minutes; concurrent calls wait for each other.
-    `scheduler` is FILE:CLASS of a class that replaces the release's scheduler. Raise ReleaseError
-    if the release cannot be installed.
+    The first release takes 1.1 GB of disk space and two minutes; concurrent calls wait for each
+    other. `scheduler` names a class that replaces the release's scheduler, as FILE:CLASS. Raise
+    ReleaseError if the release cannot be installed.
     """
     cache = cache_folder()
     environment, *trees = parts = _parts(cache, release)
@@ -114,8 +115,9 @@ def prepare(
         )
     if not release.is_examined and release.folder is None:
         report(
-            f"{release} was not examined, unlike {', '.join(release.package.versions)}; "
-            f"`schedproof doctor {release}` says whether it can be judged"
+            f"schedproof has not been tried with {release}, only with "
+            f"{', '.join(release.package.versions)}; `schedproof doctor {release}` shows whether "
+            f"it can be judged"
         )
     try:
         if missing:
@@ -123,31 +125,32 @@ def prepare(
     except OSError as error:
         raise ReleaseError(
             f"cannot install into {cache}: {error.filename or cache}: {error.strerror or error}; "
-            "name a folder with 3 GB of room in SCHEDPROOF_CACHE"
+            "set SCHEDPROOF_CACHE to a folder with 3 GB of free space"
         ) from error
     path = [tree.folder for tree in trees]
     if release.folder is not None:
         path.append(release.folder)
-        if release.package.runs_on is not None:  # a plugin is found by its metadata
+        if release.package.runs_on is not None:  # plugins are found by their metadata
             path.append(metadata_folder(release.folder, cache / "checkouts" / release.name))
     env = _variables(release, cache, path) | ({VARIABLE: scheduler} if scheduler else {})
     return Prepared([str(python), str(ADAPTERS), release.system], env)
 
 
 def cache_folder() -> Path:
-    """Return the folder of installed releases: $SCHEDPROOF_CACHE, or one in the user's cache."""
+    """Return the folder of installed releases: $SCHEDPROOF_CACHE, or a folder in the user's
+    cache."""
     if chosen := os.environ.get("SCHEDPROOF_CACHE"):
         return Path(chosen).expanduser().absolute()
     return user_cache_path("schedproof").absolute()
 
 
 def code_of(release: Release) -> Path:
-    """Return the folder with the package of an installed release, or of a checkout."""
+    """Return the folder that contains the package of an installed release or a checkout."""
     return release.folder or cache_folder() / f"{release.name}-{release.version}"
 
 
 def checkout_at(folder: Path, revision: str, name: str) -> Path:
-    """Return a folder in the cache with the files of one revision of the repository in `folder`."""
+    """Return a folder in the cache that contains one revision of the repository in `folder`."""
     valid = f"a release such as vllm==0.28.0, or a revision of the repository in {folder}"
     git = ["git", "-C", str(folder)]
     words = [*git, "rev-parse", "--verify", "--quiet", "--end-of-options", f"{revision}^{{commit}}"]
@@ -171,7 +174,7 @@ def checkout_at(folder: Path, revision: str, name: str) -> Path:
                 raise InputError("--base", f"{revision!r:.60}: {complaint(ended.stdout.decode())}")
             with tarfile.open(archive) as files:
                 files.extractall(Path(scratch) / "files", filter="data")
-            with contextlib.suppress(OSError):  # another run has already made it
+            with contextlib.suppress(OSError):  # another run has already created it
                 (Path(scratch) / "files").rename(place)
     return place
 
@@ -199,7 +202,8 @@ class _Part:
     title: str
     size: str
     build: Callable[["_Workshop", Path], None]
-    damage: Callable[[Path], str]  # returns a missing or changed file of the folder, or ""
+    # Returns the name of a missing or changed file in the folder, or "".
+    damage: Callable[[Path], str]
 
     def is_there(self) -> bool:
         return self.folder.is_dir() and not self.damage(self.folder)
@@ -224,7 +228,8 @@ def _packages() -> list[str]:
 
 
 def _gone(environment: Path) -> str:
-    # An environment links to the Python that made it; the link dangles once that is uninstalled.
+    # An environment links to the Python that created it; once that is uninstalled, the link is
+    # broken.
     name = "bin/python"
     return "" if (environment / name).exists() else name
 
@@ -247,7 +252,7 @@ def _install(parts: list[_Part], python: Path, cache: Path, report: Report) -> N
         for unfinished in cache.glob(f"*{UNFINISHED}"):  # left by interrupted runs
             _remove(unfinished)
         for part in parts:
-            if not part.is_there():  # another run may have made it while we waited for the lock
+            if not part.is_there():  # another run may have created it while we waited for the lock
                 _make(part, workshop)
 
 
@@ -301,11 +306,12 @@ class _Workshop:
         return self.downloads / "scratch"
 
     def download(self, package: str, version: str) -> Path:
-        """Download a wheel, which is kept until it is unpacked, even after an interrupt."""
+        """Download a wheel; it is kept until it has been unpacked, even after an interrupt."""
         kept = self.downloads / f"{package}-{version}"
         if not any(kept.glob("*.whl")):
             arriving = self.scratch / "arriving"
-            # Not into pip's cache, which would keep wheels that are deleted here once unpacked.
+            # Do not use pip's cache: it would keep the wheels that are deleted here once they are
+            # unpacked.
             options = ["--no-deps", "--no-cache-dir", "--only-binary=:all:", f"--dest={arriving}"]
             options += [f"--platform={linux}_x86_64" for linux in LINUX]
             self.pip(self.python, "download", *options, f"{package}=={version}")
@@ -313,9 +319,7 @@ class _Workshop:
             arriving.replace(kept)
         wheel = next(kept.glob("*.whl"))
         if not check_published(wheel, f"{package}=={version}"):
-            self.report(
-                f"{package} {version}: its wheel is on no list, so it is used without a check"
-            )
+            self.report(f"{package} {version}: its wheel is on no list, so it is used unchecked")
         return wheel
 
     def pip(self, python: Path, command: str, *arguments: str) -> None:
@@ -333,7 +337,8 @@ class _Workshop:
 
 
 def run(command: Sequence[str], env: dict[str, str], lock: int) -> tuple[int, str]:
-    """Run a child that holds the lock too: it may still write after schedproof is killed."""
+    """Run a child process that also holds the lock, because it may still write after schedproof is
+    killed."""
     done = run_watched(command, env=env, pass_fds=(lock,), stderr=subprocess.STDOUT)
     return done.returncode, done.stdout.decode(errors="replace")
 
@@ -351,7 +356,9 @@ def _build_environment(workshop: _Workshop, folder: Path) -> None:
     workshop.pip(python, "install", *INSTALL, f"--requirement={PACKAGES}")
     cuda = workshop.run(str(python), "-c", "import torch; print(torch.version.cuda)").split()
     if cuda[-1] != "None" or any(folder.glob("lib/python*/site-packages/nvidia*")):
-        raise ReleaseError(f"the index gave a CUDA build of torch {TORCH}, not one for the CPU")
+        raise ReleaseError(
+            f"the package index offered a CUDA build of torch {TORCH}, not one for the CPU"
+        )
 
 
 def _install_torch(workshop: _Workshop, python: Path) -> None:
@@ -365,12 +372,13 @@ def _install_torch(workshop: _Workshop, python: Path) -> None:
             failure = error
     raise ReleaseError(
         f"no CPU build of torch {TORCH} was found ({failure}); "
-        "name a folder or index that has one in PIP_FIND_LINKS or PIP_EXTRA_INDEX_URL"
+        "set PIP_FIND_LINKS or PIP_EXTRA_INDEX_URL to a folder or index that has one"
     )
 
 
 def complaint(output: str) -> str:
-    """Return the line that gives the reason in the output of a failed child, usually pip."""
+    """From the output of a failed child process, usually pip, return the line that gives the
+    reason."""
     missing = re.search(r"satisfies the requirement (\S+) \(from versions: (.*)\)", output)
     if missing and "require a different python version" in output:
         return f"{missing[1]} does not support this Python ({platform.python_version()})"
@@ -378,13 +386,13 @@ def complaint(output: str) -> str:
         offered = ", ".join(missing[2].split(", ")[-8:])
         return f"the package index has no {missing[1]} for this machine; it has {offered}"
     if any(sign in output for sign in NO_NETWORK):
-        return "the package index cannot be reached; check the network and run again"
+        return "the package index cannot be reached; check the network, and run the command again"
     lines = [line.strip() for line in output.splitlines() if line.strip()] or ["no output"]
     errors = [line.removeprefix("ERROR: ") for line in lines if line.startswith("ERROR: ")]
     return (errors or lines)[-1]
 
 
-# Each line has NAME==VERSION, and the SHA-256 of each of its wheels on the package index.
+# Each line contains NAME==VERSION and the SHA-256 of each of its wheels on the package index.
 PUBLISHED = Path(__file__).with_name("wheels.txt")
 # Files of a vLLM wheel that are not Python; a scheduler needs none of them.
 NOT_PYTHON = (".so", ".h", ".hpp", ".cuh", ".cu", ".png", ".jpg", ".svg", ".a")
@@ -393,8 +401,8 @@ RECORD = "*.dist-info/RECORD"  # lists the name, digest and length of each file 
 
 
 def check_published(wheel: Path, name: str) -> bool:
-    """Return whether NAME==VERSION is in the list of published wheels. If it has only others,
-    remove this file and raise ReleaseError."""
+    """Return whether the list of published wheels contains this wheel. If it lists only other
+    wheels for NAME==VERSION, remove the file and raise ReleaseError."""
     known = published_digests().get(name)
     if known is None:
         return False
@@ -441,8 +449,8 @@ def _is_wanted(path: PurePosixPath) -> bool:
 
 
 def difference(folder: Path) -> str:
-    """Return the name of a file of an unpacked wheel that has changed, or of a module that is not
-    in the wheel; "" if there is neither. Modules that Python has compiled are ignored."""
+    """Return the name of a file of an unpacked wheel that has changed, or of a module that the
+    wheel does not contain; "" if there is neither. Modules that Python has compiled are ignored."""
     listed = {row[0]: row[1] for row in _rows(folder) if _is_wanted(PurePosixPath(row[0]))}
     if not listed:
         return "RECORD"
@@ -466,7 +474,8 @@ def _rows(folder: Path) -> Iterator[list[str]]:
 
 
 def _is(file: Path, digest: str) -> bool:
-    """Return whether the file has this digest; RECORD has an empty one for itself."""
+    """Return whether the file has this digest; an empty digest, as RECORD has for itself, always
+    matches."""
     try:
         actual = hashlib.sha256(file.read_bytes()).digest()
     except OSError:

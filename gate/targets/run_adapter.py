@@ -2,7 +2,7 @@
 
     python gate/targets/run_adapter.py SYSTEM
 
-The adapter is `SYSTEM/target.py` beside this file. Adapters share files through relative imports,
+The adapter is `SYSTEM/target.py` next to this file. Adapters share files through relative imports,
 so this folder is loaded as a package with a unique name. The folder is removed from the path,
 because its subfolder `vllm` would hide the real vLLM.
 """

@@ -13,12 +13,12 @@ from ..files.disk import unique_keys
 
 Config = Mapping[str, Any]
 
-# A pool, in blocks, that is large enough for releases that reserve no blocks.
+# A pool size, in blocks, that is large enough even for releases that reserve no blocks.
 POOL: Config = {"num_blocks": 64}
 
 
 class Configuration(NamedTuple):
-    """Keys of the configuration with fixed values, under a name for users."""
+    """Configuration keys with fixed values, and a name for this configuration that users see."""
 
     name: str
     changes: Config
@@ -31,12 +31,11 @@ class GateScales(NamedTuple):
     """The configurations in which targets of one system are judged; pools are in blocks.
 
     Attributes:
-        scales: for each scale (small, short, tight), the configuration that a target must accept.
-        plain: values that switch off every optional feature.
-        features: optional features, each of which a target may refuse separately.
-        kinds: kinds of configuration that a target may refuse, with an example of each; a search
-            avoids those that it refuses.
-        chunk_key: the key that bounds the prompt tokens of a step; None for whole prompts.
+        scales: for each scale (small, short, tight), a configuration that a target must accept.
+        plain: values that turn off every optional feature. features: optional features, each of
+        which a target may refuse separately. kinds: kinds of configuration that a target may
+        refuse, with an example of each; a search avoids the refused ones. chunk_key: the key that
+        bounds the prompt tokens in a step; None if prompts are computed whole.
         configurations: the configurations in which `matrix` and `campaign` judge each release.
     """
 
@@ -57,8 +56,8 @@ def read_changes(
     system: str, revision: str, changes: Sequence[str], fixed: Mapping[str, Any]
 ) -> dict[str, Any]:
     """Parse `--config KEY=VALUE`, where VALUE is JSON or a word, and return the keys that it fixes
-    with their values. Raise InputError for an unknown key, for values that fit no scale, and for
-    another value of a key in `fixed`."""
+    with their values. Raise InputError for an unknown key, for values that fit no scale, and for a
+    key that already has another value in `fixed`."""
     keys = config_keys(system, revision)
     read: dict[str, Any] = {}
     for change in changes:

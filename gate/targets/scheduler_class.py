@@ -1,7 +1,7 @@
 """Run a user's scheduler class in place of the release's own.
 
-It is named FILE.py:CLASS or DIR:PACKAGE.MODULE.CLASS. Python searches DIR for the package after the
-release's own packages.
+The class is given as FILE.py:CLASS or DIR:PACKAGE.MODULE.CLASS. Python searches DIR for the package
+after the release's own packages.
 
 Standard library only: this file runs inside the environment of a release under test.
 """
@@ -20,14 +20,15 @@ from typing import Any
 from . import coverage
 
 # Environment variables of the target's process: the user's class, and whether to run the release's
-# class that it derives from instead.
+# class, from which it is derived, instead.
 VARIABLE = "SCHEDPROOF_SCHEDULER"
 OWN_CLASS = "SCHEDPROOF_OWN_CLASS"
 
 
 def load_early(load: Callable[[], object]) -> None:
-    """Load the release and the user's class before the first request: otherwise an error in the
-    class would look like an answer to `start`. Output of its module goes to stderr."""
+    """Load the release and the user's class before the first request, because otherwise an error in
+    the class would look like an answer to `start`. What the class's module prints goes to
+    stderr."""
     if is_chosen():
         with contextlib.redirect_stdout(sys.stderr):
             load()
@@ -64,7 +65,7 @@ def own_class(cls: type, own: type) -> type:
 
 
 def _from_package(folder: str, name: str) -> ModuleType:
-    sys.path.append(folder)  # last, so that no file beside it hides a module of the release
+    sys.path.append(folder)  # last, so that no file next to it hides a module of the release
     package = name.rpartition(".")[0]
     coverage.count_packages(package if "." in package else name)
     return importlib.import_module(name)
@@ -81,7 +82,7 @@ def _from_file(file: str) -> ModuleType:
 
 
 def title(name: str, version: str) -> tuple[str, str]:
-    """Return the name and version to report, which name the user's class if there is one."""
+    """Return the name and version to report; they mention the user's class if there is one."""
     words = os.environ.get(VARIABLE)
     if words is None or OWN_CLASS in os.environ:
         return name, version

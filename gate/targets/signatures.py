@@ -1,6 +1,6 @@
-"""Compare the scheduler's methods with the signatures that an adapter expects.
+"""Compare the signatures of a scheduler's methods with those that an adapter expects.
 
-An adapter may declare the methods that it relies on, beside its factory:
+An adapter may declare the methods that it relies on, next to its factory:
 
     RELIES_ON = {"my_pkg.sched:Scheduler.schedule": "(self) -> dict[str, int]"}
 

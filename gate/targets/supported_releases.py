@@ -1,4 +1,4 @@
-"""Published releases of schedulers: supported versions, and the packages on which they run."""
+"""Published releases of schedulers: the supported versions, and the packages that they run on."""
 
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -10,25 +10,27 @@ from packaging.version import InvalidVersion, Version
 
 from ...spec.systems import SYSTEMS, part
 
-CHECKOUT = "checkout"  # stands for the version of code that is not released
+CHECKOUT = "checkout"  # stands for the version of unreleased code
 
 
 class ReleaseError(Exception):
-    """Raised if a release is not available; the message is one line with what to do."""
+    """Raised if a release is not available; the message says in one line what to do."""
 
 
 @dataclass(frozen=True)
 class Package:
-    """A package whose releases are schedulers; declared as `RELEASES` in the folder of its system.
+    """A package whose releases contain a scheduler; declared as `RELEASES` in the folder of its
+    system.
 
     Attributes:
-        versions: for each supported version, oldest first, the version of `runs_on` that it needs,
-            or its own version if it runs on no other package.
-        revision_of: returns the model's revision to compare a version with.
-        since: later versions than this one are accepted as well, although nobody has examined them.
+        versions: maps each supported version, oldest first, to the version of `runs_on` that it
+            needs, or to itself if it runs on no other package.
+        revision_of: a function that returns the model's revision with which to compare a version.
+        since: versions later than this one are accepted too, although schedproof has not been tried
+        with them.
         settings: prefixes of environment variables that the process must not see, because they are
             the user's own settings.
-        cache_variable: the environment variable for the folder of the process's own cache.
+        cache_variable: the environment variable that names the folder of the process's own cache.
     """
 
     name: str
@@ -54,7 +56,7 @@ class Package:
 
 
 class Layer(NamedTuple):
-    """A package in one version, which is part of a release."""
+    """A package in one version, as a part of a release."""
 
     package: Package
     version: str
@@ -62,9 +64,10 @@ class Layer(NamedTuple):
 
 @dataclass(frozen=True)
 class Release:
-    """A published version of a scheduler, or a checkout, whose code is in `folder`.
+    """A published version of a scheduler, or a checkout with its code in `folder`.
 
-    `base` is the version of the package that it runs on, or its own version if there is none.
+    `base` is the version of the package that it runs on, or its own version if there is no such
+    package.
     """
 
     name: str
@@ -106,8 +109,8 @@ def packages() -> dict[str, Package]:
 
 
 def parse_release(text: str) -> Release | None:
-    """Return the release that NAME==VERSION names, if any; raise ReleaseError for other
-    versions."""
+    """Return the release that NAME==VERSION names; None if NAME is not a known package. Raise
+    ReleaseError if the version is not supported."""
     name, equals, version = text.partition("==")
     name, version = re.sub(r"[-_.]+", "-", name.strip()).lower(), version.strip()
     package = packages().get(name)
@@ -117,9 +120,7 @@ def parse_release(text: str) -> Release | None:
         return Release(name, version, package.versions[version])
     if package.is_accepted_unexamined(version):
         return Release(name, version, version)
-    later = (
-        f", and any other from {package.since} on, which nobody has tried" if package.since else ""
-    )
+    later = f", and, untested, any later version from {package.since} on" if package.since else ""
     raise ReleaseError(
         f"{name}: version {version!r} is not supported; supported are "
         f"{', '.join(package.versions)}{later}"

@@ -1,4 +1,4 @@
-"""Parse the command line's TARGET once, into its kind, its limits and its replay options."""
+"""Parse the command line's TARGET into its kind, its limits and its replay options."""
 
 import shlex
 from collections.abc import Sequence
@@ -38,14 +38,14 @@ class TargetSpec:
     """A scheduler under test, as the user names it.
 
     Attributes:
-        kind: the form of the target, which says which of the other fields apply.
-        formula: in `model:FORMULA`, the volumetric formula that replaces the revision's own.
-        scheduler: a class that replaces the release's own, as `CLASSES` says, with absolute paths.
-        is_base: drive the class from which `scheduler` is derived, not `scheduler` itself.
-        beyond_start_up: accept configurations in which the release's server does not start.
-        coverage: a folder in which the target's processes record the lines that they run.
-        beside_another: the project file names another target, so commands must name this one.
-        checkout, folder: the parts of `NAME:DIR`; "" if an environment variable has the folder.
+        kind: the form of the target, which determines which of the other fields apply. formula: in
+        `model:FORMULA`, the volumetric formula that replaces the revision's own. scheduler: a class
+        that replaces the release's own, as `CLASSES` says, with absolute paths. is_base: whether to
+        drive the class from which `scheduler` is derived, not `scheduler` itself. beyond_start_up:
+        whether to accept configurations with which the release's server does not start. coverage: a
+        folder in which the target's processes record the lines that they run. beside_another:
+        whether the project file names another target, so that printed commands must name this one.
+        checkout, folder: the parts of `NAME:DIR`; "" if an environment variable gives the folder.
     """
 
     text: str
@@ -68,7 +68,7 @@ class TargetSpec:
 
     @property
     def is_model(self) -> bool:
-        """Return whether this is a reference model; lockstep would compare it with itself."""
+        """Return whether this is a reference model, which lockstep would compare with itself."""
         return self.kind == "model"
 
     @property
@@ -92,7 +92,7 @@ class TargetSpec:
 
     @property
     def own_file(self) -> str:
-        """Return the file of the user's class, as coverage names it; "" if there is none."""
+        """Return the file of the user's class, as it appears in coverage; "" if there is none."""
         place, _, name = self.scheduler.rpartition(":")
         if place.endswith(".py"):
             return Path(place).name
@@ -102,7 +102,8 @@ class TargetSpec:
         return replace(self, text=self.text.partition(":")[0], is_base=True)
 
     def default_revision(self) -> str | None:
-        """Return the revision to compare a release or a checkout with, if it is one."""
+        """Return the revision with which to compare a release or a checkout; None for other
+        targets."""
         if self.checkout is not None:
             return checkouts.revision_of(self.checkout, self.folder)
         return None if self.release is None else self.release.revision
@@ -157,7 +158,7 @@ def parse_target(
         return TargetSpec(text, "release", release=release, scheduler=_scheduler(text, rest))
     if word.endswith(".py"):
         module = word.removesuffix(".py").replace("/", ".").lstrip(".")
-        problem = "is a file; name the module, which is imported from here"
+        problem = "is a file; name the module, which is imported from this folder"
         raise UnknownTargetError(f"TARGET {text!r} {problem}: {module}:{rest or 'FACTORY'}")
     if not all(part.isidentifier() for part in [*word.split("."), rest]):
         raise UnknownTargetError(f"TARGET {text!r} is not understood; {_valid()}")
@@ -168,14 +169,14 @@ def _with_class(text: str, path: Path | None, scheduler_cls: str) -> str:
     if ":" in text or parse_release(text) is None:
         raise InputError(
             "--scheduler-cls",
-            f"{scheduler_cls}: only for a release that names no class, such as vllm==0.28.0, "
-            f"not for {text}",
+            f"{scheduler_cls}: valid only with a release that names no class, such as "
+            f"vllm==0.28.0, not with {text}",
         )
     return ":".join([text, *([str(path)] if path is not None else []), scheduler_cls])
 
 
 def _scheduler(text: str, words: str) -> str:
-    """Return the class with absolute FILE or DIR; "" if no class is named."""
+    """Return the class with FILE or DIR as an absolute path; "" if no class is named."""
     if not words:
         return ""
     place, _, name = words.rpartition(":")

@@ -1,4 +1,4 @@
-"""Judge a trace in one pass: every run, by the rules that can be checked on its target.
+"""Judge every run of a trace in one pass, by the rules that can be checked on the run's target.
 
 Steps that have been judged are not kept, so a trace may have any length.
 """
@@ -36,8 +36,9 @@ CONTEXT_STEPS = 6
 class TraceRun:
     """One run of a trace.
 
-    `line` is where the run first broke a rule, or the current line. `broken` has the rules that its
-    first faulty step breaks. The `unjudged` steps follow it, and may break rules as a consequence.
+    `line` is where the run first broke a rule, or the current line. `broken` lists the rules that
+    its first faulty step breaks. `unjudged` counts the steps that follow; they may break rules as a
+    consequence.
     """
 
     number: int
@@ -53,7 +54,7 @@ class TraceRun:
 
 
 class TraceJudge:
-    """Follows the events of a trace.
+    """Follows the events of a trace and judges them.
 
     `broke` is called when a run breaks a rule, `over` when a run has ended, and `notice` with a
     message about anything that is not part of a run. `watch` is called after each judged step; the

@@ -1,8 +1,8 @@
 """Draw runs as Chrome trace events, the JSON format of Perfetto and chrome://tracing.
 
 Each run is a process, and each request a thread. A step has no duration of its own, so all steps
-take the same time. Format: "Trace Event Format" of Chrome, with the kinds X (slice), C (counter), i
-(instant) and M (names).
+are drawn with the same length. Format: "Trace Event Format" of Chrome, with the kinds X (slice), C
+(counter), i (instant) and M (names).
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -29,8 +29,8 @@ TrackEvent = dict[str, Any]
 
 @dataclass
 class Recorded:
-    """One run to draw. `arrivals` has the step before which each accepted request arrived, in order
-    of arrival; `broken` has the rules that broke, with their steps."""
+    """One run to draw. `arrivals` maps each accepted request, in order of arrival, to the step
+    before which it arrived; `broken` lists the broken rules with their steps."""
 
     title: str
     config: Mapping[str, Any]
@@ -40,7 +40,7 @@ class Recorded:
 
 
 class Phase(NamedTuple):
-    """The state of a request from step `first` to step `last`, both included."""
+    """The state of a request from step `first` to step `last` inclusive."""
 
     name: str
     first: int
@@ -53,7 +53,8 @@ def check_perfetto(file: Path, read: Path) -> None:
 
 
 def run_of(scenario: Scenario, outcome: Outcome, steps: list[Step]) -> Recorded:
-    """Return the run of a scenario, with the requests that were taken before its end."""
+    """Return the run of a scenario, with the requests that the target accepted before the run
+    ended."""
     started, rejected = outcome.session.started, outcome.session.rejected
     came = (request for request in scenario.requests if request.arrival < len(steps))
     requests = sorted(came, key=lambda request: request.arrival)
@@ -67,7 +68,7 @@ def run_of(scenario: Scenario, outcome: Outcome, steps: list[Step]) -> Recorded:
 
 
 def collecting(events: Iterable[Event], runs: list[Recorded]) -> Iterator[Event]:
-    """Yield the events of a trace unchanged, and collect the data of each run in `runs`."""
+    """Yield the events of a trace unchanged, and append the data of each run to `runs`."""
     for event in events:
         if isinstance(event, Begun):
             started = event.started
@@ -81,7 +82,8 @@ def collecting(events: Iterable[Event], runs: list[Recorded]) -> Iterator[Event]
 
 
 def write_perfetto(file: Path, runs: Sequence[Recorded]) -> None:
-    """Write the file, whole or not at all. Raise FileError if the file cannot be written to."""
+    """Write the runs to a file, whole or not at all. Raise FileError if the file cannot be written
+    to."""
     about = {
         "step_us": STEP_US,
         "time": f"every step is drawn as {STEP_US} µs, since steps have no duration of their own",
@@ -110,7 +112,7 @@ def run_events(pid: int, run: Recorded) -> Iterator[TrackEvent]:
 
 
 def _names(pid: int, run: Recorded) -> Iterator[TrackEvent]:
-    title = f"{run.title}, a step = {STEP_US} µs"
+    title = f"{run.title}, one step = {STEP_US} µs"
     yield {"ph": "M", "pid": pid, "tid": 0, "name": "process_name", "args": {"name": title}}
     for tid, name in enumerate(("steps", *run.arrivals), STEPS_TRACK):
         about = {"ph": "M", "pid": pid, "tid": tid}
@@ -149,7 +151,8 @@ def _instants(pid: int, tracks: Mapping[str, int], news: News) -> Iterator[Track
 
 
 def phases(name: str, run: Recorded) -> Iterator[Phase]:
-    """Yield the phases of a request: equal states in a row, except for prefill chunks."""
+    """Yield the phases of a request. Consecutive steps in the same state are one phase, but each
+    prefill chunk is a phase of its own."""
     states = _states(name, run)
     for key, group in groupby(states, lambda state: (state[1], state[1] == "prefill" and state[0])):
         numbers = [number for number, _ in group]
@@ -157,7 +160,7 @@ def phases(name: str, run: Recorded) -> Iterator[Phase]:
 
 
 def _states(name: str, run: Recorded) -> Iterator[tuple[int, str]]:
-    """Yield each step from arrival to end, with the state of the request."""
+    """Yield each step from the request's arrival to its end, with its state in that step."""
     decodes = started = preempted = False
     for number in range(run.arrivals[name], len(run.steps)):
         step = run.steps[number]

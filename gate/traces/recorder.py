@@ -32,7 +32,8 @@ def check_trace_file(trace: Path, scenario: Path) -> None:
 
 @contextmanager
 def recorded(target: Target, trace: Path | None) -> Iterator[Target]:
-    """Yield a target that writes all that passes to `trace`, or `target` itself if that is None."""
+    """Yield a target that records its conversation in `trace`, or `target` itself if `trace` is
+    None."""
     if trace is None:
         yield target
         return
@@ -48,10 +49,10 @@ def recorded(target: Target, trace: Path | None) -> Iterator[Target]:
 
 
 class Recorder:
-    """Passes every operation on, and writes the request and the reply.
+    """Passes every operation on to the target, and records the request and the reply.
 
-    Only the protocol's keys of a reply are written, not what a target adds to them. If the target
-    dies or hangs, the trace ends with a request without a reply.
+    Only the keys of a reply that the protocol defines are written, not keys that a target adds. If
+    the target dies or hangs, the trace ends with a request without a reply.
     """
 
     def __init__(self, target: Target, file: Lines) -> None:
@@ -97,5 +98,5 @@ class Recorder:
         try:
             self._file.write(json.dumps(line).encode() + b"\n")
             self._file.flush()
-        except OSError as error:  # not to be reported as a crash of the scheduler
+        except OSError as error:  # so that it is not reported as a crash of the scheduler
             raise TargetFault(f"the trace cannot be written ({error.strerror or error})") from None

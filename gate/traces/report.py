@@ -1,5 +1,5 @@
-"""Print the results of `check-trace`: broken runs as they come, the models that match,
-the verdict.
+"""Print the results of `check-trace`: broken runs as they are found, the models that match, the
+verdict.
 """
 
 from collections.abc import Iterator
@@ -19,12 +19,12 @@ from .run_events import Event
 from .trace_file import Source
 from .verdict import Part, TraceVerdict
 
-SHOWN_WIDTH = 400  # characters that are shown of a difference
-PROGRESS_EVERY = 2_000  # events between two updates of the progress
+SHOWN_WIDTH = 400  # how many characters of a difference are shown
+PROGRESS_EVERY = 2_000  # events between two updates of the progress display
 
 
 class TraceReporter:
-    """Prints the events of a trace while it is judged, with at most `most` broken runs in full."""
+    """Prints what is found while a trace is judged; shows at most `most` broken runs in full."""
 
     def __init__(self, console: Console, source: Source, most: int) -> None:
         self._console = console
@@ -42,8 +42,8 @@ class TraceReporter:
         print_broken(self._console, run)
 
     def over(self, run: TraceRun) -> None:
-        """Print the rest about a printed run, or a remark on one that only differs from its
-        model."""
+        """Print what remains to be said about a run: more on a run printed before, or a remark on a
+        run that only differs from its model."""
         explainer = run.explainer
         if run.number in self._shown:
             self._shown.discard(run.number)
@@ -120,7 +120,7 @@ def print_explanation(console: Console, run: TraceRun, explainer: Explainer) -> 
         output.say(console, f"    {_match_line(run, match)}")
     for revision, why in explainer.unfit.items():
         name = f"{run.begun.system} {revision}"
-        output.say(console, _one(f"    {name}: cannot have this configuration: {why}"))
+        output.say(console, _one(f"    {name}: does not support this configuration: {why}"))
     if best is None or best.departed is None:
         return
     output.say(
@@ -138,11 +138,11 @@ def print_trace_verdict(console: Console, verdict: TraceVerdict, explained: bool
         output.say(console, _one(_counts(part)))
         for revision, runs in (part.runs_that_match or {}).items():
             whole = f"{runs:,} of {part.runs:,} runs" if part.runs > 1 else "the run"
-            output.say(console, f"{part.system} {revision} decides as recorded in {whole}")
+            output.say(console, f"{part.system} {revision} makes the recorded decisions in {whole}")
         if explained and not part.runs_that_match:
             output.say(console, f"no model of {part.system} matches a run to its end")
     if verdict.cut is not None:
-        line = f"{verdict.cut}; nothing from there on is judged"
+        line = f"{verdict.cut}; nothing after that is judged"
         console.print(_one(line), style="yellow", markup=False)
     if verdict.inapplicable:
         names = ", ".join(verdict.inapplicable)
@@ -156,7 +156,7 @@ def print_trace_verdict(console: Console, verdict: TraceVerdict, explained: bool
         code = BROKEN if broken else verdict.exit_code
         word = {CONFORMS: "conforms", BROKEN: "does not conform"}.get(code, "inconclusive")
         if verdict.cut is not None and code == INCONCLUSIVE:
-            word += ", because the record is cut"
+            word += ", because the record ends too early"
         target = f"{part.target.name} {part.target.version} against {part.revision}"
         console.print(_one(f"{target}: {word} ({counted})"), style="bold", markup=False)
     if not verdict.parts:

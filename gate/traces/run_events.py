@@ -1,6 +1,6 @@
 """The events of a trace: one for each request of the protocol, with its reply.
 
-`line` is the line of the request in the file, from 1.
+`line` is the line number of the request in the file, counted from 1.
 """
 
 from typing import Any, NamedTuple
@@ -36,7 +36,8 @@ class Added(NamedTuple):
 
 
 class Rejected(NamedTuple):
-    """The target refused a request, or an abort that it does not support, in these `words`."""
+    """The target refused a request, or an abort that it does not support; `words` is its
+    message."""
 
     line: int
     operation: str
@@ -53,7 +54,7 @@ class Aborted(NamedTuple):
 
 
 class Controlled(NamedTuple):
-    """An operator resets or pauses the scheduler; `done` says whether the scheduler did it."""
+    """An operator resets or pauses the scheduler; `done` says whether the scheduler complied."""
 
     line: int
     kind: str
@@ -68,7 +69,7 @@ class Stepped(NamedTuple):
 
 
 class Crashed(NamedTuple):
-    """The scheduler raised."""
+    """The scheduler raised an exception."""
 
     line: int
     message: str
@@ -81,7 +82,7 @@ class Stopped(NamedTuple):
 
 
 class Cut(NamedTuple):
-    """The record ends here, too early, for this reason."""
+    """The record ends here, too early; `why` gives the reason."""
 
     line: int
     why: str

@@ -1,12 +1,12 @@
 """Read trace files: a conversation with a target as JSON Lines, each request followed by its reply.
 
 A file may be compressed (gzip), and larger than memory, since it is read line by line. Every
-problem is one clear error with the file, the line, the JSON path and the value. If a recorder was
-killed, the last line may be truncated, or the last request may have no reply; everything before it
-counts.
+problem is reported as one clear error with the file, the line, the JSON path and the value. If a
+recorder was killed, the last line may be truncated, or the last request may have no reply;
+everything before that point counts.
 
-A reply to "step" has the blocks of every request, or `block_changes`: how they differ from the
-blocks of the previous step.
+A reply to "step" contains the blocks of every request, or `block_changes`: how the blocks differ
+from those of the previous step.
 """
 
 import gzip
@@ -71,8 +71,8 @@ def opened_trace(file: str) -> Iterator[Source]:
 
 
 class _Unpacked(io.RawIOBase):
-    """The content of a compressed file, up to the place where it is truncated. GzipFile itself
-    would lose the last 64 KiB before that place."""
+    """The content of a compressed file, up to the point at which it is truncated. GzipFile itself
+    would lose the last 64 KiB before that point."""
 
     def __init__(self, raw: BinaryIO) -> None:
         self._file = gzip.GzipFile(fileobj=raw)
@@ -91,13 +91,13 @@ def _raw(file: str) -> io.FileIO:
 
 
 MAX_LINE = 8 * 1024 * 1024
-MAX_BLANK = 10_000  # lines in a row; a compressed file may have billions
-STEP = b'{"op": "step"}\n'  # the most frequent line, as the recorder writes it
+MAX_BLANK = 10_000  # consecutive lines; a compressed file may contain billions
+STEP = b'{"op": "step"}\n'  # the most frequent line, exactly as the recorder writes it
 CHANGES = "block_changes"
-WITH_CHANGES = NULLABLE | {"blocks"}  # fields that a step with block changes may lack
+WITH_CHANGES = NULLABLE | {"blocks"}  # fields that a step with `block_changes` may omit
 Tables = dict[str, tuple[Count, ...]]
-# For each request: how many of its former blocks it keeps, and the blocks after them; null if it
-# has no blocks any more.
+# For each request: how many of its previous blocks it keeps, and the blocks that follow them; null
+# if it no longer has any blocks.
 BlockChanges = dict[str, tuple[Count, tuple[Count, ...]] | None]
 REQUEST_KEYS = {
     "start": {"op", "system", "revision", "config"},
@@ -134,13 +134,13 @@ UNFINISHED = "Input data was truncated"  # the message of msgspec
 
 
 class _UnfinishedError(ValueError):
-    """A line holds only the beginning of an object."""
+    """A line contains only the beginning of an object."""
 
 
 def read_trace(
     source: Source, system: str | None = None, revision: str | None = None
 ) -> Iterator[Event]:
-    """Yield the events in order; `system` and `revision` replace the recorded ones."""
+    """Yield the events in order; `system` and `revision`, if given, replace the recorded ones."""
     reading = _Reading(source, system, revision)
     while (event := reading.next()) is not None:
         yield event
@@ -173,7 +173,7 @@ class _Reading:
             raise self._error(f'$.op: "{operation}" before a start that the target accepted')
         line = self._line()
         if line is None:
-            why = "the record was cut there, or the target ended or hung in it"
+            why = "the record ends there, or the target died or hung during this operation"
             return Cut(number, f'its "{operation}" has no reply: {why}')
         if isinstance(line, Cut):
             return line
@@ -350,15 +350,15 @@ class _Reading:
         self._check_keys("$.step", seen, sorted(FIELDS), ())
         absent = min(name for name in self._promised - may_miss if seen.get(name) is None)
         raise self._error(
-            f"$.step.{absent}: {'null' if absent in seen else 'missing'}, but promised in observes "
-            f"of the start on line {self._began}"
+            f"$.step.{absent}: {'null' if absent in seen else 'missing'}, but promised in "
+            f"`observes` by the start on line {self._began}"
         )
 
     def _changed(self, changes: Any, step: Step) -> Tables:
         """Return the blocks after a step. A request whose blocks did not change keeps the same
-        table object, so that a comparison costs nothing."""
+        table object, which makes comparisons cheap."""
         if step.blocks is not None:
-            raise self._error(f"$.{CHANGES}: there is also $.step.blocks; valid: one of the two")
+            raise self._error(f"$.{CHANGES}: $.step.blocks is given as well; valid: one of the two")
         try:
             read = msgspec.convert(changes, BlockChanges)
         except msgspec.ValidationError as error:
@@ -372,7 +372,7 @@ class _Reading:
             if kept > len(before):
                 place = f"$.{CHANGES}.{ascii(name)[1:-1]:.60}[0]"
                 raise self._error(
-                    f"{place}: {kept}; valid: 0 to {len(before)}, which it had before"
+                    f"{place}: {kept}; valid: 0 to {len(before)}, the number it had before"
                 )
             tables[name] = before[:kept] + new
         return tables
@@ -392,7 +392,7 @@ class _Reading:
 
 def _read_line(line: bytes) -> dict[str, Any]:
     """Return the JSON object in a line; it must have unique keys, finite numbers and valid Unicode.
-    Raise a ValueError that says why it is not one, but not in which line."""
+    If it does not, raise a ValueError that states the problem, without the line number."""
     try:
         value = DECODE(line)
     except UnicodeDecodeError as error:

@@ -18,12 +18,12 @@ FORMAT = "schedproof/trace@1"
 
 
 class First(NamedTuple):
-    """Where a rule first broke: the run and the line in the file, from 1, and the step in the run,
-    from 0.
+    """Where a rule was first broken: the run and the line in the file, counted from 1, and the step
+    in the run, counted from 0.
 
-    `consequence_of` is the rule that broke before this one in the same step. `by_adapter` means
-    that this failure, or the one before it, can only have been caused by the adapter that recorded
-    the trace.
+    `consequence_of` is the rule that was broken before this one in the same step. `by_adapter`
+    means that only the adapter that recorded the trace can have caused this failure, or the one
+    before it.
     """
 
     run: int
@@ -38,9 +38,9 @@ class First(NamedTuple):
 class JudgedRevision:
     """The results of all runs of one system and revision.
 
-    `others` says that the target describes itself otherwise in a later run. `unjudged` steps come
-    after the first broken rule of their run. `matched` counts the runs that a revision's model
-    matches.
+    `others` is set if the target gives another name or version in a later run. `unjudged` counts
+    the steps after the first broken rule of their run. `matched` counts, for each revision, the
+    runs that its model matches.
     """
 
     system: str
@@ -65,15 +65,15 @@ class JudgedRevision:
         self.others |= started[:2] != self.started[:2]
 
     def note(self, rule: str, place: First) -> None:
-        """Record that a rule broke, and keep the most informative place. Failures of the scheduler
-        are more informative than those of the adapter, and first failures more than
-        consequences."""
+        """Record that a rule was broken, and keep the most informative place. A failure of the
+        scheduler is more informative than one of the adapter, and a first failure more than a
+        consequence."""
         known = self.first.get(rule)
         if known is None or _says_little(known) > _says_little(place):
             self.first[rule] = place
 
     def verdicts(self, explained: bool) -> tuple[RuleVerdict, ...]:
-        """Return one verdict per rule, in catalogue order; lockstep only if models ran
+        """Return one verdict per rule, in catalogue order; include lockstep only if models ran
         alongside."""
         return tuple(
             self._verdict(rule)

@@ -1,1 +1,1 @@
-"""Pages for a browser. Each is one file that needs no network."""
+"""HTML pages. Each page is a single file that needs no network."""

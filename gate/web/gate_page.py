@@ -1,5 +1,5 @@
-"""Draw a whole gate on one page: each fault with its cause, and what ran or was left out. Another
-page shows which parts of the target's code ran: by module, function and line."""
+"""Render a whole gate as one page: each fault with its cause, and what ran or was left out. Another
+page shows which parts of the target's code ran, by module, function and line."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -22,7 +22,7 @@ from ..reports.terminal import in_one_line
 from .base.drawing import WIDE, Picture, picture
 from .base.page import render_template
 
-DRAWN = 20  # how many faults get a picture; each of the others gets a line
+DRAWN = 20  # at most this many faults get a picture; each of the others gets one line
 WORDS = {
     "violated": "broken",
     "known": "known, and accepted",
@@ -47,7 +47,7 @@ class DrawnFault(NamedTuple):
 
 
 def gate_page(verdict: Verdict, rules: Mapping[str, Rule], found: Mapping[str, Found]) -> str:
-    """Return the page as HTML without scripts; `found` has the findings by scenario."""
+    """Return the page as HTML without scripts; `found` maps each scenario to its finding."""
     values: dict[str, Any] = {
         "verdict": verdict,
         "result": result(verdict),
@@ -89,7 +89,7 @@ def _counts(verdict: Verdict) -> list[tuple[str, int]]:
 
 
 class SourceLine(NamedTuple):
-    """A line of source, and whether it has code that never ran."""
+    """A line of source code, and whether it contains code that never ran."""
 
     number: int
     text: str
@@ -97,7 +97,7 @@ class SourceLine(NamedTuple):
 
 
 def coverage_page(target: TargetInfo, coverage: Coverage) -> str:
-    """Return the page as HTML, with the source of functions that did not run completely."""
+    """Return the page as HTML, with the source code of functions that did not run completely."""
     sources = {file.path: _source(file) for file in coverage.files}
     values = {
         "target": f"{target.name} {target.version}",

@@ -1,5 +1,5 @@
-"""`schedproof explore --html`: draw the states of a small scope as a page, with moves and rules in
-words, and runs to the states.
+"""`schedproof explore --html`: render the states of a small scope as a page, with moves and rules
+in words, and runs that lead to the states.
 """
 
 import shlex
@@ -54,7 +54,9 @@ def check_drawing(html: Path, options: Sequence[ExploreOptions], checkpoint: Pat
         raise InputError("--html", f"with --order {options[0].order}; valid: with --order breadth")
     if checkpoint is not None:
         raise InputError(
-            "--html", "with --checkpoint; valid: without it, since a drawing takes little time"
+            "--html",
+            "not valid together with --checkpoint, which is not needed: a drawing takes "
+            "little time",
         )
 
 
@@ -81,13 +83,14 @@ def draw(
     return code
 
 
-MAX_TRIED = 300  # how many runs are tried for a rule
+MAX_TRIED = 300  # at most this many runs are tried for a rule
 
 
 class Shown(NamedTuple):
-    """The shortest run for a rule, confirmed by a replay on the model; `path` has its edges.
+    """The shortest run for a rule, confirmed by a replay on the model; `path` lists the edges of
+    the run.
 
-    If `broken` is set, the run breaks the rule; otherwise a step only exercises it. `message` has
+    If `broken` is set, the run breaks the rule; otherwise a step only exercises it. `message` gives
     the numbers.
     """
 
@@ -125,7 +128,7 @@ def page_data(graph: Graph, rules: list[Rule]) -> dict[str, Any]:
 def cut_line(graph: Graph) -> str | None:
     if not graph.beyond and not graph.unopened:
         return None
-    parts = [f"cut: the first {len(graph.vertices):,} states are drawn"]
+    parts = [f"only the first {len(graph.vertices):,} states are drawn"]
     if graph.beyond:
         parts.append(f"at least {graph.beyond:,} more are not")
     if graph.unopened:
@@ -168,7 +171,7 @@ def _state(graph: Graph, number: int, vertex: Vertex, row: int) -> dict[str, Any
 
 
 def _lengths(node: Node, request: str) -> str:
-    """Describe the lengths of a request. A length is a range until the scheduler has read it."""
+    """Describe the lengths of a request. Until the scheduler has read a length, it is a range."""
     candidates: Any = node.known[request]
     items = [candidates.menu.items[number] for number in possible(candidates)]
 
@@ -296,8 +299,8 @@ def _staked_run(graph: Graph, rule: Rule) -> Shown | None:
 
 
 def _decided(graph: Graph, edge: int) -> Iterator[tuple[Label, ...]]:
-    """Yield the path, then the path with each possible length of a request whose length was not
-    read, because the rule's witness may depend on that length."""
+    """Yield the path, and then, for a request whose length was not read, the path with each
+    possible length, because the rule's witness may depend on that length."""
     labels = graph.labels(graph.path_through(edge))
     yield labels
     target = graph.edges[edge].target

@@ -116,7 +116,7 @@ def verdict(names: Sequence[str] = HOSTILE, **changes: Any) -> Verdict:
                 divergence=known.finding.divergence,
                 fault=2,
             ),
-            RuleVerdict("SPY-R26", "inconclusive", message="broke once, but not again"),
+            RuleVerdict("SPY-R26", "inconclusive", message="broken once, but not again"),
             RuleVerdict("SPY-R35", "not_exercised", message="A request waits <b>."),
             RuleVerdict("ALL-R09", "not_observable", message="the target does not show ]]> blocks"),
             RuleVerdict("SPY-R50", "planned", message="Later."),

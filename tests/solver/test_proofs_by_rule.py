@@ -68,7 +68,7 @@ def test_an_answer_says_of_which_code_it_is_and_what_it_assumes():
     lines = list(answer(proof, [ended(), ended(code=())]))
     assert lines[:2] == [
         "answer: No, on the model `sound` and on that of 2.5.2.",
-        "  proven of the model's code: spyre.blocks.fits_pool",
+        "  proven for the model's code: spyre.blocks.fits_pool",
     ]
     assert lines[2:] == [
         *(f"  assumed: {assumption}" for assumption in proof.assumes),
@@ -81,7 +81,7 @@ def test_an_answer_says_of_which_code_it_is_and_what_it_assumes():
 @pytest.mark.parametrize("found", [[], [ended(), ended("refuted")], [ended("unguarded")]])
 def test_nothing_is_answered_that_is_not_proven(found):
     assert [*answer(SPYRE["SPY-R50"], found)] == [
-        "no answer: it follows only if every lemma is proven"
+        "no answer, because it follows only if every lemma is proven"
     ]
 
 

@@ -1,1 +1,1 @@
-"""Searches for a counterexample or a proof of Spyre's volumetric rules."""
+"""Search for counterexamples to Spyre's volumetric rules, or prove these rules."""

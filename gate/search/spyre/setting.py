@@ -17,13 +17,14 @@ LENGTHS = {
     "max_batch_tkv": "limit",
     "max_model_len": "max_model_len",
 }
-# Releases that decide as 2.1.2 does, except for their own admission formula.
+# Releases that make the same decisions as 2.1.2, except that each has its own admission formula.
 RELEASED_FORMULAS = ("2.0.1", "2.1.0")
 SWITCHES = ("early_eos", "interleave", "pausing")
 
 
 def read_setting(revision: str | None, changes: list[str]) -> Setting:
-    """Return the question that `--revision` and `--param` describe; 0 requests if none are set."""
+    """Return the setting that `--revision` and `--param` describe; it has 0 requests if no number
+    is given."""
     name = revision or "sound"
     formula = ADMITS_BY.get(name)
     if name in RELEASED_FORMULAS:
@@ -83,5 +84,6 @@ def read_formula(name: str) -> str:
 
 
 def kept_instead(rule: str) -> str:
-    """Describe what the target keeps to if a run breaks the limit on the model only."""
+    """Describe what the target respects instead, if a run breaks the limit rule on the model but
+    not on the target. Empty for other rules."""
     return "the limit in this run, because it admits by another formula" * (rule == LIMIT)

@@ -26,17 +26,17 @@ from .setting import LENGTHS, kept_instead, read_setting
 
 JUDGED = ("SPY-R07", "SPY-R35")
 REQUESTS = 8
-# Each net has twice as many lanes as the one before, until a net takes about a second. If requests
-# may take many steps, that limit comes with fewer lanes.
+# Each batch has twice as many lanes as the one before, until a batch takes about a second. If
+# requests may take many steps, this happens with fewer lanes.
 MIN_LANES, MAX_LANES = 256, 1024
 STEPS_OF_A_NET = 1 << 25
 
 
 @dataclass
 class Cast:
-    """A vectorized search: how to draw its nets, which are batches of random loads, and the lanes
-    and steps that have run. `config` is that of every net, or None to draw one for each;
-    `published` allows only block sizes that releases accept."""
+    """A vectorized search: how to draw its nets, which are batches of random loads, and how many
+    lanes (loads) and steps have run. `config` is the configuration of every net, or None to draw
+    one for each; with `published`, only block sizes that releases accept are drawn."""
 
     rule: str
     revision: str
@@ -58,7 +58,7 @@ class Cast:
 
 def check_installed() -> None:
     if find_spec("numpy") is None:
-        problem = "vectorized: NumPy is not installed; valid: pip install numpy"
+        problem = "vectorized: NumPy is not installed; install it with: pip install numpy"
         raise InputError("--engine", problem)
 
 
@@ -97,7 +97,8 @@ def run_vectorized(
 
 
 def read_cast(rule: str, revision: str | None, changes: Sequence[str]) -> Cast:
-    """Return the search that the options describe. If they give a length, all nets are alike."""
+    """Return the search that the options describe. If they set a length, all nets have the same
+    configuration."""
     from ....model.spyre.lanes import REVISIONS, read_rules
 
     name = revision or "sound"

@@ -1,4 +1,5 @@
-"""Search or prove one of Spyre's volumetric rules with Z3, and print results as they come."""
+"""Search for a counterexample to one of Spyre's volumetric rules with Z3, or prove the rule, and
+print results as they arrive."""
 
 import time
 from collections.abc import Callable, Iterator
@@ -48,20 +49,21 @@ from .setting import LENGTHS, MAX_REQUESTS, kept_instead, read_formula, read_set
 FOUND, PROVEN = BROKEN, CONFORMS
 # Terms that occur in the lemmas about one request.
 TERMS = (
-    "  tkv:  the position of the batch's next token; a newcomer with a longer prompt moves it on",
-    "  base: the larger of the tkv that admission uses and the newcomer's prompt",
+    "  tkv:  the position of the batch's next token; a newcomer with a longer prompt moves it "
+    "forward",
+    "  base: the larger of the newcomer's prompt and the tkv that admission uses",
     "  term: the largest tkv that one request can reach, by the formula",
     "  walk: in ascending order of terms, the formula compares the requests still to come x term "
     "with the limit, until it can answer",
-    "  a lemma for any number of requests is about one or two of them, whatever the batch; the "
-    "code runs with as many as the lemma's name says",
+    "  a lemma for any number of requests considers one or two of them, in any batch; the code "
+    "runs with as many requests as the lemma's name says",
 )
 
 
 @dataclass
 class VolumeSearch:
-    """A question about a rule, and where to report its answer. `block` is in tokens, None for any
-    size; `also` is a further target on which to replay."""
+    """A question about a rule, and where to report its answer. `block` is the block size in tokens,
+    or None for any size; `also` is a second target on which to replay."""
 
     console: Console
     rule: str
@@ -90,7 +92,7 @@ def answer(console: Console, question: Question) -> int:
             raise InputError("--param", f"{problem}block_size; else a release accepts no request")
         setting = replace(setting, release_door=True)
     with counterexample.open_second_target(console, question.target, "spyre") as also:
-        settles = setting.pauses and question.rule == LIMIT  # their lemmas fix the block size
+        settles = setting.pauses and question.rule == LIMIT  # these lemmas need a fixed block size
         block = None if any_block and not settles else setting.block
         search = VolumeSearch(
             *(console, question.rule, setting, block, question.out, question.time_limit, also),
@@ -122,7 +124,7 @@ def _check(question: Question, setting: Setting) -> None:
         valid = f"{LIMIT}, and a revision that does not pause"
         raise InputError("--maximize", f"{question.maximize!r} of {question.rule}; valid: {valid}")
     if question.maximize == "waste" and setting.stale and not setting.interleave:
-        # If requests join directly one after the other, each is admitted by a different tkv.
+        # If requests join one directly after the other, each is admitted with a different tkv.
         valid = "interleave=true, or a revision that remembers no tkv"
         raise InputError("--param", f"interleave=false with --maximize waste; valid: {valid}")
 
@@ -138,8 +140,8 @@ def run_search(search: VolumeSearch) -> int:
 
 
 def run_own(search: VolumeSearch) -> int:
-    """Decide whether a user's formula is sound. If not, show a run that exceeds the limit, and by
-    how much. The run has lengths of a few tokens, so that it is easy to read."""
+    """Decide whether a user's formula is sound. If it is not, show a run that exceeds the limit and
+    by how much. The run's lengths are a few tokens, so that it is easy to follow."""
     setting = search.setting
     search.say(f"search {search.rule}, {_describe(setting)}")
     if _proven_first(search):
@@ -148,7 +150,7 @@ def run_own(search: VolumeSearch) -> int:
     else:
         codes = _smallest(search), _fewest(search)
         code = FOUND if FOUND in codes else codes[1]
-    if setting.block == 64:  # the lemmas about slack are for this block size
+    if setting.block == 64:  # the lemmas about slack assume this block size
         _say_slack(search)
     command = f"schedproof search {search.rule} --param formula={setting.formula}"
     for objective, of in (("overshoot", "the worst run"), ("waste", "the worst refusal")):
@@ -157,7 +159,7 @@ def run_own(search: VolumeSearch) -> int:
 
 
 def _smallest(search: VolumeSearch) -> int:
-    """With blocks of 2 tokens, search for a run of a few steps, short enough to check on paper."""
+    """Search for a run with blocks of 2 tokens that is short enough to be checked on paper."""
     search.say("with blocks of 2 tokens and max_model_len 6:")
     try:
         for small, arrivals in bounded(search.time_limit, _small, search.setting):
@@ -165,7 +167,7 @@ def _smallest(search: VolumeSearch) -> int:
     except Unanswered as why:
         search.say(f"  inconclusive: {why}")
         return INCONCLUSIVE
-    search.say("  no counterexample of two requests")
+    search.say("  no counterexample with two requests")
     return INCONCLUSIVE
 
 
@@ -185,14 +187,14 @@ def _say_slack(search: VolumeSearch) -> None:
         search.say(f"slack: inconclusive: {why}")
         return
     if tokens is None:
-        search.say(f"slack: {most} tokens more for every request are not enough")
+        search.say(f"slack: {most} more tokens per request are not enough")
     elif tokens == 0:
         search.say("slack: none is needed; every lemma about the formula holds")
     else:
         more = f"--param formula={with_slack(formula, tokens)}"
         search.say(
-            f"slack: {tokens} tokens more for every request are needed, and enough for the "
-            f"lemmas about the formula: {more}"
+            f"slack: every request needs {tokens} more tokens, with which the lemmas about the "
+            f"formula hold: {more}"
         )
 
 
@@ -224,7 +226,7 @@ def _fewest(search: VolumeSearch) -> int:
         search.say(f"inconclusive: no counterexample with up to {excluded} requests; then {why}")
         return INCONCLUSIVE
     if unknown:
-        search.say(f"inconclusive: unsat with up to {excluded} requests only")
+        search.say(f"inconclusive: unsat only for up to {excluded} requests")
         return INCONCLUSIVE
     search.say(f"proven: no counterexample with up to {most} requests, as they are encoded")
     return PROVEN
@@ -236,7 +238,7 @@ def _proven_first(search: VolumeSearch) -> bool:
         group = ""
         for title, discharged in bounded(search.time_limit, _discharge, *_scope(search)):
             if title != group and any(lemma.status != "proven" for lemma in lemmas):
-                break  # the lemmas about the formula suffice; those about the code take longer
+                break  # the lemmas about the formula suffice; the lemmas about the code take longer
             group = title
             lemmas.append(discharged)
     except Unanswered as why:
@@ -268,7 +270,7 @@ def run_worst(search: VolumeSearch, objective: Objective) -> int:
         for known in bounded(search.time_limit, worst, setting, objective):
             reached = f"{known.reached} is reached, " if known.arrivals else ""
             spent = time.monotonic() - began
-            search.say(f"{reached}{known.at_most} never exceeded, after {spent:.1f} s")
+            search.say(f"{reached}{known.at_most} is never exceeded, after {spent:.1f} s")
     except Unanswered as error:
         why = str(error)
     if known is None or not known.exact:
@@ -359,8 +361,8 @@ def run_proof(search: VolumeSearch) -> int:
     failed = sum(lemma.status != "proven" for lemma in lemmas)
     if failed:
         search.say(
-            f"inconclusive: {failed} of the lemmas fail, so this argument does not hold; "
-            "search without --prove looks for a counterexample"
+            f"inconclusive: {failed} of the lemmas fail, so this argument does not hold; without "
+            f"--prove, search looks for a counterexample"
         )
         return INCONCLUSIVE
     spent = time.monotonic() - began
@@ -399,8 +401,8 @@ def _write(search: VolumeSearch, scenario: Scenario, name: str) -> Path:
 def _replay_run(
     search: VolumeSearch, arrivals: list[Any], most: Callable[[Step], int] | None = None
 ) -> int:
-    """Replay the solver's run on the model and show it. It is shrunk, and shown up to its first
-    step over the limit; with `most`, it is not shrunk, and shown up to its worst step."""
+    """Replay the solver's run on the model and show it: shrunk, up to its first step over the
+    limit, or with `most`, unshrunk, up to its worst step."""
     scenario = _scenario(search, arrivals)
     [rule] = select(load("spyre"), [search.rule])
     return counterexample.show(
@@ -416,7 +418,7 @@ def _describe(setting: Setting) -> str:
     described = ", ".join(f"{key} {value}" for key, value in words.items())
     described += ", early EOS" * setting.early_eos
     if setting.release_door:
-        described += ", of requests that a release lets in (SPY-R62)"
+        described += ", of requests that a release accepts (SPY-R62)"
     return f"{_configuration(setting)}: {described}"
 
 

@@ -1,5 +1,5 @@
-"""Checkouts of LLMServingSim, which is on no package index, and the configurations to judge them
-in.
+"""Checkouts of LLMServingSim, which is not on any package index, and the configurations in which to
+judge them.
 """
 
 from ..checkouts import Checkout

@@ -4,10 +4,11 @@ Everything that decides, allocates, caches and counts is the checkout's unmodifi
 size of the pool follows from the memory of the accelerator. There are two generations of the code:
 
 - The newer one has a block pool.
-- Releases 1.0.0 and 1.1.0 have one queue of requests, with a radix tree as prefix cache. The page
-  on continuous batching describes them. The pool is the memory that the model's weight leaves free,
-  and its blocks have no numbers. Requests that the scheduler evicts are moved to the host, which
-  has room for all of them. They keep their computed tokens, so none is preempted.
+- Releases 1.0.0 and 1.1.0 have one queue of requests, and a radix tree as prefix cache.
+  LLMServingSim's page on continuous batching describes them. The pool is the memory that the
+  model's weights leave free, and its blocks have no numbers. Requests that the scheduler evicts are
+  moved to the host, which has room for all of them. These keep their computed tokens, so no request
+  is preempted.
 
 Source: serving/core/scheduler.py of the checkout, inference_serving/scheduler.py of 1.0.0.
 
@@ -51,20 +52,21 @@ FIELDS += ["computed", "prompt_throughput", "decode_throughput"]
 MODEL = "meta-llama/Llama-3.1-8B"  # a model in the checkout's configs/model
 GIB = 1024**3
 BITS = 16  # bits of a number in memory
-NPU = 0  # the only accelerator, which starts each batch and ends it
-PROBE = (17, 16)  # GiB that are enough for the model, and a block size: to measure its memory
-NEVER = -1  # for times that are not known yet
+NPU = 0  # the number of the only accelerator, which starts and ends every batch
+# GiB that are enough for the model, and a block size, with which its memory is measured.
+PROBE = (17, 16)
+NEVER = -1  # stands for times that are not known yet
 PLENTY = 20_000  # blocks of a pool that stands for an unbounded one; building it takes 20 ms
 ROOMY = 10**9  # blocks of such a pool without numbered blocks, and of the host's memory
-PACKAGES = ("serving.core", "inference_serving")  # the newer name comes first
-# Only the trace generator needs these, to read tables and fit curves to them.
+PACKAGES = ("serving.core", "inference_serving")  # possible names, the newer one first
+# Only the trace generator needs these modules, to read tables and fit curves to them.
 NOT_NEEDED = ("pandas", "sklearn", "joblib")
 
 
 class Checkout(NamedTuple):
     """The scheduler of a checkout, and its memory needs.
 
-    `weight` is the size of the model, and `token` the size of one token's cache, in bytes.
+    `weight` is the size of the model, and `token` the size of one token's KV cache, both in bytes.
     `has_pool` says whether the code has a pool of numbered blocks.
     """
 
@@ -136,7 +138,7 @@ def build(
 
 
 def version_of(place: Path) -> str:
-    """Return the newest release in the list of changes, with a note if the code is newer."""
+    """Return the newest release in the checkout's changelog, with a note if the code is newer."""
     changes = place / "CHANGELOG.md"
     lines = changes.read_text("utf-8").splitlines() if changes.is_file() else []
     titles = [line.partition("[")[2].partition("]")[0] for line in lines if line[:4] == "## ["]
@@ -179,7 +181,8 @@ class Engine:
         )
 
     def check_room(self, tokens: int) -> None:
-        """Refuse a request of this many tokens if it does not fit into an unbounded pool."""
+        """Refuse a request of this many tokens if the pool that stands for an unbounded one has no
+        room for it."""
 
     def schedule(self) -> Any:
         batch = self.scheduler.schedule(self.time, NPU)
@@ -187,8 +190,9 @@ class Engine:
         return batch
 
     def complete(self, batch: Any) -> dict[str, Any]:
-        """Complete a batch, if there is one; return the fields that describe that."""
-        # The simulator reports a batch as done by its number plus 1.
+        """Complete a batch, if there is one; return the fields of the step that describe the
+        completion."""
+        # To report a batch as done, the simulator passes the batch's number plus 1.
         prompts, generated, finished = (
             (0, 0, [])
             if batch is None
@@ -224,7 +228,7 @@ class PoolEngine(Engine):
             raise refuse("max_num_seqs", 0, f"at least 1: the checkout raises {error!r}") from error
         self.pool = self.scheduler.memory.npu_pool
         assert self.pool.num_blocks == blocks_in_all, self.pool.num_blocks
-        self._requested_blocks = 0  # requested by all requests so far, finished ones included
+        self._requested_blocks = 0  # needed by all requests so far, including finished ones
 
     @property
     def fields(self) -> list[str]:
@@ -236,9 +240,8 @@ class PoolEngine(Engine):
         blocks = self._requested_blocks + -(-tokens // self.config["block_size"])
         if blocks > PLENTY:
             raise RefusedError(
-                "refused by the target: the requests so far fill "
-                f"{self._requested_blocks} blocks of the {PLENTY} that stand for an "
-                "unbounded pool; set num_blocks"
+                f"refused by the target: the requests so far fill {self._requested_blocks} of the "
+                f"{PLENTY} blocks that stand for an unbounded pool; set num_blocks"
             )
         self._requested_blocks = blocks
 
@@ -295,7 +298,7 @@ class PoolEngine(Engine):
             },
         }
         if self.config["enable_prefix_caching"]:
-            # Waiting requests are left out: they were looked up as well, but may find other tokens
+            # Waiting requests are left out: they were also looked up, but may find other tokens
             # next time.
             seen["prefix_hit"] = {self.name(request): request.npu_cache_hit for request in running}
         if self.config["num_blocks"] is not None:
@@ -304,7 +307,8 @@ class PoolEngine(Engine):
 
 
 def decodes_at(request: Any, computed: int) -> bool:
-    """Return whether only the last generated token is still to compute after `computed` tokens."""
+    """Return whether, after `computed` tokens, only the last generated token remains to be
+    computed."""
     generated: int = request.num_tokens_reached - request.original_input
     return generated > 0 and request.num_tokens_reached - computed == 1
 
@@ -318,7 +322,8 @@ def kind_of(decodes: set[bool]) -> str:
 
 
 class RadixEngine(Engine):
-    """A scheduler with a radix tree. Its fields are read from its requests and batches."""
+    """A scheduler with a radix tree. The fields of a step are read from its requests and
+    batches."""
 
     def __init__(self, checkout: Checkout, config: Mapping[str, Any]) -> None:
         if "enable_chunked_prefill" not in inspect.signature(checkout.scheduler).parameters:
@@ -340,7 +345,8 @@ class RadixEngine(Engine):
         batch = self.schedule()
         requests = [] if batch is None else list(batch.requests)
         tokens = [] if batch is None else list(batch.q_list)
-        decodes = {not request.is_init for request in requests}  # such a request has a token
+        # Such a request has generated a token.
+        decodes = {not request.is_init for request in requests}
         completed = self.complete(batch)
         return {
             "kind": kind_of(decodes),
@@ -379,13 +385,14 @@ class RadixEngine(Engine):
 
 
 def has_started(request: Any) -> bool:
-    """Return whether the request has been in a batch: then it has a delay, or is no longer new."""
+    """Return whether the request has been in a batch, in which case it has a delay, or is no longer
+    new."""
     return request.queuing_delay != NEVER or not request.is_init
 
 
 def computed(request: Any) -> int:
-    """Return the tokens that count as computed. Release 1.0.0 keeps the number of known tokens.
-    Once the prompt is done, all known tokens but the last are computed."""
+    """Return the number of tokens that count as computed. Release 1.0.0 stores the number of known
+    tokens. Once the prompt is done, all known tokens except the last are computed."""
     if hasattr(request, "num_computed_tokens"):
         return int(request.num_computed_tokens)
     return 0 if request.is_init else int(request.input) - 1

@@ -1,4 +1,5 @@
-"""Checkouts of nano-vLLM, which is on no package index, and the configurations to judge them in."""
+"""Checkouts of nano-vLLM, which is not on any package index, and the configurations in which to
+judge them."""
 
 from ..checkouts import Checkout
 from ..scales import GateScales

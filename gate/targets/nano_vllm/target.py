@@ -2,10 +2,10 @@
 
     SCHEDPROOF_NANO_VLLM=DIR python gate/targets/run_adapter.py nano_vllm
 
-The tokens that a step computes and their slots are what the checkout's model runner hands to the
-device: `prepare_prefill` and `prepare_decode` are the checkout's code. No kernel ever runs; tensors
-are lists, and the model, its layers and its weights are empty modules. Everything else comes from
-the scheduler; this module computes nothing itself.
+The tokens that a step computes, and their slots, are those that the checkout's model runner hands
+to the device: `prepare_prefill` and `prepare_decode` are the checkout's code. No kernel ever runs;
+tensors are lists, and empty modules replace the model, its layers and its weights. Everything else
+comes from the scheduler; this module computes nothing itself.
 """
 
 import hashlib
@@ -67,8 +67,7 @@ class Runner:
         prepare = self._runner.prepare_prefill if is_prefill else self._runner.prepare_decode
         _, positions = prepare(sequences)
         slots = self._context().slot_mapping
-        # In a decode step all rows have equally many tokens, because the kernel supports no other
-        # batch.
+        # In a decode step, all rows have the same number of tokens, because the kernel requires it.
         row = len(positions) // len(sequences)
         rows = range(0, row * len(sequences) + 1, max(row, 1))
         ends = self._context().cu_seqlens_q if is_prefill else rows
@@ -158,7 +157,8 @@ class Engine:
 
     @property
     def version(self) -> str:
-        """The version of the checkout; the code that the deck describes also calls itself 0.2.0."""
+        """The version of the checkout. The older code, which the deck describes, also calls itself
+        0.2.0."""
         named = version()
         return named if hasattr(self.scheduler.block_manager, "hash_blocks") else f"before {named}"
 
@@ -257,7 +257,7 @@ def import_engine(checkout: str) -> dict[str, ModuleType]:
 
 
 def stand_in_for_hashing() -> None:
-    """Replace xxhash and NumPy if they are missing; any other hash of the tokens serves as well."""
+    """Replace xxhash and NumPy if they are missing; any other hash of the tokens will do."""
     if _is_missing("xxhash"):
         xxhash = ModuleType("xxhash")
         xxhash.xxh64 = _Hash  # type: ignore[attr-defined]
@@ -273,7 +273,7 @@ def _is_missing(module: str) -> bool:
 
 
 class _Hash:
-    """A hash of sixty-four bits with the interface of xxh64."""
+    """A 64-bit hash with the interface of xxh64."""
 
     def __init__(self) -> None:
         self._hash = hashlib.blake2b(digest_size=8)

@@ -14,7 +14,7 @@ from ..release_adapter import StartUp, checked_start
 from ..vllm import start_up
 from ..vllm.offline import engine_config, prepare_environment, version_of
 
-# Import name: (name on the package index, prefix of the release's environment variables).
+# Maps an import name to the name on the package index and the prefix of environment variables.
 PACKAGES = {
     "sendnn_inference": ("sendnn-inference", "SENDNN_INFERENCE_"),
     "vllm_spyre": ("vllm-spyre", "VLLM_SPYRE_"),
@@ -37,7 +37,8 @@ class Release:
     defaults: dict[str, Any]
 
     def has_option(self, option: str) -> bool:
-        """Return whether the release reads this environment variable, named without the prefix."""
+        """Return whether the release reads this environment variable, which is named without its
+        prefix."""
         return self.prefix + option in self.envs.environment_variables
 
 
@@ -52,12 +53,13 @@ def load_release() -> Release:
     name, prefix = PACKAGES[package]
     os.environ.pop(prefix + INTERLEAVE, None)  # unset, so that the release's own default is read
     _prepare_environment(prefix)
-    # On first use, vLLM chooses its platform and so imports the plugin. Import vLLM before the
-    # plugin, because otherwise releases such as 2.4.0 fail with a circular import.
+    # On first use, vLLM chooses its platform, and thereby imports the plugin. Import vLLM before
+    # the plugin, because otherwise releases such as 2.4.0 fail with a circular import.
     importlib.import_module("vllm.engine.arg_utils")
-    importlib.import_module("torch").set_num_threads(1)  # tensors are tiny: threads only cost time
+    # Tensors are tiny, so threads would only cost time.
+    importlib.import_module("torch").set_num_threads(1)
     platform = importlib.import_module(f"{package}.platform").SpyrePlatform
-    platform.log_server_boot = lambda _config: None  # suppress the logo, which each start prints
+    platform.log_server_boot = lambda _config: None  # suppress the logo that each start prints
     _make_starts_cheap()
     envs = importlib.import_module(f"{package}.envs")
     interleaves = envs.environment_variables.get(prefix + INTERLEAVE)
@@ -82,7 +84,8 @@ def load_release() -> Release:
 
 
 def _make_starts_cheap() -> None:
-    """Make vLLM search for plugins only once: a search opens every package's metadata (10 ms)."""
+    """Make vLLM search for plugins only once, because each search opens every package's metadata
+    (10 ms)."""
     processors: Any = importlib.import_module("vllm.v1.sample.logits_processor")
     processors._load_logitsprocs_plugins = functools.cache(processors._load_logitsprocs_plugins)
 
@@ -90,7 +93,7 @@ def _make_starts_cheap() -> None:
 def _prepare_environment(prefix: str) -> None:
     prepare_environment(plugins="sendnn_inference,spyre")
     os.environ[prefix + "DYNAMO_BACKEND"] = "eager"
-    # vllm-spyre 1.x chooses its scheduler by these variables; later releases ignore them.
+    # vllm-spyre 1.x uses these variables to choose its scheduler; later releases ignore them.
     os.environ["VLLM_SPYRE_USE_CB"] = "1"
     os.environ["VLLM_SPYRE_USE_CHUNKED_PREFILL"] = "1"
 
@@ -143,7 +146,7 @@ def check_start(release: Release, config: dict[str, Any]) -> StartUp:
         total = getattr(release.platform, "get_total_spyre_blocks", None)
         if total is not None:
             try:
-                total(vllm_config)  # the model runner's `complete_warmup` does this, too
+                total(vllm_config)  # the model runner's `complete_warmup` does this as well
             except ValueError as error:
                 why = f"{release.name} {release.version} does not start (warm-up: {error})"
                 raise _too_few(config, why) from error
@@ -159,8 +162,8 @@ def _too_few(config: dict[str, Any], why: str) -> RefusedError:
 
 
 def configure(release: Release, config: dict[str, Any], num_blocks: int | None = None) -> Any:
-    """Apply a configuration to this process; return vLLM's form of it. `num_blocks` is the size of
-    the server's pool; with None, the platform chooses it."""
+    """Apply a configuration to this process, and return it as a vLLM configuration. `num_blocks` is
+    the size of the server's pool; None lets the platform choose it."""
     _apply_options(release, config)
     try:
         vllm_config = _engine_config(

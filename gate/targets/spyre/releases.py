@@ -1,4 +1,5 @@
-"""Releases and checkouts of the Spyre plugins of vLLM, with their processes and configurations."""
+"""Releases and checkouts of vLLM's Spyre plugins, their processes, and the configurations in which
+to judge them."""
 
 from ....properties.spyre import FEWER_BLOCKS
 from ....spec.systems import SYSTEMS

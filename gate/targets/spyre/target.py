@@ -1,6 +1,6 @@
 """Target for the real Spyre schedulers: vllm-spyre 1.10.0 to sendnn-inference 2.6.3.
 
-Runs in an environment that holds a release and not schedproof:
+Runs in an environment that contains a release, but not schedproof:
 
     PYTHONPATH=vllm-0.19.1:sendnn-inference-2.1.2 python gate/targets/run_adapter.py spyre
 
@@ -23,24 +23,25 @@ from ..release_adapter import Hosted, HostedTarget, ids, outputs
 from ..vllm.offline import block_hasher, fix_hash_seed
 from .release import PACKAGES, PADDING_BLOCK, Release, check_start, configure, load_release
 
-BLOCK_SIZE = 64  # tokens; fixed by the hardware in every release
-VOCABULARY_SIZE = 32_000  # the vocabulary size that the runner is told; no token is looked up
+BLOCK_SIZE = 64  # tokens; the hardware fixes this in every release
+VOCABULARY_SIZE = 32_000  # the vocabulary size passed to the runner; no token is looked up
 
 # --- the model ------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class Forward:
-    """The input that the runner handed to the model in a step."""
+    """The input that the runner passed to the model in a step."""
 
     is_prefill: bool
-    chunk_start: int  # prefill: the prompt tokens of the chunk, padding left out
+    chunk_start: int  # prefill: the prompt tokens of the chunk, without padding
     chunk_end: int
-    slot_blocks: dict[str, list[int]]  # per row: the block written at each block position
+    # For each row, the block that is written at each block position.
+    slot_blocks: dict[str, list[int]]
 
 
 class WeightlessModel:
-    """A stand-in for the model, with constant logits and the tokens of the scenario."""
+    """A stand-in for the model: it returns constant logits, and "samples" the scenario's tokens."""
 
     is_multimodal = False
 
@@ -70,7 +71,8 @@ class WeightlessModel:
         batch = self._runner.prefill_batch if is_prompt else self._runner.input_batch
         self._rows = batch.sorted_requests_ids
         metadata = self._forward_context.get_forward_context().attn_metadata
-        # There is a slot for each token; the first slot at each block position gives the block.
+        # There is a slot for each token; the first slot at each block position determines the
+        # block.
         blocks = (metadata.slot_mapping[:, ::BLOCK_SIZE] // BLOCK_SIZE).tolist()
         # Padding has position 0, so the first and the greatest position bound the real tokens.
         chunk = positions[0].tolist()
@@ -80,7 +82,7 @@ class WeightlessModel:
             chunk_end=max(chunk) + 1,
             slot_blocks=dict(zip(self._rows, blocks, strict=True)),
         )
-        # The logits are not used; a vocabulary of one keeps them cheap.
+        # The logits are not used; a vocabulary of one token keeps them small.
         return self._torch.zeros((len(self._rows), 1))
 
     def sample(self, logits: Any, sampling_metadata: Any) -> Any:
@@ -95,11 +97,10 @@ class WeightlessModel:
 
 
 class WatchedLimit(int):
-    """A batch-tkv limit that records when `volume <= limit` fails, but always answers that it
-    holds.
+    """A limit on batch × tkv that records when `volume <= limit` is false, but always returns True.
 
     The runner asserts this comparison before it calls the model. Python calls `__ge__` of the right
-    operand first, because its class is a subclass of the left operand's class.
+    operand first, because the right operand's class is a subclass of the left one's.
     """
 
     exceeded = False
@@ -120,7 +121,7 @@ class SpyreEngine:
         self.release = release
         self.config = config
         self.outputs: dict[str, Output] = {}
-        self.broken_assertion: str | None = None  # the runner's assertion that the last step broke
+        self.broken_assertion: str | None = None  # the runner's, if it failed in the last step
         self.start_up = check_start(release, config)
         self._vllm_config = configure(release, config)
         self._usable_blocks = config["num_blocks"] or plenty_of_blocks(config)
@@ -133,7 +134,7 @@ class SpyreEngine:
 
     @property
     def runner_owns_blocks(self) -> bool:
-        """Whether the runner allocates the blocks, and the scheduler has none (vllm-spyre 1.x)."""
+        """Whether the runner, rather than the scheduler, allocates the blocks (vllm-spyre 1.x)."""
         return hasattr(self.runner, "_set_blocks")
 
     @property
@@ -210,7 +211,7 @@ class SpyreEngine:
             output = self.runner.execute_model(decision)
         if limit.exceeded:
             self.broken_assertion = self._describe(decision, limit)
-        if output is None:  # since 2.5, releases sample in a second call
+        if output is None:  # since 2.5, releases sample in a separate call
             output = self.runner.sample_tokens(self.scheduler.get_grammar_bitmask(decision))
         return output
 
@@ -247,8 +248,9 @@ class SpyreEngine:
 
 
 def plenty_of_blocks(config: dict[str, Any]) -> int:
-    """Return the size of a pool that stands for an unbounded one. It holds a full batch and as many
-    paused requests, and so much room that a scenario never reuses a block with cached contents."""
+    """Return the size of a pool that stands for an unbounded one. It has room for a full batch and
+    as many paused requests, and for so much more that a scenario never reuses a block with cached
+    contents."""
     per_request: int = config["max_model_len"] // BLOCK_SIZE + 1
     return 2 * int(config["max_num_seqs"]) * per_request + 1024
 
@@ -314,12 +316,12 @@ def check_config(config: dict[str, Any]) -> None:
         raise protocol_checks.refuse(
             "max_num_seqs",
             config["max_num_seqs"],
-            f"1 to chunk_size = {config['chunk_size']} (a rule of vLLM's configuration)",
+            f"1 to chunk_size = {config['chunk_size']} (required by vLLM's configuration)",
         )
 
 
 def check_options(release: Release, config: dict[str, Any]) -> None:
-    """Refuse options that this release lacks, except `pausing`, which `start` always sends."""
+    """Refuse options that this release lacks, except `pausing`, which `start` always includes."""
     if config["long_output_priority"] and not release.has_option("LONG_OUT_PRIO"):
         lacks = f"false ({release.name} {release.version} has no such option)"
         raise protocol_checks.refuse("long_output_priority", True, lacks)
@@ -364,7 +366,7 @@ def observed_fields(engine: SpyreEngine) -> list[str]:
     return fields
 
 
-# On 1.x the runner allocates blocks and frees them one step late, and the scheduler's count of
+# On 1.x, the runner allocates blocks and frees them one step late, and the scheduler's count of
 # computed tokens ignores prefix hits. So neither field would mean what the protocol says.
 
 
@@ -414,14 +416,14 @@ def step_kind(engine: SpyreEngine, decision: Any) -> str:
     if not decision.total_num_scheduled_tokens:
         return "idle"
     forward = engine.model.forward
-    # 1.x does not run the model for a chunk that is completely cached
+    # 1.x does not run the model for a fully cached chunk
     return "prefill" if forward is None or forward.is_prefill else "decode"
 
 
 def scheduled_tokens(engine: SpyreEngine, decision: Any, kind: str) -> dict[str, int]:
-    """Return the number of real tokens that each request computes, in scheduling order. Up to 2.3,
-    the scheduler's own count includes the left padding of the first chunk, so this function counts
-    the tokens of the chunk that the runner prepared."""
+    """Return the number of real tokens that each request computes, in scheduling order. In releases
+    up to 2.3, the scheduler's own count includes the left padding of the first chunk, so this
+    function counts the tokens in the chunk that the runner prepared."""
     scheduled: dict[str, int] = dict(decision.num_scheduled_tokens)
     if kind != "prefill":
         return scheduled
@@ -434,7 +436,8 @@ def scheduled_tokens(engine: SpyreEngine, decision: Any, kind: str) -> dict[str,
 
 
 def hit_tokens(engine: SpyreEngine, request: str) -> int:
-    """Return the tokens that were found in the prefix cache at admission, usable or not."""
+    """Return the number of tokens that were found in the prefix cache at admission, whether usable
+    or not."""
     return int(engine.runner.requests[request].total_hit_blocks) * BLOCK_SIZE
 
 

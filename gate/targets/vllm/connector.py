@@ -1,4 +1,5 @@
-"""A connector for vLLM that offers and loads tokens as a scenario says; nothing is stored anywhere.
+"""A connector for vLLM that offers and loads tokens as a scenario prescribes; nothing is stored
+anywhere.
 
 vLLM imports this module by its name.
 """
@@ -28,7 +29,8 @@ class FromNowhere(Base):  # type: ignore[misc]
     def get_num_new_matched_tokens(
         self, request: Any, num_computed_tokens: int
     ) -> tuple[int | None, bool]:
-        """Return how many tokens can be loaded, if known, and whether others run meanwhile."""
+        """Return how many tokens can be loaded (None if not known yet), and whether other requests
+        run during the load."""
         if self.loads.defers(request.request_id):
             return None, False
         self._found = num_computed_tokens
@@ -45,7 +47,8 @@ class FromNowhere(Base):  # type: ignore[misc]
         return Metadata()
 
     def request_finished(self, request: Any, block_ids: list[int]) -> tuple[bool, None]:
-        """Return whether the blocks are still to be sent, so that they cannot be freed yet."""
+        """Return whether the blocks must still be sent and so cannot be freed yet, and no
+        parameters."""
         return self.loads.ended(request.request_id, request.status.name), None
 
     def start_load_kv(self, forward_context: Any, **kwargs: Any) -> None:

@@ -1,9 +1,9 @@
 """Speculative decoding around vLLM's scheduler.
 
-A drafter proposes tokens, and a model accepts as many of them as the scenario says.
+A drafter proposes tokens, and the model accepts as many of them as the scenario prescribes.
 
-Source: the chapter on chunked prefill, in its code of the running clamp and of allocate_slots;
-release 0.28.0.
+Source: the vLLM document's chapter on chunked prefill, with its code of the running clamp and of
+allocate_slots; release 0.28.0.
 """
 
 import importlib
@@ -13,7 +13,7 @@ from typing import Any
 from ..protocol_checks import FIRST_TOKEN, Output
 from .offline import MODEL
 
-KEYS = ("num_speculative_tokens", "num_lookahead_tokens")  # absent if nothing is speculated
+KEYS = ("num_speculative_tokens", "num_lookahead_tokens")  # absent without speculative decoding
 NO_DRAFT = -1  # padding of some releases in place of missing drafts
 
 
@@ -26,19 +26,20 @@ def drafter(config: Mapping[str, Any]) -> tuple[str, int] | None:
 
 
 def speculative_config(method: str, drafts: int) -> dict[str, Any]:
-    """Return vLLM's option for a drafter. No draft is ever computed, so none needs weights."""
+    """Return vLLM's option for a drafter. No draft is ever computed, so the drafter needs no
+    weights."""
     own: dict[str, Any] = {"model": MODEL} if method == "eagle" else {"prompt_lookup_max": 2}
     return {"method": method, "num_speculative_tokens": drafts, **own}
 
 
 def count_drafts(scheduled: Sequence[int], ahead: bool) -> int:
     """Return how many of the scheduled drafts have tokens that the worker knows. If the scheduler
-    decides `ahead`, it does not know the drafts itself, and the worker knows all of them."""
+    decides `ahead`, it does not know the drafts itself, but the worker knows all of them."""
     return len(scheduled) if ahead else sum(token != NO_DRAFT for token in scheduled)
 
 
 class Drafts:
-    """The drafts of all requests of one engine; `count` are proposed after each token."""
+    """The drafts of all requests of one engine; after each token, `count` drafts are proposed."""
 
     def __init__(self, config: Mapping[str, Any]) -> None:
         ahead = config.get("async_scheduling")
@@ -53,7 +54,7 @@ class Drafts:
         return min(drafts, output.accepted[time % len(output.accepted)])
 
     def take_back(self, name: str) -> None:
-        """Count one verification less, because its result is dropped."""
+        """Undo the count of one verification, because its result is dropped."""
         if name in self._verified:
             self._verified[name] -= 1
 

@@ -1,7 +1,7 @@
-"""Parts of a prompt that an encoder computes, in vLLM's form: placeholders of images.
+"""The parts of a prompt that an encoder computes, in vLLM's form: placeholders for images.
 
-No model with an encoder is loaded. The budget and the cache size come from the configuration, and
-must be values that vLLM would derive for some model.
+No model with an encoder is loaded. The encoder's budget and cache size come from the configuration,
+and must be values that vLLM would derive for some model.
 """
 
 import importlib
@@ -14,7 +14,8 @@ BUDGET, ROOM = KEYS = ("max_num_encoder_input_tokens", "encoder_cache_size")
 
 
 def check(config: Mapping[str, Any]) -> None:
-    """Refuse half an encoder, and an encoder together with a drafter that looks ahead."""
+    """Refuse an encoder for which only one of the two keys is set, and an encoder together with a
+    drafter that looks ahead."""
     for key, other in (KEYS, KEYS[::-1]):
         if config.get(other) and not config.get(key):
             raise refuse(key, config.get(key, 0), f"at least 1: {other} is {config[other]}")
@@ -23,7 +24,8 @@ def check(config: Mapping[str, Any]) -> None:
 
 
 def check_derived(release: Any, config: Mapping[str, Any], vllm_config: Any) -> None:
-    """Refuse a budget or a cache size that vLLM derives for no model; neither is an option."""
+    """Refuse a budget or a cache size that vLLM would not derive for any model, since neither is an
+    option of vLLM."""
     if not config.get(BUDGET):
         return
     module = importlib.import_module("vllm.v1.core.encoder_cache_manager")
@@ -54,7 +56,7 @@ def equip(scheduler: Any, config: Mapping[str, Any]) -> None:
 
 
 def features(config: Mapping[str, Any], request: CheckedRequest) -> list[Any]:
-    """Return the encoder inputs of a request in vLLM's form. Refuse an input that no step can
+    """Return the encoder inputs of a request in vLLM's form. Refuse an input that no step could
     compute, as vLLM's input processor does if it knows the model."""
     inputs = importlib.import_module("vllm.multimodal.inputs")
     specs, longest = [], longest_input(config)

@@ -1,7 +1,7 @@
-"""Grammars that take as many steps to compile as a scenario says, and then allow every token.
+"""Grammars that take as many steps to compile as a scenario prescribes, and then allow every token.
 
-Source: StructuredOutputManager.grammar_init, which gives a request the future of its grammar before
-the scheduler sees it.
+Source: StructuredOutputManager.grammar_init, which gives a request the `Future` of its grammar
+before the scheduler sees the request.
 """
 
 import functools
@@ -19,7 +19,8 @@ class Grammars:
         self._left: list[tuple[int, Future[Any], bool]] = []
 
     def compile(self, request: Any, steps: int, fails: bool) -> None:
-        """Let the request wait for its grammar; if it `fails`, the compiler then raises."""
+        """Make the request wait for its grammar for this many steps; if `fails`, the compilation
+        then raises an error."""
         grammar: Future[Any] = Future()
         request.structured_output_request.grammar = grammar
         self._left.append((steps, grammar, fails))

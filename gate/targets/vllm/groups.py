@@ -1,4 +1,4 @@
-"""Groups of the KV cache in vLLM: layers of full attention, and layers with a window."""
+"""vLLM's KV cache groups: layers with full attention, and layers with a window."""
 
 import importlib
 import json
@@ -10,7 +10,7 @@ from . import start_up
 
 KEY, RETENTION = KEYS = ("kv_groups", "prefix_cache_retention_interval")
 FULL, WINDOW, CHUNKS = KINDS = ("full", "sliding_window", "chunked_local")
-# Keys that cannot be used with several groups, with their values when unused.
+# Keys that cannot be used with several groups, with the values that mean that they are unused.
 NOT_WITH = {
     "async_scheduling": False,
     "pipeline_parallel_size": 1,
@@ -28,7 +28,8 @@ def after_first(config: Mapping[str, Any]) -> list[Mapping[str, Any]]:
 
 
 def check(config: Mapping[str, Any]) -> None:
-    """Refuse groups that no layer has, and features that are not judged with several groups."""
+    """Refuse groups for which there are no such layers, and features that are not judged with
+    several groups."""
     groups = config.get(KEY, [{"kind": FULL}])
     if not groups or groups[0] != {"kind": FULL}:
         raise refuse(KEY, groups, f'a list that begins with {{"kind": "{FULL}"}}')

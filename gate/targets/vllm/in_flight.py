@@ -1,7 +1,7 @@
 """Decisions in flight around vLLM's scheduler.
 
-The decisions wait in a queue, as in the engine core. A worker samples a token as soon as all tokens
-before it are computed.
+Decisions wait in a queue, as in the engine core. A worker samples a token as soon as all preceding
+tokens are computed.
 
 Source: EngineCore.step_with_batch_queue of release 0.19.1, which checks whether the worker is done
 with the oldest decision; later releases (0.28.0) wait until the queue is full.
@@ -37,8 +37,8 @@ def depth(config: Mapping[str, Any]) -> int:
 class Flight(NamedTuple):
     """A decision that is being computed.
 
-    For each request that gets a token, `first` has the position of the first one in its output, and
-    `drafts` the number of proposed drafts that are computed before that token.
+    For each request that gets tokens, `first` is the position of the first of them in the request's
+    output, and `drafts` the number of proposed drafts that are computed before it.
     """
 
     decision: Any
@@ -48,21 +48,22 @@ class Flight(NamedTuple):
 
 
 class Flights:
-    """The decisions in flight, the oldest first, and the tokens that the worker has sampled.
+    """The decisions in flight, the oldest first, and how many tokens the worker has sampled.
 
-    At most `most` decisions are in flight. If the worker is fast, the oldest one completes although
-    there is room for more. This happens in `early` steps in a row; after them, one more decision
-    stays in flight.
+    At most `most` decisions are in flight. If the worker is fast, the oldest decision completes
+    even if there is room for more. This happens in `early` consecutive steps; then one more
+    decision stays in flight.
     """
 
     def __init__(self, most: int, early: int = 0) -> None:
         self.most = most
         self._early, self._in_a_row = early, 0
         self._queue: deque[Flight] = deque()
-        self._known: dict[str, int] = {}  # tokens that the worker knows of each request
+        self._known: dict[str, int] = {}  # how many tokens of each request the worker knows
 
     def known(self, name: str, request: Any, joins: bool) -> int:
-        """Return how many tokens of a request the worker knows; a joining one is sent with all."""
+        """Return how many tokens of a request the worker knows; a joining request is sent with all
+        its tokens."""
         if joins or self.most == 1:
             self._known[name] = request.num_tokens
         return self._known[name]
@@ -74,7 +75,8 @@ class Flights:
         self._known.pop(name, None)
 
     def tokens_in_flight(self, name: str) -> int:
-        """Return a request's tokens in flight, as if all drafts were right, like the scheduler."""
+        """Return how many tokens of a request are in flight. Like the scheduler, assume that all
+        drafts are correct."""
         coming = 0
         for flight in self._queue:
             if name in flight.first:
@@ -82,8 +84,8 @@ class Flights:
         return coming
 
     def drop(self, names: set[str]) -> list[str]:
-        """Expect no more tokens for these requests from the decisions in flight. For each dropped
-        result that verifies drafts, return its request."""
+        """Expect no more tokens for these requests from the decisions in flight. Return the
+        requests of dropped results that verify drafts, once for each such result."""
         verified = []
         for flight in self._queue:
             for name in names & flight.first.keys():
@@ -92,8 +94,8 @@ class Flights:
         return verified
 
     def take(self, flight: Flight) -> bool:
-        """Put a decision in flight; return whether the oldest one must complete now, because no
-        more can be in flight, or because this one is empty and so waits for the others."""
+        """Put a decision in flight. Return whether the oldest decision must complete now, because
+        no more can be in flight, or because the new one is empty and waits for the others."""
         while self._queue and not self._queue[0].decision.num_scheduled_tokens:
             self._queue.popleft()  # a server would not have waited for an empty decision
         empty = not flight.decision.num_scheduled_tokens
@@ -108,7 +110,7 @@ class Flights:
         return None
 
     def set_off(self, flight: Flight) -> Flight | None:
-        """Put a decision in flight; return the one that completes now, if any."""
+        """Put a decision in flight; return the decision that completes now, if any."""
         if self.take(flight):
             self._in_a_row = 0
             return self._queue.popleft()

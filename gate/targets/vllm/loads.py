@@ -1,7 +1,7 @@
-"""A connector without a store: it offers, loads and sends whatever a scenario says.
+"""A connector without storage: it offers, loads and sends whatever a scenario prescribes.
 
-It obeys the contract of vLLM's own connectors: it offers whole blocks or all known tokens, does not
-offer loaded tokens again, and defers an answer only a bounded number of times.
+It respects the contract of vLLM's own connectors: it offers whole blocks or all known tokens, does
+not offer loaded tokens again, and defers an answer only a limited number of times.
 """
 
 from typing import Any, NamedTuple
@@ -10,7 +10,7 @@ NOT_SENT = ("FINISHED_ABORTED", "FINISHED_ERROR")
 
 
 class Offer(NamedTuple):
-    """How many tokens to load, in how many steps, and the token from which on the load fails."""
+    """How many tokens to load, in how many steps, and from which token on the load fails."""
 
     tokens: int = 0
     steps: int = 0
@@ -18,7 +18,8 @@ class Offer(NamedTuple):
 
 
 class Report(NamedTuple):
-    """For each request the tokens that were loaded correctly, and the requests that were sent."""
+    """For each completed load, how many tokens were loaded correctly, and the requests whose blocks
+    were sent."""
 
     landed: dict[str, int]
     sent: set[str]
@@ -41,14 +42,14 @@ class Loads:
         return remaining > 0
 
     def offered(self, request: Any, computed: int, block_size: int) -> int:
-        """Return how many tokens after the `computed` ones can be loaded."""
+        """Return how many tokens can be loaded after the `computed` ones."""
         offer = self.offers.get(request.request_id, Offer())
         whole = offer.tokens // block_size * block_size
         loadable = request.num_tokens if offer.tokens >= request.num_tokens else whole
         return max(int(loadable) - computed, 0)
 
     def begin(self, name: str, covered: int, loaded: int) -> None:
-        """Park a request until its load ends; it then has `covered` computed tokens."""
+        """Park a request until its load ends; the request then has `covered` computed tokens."""
         offer = self.offers.pop(name)
         self.loading[name] = offer.steps
         self._right[name] = covered
@@ -56,7 +57,7 @@ class Loads:
             self._right[name] = min(covered, max(covered - loaded, offer.fails_at))
 
     def ended(self, name: str, status: str) -> bool:
-        """Note that a request has ended; return whether its blocks are now being sent."""
+        """Record that a request has ended; return whether its blocks are now being sent."""
         self.offers.pop(name, None)
         steps = self.send_steps.pop(name, None)
         if steps is None or status in NOT_SENT:

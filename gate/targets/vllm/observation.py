@@ -10,15 +10,17 @@ from .in_flight import Flight, Flights, depth
 
 
 class SchedulerView:
-    """The objects that this module reads; `config` has the keys of the scenario format."""
+    """The objects that this module reads; `config` uses the keys of the scenario format."""
 
     def __init__(self, scheduler: Any, config: Mapping[str, Any]) -> None:
         self.scheduler = scheduler
         self.config = config
         self.flights = Flights(depth(config), config.get("early_completions", 0))
         self.drafts = Drafts(config)
-        self.hits: dict[str, int] = {}  # cached tokens that a request found at its last admission
-        self.encoded: dict[str, tuple[int, ...]] = {}  # a prompt's segments for the encoder
+        # For each request: how many cached tokens it found at its last admission, and the segments
+        # of its prompt that the encoder computes.
+        self.hits: dict[str, int] = {}
+        self.encoded: dict[str, tuple[int, ...]] = {}
         # For each request, as of the last call of `blocks`: vLLM's blocks, and their numbers.
         self._tables: dict[str, list[Any]] = {}
         self._held: dict[str, list[int]] = {}
@@ -90,14 +92,14 @@ class SchedulerView:
         self.flights.forget(name)
 
     def free_blocks(self) -> int:
-        """Return the number of blocks that no request holds, including cached ones."""
+        """Return the number of blocks that no request holds, including cached blocks."""
         return int(self.scheduler.kv_cache_manager.block_pool.get_num_free_blocks())
 
 
 FIELDS = ["emitted", "waiting", "running", "prefilling", "preempted", "finished"]
 FIELDS += ["computed", "blocks"]
-# Queues of waiting requests, the first to be served first. Releases keep requests that wait for a
-# remote cache, an adapter or a grammar in queues of their own.
+# Queues of waiting requests, in the order in which they are served. Releases keep requests that
+# wait for a remote cache, an adapter or a grammar in separate queues.
 QUEUES = ("skipped_waiting", "kv_holding_waiting", "waiting")
 
 
@@ -148,7 +150,8 @@ def look_at(engine: SchedulerView, before: dict[str, int], decision: Any) -> Dec
 
 
 def decodes_at(engine: SchedulerView, request: Any, computed: int) -> bool:
-    """Return whether only the last sampled token is to compute; hits count as `computed`."""
+    """Return whether only the last sampled token remains to be computed; cached tokens count as
+    `computed`."""
     coming = engine.flights.tokens_in_flight(request.request_id)
     behind: int = request.num_tokens + coming - computed
     return behind == 1 and request.num_output_tokens + coming > 0
@@ -169,10 +172,12 @@ def observe(
     aborted: list[str],
     first: dict[str, int],
 ) -> dict[str, Any]:
-    """Return the step observation; `first` has the position of each request's first token."""
+    """Return the step in the protocol's form; `first` gives the position of each request's first
+    new token."""
     scheduler, running = engine.scheduler, engine.scheduler.running
     waiting = [request for queue in QUEUES for request in getattr(scheduler, queue, ())]
-    if engine.config["policy"] == "priority":  # vLLM takes the more important head of the queues
+    if engine.config["policy"] == "priority":
+        # vLLM takes the more important of the requests at the heads of the queues.
         waiting.sort()
     seen: dict[str, Any] = {
         "kind": decided.kind,

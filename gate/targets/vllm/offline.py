@@ -1,4 +1,5 @@
-"""Set up vLLM without a network, weights or an accelerator, for every target that imports it."""
+"""Set up vLLM to run without a network, weights or an accelerator, for every target that imports
+it."""
 
 import importlib
 import importlib.metadata
@@ -13,7 +14,7 @@ MODEL = str(Path(__file__).with_name("tinymodel"))
 
 
 def fix_hash_seed() -> None:
-    """Restart the process with a fixed hash seed, unless it has one.
+    """Restart the process with a fixed hash seed, unless it already has one.
 
     Otherwise runs would differ: some releases free blocks in the order of a set of request ids, and
     vLLM draws the root of its block hashes at random.
@@ -24,24 +25,26 @@ def fix_hash_seed() -> None:
 
 
 def prepare_environment(plugins: str) -> None:
-    """Set the variables that vLLM reads on its first import, with the plugins to load."""
+    """Set the environment variables that vLLM reads on its first import, including the plugins to
+    load."""
     os.environ["HF_HUB_OFFLINE"] = "1"
     os.environ["TRANSFORMERS_OFFLINE"] = "1"
     os.environ["VLLM_NO_USAGE_STATS"] = "1"
     os.environ["VLLM_LOGGING_LEVEL"] = "ERROR"
     os.environ["VLLM_PLUGINS"] = plugins
-    # One folder per user, which is kept: vLLM takes ten seconds longer if the folder is new.
+    # One folder per user, which is kept, because vLLM takes ten seconds longer if the folder is
+    # new.
     cache = Path(tempfile.gettempdir(), f"schedproof-vllm-{os.getuid()}")
     os.environ.setdefault("VLLM_CACHE_ROOT", str(cache))
-    # Kernels are missing here and not needed. Otherwise vLLM's message about that would be part of
-    # every finding.
+    # Kernels are missing here, and not needed. Without this, vLLM's message about them would be
+    # part of every finding.
     importlib.import_module("vllm.logger")  # this import resets the levels of vLLM's loggers
     logging.getLogger("vllm.model_executor").setLevel(logging.CRITICAL)
 
 
 def engine_config(**options: Any) -> Any:
     """Return vLLM's configuration as its engine would build it, for a model of one layer, in about
-    10 ms. Whatever it raises is vLLM's refusal of the options."""
+    10 ms. Any exception from this function means that vLLM refuses the options."""
     return (
         importlib.import_module("vllm.engine.arg_utils")
         .EngineArgs(

@@ -3,10 +3,10 @@ r"""A scheduler class that records its decisions in a trace, inside a vLLM serve
     SCHEDPROOF_TRACE=run.jsonl vllm serve … \
       --scheduler-cls schedproof.gate.targets.vllm.recorder.Recorder
 
-It needs nothing but vLLM: without schedproof installed, put its folder `gate` on PYTHONPATH and
-name `targets.vllm.recorder.Recorder`. `recording(MyScheduler)` records another class. An error in
-this module never reaches the server; instead the record ends, with a line on stderr. `schedproof
-check-trace run.jsonl` judges the trace.
+It needs nothing but vLLM: if schedproof is not installed, put its folder `gate` on PYTHONPATH and
+pass `targets.vllm.recorder.Recorder` as the class. `recording(MyScheduler)` records another class.
+An error in this module never reaches the server; instead the record ends, and a line on stderr
+gives the reason. `schedproof check-trace run.jsonl` judges the trace.
 """
 
 import functools
@@ -25,19 +25,19 @@ LIMIT = "SCHEDPROOF_TRACE_MIB"  # the size at which the record ends
 USUAL_LIMIT = 1024
 NULL_BLOCK = 1  # one block of vLLM's pool is never given to a request
 MANAGER = "FullAttentionManager"
-# Features that make a request wait or share blocks, and that no scenario can express. For each, an
+# Features that make a request wait or share blocks, and that no scenario can express: for each, an
 # attribute of the request, and a description for the user.
 NOT_IN_SCENARIOS = {
     "structured_output_request": "waits for a grammar",
     "lora_request": "needs an adapter",
     "mm_features": "has images or sound",
     "pooling_params": "asks for no tokens",
-    "resumable": "continues when more of it comes",
+    "resumable": "continues when more input arrives",
 }
 Segments = list[list[Any]]  # [name, tokens], as in a scenario's prompt
 STEP = '{"op": "step"}\n'
 
-FACTOR = 8  # number of hashes to remember for each block of the pool
+FACTOR = 8  # how many hashes to remember per block of the pool
 SPARE = 10_000
 
 
@@ -63,8 +63,10 @@ class Record:
         self._view = SchedulerView(scheduler, config)
         self._contents = Contents(config["block_size"], config["num_blocks"])
         self._before: dict[str, int] = {}
-        self._decided: Decided | None = None  # the decision of the step that is not written yet
-        self._seen: dict[str, Any] | None = None  # its observation, if nothing completes
+        # The step that has not been written yet: its decision, and its observation if nothing
+        # completes in it.
+        self._decided: Decided | None = None
+        self._seen: dict[str, Any] | None = None
         self._late: list[str] = []  # aborted inside that step, or after it
         self._aborted: list[str] = []  # aborts that the next step reports
         self._blocks: dict[str, list[int]] = {}  # the blocks of the step that was written last
@@ -84,8 +86,8 @@ class Record:
         self._write({"op": "add", "request": entry}, {"ok": True})
 
     def aborted(self, names: list[str]) -> None:
-        """Record aborts. If a decided step is not written yet and still completes, the aborts came
-        inside it."""
+        """Record aborts. If a step has been decided but not written, and still completes, the
+        aborts came inside that step."""
         if self._decided is not None:
             self._late += names
         else:
@@ -96,11 +98,11 @@ class Record:
         self._before = look_before(self._view)
 
     def decided(self, decision: Any) -> None:
-        """Record a decision. The next event shows whether one completes in this step."""
+        """Record a decision. The next event shows whether a decision completes in this step."""
         self._decided = look_at(self._view, self._before, decision)
         for name in self._decided.scheduled.keys() - self._before.keys():
             self._contents.check_hit(self._view.requests[name], self._view.hits[name])
-        self._view.blocks()  # note blocks now, before the step ends requests
+        self._view.blocks()  # note blocks now, before requests end in this step
         flight = self._view.flight(decision)
         for name in flight.first:
             self._view.flights.sampled(name, 1)
@@ -109,8 +111,8 @@ class Record:
             self._seen = observe(self._view, self._decided, {}, self._aborted, {})
 
     def completed(self, decision: Any, completion: Any) -> None:
-        """Record that the oldest decision in flight has completed. If another one completed just
-        before, this one completes in a step without a decision."""
+        """Record that the oldest decision in flight has completed. If another decision completed
+        just before, this one completes in a step that makes no decision."""
         flight = self._view.flights.completed(decision)
         if flight is None:
             if decision.num_scheduled_tokens:
@@ -163,8 +165,9 @@ class Record:
 
 
 def changed(before: Mapping[str, list[int]], now: Mapping[str, list[int]]) -> dict[str, Any]:
-    """Return how the blocks of each request changed. A request whose blocks changed has [number of
-    former blocks that it keeps, the blocks after them], or None if it has no blocks any more."""
+    """Return how the blocks of each request changed: a list of the number of previous blocks that
+    it keeps and the blocks that follow them, or None if it no longer has any blocks. Requests whose
+    blocks did not change are left out."""
     changes: dict[str, Any] = {name: None for name in before if name not in now}
     for name, blocks in now.items():
         had = before.get(name, [])
@@ -272,7 +275,8 @@ def __getattr__(name: str) -> Any:
 
 
 def request_of(request: Any) -> dict[str, Any]:
-    """Return a request without its prompt; raise RecordEnds if a scenario cannot express it."""
+    """Return a request without its prompt, as a trace records it; raise RecordEnds if a scenario
+    cannot express it."""
     for attribute, words in NOT_IN_SCENARIOS.items():
         if getattr(request, attribute, None):
             raise RecordEnds(f"{request.request_id} {words}")
@@ -324,26 +328,28 @@ def config_of(scheduler: Any) -> dict[str, Any]:
 
 
 class SameTokens(Exception):  # noqa: N818 (not an error of the server's)
-    """Raised if a prompt begins with tokens that two requests generated independently, because the
-    hashes do not show which of the two requests it continues."""
+    """Raised if a prompt begins with tokens that two requests generated independently, so that the
+    hashes do not show which of the two requests the prompt continues."""
 
 
 class Contents:
-    """Describes prompts as segments: the request that first had the content, and a length."""
+    """Describes prompts as segments: the request in which the content first occurred, and a
+    length."""
 
     def __init__(self, block_size: int, num_blocks: int) -> None:
         self._block_size = block_size
         self._most = FACTOR * num_blocks + SPARE
-        self._owner: dict[Any, str] = {}  # for each hash, the first request that had it
+        self._owner: dict[Any, str] = {}  # for each hash, the first request in which it occurred
         self._segments: dict[str, Segments] = {}
         self._owned: dict[str, int] = {}
-        self._seen: dict[str, int] = {}  # for each request, how many of its hashes were read
+        self._seen: dict[str, int] = {}  # for each request, how many of its hashes have been read
         self._live: set[str] = set()
         self._twice: set[Any] = set()  # hashes of tokens that two requests generated independently
 
     def prompt_of(self, request: Any) -> Segments:
-        """Return the segments of a new request's prompt; parts that earlier requests had get their
-        names. Raise SameTokens if two earlier requests had the same tokens by chance."""
+        """Return the segments of a new request's prompt; a part that occurred in an earlier request
+        gets that request's name. Raise SameTokens if two earlier requests generated the same tokens
+        by chance."""
         name, tokens = request.request_id, request.num_prompt_tokens
         hashes = list(request.block_hashes)[: tokens // self._block_size]
         known = next((n for n in range(len(hashes), 0, -1) if hashes[n - 1] in self._owner), 0)
@@ -363,8 +369,8 @@ class Contents:
         return segments
 
     def check_hit(self, request: Any, tokens: int) -> None:
-        """Raise SameTokens if several requests had the cached tokens of a starting request, so that
-        it is unknown whose blocks they are."""
+        """Raise SameTokens if the cached tokens that a starting request found occurred in several
+        requests, so that it is unknown whose blocks they are."""
         hashes = list(request.block_hashes)[: tokens // self._block_size]
         if not self._twice.isdisjoint(hashes):
             raise SameTokens(f"{request.request_id} found tokens that two other requests share")
@@ -380,7 +386,7 @@ class Contents:
                 self._register(name, hashes)
 
     def ended(self, names: list[str]) -> None:
-        """Record that requests have left; later prompts may still begin with their content."""
+        """Record that requests have ended; later prompts may still begin with their content."""
         for name in names:
             self._live.discard(name)
             self._forget(name)

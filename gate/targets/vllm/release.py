@@ -20,11 +20,11 @@ from .encoder import KEYS as ENCODER_KEYS
 from .encoder import check_derived
 from .offline import engine_config, prepare_environment, version_of
 
-# Keys of the scenario format that have another name in vLLM.
+# Keys of the scenario format that have a different name in vLLM.
 VLLM_NAMES = {"policy": "scheduling_policy", "reserve_full_isl": "scheduler_reserve_full_isl"}
 NULL_BLOCK = 1  # one block of vLLM's pool is never given to a request
 # Keys that are not passed to vLLM as options. vLLM counts the null block as part of the pool. The
-# drafter and the connector have two keys each, but are one option of vLLM each. vLLM derives the
+# drafter and the connector have two keys each, but only one vLLM option each. vLLM derives the
 # limits of an encoder, and the groups of the KV cache, from the model.
 NOT_OPTIONS = frozenset(
     {
@@ -38,15 +38,16 @@ OPTIONS = (
     *("policy", "watermark", "reserve_full_isl", "enable_chunked_prefill"),
     "long_prefill_token_threshold",
 )
-# Errors that an adapter gets if a release has moved or renamed a part.
+# Exceptions that an adapter gets if a release has moved or renamed something.
 PARTS_MISSING = (AttributeError, TypeError, ImportError, LookupError)
-# The behaviour of a release that does not have the option.
+# The values that describe a release without these options.
 WITHOUT_OPTION = {"watermark": 0, "reserve_full_isl": False, groups.RETENTION: None}
 
 
 @dataclass(frozen=True)
 class Release:
-    """An imported release: its identity, its options, and the class that the target drives."""
+    """An imported release: its name and version, its options, and the class that the target
+    drives."""
 
     version: str
     options: frozenset[str]
@@ -61,8 +62,8 @@ def load_release() -> Release:
     if importlib.util.find_spec("vllm") is None:
         raise RefusedError("no vLLM on the path: put an unpacked vllm on PYTHONPATH")
     prepare_environment(plugins="")
-    # On first use, vLLM chooses a platform by the machine's hardware. Choose one before that, so
-    # that the same code decides everywhere.
+    # On first use, vLLM chooses a platform according to the machine's hardware. Choose one before
+    # that, so that the same code runs everywhere.
     platforms: Any = importlib.import_module("vllm.platforms")
     platforms._current_platform = _plain_cpu()
     arguments = importlib.import_module("vllm.engine.arg_utils").EngineArgs
@@ -80,7 +81,7 @@ def load_release() -> Release:
 
 def _plain_cpu() -> Any:
     """Return a CPU platform that leaves a configuration unchanged. vLLM's own CPU platform needs
-    kernels, and chooses the size of the cache by the machine's memory."""
+    kernels, and chooses the cache size according to the machine's memory."""
     interface = importlib.import_module("vllm.platforms.interface")
     body = {
         "_enum": interface.PlatformEnum.OOT,
@@ -94,7 +95,7 @@ def _plain_cpu() -> Any:
     return type("PlainCpu", (interface.Platform,), body)()
 
 
-# In tokens. FlashAttention and other kernels accept only multiples of it as block size
+# In tokens. FlashAttention and other kernels accept only multiples of this number as block size
 # (get_supported_kernel_block_sizes). Which kernel a server runs depends on its device.
 KERNEL_BLOCK = 16
 
@@ -155,8 +156,8 @@ def _planning(
 def cached_config(
     drafts: tuple[str, int] | None = None, policy: str | None = None, **options: Any
 ) -> Any:
-    """Return vLLM's configuration with these options, and vLLM's defaults for all others. With a
-    `policy` for failed loads, it has a connector."""
+    """Return vLLM's configuration with these options, and vLLM's defaults for all others. If a
+    `policy` for failed loads is given, the configuration has a connector."""
     if drafts is not None:
         options["speculative_config"] = speculative_config(*drafts)
     if policy is not None:
@@ -166,7 +167,7 @@ def cached_config(
             kv_role="kv_both",
             kv_load_failure_policy=policy,
         )
-    # Unless the configuration says otherwise, a decision completes before the next one is taken.
+    # Unless the configuration says otherwise, a decision completes before the next one is made.
     return engine_config(**{"async_scheduling": False, **options})
 
 

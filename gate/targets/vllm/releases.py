@@ -1,4 +1,5 @@
-"""Releases and checkouts of vLLM, with their processes and configurations."""
+"""Releases and checkouts of vLLM, their processes, and the configurations in which to judge
+them."""
 
 from packaging.version import Version
 
@@ -13,7 +14,7 @@ ASYNC, CONNECTOR = {"async_scheduling": True}, {"kv_connector": True}
 ENCODER = dict.fromkeys(
     ("max_num_encoder_input_tokens", "encoder_cache_size", "max_num_batched_tokens"), 32
 )
-# Full attention, and a window that is one token longer than a block.
+# Full attention, and a sliding window that is one token longer than a block.
 GROUPS = {"kv_groups": [{"kind": "full"}, {"kind": "sliding_window", "window": 17}]}
 
 SCALES = GateScales(
@@ -36,7 +37,7 @@ SCALES = GateScales(
         {"async_scheduling": True},
         {"pipeline_parallel_size": 2},
         {"early_completions": 1, "pipeline_parallel_size": 2},
-        # For classes that always decide ahead: they accept a pipeline only in this combination.
+        # For classes that always decide ahead, which accept a pipeline only in this combination.
         {"pipeline_parallel_size": 2, "async_scheduling": True},
         {"early_completions": 1, "async_scheduling": True},
         {"kv_connector": True},

@@ -1,4 +1,4 @@
-"""Run the start-up check of a vLLM release: its own planning of the KV cache.
+"""Run the start-up check of a vLLM release: the release's own planning of the KV cache.
 
 The engine core itself is not started, because it would load a model. Its unmodified method that
 plans the cache runs with an executor whose workers have plenty of memory and nothing to load.
@@ -11,12 +11,12 @@ from collections.abc import Sequence
 from typing import Any
 
 CHECK = "get_kv_cache_configs"
-PLENTY = 1 << 40  # bytes on each worker: only `num_gpu_blocks_override` bounds the pool
+PLENTY = 1 << 40  # bytes per worker, so that only `num_gpu_blocks_override` bounds the pool
 LONGEST = re.compile(r"[^.]*estimated maximum model length is \d+")
 
 
 class _Executor:
-    """Workers that have memory for the KV cache but do nothing."""
+    """Stand-in for workers that have memory for the KV cache but do nothing."""
 
     def __init__(self, specs: list[dict[str, Any]]) -> None:
         self._specs = specs
@@ -28,7 +28,8 @@ class _Executor:
         return [PLENTY] * len(self._specs)
 
     def get_supported_kv_cache_layouts(self) -> list[list[str]]:
-        return [["LBNHC"]] * len(self._specs)  # since 0.33; every attention backend has this layout
+        # Since 0.33; every attention backend supports this layout.
+        return [["LBNHC"]] * len(self._specs)
 
     def __getattr__(self, name: str) -> Any:
         return lambda *_args, **_options: None
@@ -47,7 +48,7 @@ class _EngineCore:
 
 def refusal(vllm_config: Any, layers: Sequence[Any]) -> str | None:
     """Return the release's message if it does not start with this configuration; otherwise None.
-    `layers` describe the KV caches of a stage's layers, which are the same for all stages."""
+    `layers` describes the KV caches of the layers in one pipeline stage; all stages are alike."""
     stages = vllm_config.parallel_config.pipeline_parallel_size
     specs = [
         {f"layer {stage}.{number}": spec for number, spec in enumerate(layers)}

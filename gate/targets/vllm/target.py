@@ -1,6 +1,6 @@
 """Target for vLLM's own V1 scheduler, on a CPU and without weights.
 
-Runs in an environment that holds a release and not schedproof:
+Runs in an environment that contains a release, but not schedproof:
 
     PYTHONPATH=vllm-0.28.0 python gate/targets/run_adapter.py vllm
 
@@ -29,10 +29,10 @@ from .observation import SchedulerView, look_at, look_before, observe, observed_
 from .offline import block_hasher, fix_hash_seed
 from .release import NULL_BLOCK, Release, cached_config, configure, defaults, load_release
 
-AHEAD = "AsyncScheduler"  # vLLM's class that decides a step ahead of the computed one
-SPARE_REQUESTS = 64  # requests; an unbounded pool has room for the cached contents of this many
+AHEAD = "AsyncScheduler"  # vLLM's class that decides a step before the last one is computed
+SPARE_REQUESTS = 64  # an unbounded pool has room for the cached contents of this many requests
 ROOMY = 7_000  # blocks, for the contents of the thousand short requests of the longest workload
-MAX_BLOCKS = 1_000_000  # the largest pool for an unbounded one, which takes a second and 150 MB
+MAX_BLOCKS = 1_000_000  # the largest such pool; building it takes a second and 150 MB
 
 
 class VllmEngine(SchedulerView):
@@ -59,7 +59,7 @@ class VllmEngine(SchedulerView):
         self._outputs: dict[str, Output] = {}
         self._arrivals = 0
         self._adapters: dict[str, int] = {}  # vLLM's number of each adapter
-        self._requested_blocks = 0  # requested by all requests so far, finished ones included
+        self._requested_blocks = 0  # needed by all requests so far, including finished ones
 
     def add(self, request: CheckedRequest) -> None:
         name = request.output.id
@@ -81,7 +81,7 @@ class VllmEngine(SchedulerView):
             self.grammars.compile(own, request.grammar_steps, request.grammar_fails)
         self.scheduler.add_request(own)
         self._outputs[name] = request.output
-        self.flights.drop({name})  # results for an earlier request with the same id
+        self.flights.drop({name})  # results that belong to an earlier request with the same id
         self.drafts.forget(name)
         if self._loads is not None:
             self._offer(self._loads, request)
@@ -108,9 +108,8 @@ class VllmEngine(SchedulerView):
         blocks = self._requested_blocks + blocks_for(tokens, self.config["block_size"])
         if blocks > self.usable_blocks:
             raise RefusedError(
-                "refused by the target: the requests so far fill "
-                f"{self._requested_blocks} blocks of the {self.usable_blocks} that stand for an "
-                "unbounded pool; set num_blocks"
+                f"refused by the target: the requests so far fill {self._requested_blocks} of the "
+                f"{self.usable_blocks} blocks that stand for an unbounded pool; set num_blocks"
             )
         self._requested_blocks = blocks
 
@@ -177,8 +176,8 @@ def class_for(release: Release, config: Mapping[str, Any]) -> Any:
     """Return the scheduler class that vLLM chooses for the configuration.
 
     Refuse the user's class if the configuration requires deciding ahead and the class cannot.
-    Refuse a class that always decides ahead if the configuration of a pipeline does not say that,
-    because vLLM's workers would wait for tokens that never come.
+    Refuse a class that always decides ahead if the configuration has a pipeline but not
+    `async_scheduling`, because vLLM's workers would wait for tokens that never come.
     """
     if not config.get("async_scheduling"):
         decides_ahead = any(base.__name__ == AHEAD for base in release.scheduler_class.__mro__)
@@ -190,7 +189,7 @@ def class_for(release: Release, config: Mapping[str, Any]) -> Any:
     if issubclass(ahead, release.scheduler_class) and not scheduler_class.is_chosen():
         return ahead
     if not issubclass(release.scheduler_class, ahead):
-        valid = f"false ({release.scheduler_class.__name__} is no {AHEAD})"
+        valid = f"false ({release.scheduler_class.__name__} is not an {AHEAD})"
         raise refuse("async_scheduling", True, valid)
     return release.scheduler_class
 
@@ -200,9 +199,9 @@ def blocks_for(tokens: int, block_size: int) -> int:
 
 
 def plenty_of_blocks(config: Mapping[str, Any]) -> int:
-    """Return the size of a pool that stands for an unbounded one. Besides the watermark, which is a
-    share of the pool, it has room for a full batch of the longest requests and for the cached
-    contents of some more, or of a thousand short ones."""
+    """Return the size of a pool that stands for an unbounded one. In addition to the watermark,
+    which is a fraction of the pool, it has room for a full batch of the longest requests and for
+    the cached contents of some more requests, or of a thousand short ones."""
     longest = blocks_for(config["max_model_len"], config["block_size"])
     longest *= 1 + len(groups.after_first(config))
     needed = max((config["max_num_seqs"] + SPARE_REQUESTS) * longest, ROOMY)
@@ -210,7 +209,8 @@ def plenty_of_blocks(config: Mapping[str, Any]) -> int:
     if plenty > MAX_BLOCKS:
         valid = (
             f"a number of blocks: a pool that stands for an unbounded one would have {plenty} "
-            f"(by max_num_seqs, max_model_len, block_size and watermark), of {MAX_BLOCKS} at most"
+            f"(by max_num_seqs, max_model_len, block_size and watermark), and at most {MAX_BLOCKS} "
+            f"are possible"
         )
         raise refuse("num_blocks", None, valid)
     return plenty
@@ -219,7 +219,7 @@ def plenty_of_blocks(config: Mapping[str, Any]) -> int:
 def _scheduler(
     chosen: Any, vllm_config: Any, specs: list[Any], usable_blocks: int, retained: int | None
 ) -> Any:
-    """Return a scheduler with its own pool and a group of the KV cache for each of `specs`. This
+    """Return a scheduler that has its own pool, and one KV cache group for each of `specs`. This
     takes 1 ms, and another 1 ms for each 1,000 blocks."""
     interface = importlib.import_module("vllm.v1.kv_cache_interface")
     structured = importlib.import_module("vllm.v1.structured_output")
@@ -250,9 +250,9 @@ def _scheduler(
 
 
 def core_request(release: Release, longest: int, request: CheckedRequest, arrival: float) -> Any:
-    """Return the request as vLLM hands it to its engine core. `longest` is max_model_len, in
-    tokens, and `arrival` the request's place in the order of arrival. Raise RefusedError if vLLM
-    refuses it; the message is vLLM's."""
+    """Return the request as vLLM hands it to its engine core. `longest` is max_model_len in tokens,
+    and `arrival` the request's place in the order of arrival. Raise RefusedError if vLLM refuses
+    it; the message is vLLM's."""
     params = importlib.import_module("vllm.sampling_params").SamplingParams(
         max_tokens=request.max_tokens, temperature=0.0, detokenize=False
     )
@@ -267,8 +267,8 @@ def core_request(release: Release, longest: int, request: CheckedRequest, arriva
             prompt,
             params,
             supported_tasks=("generate",),
-            # Not the time of day, because the clock must not decide which of two requests came
-            # first.
+            # Do not use the time of day, because the clock must not decide which of two requests
+            # came first.
             arrival_time=arrival,
             priority=request.priority,
         )
@@ -350,7 +350,7 @@ class VllmTarget(HostedTarget):
         preempted = getattr(decision, "preempted_req_ids", None) or ()
         engine.drop_results({name for name in preempted if drops_results(engine.requests[name])})
         decided = look_at(engine, before, decision)
-        engine.blocks()  # note blocks now, before the step ends requests
+        engine.blocks()  # note blocks now, before requests end in this step
         done = engine.flights.set_off(engine.execute(decision))
         aborted = self.abort_inside(engine)
         if done is None:
@@ -375,7 +375,7 @@ RESETS = ("reset_prefix_cache", OF_RUNNING)
 
 def accepted_events(engine: SchedulerView) -> tuple[str, ...]:
     """Return the control events that this scheduler accepts. A reset does not wait for a
-    connector's transfers, so with one there are none."""
+    connector's transfers, so with a connector there are no such events."""
     if engine.config.get("kv_connector"):
         return ()
     own = type(engine.scheduler)

@@ -1,1 +1,1 @@
-"""The style that all pages share, and the functions that put a page into one file."""
+"""The style that all pages share, and the functions that assemble a page in one file."""

@@ -29,8 +29,8 @@ STATES = {
     "named": "held",
 }
 STEP = re.compile(r"step (\d+): (.*)", re.DOTALL)
-ROOM = 8.0  # percent of the height left free above and below a curve
-WIDE = 4.5  # percent; in a narrower piece of a bar, its number is left out
+ROOM = 8.0  # percent of the height that is left free above and below a curve
+WIDE = 4.5  # percent; a narrower piece of a bar is drawn without its number
 
 
 class Piece(NamedTuple):
@@ -43,7 +43,7 @@ class Piece(NamedTuple):
 
 
 class Spot(NamedTuple):
-    """A point of a curve, in percent from the left and from the top."""
+    """A point of a curve, in percent from the left and the top."""
 
     x: float
     y: float
@@ -70,7 +70,8 @@ class Chart(NamedTuple):
 
 
 class Picture(NamedTuple):
-    """The values of the template `cause.html`. `why` has pairs of a step, or "", and a sentence."""
+    """The values of the template `cause.html`. `why` contains pairs of a step (or "") and a
+    sentence."""
 
     cause: Cause
     why: Sequence[tuple[str, str]]
@@ -127,7 +128,7 @@ def _chart(curve: Curve) -> Chart:
     beyond = max(value - base, 1)
     low = max(base - beyond * 2 // 5, 0) if base > 2 * beyond else 0
     near = [*takewhile(lambda point: point[1] >= low, reversed(curve.points))][::-1]
-    near = [*curve.points[-len(near) - 1 :]]  # one more, for a jump from below the axis
+    near = [*curve.points[-len(near) - 1 :]]  # one more point, for a jump from below the axis
     first = min([step for step, _ in near] + [begin])
 
     def spot(step: int, height_of: int) -> Spot:

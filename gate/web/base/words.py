@@ -1,4 +1,4 @@
-"""Describe the requests and queues of a run after a step, in the words of the domain."""
+"""Describe the requests and queues of a run after a step."""
 
 from ....properties.history.run_history import RunHistory
 from ...console.output import one_line
@@ -9,8 +9,8 @@ QUEUES = ("waiting", "running", "prefilling", "paused", "parked")
 
 def queues(book: RunHistory) -> dict[str, list[str]]:
     """Return the requests that are now waiting, running, prefilling, paused or parked, in queue
-    order: as in the last step, but without requests that have left since, and with new arrivals at
-    the end."""
+    order: as after the last step, but without requests that have ended since then, and with new
+    arrivals at the end."""
     last = book.last
     shown = {
         name: [request for request in getattr(last, name) if request not in book.aborts_to_report]
@@ -24,7 +24,7 @@ def queues(book: RunHistory) -> dict[str, list[str]]:
 
 
 def progress(book: RunHistory, request: str) -> str:
-    """Describe a request's progress: tokens computed and generated, blocks held."""
+    """Describe a request's progress: the tokens computed and generated, and the blocks held."""
     account, last = book.requests[request], book.last
     parts = [f"computed {account.computed}", f"generated {account.emitted}"]
     if account.prefix_hit:

@@ -1,1 +1,1 @@
-"""`schedproof show`: one run as a page. `recording` makes the run, `page` draws it."""
+"""`schedproof show`: render one run as a page. `recording` makes the run, `page` renders it."""

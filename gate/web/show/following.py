@@ -1,11 +1,11 @@
-"""Follow a run step by step, and collect everything that a page shows about each request.
+"""Follow a run step by step, and collect everything that the page shows about each request.
 
 Lengths are in tokens unless the text says blocks. Values that the target does not show come from
 the history, or are left out.
 
-Numbers are stored as linear segments. In most steps a number stays the same or grows by one; where
-prefill and decode alternate, a pattern repeats. So a few segments can represent thousands of steps.
-The page expands them again, and no number is lost or rounded.
+Numbers are stored as linear segments. In most steps, a number stays the same or grows by one; when
+prefill and decode steps alternate, a pattern repeats. So a few segments can represent thousands of
+steps. The page expands them again, and no number is lost or rounded.
 """
 
 from collections import Counter, defaultdict
@@ -25,7 +25,7 @@ class Segment(NamedTuple):
     """The values of `steps` steps from step `first` on: `value`, `value` + `slope`, `value` + 2
     `slope` …
 
-    All of this is repeated `times` times, each time `stride` steps later and with values that are
+    The whole sequence occurs `times` times, each time `stride` steps later and with values that are
     larger by `rise`.
     """
 
@@ -38,7 +38,8 @@ class Segment(NamedTuple):
     times: int = 1
 
     def at(self, step: int) -> int | None:
-        """Return the number in a step, or None. The step must not be before the first."""
+        """Return the number in a step, or None if it has none. The step must not precede the
+        first."""
         time = min((step - self.first) // self.stride, self.times - 1) if self.stride else 0
         later = step - self.first - time * self.stride
         if 0 <= later < self.steps:
@@ -64,16 +65,17 @@ class Line:
 
     def __init__(self) -> None:
         self._closed: list[Segment] = []
-        self._last: list[int] = []  # the last piece, which may grow: first, value, slope, steps
-        self._next = -1  # the step after the last one
-        self._due = 0  # the next value if the last piece continues
+        # The last segment, which may still grow: first, value, slope, steps.
+        self._last: list[int] = []
+        self._next = -1  # the step that follows the last recorded one
+        self._due = 0  # the next value, if the last segment continues
 
     @property
     def pieces(self) -> list[Segment]:
         return [*self._closed, Segment(*self._last)] if self._last else []
 
     def note(self, step: int, value: int | None) -> None:
-        """Record the number in a step after all recorded ones; None records nothing."""
+        """Record the number in a step that follows all recorded ones; None records nothing."""
         if value is None:
             return
         last = self._last
@@ -134,14 +136,14 @@ class Changes:
         return next((value for first, value in reversed(self.kept) if first <= step), None)
 
 
-# The states of a request in a step; the page translates them into words.
+# The possible states of a request in a step; the page translates them into words.
 STATES = (
     *("waiting", "prefill", "decode", "held", "paused", "preempted"),
     *("loading", "in_flight", "sending"),
 )
-MOST_STEPS = 300_000  # a page of so many takes a minute or two, and 300 MB
+MOST_STEPS = 300_000  # a page of this many steps takes a minute or two, and 300 MB
 KINDS = ("prefill", "decode", "mixed", "idle")
-# The sentences of a page; `{0}` is a request, `{1}` and `{2}` are numbers, `{3}` is a word or a
+# The sentences of the page; `{0}` is a request, `{1}` and `{2}` are numbers, `{3}` is a word or a
 # message.
 WORDS = {
     "broken": "{3}",
@@ -186,9 +188,10 @@ class Happening(NamedTuple):
 class Follower:
     """Collects the data of a run.
 
-    `run` has numbers of the whole run, by name and step, and `requests` those of each request, as
-    `_note` describes. `queues` and `blocks` are as after a step; `stakes` has a 1 for each step in
-    which a rule was exercised. `widest` is where the longest row of any step ends.
+    `run` contains the numbers of the whole run, by name and step, and `requests` the numbers of
+    each request, as `_note` describes. `queues` and `blocks` give the state after each step;
+    `stakes` contains a 1 for each step in which a rule was exercised. `widest` is the position at
+    which the longest row of any step ends.
     """
 
     def __init__(self, system: str, config: Mapping[str, Any], rules: Sequence[str]) -> None:
@@ -240,7 +243,8 @@ class Follower:
         self._accounts = dict(history.live)
 
     def repeat(self, last: int) -> None:
-        """Continue with copies of the last step, in which nothing happened, up to this number."""
+        """Continue with copies of the last step, in which nothing happened, up to the step with
+        this number."""
         first = len(self.steps)
         self.steps += [self.steps[-1]] * (last + 1 - first)
         for line in self.run.values():
@@ -267,7 +271,7 @@ class Follower:
                 changes.note(number, queue)
 
     def _pool(self, step: Step) -> dict[str, int]:
-        """Count the held blocks once each. The counts are cached, since few steps change any."""
+        """Count each held block once. The counts are cached, since few steps change them."""
         if step.blocks is None:
             return {}
         seen = (step.blocks, step.prefix_hit)
@@ -307,11 +311,12 @@ class Follower:
         return "preempted" if request.preemptions else "waiting"
 
     def _note(self, number: int, step: Step, request: RequestHistory, state: str) -> None:
-        """Record the numbers of one request: first the parts of its row, from left to right.
+        """Record the numbers of one request. First come the parts of its row, from left to right:
 
         `left` padding, `cached` (found in the prefix cache), `prompt` and `generated` computed
         before, `now` computed in this step, `rest` still to be computed, `right` (padding up to the
-        block's border, or room in held blocks), `future` (tokens that it may still generate).
+        end of the block, or room in held blocks), `future` (tokens that the request may still
+        generate).
         """
         now = step.scheduled.get(request.id, 0)
         computed = (step.computed or {}).get(request.id, request.computed)
@@ -384,8 +389,8 @@ class Follower:
     def _decode_events(
         self, number: int, name: str, lines: Mapping[str, Line], tokens: int
     ) -> list[Happening]:
-        """Return what happens when a request decodes: its tkv jumps, or it begins a block. The tkv
-        jumps if it has changed by anything but 1 since the request last decoded."""
+        """Return the events of a request that decodes: its tkv jumps, or it begins a block. The tkv
+        jumps if it has changed by a number other than 1 since the request last decoded."""
         changes = []
         tkv = lines["tkv"].at(number)
         before = self._decoded_at.pop(name, None)

@@ -1,7 +1,7 @@
-"""Draw a run as one page, which opens from a folder without a network or a server.
+"""Render a run as one page, which opens from a folder without a network or a server.
 
-The scripts draw from compact data of numbers and names. The parts of the page that no step changes
-are filled in here.
+The page's scripts draw the steps from compact data of numbers and names. The parts of the page that
+do not depend on a step are filled in here.
 """
 
 import base64
@@ -29,7 +29,7 @@ SCRIPTS = [
 ]
 LOSSES = ("preempted", "paused")
 JOINED = re.compile(r"step (\d+): (.*) joins; ", re.DOTALL)  # the beginning of an explanation
-MAX_LINES = 8  # lines of an explanation; a longer one is folded
+MAX_LINES = 8  # an explanation with more lines is collapsed
 
 
 def page(run: RecordedRun) -> str:
@@ -42,9 +42,9 @@ def pack(run: RecordedRun) -> str:
 
 
 def plain(run: RecordedRun) -> dict[str, Any]:
-    """Return the run as the data of a page. Numbers by step have the form of `segments.Line.flat`,
-    and a request is its place in `ids`. Characters that would end a line or reverse its direction
-    are removed from names and texts."""
+    """Return the run as the data of a page. Numbers by step have the form of `following.Line.flat`,
+    and a request is represented by its index in `ids`. Characters that would end a line or reverse
+    its direction are removed from names and texts."""
     followed = run.followed
     ids_sent = run.scenario.request_ids
     ids = {name: place for place, name in enumerate(_names(run, ids_sent))}
@@ -97,7 +97,8 @@ def plain(run: RecordedRun) -> dict[str, Any]:
 
 
 def opens_at(run: RecordedRun) -> int:
-    """Return the step in which a rule broke, or a request first loses its place, or the first."""
+    """Return the step in which a rule was broken; otherwise the first in which a request loses its
+    place; otherwise the first."""
     last = max(len(run.steps) - 1, 0)
     if run.broken:
         return min(run.broken[0].step, last)
@@ -110,8 +111,8 @@ def _cause(run: RecordedRun, ids: Mapping[str, int]) -> list[int] | None:
 
 
 def _never(run: RecordedRun, ids: Mapping[str, int]) -> list[int] | None:
-    """Return the request with a hit on tokens that nobody computed, and the range of these
-    tokens."""
+    """Return the request whose prefix hit includes tokens that nobody computed, and the range of
+    these tokens."""
     bar = next(iter(run.cause.bars), None) if run.cause is not None else None
     if bar is None or bar.request not in ids or bar.parts[0].kind not in ("cached", "never"):
         return None
@@ -169,7 +170,8 @@ def _lines(lines: Mapping[str, Line]) -> dict[str, list[int]]:
 
 
 def _growth(changes: Changes | None) -> list[list[Any]]:
-    """Return each change of a request's blocks: the step, how many blocks stay, the new ones."""
+    """Return each change of a request's blocks: the step, how many blocks stay, and the new
+    blocks."""
     grown: list[list[Any]] = []
     before: Sequence[int] = ()
     for step, blocks in changes.kept if changes is not None else ():
@@ -182,7 +184,7 @@ def _growth(changes: Changes | None) -> list[list[Any]]:
 
 
 class Field(NamedTuple):
-    """A field of a step in words: as the target shows it, and as its model does."""
+    """A field of a step in words: as the target shows it, and as the model does."""
 
     name: str
     differs: bool
@@ -194,7 +196,7 @@ def static_values(run: RecordedRun) -> dict[str, Any]:
     scenario = run.scenario
     rules = {rule.id: rule for rule in load(scenario.system, scenario.revision or "")}
     fields = side_by_side(run)
-    gone = bool(run.broken) and run.broken[0].step >= len(run.steps)  # crashed or hung
+    gone = bool(run.broken) and run.broken[0].step >= len(run.steps)  # the target crashed or hung
     return {
         "run": run,
         "config": output.config_line(scenario.system, scenario.revision or "", scenario.config),

@@ -1,4 +1,4 @@
-"""Make the run for a page: run a scenario on a target, judged step by step, or read a trace."""
+"""Make the run for a page: run a scenario on a target and judge every step, or read a trace."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -32,10 +32,10 @@ from .following import MOST_STEPS, Follower, Happening
 class RecordedRun:
     """A run, judged up to the first step that breaks a rule, with everything that a page shows.
 
-    `scenario` is what the target was sent, as far as a trace records it. `broken` has the rules
-    that the last step breaks; for a crash, that step did not complete. `expected` is the last step
-    as the model would have taken it. `projected` has the volumes that admission computed, if the
-    target's formula is known.
+    `scenario` is what the target was sent, as far as a trace records it. `broken` lists the rules
+    that the last step breaks; if the target crashed, that step did not complete. `expected` is the
+    last step as the model would have taken it. `projected` contains the volumes that admission
+    computed, if the target's formula is known.
     """
 
     name: str
@@ -74,8 +74,8 @@ def recorded(
     *,
     name: str = "",
 ) -> RecordedRun:
-    """Run a scenario on a target (default: the reference model) to its end or the first broken
-    rule."""
+    """Run a scenario on a target (default: the reference model) until it ends or a rule is
+    broken."""
     revision = resolve_revision(scenario.system, scenario.revision)
     config = full_config(scenario.system, revision, scenario.config)
     meant = Scenario(
@@ -126,16 +126,16 @@ def recorded(
 
 
 def with_projections(run: RecordedRun) -> RecordedRun:
-    if len(run.steps) <= MOST_STEPS:  # projections are made step by step
+    if len(run.steps) <= MOST_STEPS:  # projections must be computed step by step
         run.projected = projections(run.scenario, run.started.version, run.steps)
     return run
 
 
 def ended(steps: int, broken: Sequence[Broken], *, finished: bool) -> str:
     if broken:
-        return f"{broken[0].rule} broke at step {broken[0].step}"
+        return f"{broken[0].rule} was broken in step {broken[0].step}"
     if finished:
-        return f"every request has left after {plural(steps, 'step')}, and no rule is broken"
+        return f"every request has ended after {plural(steps, 'step')}, and no rule is broken"
     return f"not finished after {plural(steps, 'step')}, so there is no verdict"
 
 
@@ -173,7 +173,8 @@ def _judged(run: RecordedRun) -> list[Happening]:
 
 @dataclass
 class _Sent:
-    """The requests and aborts of one run; if an output length is missing, its end gives it."""
+    """The requests and aborts of one run. A missing output length is taken from the request's
+    end."""
 
     begun: Begun
     step: int = 0
@@ -225,8 +226,8 @@ def recorded_trace(
     revision: str | None = None,
     rules: Sequence[str] = (),
 ) -> RecordedRun:
-    """Return the first run of a trace that breaks one of `rules` (default: all), or else the
-    first."""
+    """Return the first run of a trace that breaks one of `rules` (default: all); if there is none,
+    the first run."""
     per_run: list[_Sent] = []
     followers: dict[int, tuple[Follower, Evidence]] = {}
     first: list[RecordedRun] = []
@@ -265,7 +266,7 @@ def recorded_trace(
     judge.follow(watched(read_trace(source, system, revision)))
     run = next(iter(broken + first), None)
     if run is None or not run.scenario.requests:
-        raise InputError("FILE", f"{source.name} holds no run with a request; valid: a trace")
+        raise InputError("FILE", f"{source.name} contains no run with a request; valid: a trace")
     if judge.cut is not None:
         run.notes = [*run.notes, f"line {judge.cut.line}: {judge.cut.why}"]
     return with_projections(run)

@@ -1,7 +1,8 @@
 """Run a scheduler by hand: the user chooses what the clients do next, and each step is judged.
 
-The clients' actions form a growing scenario. The steps are those of a `Session`, so a rule breaks
-here as it does in `gate` and `replay`. To undo a move, the scenario without that move runs again.
+The clients' actions form a growing scenario. Steps are taken through a `Session`, so a rule is
+broken here just when it is in `gate` and `replay`. To undo a move, the scenario without that move
+runs again.
 """
 
 from collections import Counter
@@ -28,17 +29,17 @@ from ....spec.catalogue import Rule
 MAX_REQUESTS = 64
 MAX_STEPS = 5_000
 MAX_TOKENS = 131_072  # the longest prompt, and the longest output
-EXAMPLE = ((0, 6, 6), (1, 11, 5), (2, 3, 8))  # arrival, tokens of the prompt, max_tokens
+EXAMPLE = ((0, 6, 6), (1, 11, 5), (2, 3, 8))  # arrival, prompt tokens, max_tokens
 EXAMPLE_STEPS = 6
-SHARED = "shared"  # the token stream with which prompts with a shared prefix begin
+SHARED = "shared"  # prompts with a shared prefix begin with this token stream
 
 
 class NotNow(ValueError):  # noqa: N818 (an answer to the user, not an error)
-    """Raised for a move that the run does not allow now, with the allowed moves in one line."""
+    """Raised for a move that the run does not allow now; one line names the allowed moves."""
 
 
 class StepSetup(NamedTuple):
-    """The target to step, with its complete configuration and what it wrote to stderr."""
+    """The target to step, its complete configuration, and what it wrote to stderr."""
 
     target: Target
     system: str
@@ -68,9 +69,9 @@ class Taken:
 class ByHand:
     """A run that advances by one move at a time.
 
-    `clients` includes what they do in the next step. `padding` is the left padding of each request,
-    in blocks, as last shown. `fault` says why the target cannot continue, unless that breaks a
-    rule.
+    `clients` includes what the clients do in the next step. `padding` is the left padding of each
+    request in blocks, as last shown. `fault` says why the target cannot continue, unless this
+    breaks a rule.
     """
 
     def __init__(self, setup: StepSetup) -> None:
@@ -85,7 +86,7 @@ class ByHand:
 
     @property
     def ended(self) -> bool:
-        """Return whether the target is gone, or whether nothing can be judged any more."""
+        """Return whether the run has ended: the target is gone, or nothing more can be judged."""
         broken = (failure for taken in self.taken for failure in taken.broken)
         return self.fault is not None or ends_run(broken)
 
@@ -139,11 +140,11 @@ class ByHand:
 
     def load(self, scenario: Scenario) -> None:
         """Start over with the configuration and the clients of a scenario, before its first step.
-        Its requests arrive, and are aborted, in the steps that the scenario says."""
+        Its requests arrive, and are aborted, in the steps that the scenario names."""
         setup = self.setup
         if scenario.system != setup.system:
             here = f"{setup.system}, which is stepped here"
-            raise NotNow(f"the scenario is for {scenario.system}; valid: one for {here}")
+            raise NotNow(f"the scenario is for {scenario.system}; valid: a scenario for {here}")
         if len(scenario.requests) > MAX_REQUESTS:
             many = f"the scenario has {len(scenario.requests)} requests"
             raise NotNow(f"{many}; valid: {MAX_REQUESTS} at most")
@@ -160,7 +161,7 @@ class ByHand:
         self.clients = Clients(scenario.requests)
 
     def show_example(self) -> None:
-        """Take a few steps with requests that can run, so that the page opens with a run."""
+        """Take a few steps with requests that can run, so that the page does not open empty."""
         beyond = bounds_of(self.setup.system).beyond
         self.clients = Clients(
             tuple(
@@ -186,7 +187,7 @@ class ByHand:
         self._do(self._changed(name, abort_at=self.clients.steps, abort_inside=inside))
 
     def end(self, name: str) -> None:
-        """Make the next token of a request EOS. A target is told the output length when the request
+        """Make the next token of a request EOS. A target learns the output length when the request
         arrives, so the whole run is repeated with the new length."""
         self._must_go_on()
         request = self._must_be_here(name)
@@ -204,7 +205,9 @@ class ByHand:
         """Take a step, or several, up to the first that breaks a rule."""
         self._must_go_on()
         if self.clients.steps + times > MAX_STEPS:
-            raise NotNow(f"{MAX_STEPS:,} steps were taken, the most that a run by hand may have")
+            raise NotNow(
+                f"{MAX_STEPS:,} steps have been taken, the most that a run by hand may have"
+            )
         self._do(self.clients)
         for _ in range(times):
             self.clients = self.clients._replace(steps=self.clients.steps + 1)
@@ -249,7 +252,9 @@ class ByHand:
         now = [taken.step for taken in self.taken]
         for number, (old, new) in enumerate(zip(before, now, strict=False)):
             if old is not None and old != new:
-                self.notice = f"on a second run, the target answers step {number} differently"
+                self.notice = (
+                    f"when the run is repeated, the target answers step {number} differently"
+                )
                 return
 
     def _take(self) -> None:

@@ -1,5 +1,5 @@
 """Serve the page of a run by hand, on this machine only. The server holds the run, and the page
-shows it as the plain data of `view`.
+shows the data that `view` returns.
 """
 
 import secrets
@@ -32,11 +32,11 @@ from ..base.words import QUEUES, progress, queues
 from .run import MAX_TOKENS, ByHand, NotNow, Taken
 
 KINDS = ("padding", "cached", "prompt", "generated")
-MAX_ALONE = 24  # blocks in a row that are drawn one by one
+MAX_ALONE = 24  # in a row of at most this many blocks, each block is drawn separately
 
 
 class Cell(NamedTuple):
-    """Equal blocks in a row, with the number of tokens of each kind in one of them."""
+    """Consecutive equal blocks, with the number of tokens of each kind in one of them."""
 
     blocks: int
     tokens: tuple[tuple[str, int], ...]
@@ -114,7 +114,8 @@ def verdict(run: ByHand) -> str:
 
 
 def _measures(run: ByHand) -> list[Measure]:
-    """Return how much of each limit the last step used; of the volume, the last decode step."""
+    """Return how much of each limit the last step used; for the volume, how much the last decode
+    step used."""
     config = run.setup.config
     reported = measures(run.session.monitor.history.last, config)
     decodes = [
@@ -242,14 +243,14 @@ HOST = "127.0.0.1"
 MAX_BODY = 256 * 1024  # bytes; enough for a scenario
 PATIENCE = 10.0  # seconds within which a request must arrive completely
 FILE = "by-hand.json"
-NOTHING = "default-src 'none'"  # the policy of answers that are no page
+NOTHING = "default-src 'none'"  # the content security policy of answers other than the page
 
 Amount = Annotated[int, msgspec.Meta(ge=0, le=MAX_TOKENS)]
 Tokens = Annotated[int, msgspec.Meta(ge=1, le=MAX_TOKENS)]
 
 
 class Arrive(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The arguments of a move: the request that arrives; lengths are in tokens."""
+    """The arguments of a move: the request that arrives, with lengths in tokens."""
 
     prompt: Tokens
     max_tokens: Tokens
@@ -287,7 +288,7 @@ class Load(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Nothing(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The arguments of a move that has none."""
+    """The arguments of a move that needs none."""
 
 
 def _scenario(data: dict[str, Any]) -> Scenario:
@@ -313,8 +314,8 @@ MOVES: dict[str, Move] = {
 
 
 class Server(ThreadingHTTPServer):
-    """Serves one run, which only one request at a time can change. Other users of this machine can
-    connect, so all paths begin with a secret, which is part of the printed address."""
+    """Serves one run, which only one HTTP request at a time can change. Other users of this machine
+    can connect, so all paths begin with a secret, which is part of the printed address."""
 
     request_queue_size = 64  # a browser may open many connections at once
     daemon_threads = True
@@ -330,7 +331,7 @@ class Server(ThreadingHTTPServer):
         except OSError as error:
             why = (error.strerror or str(error)).lower()
             raise InputError(
-                "--port", f"{port}: {why}; valid: another port, or 0 for any free one"
+                "--port", f"{port}: {why}; valid: another port, or 0 for any free port"
             ) from None
 
     @property
@@ -338,7 +339,8 @@ class Server(ThreadingHTTPServer):
         return f"http://{HOST}:{self.server_port}/{self.secret}/"
 
     def names(self) -> frozenset[str]:
-        """Return the host names of this server. With another one, a request is another site's."""
+        """Return the host names of this server. A request with any other name comes from another
+        site."""
         return frozenset(f"{name}:{self.server_port}" for name in (HOST, "localhost"))
 
     def handle_error(self, request: Any, client_address: Any) -> None:
@@ -348,7 +350,7 @@ class Server(ThreadingHTTPServer):
 
 
 class Handler(BaseHTTPRequestHandler):
-    """One request to the server."""
+    """One HTTP request to the server."""
 
     server: Server
     server_version, sys_version = "schedproof", ""
@@ -402,18 +404,19 @@ class Handler(BaseHTTPRequestHandler):
         self._answer(HTTPStatus.OK, json_line(shown), "application/json")
 
     def log_message(self, *_: Any) -> None:
-        """Print nothing, because requests of the browser do not belong in the terminal."""
+        """Print nothing, because the browser's requests do not belong in the terminal."""
 
     def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:
         self.close_connection = True
         self._refuse(HTTPStatus(code), message or HTTPStatus(code).phrase)
 
     def _path(self) -> str | None:
-        """Return the path after the secret, or refuse a request that is not from the server's page.
+        """Return the path after the secret, or refuse a request that does not come from the
+        server's page.
 
-        A page of another site can send requests here in two ways: by a form, which the Origin
-        header reveals, or under a host name of its own that resolves to this machine, which the
-        Host header reveals. Another user does not know the secret.
+        Another site's page can send requests here in two ways: with a form, which the Origin header
+        reveals, or through a host name of its own that resolves to this machine, which the Host
+        header reveals. Another user does not know the secret.
         """
         names = self.server.names()
         hosts, origins = (self.headers.get_all(name, []) for name in ("Host", "Origin"))
@@ -436,7 +439,7 @@ class Handler(BaseHTTPRequestHandler):
             self._refuse(HTTPStatus.LENGTH_REQUIRED, "Content-Length is missing")
             return None
         if len(length) > 9 or int(length) > MAX_BODY:
-            why = f"the body has {length:.20} bytes; valid: {MAX_BODY} at most"
+            why = f"the body has {length:.20} bytes; valid: at most {MAX_BODY}"
             self._refuse(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, why)
             return None
         if self.headers.get_content_type() != "application/json":

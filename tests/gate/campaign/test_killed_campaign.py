@@ -16,7 +16,7 @@ def undisturbed(tmp_path_factory):
     ledger = tmp_path_factory.mktemp("undisturbed") / "ledger"
     whole = ran(ledger, *WHAT, "--workers", "1")
     assert whole.returncode == 3, whole.stdout + whole.stderr  # not every rule was exercised
-    assert f"no finding in {ITEMS} items; no verdict" in whole.stdout
+    assert f"no findings in {ITEMS} items, but no verdict" in whole.stdout
     return content_of(ledger)
 
 
@@ -50,7 +50,7 @@ def test_killed_interrupted_and_with_dead_workers_the_ledger_is_the_same(tmp_pat
     for victim in workers(third.pid)[:1]:
         kill(victim)
     reported, _ = third.communicate()
-    assert f"no finding in {ITEMS} items; no verdict" in reported
+    assert f"no findings in {ITEMS} items, but no verdict" in reported
     assert content_of(ledger) == undisturbed
 
 
@@ -79,5 +79,5 @@ def test_on_a_cluster_whose_worker_and_then_scheduler_is_killed_the_ledger_is_th
         second = ran(ledger, "--items", ITEMS, "--cluster", address)
     finally:
         scheduler.communicate("")
-    assert f"no finding in {ITEMS} items; no verdict" in second.stdout
+    assert f"no findings in {ITEMS} items, but no verdict" in second.stdout
     assert content_of(ledger) == undisturbed

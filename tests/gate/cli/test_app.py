@@ -57,7 +57,7 @@ WRONG = [
     (["gate", "--json", "loop"], "--json: loop cannot be written to (Too many levels of symbolic"),
     (["gate", "a", "b"], "unexpected extra argument"),
     (["gate", ""], "TARGET '' is not understood; valid: model, MODULE:FACTORY"),
-    (["gate", "own/adapter.py:Target"], "imported from here: own.adapter:Target"),
+    (["gate", "own/adapter.py:Target"], "imported from this folder: own.adapter:Target"),
     (["gate", "foo"], "TARGET 'foo' is not understood; valid: model, MODULE:FACTORY"),
     (["gate", "foo:"], "TARGET 'foo:' is not understood"),
     (["gate", "a-b:c"], "TARGET 'a-b:c' is not understood"),
@@ -198,7 +198,7 @@ def test_rules_lists_every_rule_with_its_state(run):
     checked = sum(rule.checked for rule in rules)
     assert lines[-1] == (
         f"{checked} rules are checked, {len(rules) - checked} have no predicate of their own, "
-        "0 are planned; `schedproof rules RULE` shows one in full"
+        "0 are planned; `schedproof rules RULE` shows a rule in full"
     )
 
 

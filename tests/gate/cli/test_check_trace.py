@@ -58,7 +58,7 @@ def test_a_trace_of_the_model_holds_and_matches_it_whole(run):
     assert "held           ALL-R07  " in result.out
     assert "held           SPY-R22  one token per decoding request (exercised in " in result.out
     assert "t: 1 run, 13 steps\n" in result.out
-    assert "spyre 2.1.2 decides as recorded in the run\n" in result.out
+    assert "spyre 2.1.2 makes the recorded decisions in the run\n" in result.out
     last = result.out.splitlines()[-1]
     assert last == "schedproof model of spyre 2.1.2 against 2.1.2: conforms (4 held, 0 broken)"
 
@@ -68,7 +68,7 @@ def test_nobody_needs_to_know_where_a_request_ends(run):
     result = run("check-trace", "t", "--explain", "--rule", "ALL-R04,ALL-R07")
     assert (result.code, result.err) == (0, "")
     assert "held           ALL-R04" in result.out
-    assert "spyre 2.1.2 decides as recorded in the run" in result.out
+    assert "spyre 2.1.2 makes the recorded decisions in the run" in result.out
 
 
 def test_without_explain_no_model_is_run_and_lockstep_no_rule(run):
@@ -175,7 +175,7 @@ def test_a_trace_of_another_revision_is_recognised(run):
     written(Path("t"), lines)
     result = run("check-trace", "t", "--explain", "--max-failures", "1")
     assert result.code == 1
-    assert "spyre 2.5.2 decides as recorded in the run\n" in result.out
+    assert "spyre 2.5.2 makes the recorded decisions in the run\n" in result.out
     assert "    spyre 2.5.2: all steps match\n" in result.out
     assert "spyre sound decides" not in result.out
     meant = run("check-trace", "t", "--revision", "2.5.2", "--explain", "--rule", "ALL-R07")
@@ -267,9 +267,9 @@ def test_of_a_record_that_breaks_off_the_rest_is_judged(run):
     Path("t").write_bytes(text(recorded(scenario()))[:-30])
     result = run("check-trace", "t")
     assert result.code == 3
-    assert "t: line 34: the last line is truncated; nothing from there on is judged\n" in result.out
+    assert "t: line 34: the last line is truncated; nothing after that is judged\n" in result.out
     assert "t: 1 run, 12 steps\n" in result.out
-    assert "against sound: inconclusive, because the record is cut" in result.out
+    assert "against sound: inconclusive, because the record ends too early" in result.out
 
 
 def test_a_step_without_its_reply_is_no_pass_and_no_excuse(run):
@@ -278,7 +278,7 @@ def test_a_step_without_its_reply_is_no_pass_and_no_excuse(run):
     written(Path("t"), lines[:place])
     cut = run("check-trace", "t", "--json", "v.json")
     assert cut.code == 3
-    assert f't: line {place}: its "step" has no reply: the record was cut there, or the' in cut.out
+    assert f't: line {place}: its "step" has no reply: the record ends there, or the' in cut.out
     verdict = json.loads(Path("v.json").read_bytes())
     assert verdict["exit_code"] == 3
     assert verdict["cut"].startswith(f"t: line {place}: ")

@@ -92,7 +92,7 @@ def test_a_larger_one_of_the_same_failure_gives_way(run, tmp_path):
     [after] = entries(tmp_path / "corpus")
     assert after.scenario.requests == read_scenario(small).requests
     back = run("corpus", "add", str(large), *corpus)
-    assert f"not added, since {after.path} has the same failure, is not larger" in back.out
+    assert f"not added, because {after.path} has the same failure, is no larger" in back.out
     assert entries(tmp_path / "corpus") == [after]
 
 
@@ -196,7 +196,10 @@ def test_verify_has_a_line_for_each_problem(run, tmp_path):
     lines = reported.out.splitlines()
     assert len(lines) == 6
     assert lines[0].endswith("not as expected: NAN-R40 broke, expected that every rule holds")
-    assert f"b.json: this name does not fit its rule and content; valid: {good.name}" in lines[1]
+    assert (
+        f"b.json: the file's name does not match its rule and content; valid: {good.name}"
+        in lines[1]
+    )
     assert "c.json: $.origin.rule: nothing" in lines[2]
     assert "d.json: $.origin.rule: '../NONE' is not a rule of nano_vllm" in lines[3]
     assert "e.json: not JSON" in lines[4]
@@ -216,7 +219,7 @@ def test_verify_has_a_line_for_each_problem(run, tmp_path):
         (("export", "--as", "xml"), "--as: 'xml'; valid: pytest, json, upstream"),
         (
             ("export", "--as", "json", "--corpus", ".", "-o", "x.json"),
-            "--out: x.json: a .json file there is an entry of the corpus; valid: another place",
+            "--out: x.json: a .json file in the corpus counts as an entry; valid: another place",
         ),
     ],
 )

@@ -162,7 +162,7 @@ def test_a_baseline_of_a_target_without_features_is_recorded_and_compared(diff):
 @pytest.mark.slow
 def test_targets_without_a_scale_in_common_are_one_line(diff):
     diff("toys:NoScale", "model", "--system", "vllm").refused(
-        "there is no scale that both targets accept: small (A: "
+        "no scale is accepted by both targets: small (A: "
     )
 
 
@@ -239,8 +239,8 @@ def test_a_baseline_is_what_the_target_did(diff):
     assert "model (base.gz) and model: no difference in " in again.out
     later = diff("toys:Order", "--since", "base.gz", "--json", "d.json")
     assert later.code == 1
-    assert "replay A: its run is in the baseline" in later.out
-    assert "this is the smallest, it cannot be shrunk" in later.out
+    assert "replay A: its run is recorded in the baseline" in later.out
+    assert "this is the smallest; recorded runs cannot be shrunk" in later.out
     verdict = read_json("d.json")
     assert (verdict["baseline"], verdict["seed"]) == ("base.gz", 3)
     [found] = verdict["differences"]
@@ -294,7 +294,7 @@ def recorded(**changes):
         (header() + recorded(), "line 2: $.scenario: $.format: null; supported: "),
         (
             header() + recorded(scenario=SCENARIO | {"revision": "2.1.2"}),
-            "line 2: $.scenario is of spyre 2.1.2; valid: spyre sound, as the first line says",
+            "line 2: $.scenario is for spyre 2.1.2; valid: spyre sound, as the first line says",
         ),
         (
             header() + recorded(scenario=SCENARIO),
@@ -379,10 +379,13 @@ def test_ids_in_a_baseline_are_hostile(diff):
         ),
         (["model", "vllm==0.1"], "vllm: version '0.1' is not supported"),
         (["model", "nothing"], "TARGET 'nothing' is not understood"),
-        (["model", "model", "--scheduler-cls", "p.C"], "--scheduler-cls: p.C: only for a release"),
+        (
+            ["model", "model", "--scheduler-cls", "p.C"],
+            "--scheduler-cls: p.C: valid only with a release",
+        ),
         (
             ["model", "model", "--path-b", "x"],
-            "--path-b: x: only for sendnn-inference, ",
+            "--path-b: x: valid only for sendnn-inference, ",
         ),
         (["model", "llmservingsim", "--path-b", "no"], "--path-b: no: no such folder"),
         (["model", "model", "--max-differences", "0"], "--max-differences: 0; valid: at least 1"),

@@ -233,7 +233,7 @@ def test_a_signal_keeps_what_was_found_and_leaves_no_process(name, code, ends, t
         finally:
             process.kill()
     assert process.returncode == code, err
-    assert err == "schedproof: interrupted: the verdict covers only what ran until then\n"
+    assert err == "schedproof: interrupted: the verdict covers only what had run by then\n"
     data = json.loads((folder / "v.json").read_bytes())
     assert data["interrupted"] is True
     assert data["exit_code"] == code

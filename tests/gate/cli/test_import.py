@@ -89,7 +89,7 @@ def test_what_is_taken_and_what_is_not_is_said(run):
 
 def test_the_origin_says_where_the_load_is_from(run):
     run("import", "mooncake", mooncake(), "--step-ms", "50")
-    note = "mooncake, rows 1 to 4 of trace.jsonl, 50 ms a step"
+    note = "mooncake, rows 1 to 4 of trace.jsonl, 50 ms per step"
     assert (read_scenario(Path("trace.json")).origin or {})["note"] == note
 
 
@@ -165,7 +165,7 @@ def test_a_load_goes_into_a_corpus_as_a_witness(run):
         ('{"timestamp": "\\ud800"}', r"not JSON: '\ud800' is not Unicode text"),
         (
             json.dumps({**MOONCAKE[0], "hash_ids": [1]}),
-            "$.hash_ids: 1 ids; valid: 3, one for each 512 tokens of input_length 1300",
+            "$.hash_ids: 1 ids; valid: 3, one per 512 tokens of input_length 1300",
         ),
     ],
 )
@@ -183,7 +183,11 @@ def test_a_wrong_row_of_mooncake_is_one_line_with_its_field(run, row, problem):
         ("azure", AZURE.replace("480", "-1"), 'line 2: ContextTokens: "-1"; valid: a number of'),
         ("azure", AZURE.replace("2023-", ""), 'line 2: TIMESTAMP: "11-16 18:17:03.9799600"; val'),
         ("azure", AZURE.replace(",480", ""), "line 2: 2 fields; valid: 3, TIMESTAMP, ContextTok"),
-        ("azure", AZURE.splitlines()[0], "no row from 1 on; valid: --from with a row of the fi"),
+        (
+            "azure",
+            AZURE.splitlines()[0],
+            "the file ends before row 1; valid: --from with a row of the fi",
+        ),
         ("azure", AZURE.replace("480", '"480'), "not CSV: unexpected end of data"),
         ("burstgpt", BURSTGPT.replace("5.5", "nan"), "line 3: Timestamp: nan; valid: a finite nu"),
         ("burstgpt", "", "line 0: column Timestamp: missing in the header ''; valid: once"),
@@ -201,7 +205,10 @@ def test_a_wrong_table_is_one_line_with_its_column(run, form, text, problem):
         (("import", "sharegpt", "trace.jsonl"), "FORM: 'sharegpt'; valid: mooncake, azure, b"),
         (("import", "mooncake", "none"), "none: cannot be read (No such file or directory)"),
         (("import", "mooncake", "trace.jsonl", "--requests", "0"), "--requests: 0; valid: at l"),
-        (("import", "mooncake", "trace.jsonl", "--from", "9"), "trace.jsonl: no row from 9 on"),
+        (
+            ("import", "mooncake", "trace.jsonl", "--from", "9"),
+            "trace.jsonl: the file ends before row 9",
+        ),
         (("import", "mooncake", "trace.jsonl", "-o", "trace.jsonl"), "--out: trace.jsonl is the "),
         (("import", "mooncake", "trace.jsonl", "--config", "x=1"), "--config: 'x=1'; valid: KEY"),
         (("import", "mooncake", "trace.jsonl", "--system", "x"), "--system: 'x' is not a system"),

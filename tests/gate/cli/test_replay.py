@@ -165,7 +165,10 @@ def test_a_replay_on_a_broken_target_is_exit_3(run, toy):
 def test_only_a_release_or_a_checkout_has_start_up_checks_to_go_beyond(run):
     result = run("replay", written("s.json"), "--beyond-start-up")
     assert result.code == 2
-    assert "--beyond-start-up: model has no start-up checks; valid with a release" in result.err
+    assert (
+        "--beyond-start-up: model has no start-up checks; the option is valid with a release"
+        in result.err
+    )
     release = replace(parse_target("vllm==0.33.0"), beyond_start_up=True)
     assert replay_options(release, None) == " --target vllm==0.33.0 --beyond-start-up"
 

@@ -81,7 +81,8 @@ def test_the_page_is_called_after_the_file(file, name):
         ("s.json --rule ALL-R07", "--rule: ALL-R07 does not apply to revision sound"),
         (
             "s.json --path here",
-            "--path: here: only for sendnn-inference, vllm, nano-vllm, llmservingsim, not for ",
+            "--path: here: valid only for sendnn-inference, vllm, nano-vllm, llmservingsim, not "
+            "for ",
         ),
         ("s.json --target nothing", "TARGET 'nothing' is not understood"),
         ("t --target model", "--target: model: t is a trace, which is not run again"),

@@ -54,12 +54,13 @@ def test_a_change_that_breaks_nothing_is_told_so_in_three_lines(console):
     assert len(lines) == 3
     assert lines[1] == "also broken by the base: ALL-R05"
     assert lines[2] == (
-        "Mine (vllm 0.28.0) against vllm 0.28.0: no fault found beyond those of the base (seed 0)"
+        "Mine (vllm 0.28.0) against vllm 0.28.0: no fault found that the base does not have (seed "
+        "0)"
     )
 
 
 def test_what_breaks_only_after_an_intended_difference_is_no_fault_of_the_base(console):
-    why = "breaks only after an intended difference (3 runs)"
+    why = "broken only after an intended difference (3 runs)"
     rules = RuleVerdict("V1-R11", "known", message=why), RuleVerdict("ALL-R05", "known")
     lines = reported(console, verdict(rules=rules)).splitlines()
     assert lines[1:3] == [
@@ -92,7 +93,7 @@ def test_a_fault_that_may_follow_from_another_one_is_a_line_below_it(console):
     above = [line for line in lines[: lines.index(below[0])] if line.startswith("BREAKS")]
     assert above[-1].startswith("BREAKS ALL-R03 no request lost")
     assert "1 fault that the base does not have, 2 more that may follow" in lines[-1]
-    assert lines[1] == "  may follow from ALL-R03, or have its cause"
+    assert lines[1] == "  may follow from ALL-R03, or have the same cause"
 
 
 def test_of_many_faults_a_chain_is_below_the_first(console):
@@ -108,7 +109,7 @@ def test_beside_a_fault_only_two_kinds_of_difference_are_printed(console):
     assert reported(console, verdict(decisions=decisions)).count("DIFFERS") == 5
     text = reported(console, verdict(decisions=decisions, faults=(fault(1, "ALL-R03"),)))
     assert text.count("DIFFERS") == 2
-    assert "and 4 more kinds of difference: --json names them\n" in text
+    assert "and 4 more kinds of difference: --json lists them\n" in text
 
 
 def test_the_base_of_a_class_is_the_class_of_the_release_from_which_it_is_derived():
@@ -124,7 +125,7 @@ def test_a_target_without_a_base_is_its_own_judge():
 @pytest.mark.parametrize(
     ("spec", "base", "message"),
     [
-        (CLASS, "model", "not together with --base model"),
+        (CLASS, "model", "not valid together with --base model"),
         (TargetSpec("model", "model"), None, "model has no base; valid: a release with --schedu"),
     ],
 )

@@ -50,9 +50,7 @@ def test_of_one_failure_the_smallest_stays(tmp_path):
     large = kept(tmp_path, crowd(prompt=9), shape="the same")
     remaining, messages = pruned(tmp_path, Fixed(), dry_run=True)
     assert len(remaining) == 2
-    assert (
-        f"{large}: the same failure as {small}, which is not larger: would be removed" in messages
-    )
+    assert f"{large}: the same failure as {small}, which is no larger: would be removed" in messages
     assert pruned(tmp_path, Fixed())[0] == [small.name]
 
 
@@ -116,7 +114,10 @@ def test_a_rule_that_was_to_break_and_holds_is_not_as_expected():
     known = expecting(crowd(), ["NAN-R40"])
     assert judged(ModelTarget(), known).status == "as expected"
     reported = judged(Fixed(), known)
-    assert (reported.status, reported.why) == ("NOT AS EXPECTED", "no rule broke, expected NAN-R40")
+    assert (reported.status, reported.why) == (
+        "NOT AS EXPECTED",
+        "no rule broke, expected NAN-R40",
+    )
 
 
 def test_a_rule_that_was_to_break_may_break_behind_another():
@@ -134,13 +135,13 @@ def test_on_another_target_an_entry_is_about_its_own_rule():
     elsewhere = judge(ModelTarget(), scenario, "ALL-R04", rules, FoundOn(name="mine", version="1"))
     assert elsewhere.status == "as expected"
     assert elsewhere.why == (
-        "ALL-R04 holds on schedproof model of nano_vllm 0.2.0 (it broke only on mine 1); "
-        "another rule breaks there: NAN-R40"
+        "ALL-R04 holds on schedproof model of nano_vllm 0.2.0 (it was broken only on mine 1); "
+        "another rule is broken there: NAN-R40"
     )
     at_home = FoundOn(name="schedproof model of nano_vllm", version="0.1.0")
     here = judge(ModelTarget(), scenario, "ALL-R04", rules, at_home)
     assert here.status == "NOT AS EXPECTED"
-    assert here.why.endswith("; another rule breaks there: NAN-R40")
+    assert here.why.endswith("; another rule is broken there: NAN-R40")
 
 
 def test_a_rule_that_breaks_on_another_target_too_is_not_as_expected():
@@ -148,4 +149,4 @@ def test_a_rule_that_breaks_on_another_target_too_is_not_as_expected():
     scenario = expecting(crowd(), None)
     told = judge(ModelTarget(), scenario, "NAN-R04", rules_for(scenario), FoundOn(name="mine"))
     assert told.status == "NOT AS EXPECTED"
-    assert told.why.startswith("NAN-R04 breaks on schedproof model of nano_vllm 0.2.0")
+    assert told.why.startswith("NAN-R04 is broken on schedproof model of nano_vllm 0.2.0")

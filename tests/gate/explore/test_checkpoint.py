@@ -243,14 +243,14 @@ def test_a_pickle_that_names_anything_else_is_refused_and_runs_nothing(tmp_path,
 @pytest.mark.parametrize("what", [{"a": 1}, Scope("lengths", "", 2)], ids=["data", "no run"])
 def test_what_is_no_exploration_is_refused(tmp_path, what):
     spoil(tmp_path, lambda data: whole(data[:HEADER], pickle.dumps(what)))
-    assert "not the exploration of these options and rules" in refused(tmp_path)
+    assert "saved with other options or rules" in refused(tmp_path)
 
 
 def test_a_run_under_the_name_of_another_is_refused(tmp_path):
     save_checkpoint(tmp_path, broken_off(replace(ASKED, revision="sound"), 1))
     [path] = tmp_path.iterdir()
     path.rename(explorer._path(tmp_path, ASKED, [rule.id for rule in RULES]))
-    assert "not the exploration of these options and rules" in refused(tmp_path)
+    assert "saved with other options or rules" in refused(tmp_path)
 
 
 def test_a_folder_that_is_a_file_is_one_line(tmp_path):

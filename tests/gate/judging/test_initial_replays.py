@@ -83,7 +83,7 @@ def test_what_is_not_replayed_of_the_own_corpus_is_said(gate, found, monkeypatch
     gate.events.clear()
     replay_own(judged)
     assert [event.text for event in gate.events if isinstance(event, Notice)] == [
-        "own corpus: 1 of 2 scenarios left out: they are not of spyre",
+        "own corpus: 1 of 2 scenarios left out: they are not for spyre",
         f"own corpus: {kept.scenario.name} left out, the target refuses it: too small",
     ]
 

@@ -274,7 +274,7 @@ def test_a_hang_ends_the_gate_and_is_asked_for_twice(gate):
     ]
     assert max(arrivals) <= verdict.findings[0].step
     texts = [event.text for event in gate.events if isinstance(event, Notice)]  # type: ignore[attr-defined]
-    assert "the target hangs, so it gets no further runs" in texts
+    assert "the target hangs, so no further runs are tried" in texts
     assert "inconclusive" in {rule.status for rule in verdict.rules}
 
 

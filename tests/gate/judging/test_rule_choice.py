@@ -98,7 +98,7 @@ def test_a_scenario_that_expects_another_rule_to_break_is_compared_where_it_is_a
     said: list[str] = []
     assert lockstep_of(scenario, words, parse_target(target), asked, said.append) == beside
     assert said == (
-        ["not compared with a model: the scenario expects ALL-R10 to break"]
+        ["not compared with a model: the scenario expects ALL-R10 to be broken"]
         if beside == "none"
         else []
     )

@@ -35,7 +35,7 @@ def test_an_object_is_judged_in_this_process():
     verdict = schedproof.judge(ModelTarget(), rules=["SPY-R09"])
     assert [(rule.id, rule.status) for rule in verdict.rules] == [("SPY-R09", "held")]
     assert verdict.target.spec == "schedproof.model.target:ModelTarget"
-    with pytest.raises(InputError, match="jobs: 2; valid for a target that is an object: 1"):
+    with pytest.raises(InputError, match="jobs: 2; valid if the target is an object: 1"):
         schedproof.judge(ModelTarget(), jobs=2)
 
 

@@ -210,7 +210,7 @@ def test_a_cell_that_costs_every_worker_is_given_up(tmp_path, monkeypatch):
 @pytest.mark.slow
 def test_a_worker_with_another_version_is_refused(tmp_path, address, monkeypatch):
     monkeypatch.setattr(executors, "our_code", lambda: "other")
-    with pytest.raises(ClusterError, match="runs another version of schedproof"):
+    with pytest.raises(ClusterError, match="has another version of schedproof"):
         run_cells([CELL], tmp_path, ignored, cluster=address, work=conforms)
 
 

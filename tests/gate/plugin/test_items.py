@@ -82,7 +82,7 @@ def test_a_target_that_takes_no_request_fails_the_run(pytester):
     adapter.write_text(adapter.read_text() + REFUSES_ALL)
     result = pytester.runpytest_inprocess("-p", "no:randomly", "-k", "ALL-R0")
     assert result.parseoutcomes()["failed"] == 1
-    assert "the target took no request, so nothing was judged" in result.stdout.str()
+    assert "the target accepted no request, so nothing was judged" in result.stdout.str()
 
 
 REFUSES_ALL = """

@@ -207,14 +207,14 @@ def test_a_wrong_environment_is_one_line_that_names_the_variable(run, here, monk
 @pytest.mark.parametrize("target", ["model", "vllm==0.28.0", "toys:Toy", "cmd:python toy.py"])
 def test_a_path_for_another_target_is_one_line(run, here, target):
     message = wrong(run, target, "--path", "there")
-    assert message.startswith(f"--path: there: only for {EVERY_NAME}, not for {target}")
+    assert message.startswith(f"--path: there: valid only for {EVERY_NAME}, not for {target}")
 
 
 def test_a_replay_reads_a_path_as_well(run, here):
     (here / "one.json").write_text("{}")
     result = run("replay", "one.json", "--target", "model", "--path", "there")
     assert (result.code, result.out) == (2, "")
-    message = f"schedproof: --path: there: only for {EVERY_NAME}, not for model"
+    message = f"schedproof: --path: there: valid only for {EVERY_NAME}, not for model"
     assert result.err.startswith(message)
 
 

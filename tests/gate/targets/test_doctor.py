@@ -128,7 +128,7 @@ def test_what_is_left_over_of_an_earlier_run_is_told(examined):
     ("target", "what", "why"),
     [
         (NoAborts, "abort", "not supported"),
-        (TakesAll, "add", "only a gate shows what"),
+        (TakesAll, "add", "only a gate will show what"),
         (HidesTheEnd, "accounting", "finished is not shown"),
     ],
 )
@@ -242,8 +242,13 @@ class AnswersInWords(Toy):
 @pytest.mark.parametrize(
     ("target", "rule", "says", "mend"),
     [
-        (ForgetsAborts, "ALL-R04", "not reported as aborted", "in the next step, as aborted"),
-        (CountsCachedBlocks, "ALL-R09", "the pool has 4", "free blocks are all those of the pool"),
+        (ForgetsAborts, "ALL-R04", "not reported as aborted", "in the next step, with aborted"),
+        (
+            CountsCachedBlocks,
+            "ALL-R09",
+            "the pool has 4",
+            "free_blocks must count all blocks of the pool",
+        ),
     ],
 )
 def test_faults_that_few_requests_do_not_show_are_told_with_how_to_mend_them(

@@ -34,7 +34,7 @@ def test_of_others_those_that_are_supported(monkeypatch):
 @pytest.mark.parametrize("code", [0, 1])
 def test_without_an_answer_the_error_says_what_to_name(monkeypatch, code):
     answers(monkeypatch, code, "", "ERROR: NewConnectionError")
-    with pytest.raises(ReleaseError, match=r"cannot be reached; .*name releases, vllm==VERSION"):
+    with pytest.raises(ReleaseError, match=r"cannot be reached; .*name releases as vllm==VERSION"):
         releases_of("vllm")
 
 

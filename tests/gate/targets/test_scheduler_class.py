@@ -110,8 +110,8 @@ def test_a_class_is_for_a_release_that_names_none(tmp_path, monkeypatch, target)
     with pytest.raises(InputError) as caught:
         parse_target(target, None, "pkg.Mine")
     assert str(caught.value) == (
-        "--scheduler-cls: pkg.Mine: only for a release that names no class, such as vllm==0.28.0, "
-        f"not for {target}"
+        "--scheduler-cls: pkg.Mine: valid only with a release that names no class, such as "
+        f"vllm==0.28.0, not with {target}"
     )
 
 

@@ -201,7 +201,7 @@ def test_each_run_of_a_trace_is_a_process(run):
         event["pid"]: event["args"]["name"] for event in events if event["name"] == "process_name"
     }
     assert named == {
-        number: f"run {number}, schedproof model of spyre sound, a step = {STEP_US} µs"
+        number: f"run {number}, schedproof model of spyre sound, one step = {STEP_US} µs"
         for number in (1, 2)
     }
     of_second = [event for event in events if event["pid"] == 2]

@@ -98,7 +98,8 @@ def test_of_a_killed_recorder_everything_before_the_cut_is_read():
     assert [type(event) for event in events(data[:-1])] == [Begun, Stepped, Stepped]
     assert events(whole)[-1] == Cut(
         5,
-        'its "step" has no reply: the record was cut there, or the target ended or hung in it',
+        'its "step" has no reply: the record ends there, or the target died or hung during this '
+        "operation",
     )
     assert events(whole[:-3])[-1] == Cut(5, "the last line is truncated")
 
@@ -197,11 +198,11 @@ def added(**changes):
         ),
         (
             [*BEGIN, STEP, step(emitted=None)],
-            "4: $.step.emitted: null, but promised in observes of the start on line 1",
+            "4: $.step.emitted: null, but promised in `observes` by the start on line 1",
         ),
         (
             [*BEGIN, STEP, {"ok": True, "step": {"kind": "idle", "scheduled": {}}}],
-            "4: $.step.blocks: missing, but promised in observes of the start on line 1",
+            "4: $.step.blocks: missing, but promised in `observes` by the start on line 1",
         ),
         ([*BEGIN, STEP, step(kind="idle")], '4: $.step.kind: "idle" with 1 requests scheduled'),
         ([*BEGIN, STEP, step(kind="rest")], '4: $.step.kind: "rest": Invalid enum value'),
@@ -319,7 +320,7 @@ def test_a_new_run_has_no_blocks_of_the_one_before():
     ("changes", "says"),
     [
         (3, "$.block_changes: 3: Expected `object`, got `int`"),
-        ({"a": [1, [2]]}, "$.block_changes.a[0]: 1; valid: 0 to 0, which it had before"),
+        ({"a": [1, [2]]}, "$.block_changes.a[0]: 1; valid: 0 to 0, the number it had before"),
         ({"a": [0, [-2]]}, '$.block_changes: {"a": [0, [-2]]}: Expected `int` >= 0'),
         ({"a": [0]}, '$.block_changes: {"a": [0]}: Expected `array` of length 2, got 1'),
     ],
@@ -332,5 +333,7 @@ def test_changes_that_mean_nothing_are_one_line(changes, says):
 
 def test_changes_and_all_blocks_are_not_both_said():
     lines = [*BEGIN, STEP, {"ok": True, "step": SEEN, "block_changes": {}}]
-    with pytest.raises(FileError, match=r"block_changes: there is also \$.step.blocks; valid: one"):
+    with pytest.raises(
+        FileError, match=r"block_changes: \$.step.blocks is given as well; valid: one"
+    ):
         events(text(lines))

@@ -114,5 +114,6 @@ def test_without_numpy_it_says_how_to_install_it(run, monkeypatch):
     result = run("search", "SPY-R07", "--engine", "vectorized")
     assert (result.code, result.out) == (2, "")
     assert result.err == (
-        "schedproof: --engine: vectorized: NumPy is not installed; valid: pip install numpy\n"
+        "schedproof: --engine: vectorized: NumPy is not installed; install it with: pip install "
+        "numpy\n"
     )

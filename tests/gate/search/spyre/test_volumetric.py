@@ -106,7 +106,7 @@ def test_the_worst_volume_is_bisected_replayed_and_told(run):
     assert result.code == 1, result
     lines = result.out.splitlines()
     assert lines[0].startswith("worst overshoot of 2 requests, formula 2.1.0: block_size 2")
-    assert "12 is reached, 12 never exceeded, after " in result.out
+    assert "12 is reached, 12 is never exceeded, after " in result.out
     assert lines[-1] == "worst of 2 requests: 4 tokens too many"
 
 
@@ -158,7 +158,7 @@ def test_a_release_refuses_by_a_request_that_has_left_all_but_twenty_tokens(run)
     words = ["--maximize", "waste", "--revision", "2.1.2", "--param", "requests=5"]
     result = run("search", "SPY-R07", *words)
     assert result.code == 0, result
-    assert "131052 is reached, 131052 never exceeded, after " in result.out
+    assert "131052 is reached, 131052 is never exceeded, after " in result.out
     [joins, waits] = re.findall(r"join in step (\d+), .* it joins in step (\d+)\n", result.out)[0]
     assert int(waits) == int(joins) + 1
 
@@ -262,9 +262,13 @@ def test_a_formula_of_ones_own_is_refuted_by_a_small_run_and_told_its_slack(run,
     refuted = [line.split(":")[1].strip() for line in lines if line.startswith("no proof: ")]
     assert refuted == ["covers_decoding refuted", "covers_newcomer refuted"]
     assert "  step 3:  2 requests x tkv 4 = 8 > 6 (by 2)" in result.out
-    slack = "slack: 63 tokens more for every request are needed, and enough for the lemmas "
+    slack = (
+        "slack: every request needs 63 more tokens, with which the lemmas about the formula hold: "
+    )
     assert any(line.startswith(slack) for line in lines)
-    assert any("about the formula: --param formula=my.py:last_token+63" in line for line in lines)
+    assert any(
+        "about the formula hold: --param formula=my.py:last_token+63" in line for line in lines
+    )
     assert "--target model:my.py:last_token --rule SPY-R07" in result.out
 
 
@@ -318,7 +322,7 @@ def test_what_the_model_lets_in_is_searched_and_what_a_release_does_where_it_is_
     assert "2 requests x tkv 4 = 8 > 6" in result.out
     result = run(*words, "--target", "model:2.1.2")
     assert result.code == 0, result
-    assert ", of requests that a release lets in (SPY-R62)\n" in result.out
+    assert ", of requests that a release accepts (SPY-R62)\n" in result.out
     assert (
         result.out.splitlines()[-1]
         == "proven: no counterexample with up to 2 requests, as they are encoded"
@@ -461,7 +465,7 @@ def test_ctrl_c_before_there_is_an_answer_is_one_line_and_exit_3(run, monkeypatc
         ),
         (["SPY-R07", "--param", "max_batch_tkv=9"], "--param: max_batch_tkv 9; valid: at least"),
         (["SPY-R07", "--param", "requests=1"], "--param: 'requests=1'; valid: 2 to 32 requests"),
-        (["SPY-R07", "--prove", "--maximize", "volume"], "--maximize: a proof has no worst case"),
+        (["SPY-R07", "--prove", "--maximize", "volume"], "--maximize: a proof finds no worst case"),
         (["SPY-R07", "--time-limit", "0"], "--time-limit: 0.0"),
     ],
 )
@@ -501,7 +505,7 @@ def test_hypothesis_finds_what_a_formula_breaks_and_proves_nothing(run):
     assert "--target model:1.10.0 --rule SPY-R07" in found.out
     sampled = run(*words, "--time-limit", "2")
     assert sampled.code == 3, sampled
-    assert sampled.out.splitlines()[-1].startswith("inconclusive: no run of ")
+    assert sampled.out.splitlines()[-1].startswith("inconclusive: none of the ")
 
 
 @pytest.mark.slow
@@ -557,7 +561,7 @@ def test_a_rule_beside_the_volumetric_one_is_decided_by_lemmas_and_counterexampl
         "4 lemmas proven for blocks of any size, 0 not",
         "answer: No, on the model `sound` and on that of 2.5.2.",
     ]
-    assert lines[7].startswith("  proven of the model's code: spyre.")
+    assert lines[7].startswith("  proven for the model's code: spyre.")
     [shown] = [n for n, line in enumerate(lines) if line.startswith("counterexample: ")]
     start = "  replayed on the model of 2.5.2: breaks SPY-R38 in step 0: r0 "
     assert lines[shown + 1].startswith(start)
@@ -586,7 +590,7 @@ def test_lemmas_that_fail_or_run_out_of_time_are_inconclusive(run, monkeypatch):
     too_small = run("search", "SPY-R41", "--prove", "--param", "block_size=2")
     assert too_small.code == 3, too_small
     assert "\nunguarded  " in too_small.out
-    assert too_small.out.endswith("no answer: it follows only if every lemma is proven\n")
+    assert too_small.out.endswith("no answer, because it follows only if every lemma is proven\n")
     monkeypatch.setattr("schedproof.gate.search.proofs.bounded", _out_of_time)
     late = run("search", "SPY-R50")
     assert late.code == 3

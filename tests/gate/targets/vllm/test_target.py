@@ -116,7 +116,7 @@ def test_an_unknown_version_is_one_line_with_those_that_are_valid():
         parse_release("vllm==0.9.9")
     assert str(caught.value) == (
         f"vllm: version '0.9.9' is not supported; supported are {', '.join(SUPPORTED)}"
-        ", and any other from 0.18.0 on, which nobody has tried"
+        ", and, untested, any later version from 0.18.0 on"
     )
 
 
@@ -159,7 +159,10 @@ def test_it_says_what_it_is_and_what_it_shows(vllm):
         ({"num_blocks": 0}, "$.config.num_blocks is 0; valid is an integer of at least 1, or null"),
         ({"block_size": True}, "$.config.block_size is true; valid is an integer of at least 1"),
         ({"policy": "lifo"}, '$.config.policy is "lifo"; valid is "fcfs" or "priority"'),
-        ({"watermark": 1}, "$.config.watermark is 1; valid is a number from 0 to below 1"),
+        (
+            {"watermark": 1},
+            "$.config.watermark is 1; valid is a number of at least 0 and less than 1",
+        ),
         ({"enable_prefix_caching": 1}, "$.config.enable_prefix_caching is 1; valid is true or"),
         ({"colour": "red"}, "$.config.colour: unknown key; valid keys are block_size, num_blocks"),
         (
@@ -688,7 +691,7 @@ def test_an_unbounded_pool_says_when_it_would_forget(vllm):
         vllm.ask(f"r{number}", ("same", 999), max_tokens=1)
     reply = vllm.pipe.add({"id": "more", "prompt": [["same", 3]], "max_tokens": 1})
     assert reply["message"] == (
-        "refused by the target: the requests so far fill 65000 blocks of the 65001 that stand for "
+        "refused by the target: the requests so far fill 65000 of the 65001 blocks that stand for "
         "an unbounded pool; set num_blocks"
     )
 

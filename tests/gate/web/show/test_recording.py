@@ -34,7 +34,7 @@ def test_the_steps_are_those_of_a_replay_up_to_the_first_broken_rule():
     outcome = replay(Ghosts(), scenario(), load("spyre"), lambda _, step: seen.append(step))
     run = recorded(scenario(), Ghosts())
     assert (run.steps, run.broken) == (seen, outcome.broken)
-    assert run.ended == f"{run.broken[0].rule} broke at step {len(seen) - 1}"
+    assert run.ended == f"{run.broken[0].rule} was broken in step {len(seen) - 1}"
     assert [happening.what for happening in run.happenings() if happening.step == len(seen) - 1][
         -1
     ] == "broken"

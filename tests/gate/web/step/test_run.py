@@ -124,7 +124,7 @@ def test_a_scenario_that_is_loaded_goes_as_it_went():
 @pytest.mark.parametrize(
     ("changes", "why"),
     [
-        ({"system": "vllm", "config": {}}, "is for vllm; valid: one for spyre"),
+        ({"system": "vllm", "config": {}}, "is for vllm; valid: a scenario for spyre"),
         ({"config": {"block_size": 7}}, "block_size"),
         ({"requests": ()}, None),
     ],
@@ -230,7 +230,7 @@ def test_a_target_that_answers_otherwise_when_asked_again_is_told():
     run.arrive(6, 4)
     run.step()
     run.end("r0")
-    assert run.notice == "on a second run, the target answers step 0 differently"
+    assert run.notice == "when the run is repeated, the target answers step 0 differently"
     run.step()
     assert run.notice == ""
 
