@@ -1,5 +1,6 @@
 """Read the configuration of any system from its keys, with one clear error."""
 
+import re
 from collections.abc import Mapping
 from typing import Annotated, Any, TypeVar
 
@@ -32,5 +33,6 @@ def convert(values: Mapping[str, Any], kind: type[Config]) -> Config:
         else:
             message, _, place = str(error).rpartition(" - at `$.")
             key = place.removesuffix("`")
-            path, problem = f"$.config.{key}", f"{values.get(key)!r:.60}: {message}"
+            value = values.get(re.split(r"[.\[]", key)[0])  # the whole value of a key
+            path, problem = f"$.config.{key}", f"{value!r:.60}: {message}"
         raise InputError(path, problem) from None

@@ -21,9 +21,11 @@ OUTSIDE = frozenset(
     )
 )
 ALLOWED = {
+    ("model/own_code.py", "threading"),  # only the main thread can limit a user's function
     # Whatever process the model is made in, a formula of the user's is read there by its name.
     ("model/spyre/own_formula.py", "pathlib"),
     ("model/spyre/own_formula.py", "runpy"),
+    ("properties/search/machine.py", "sys"),  # does an exception end the run?
     ("properties/search/run.py", "time"),  # how long a search took
     ("properties/search/state.py", "time"),
     ("solver/smt/execution.py", "builtins"),  # len, max and sorted, beside those for symbols

@@ -188,28 +188,39 @@ def details(record: Record) -> Iterator[str]:
         yield f"{fault.what}. What a user sees: {fault.sees}."
         yield ""
         yield f"- [Cause and history]({fault.link})"
-        yield f"- Rule: {fault.rule}; configuration: {fault.where}; found by: {fault.found_by}"
-        if upstream := _upstream(fault):
-            yield f"- Upstream: {upstream}"
+        yield f"- Rule: {fault.rule}"
+        yield f"- Configuration: {fault.where}"
+        yield f"- Found by: {fault.found_by}"
+        if fault.reported:
+            yield f"- Report upstream: {fault.reported}"
+        if fault.fix:
+            yield f"- Fix upstream: {fault.fix}"
         for name in fault.releases:
             states = _states(record, name, fault)
-            yield f"- {name}: {'; '.join(_ranges(states))}"
+            yield f"- Releases of {name}: {', '.join(_ranges(states))}"
         newest = _newest_broken(record, fault)
         if newest:
             command = f"schedproof replay {fault.scenario} --target {newest} --rule {fault.rule}"
-            yield f"- `{command}`"
+            yield f"- To repeat the replay: `{command}`"
 
 
 def red_lines_page(record: Record) -> Iterator[str]:
     """Yield the lines of the page with every rule that some releases break."""
     yield "# Every red line"
     yield ""
-    yield "This page is for readers who ask whether a rule that a gate reports as broken is a"
-    yield "fault. The table lists every rule that a quick gate of these releases reports as"
-    yield "broken (seed 0; for 0.33.0 also seeds 3 and 7), and the line of the release's code"
-    yield "that decides so. Each configuration passes the start-up checks of the release; the"
-    yield "table names the last of them. A *decision* is intended: the release documents it, and"
-    yield "the gate says *diverges*."
+    yield "This page is for readers who want to know whether a rule that a gate reports as broken"
+    yield "points to a fault. The table lists every rule that gates of these releases report as"
+    yield "broken, and the line of the release's code that makes the decision. The gates ran with"
+    yield "the profiles `quick` and `ci` and seed 0; for 0.33.0, gates with the profile `quick`"
+    yield "also ran with seeds 3 and 7. To repeat one of these gates:"
+    yield ""
+    yield "```sh"
+    yield "schedproof gate vllm==0.33.0 --profile ci --seed 0"
+    yield "```"
+    yield ""
+    yield "Each configuration passes the start-up checks of the release; the table names the last"
+    yield "of these checks. A *decision* is intended: the release documents it, and the gate says"
+    yield "*diverges*."
     yield ""
     yield "| release | rules | start-up check | fault or decision | code | releases | upstream |"
     yield "|---|---|---|---|---|---|---|"
@@ -230,16 +241,12 @@ def _ranges(states: States) -> Iterator[str]:
     versions = sorted(states, key=Version)
     for words, group in groupby(versions, key=lambda version: _words(states[version])):
         first, *rest = group
-        yield f"{words} {first} to {rest[-1]}" if rest else f"{words} {first}"
+        yield f"{first} to {rest[-1]} ({words})" if rest else f"{first} ({words})"
 
 
 def _words(state: str) -> str:
-    return {
-        BROKEN: "**broken** in",
-        HOLDS: "not broken in",
-        NO_OPTION: "no such option in",
-        UNKNOWN: "not replayed on",
-    }.get(state, f"{state} in")
+    known = {BROKEN: "**broken**", HOLDS: "not broken", NO_OPTION: "no such option"}
+    return known.get(state, state)
 
 
 def _newest_broken(record: Record, fault: Fault) -> str | None:

@@ -120,7 +120,7 @@ def _sample(item: Sample) -> Result:
         refused += search.refused.total()
         scenarios, steps = scenarios + search.runs, steps + search.steps
         if not broke or search.failure is None:
-            ended_early = search.refused.total() < search.runs < remaining
+            ended_early = search.refused.total() < search.runs < remaining - search.empty
             failed = (
                 str(not_deterministic(search.runs, remaining)) if ended_early and not hung else ""
             )

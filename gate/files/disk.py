@@ -134,6 +134,23 @@ def unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return read
 
 
+def text_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Build a JSON object as `unique_keys` does; raise ValueError for half of a surrogate pair."""
+    read = unique_keys(pairs)
+    for text in (*read, *_texts([*read.values()])):
+        if any("\ud800" <= letter <= "\udfff" for letter in text):
+            raise ValueError(f"{text!a:.60} is not Unicode text")
+    return read
+
+
+def _texts(value: Any) -> Iterator[str]:
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, list):
+        for item in value:
+            yield from _texts(item)
+
+
 def write(path: Path, data: bytes) -> None:
     """Write a file that the user has named. Raise FileError if it cannot be written to."""
     with whole(path) as place, naming_file(path):

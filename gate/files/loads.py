@@ -10,6 +10,7 @@ Sources: kvcache-ai/Mooncake (`FAST25-release/traces`), Azure/AzurePublicDataset
 import csv
 import json
 import math
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -22,7 +23,7 @@ import msgspec
 from ...model.errors import InputError
 from ...model.scenario import Request, Scenario, Segment
 from ...model.systems import check_size, full_config, make_model
-from .disk import FileError, check_regular, located, naming_file, quoted, unique_keys
+from .disk import FileError, check_regular, located, naming_file, quoted, text_keys
 
 LAST_ARRIVAL = 10**7  # the latest arrival that the scenario format allows, in steps
 MAX_LINE = 8 * 1024 * 1024  # bytes
@@ -61,7 +62,7 @@ def read_load(form: str, path: Path, first: int, most: int, piece: int) -> Load:
     unused: dict[str, None] = {}
     with naming_file(path, "read"), path.open("rb") as file:
         rows = FORMS[form](_Lines(path, file), first, piece, unused)
-        read = list(islice(rows, most))
+        read = list(islice(rows, min(most, sys.maxsize)))
         goes_on = next(rows, None) is not None
     if not read:
         raise FileError(
@@ -190,7 +191,7 @@ def _mooncake(lines: _Lines, first: int, piece: int, unused: dict[str, None]) ->
         if number < first:
             continue
         try:
-            data = json.loads(line, object_pairs_hook=unique_keys)
+            data = json.loads(line, object_pairs_hook=text_keys)
         except (ValueError, RecursionError) as error:
             raise lines.error(f"not JSON: {error}; valid: one object per line") from None
         try:

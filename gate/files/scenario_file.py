@@ -3,7 +3,6 @@
 import hashlib
 import json
 import math
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +19,7 @@ from ...model.scenario import (
     check_requests,
 )
 from ...model.systems import check_features, check_size, full_config, resolve_revision
-from .disk import TOO_DEEP, is_deep, located, naming_file, quoted, read_text, unique_keys, write
+from .disk import TOO_DEEP, is_deep, located, naming_file, quoted, read_text, text_keys, write
 from .disk import FileError as FileError  # re-exported for modules that read scenarios
 
 MAX_BYTES = 64 * 1024 * 1024
@@ -99,7 +98,7 @@ def _load(path: Path) -> Any:
     try:
         value = json.loads(
             text,
-            object_pairs_hook=_plain_keys,
+            object_pairs_hook=text_keys,
             parse_constant=_finite,
             parse_float=_finite,
         )
@@ -113,22 +112,6 @@ def _load(path: Path) -> Any:
     if is_deep(text.encode()):
         raise FileError(f"{path}: {TOO_DEEP}")
     return value
-
-
-def _plain_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    read = unique_keys(pairs)
-    for text in (*read, *_texts([*read.values()])):
-        if any("\ud800" <= letter <= "\udfff" for letter in text):
-            raise ValueError(f"{text!a:.60} is not Unicode text")
-    return read
-
-
-def _texts(value: Any) -> Iterator[str]:
-    if isinstance(value, str):
-        yield value
-    elif isinstance(value, list):
-        for item in value:
-            yield from _texts(item)
 
 
 def _finite(number: str) -> float:

@@ -29,7 +29,6 @@ from ..targets.target_spec import TargetSpec
 
 ENDS = (NEVER_CRASHES, NEVER_HANGS)
 STANDSTILL = 1_000  # a run that makes no progress for this many steps is not continued
-ANY_SCHEDULER = "ALL-"  # rules that hold whatever the scheduler decides
 
 
 class BaseOptions(NamedTuple):
@@ -107,8 +106,8 @@ class Base:
         self.excluded = excluded
         self.compared = Compared(coverage=pair.coverage)
         self._rules = rules
-        choices = (rule.id for rule in rules if rule.kind in ("decision", "progress"))
-        self._choices = {rule for rule in choices if not rule.startswith(ANY_SCHEDULER)}
+        choices = {rule.id for rule in rules if rule.kind in ("decision", "progress")}
+        self._choices = choices - PROGRESS  # an order may be intended, but no request waits forever
         # If the base decides differently, it may reach the same deadlock or crash in a later step.
         self._at_any_step = {*ENDS, *(rule.id for rule in rules if rule.kind == "progress")}
         self._run = 0

@@ -71,7 +71,7 @@ def search_scale(
                     broken = run_search(search, examples, seed, shrink_runs)
                 attempts = profile.shrink_attempts
                 ended = search.exhausted or gate.results.hung
-                if not broken and search.runs < examples and not ended:
+                if not broken and search.runs + search.empty < examples and not ended:
                     raise not_deterministic(search.runs, examples)
             finally:
                 totals += search.counts

@@ -9,6 +9,7 @@ from ...model.errors import InputError
 from ...model.systems import config_keys, full_config
 from ...spec.systems import part
 from ..console.option_checks import check_unicode
+from ..files.disk import unique_keys
 
 Config = Mapping[str, Any]
 
@@ -20,10 +21,10 @@ class Configuration(NamedTuple):
     """Configuration keys with fixed values, and a name for this configuration that users see."""
 
     name: str
-    changes: Config = MappingProxyType({})
+    changes: Config
 
 
-ANY = Configuration("any")
+ANY = Configuration("any", {})
 
 
 class GateScales(NamedTuple):
@@ -65,9 +66,10 @@ def read_changes(
             raise InputError("--config", f"{change!r:.80}; valid: KEY=VALUE with {', '.join(keys)}")
         check_unicode("--config", change)
         try:
-            value = json.loads(text)
+            value = json.loads(text, object_pairs_hook=unique_keys)
         except (ValueError, RecursionError):
             value = text
+        check_unicode("--config", json.dumps(value, ensure_ascii=False))  # it may be in an escape
         if key in fixed and value != fixed[key]:
             raise InputError(
                 "--config",

@@ -13,6 +13,7 @@ from ..history.prefix_hits import caches
 from ..history.run_history import RunHistory
 from ..history.shadow_cache import ShadowCache
 from ..rules.predicate import Broken, Predicate
+from ..rules.questions import Questions
 from ..rules.registry import AT_THE_DOOR, LOCKSTEP, NEVER_CRASHES, NEVER_HANGS, OWN_TOKENS
 
 
@@ -39,9 +40,12 @@ class Monitor:
             self.history.shadow = ShadowCache(
                 config["block_size"], caches(config), pool=config.get("num_blocks")
             )
-        self._checks = [(rule, predicates[rule]) for rule in self._rules if rule in predicates]
-        if caches(config) and any(check.reads_kept for _, check in self._checks):
+        judged = [predicates[rule] for rule in self._rules if rule in predicates]
+        if caches(config) and any(predicate.reads_kept for predicate in judged):
             self.history.kept = KeptPrefixes(config["block_size"])
+        self._questions = Questions(
+            [(rule.id, predicates[rule.id]) for rule in rules if rule.id in predicates]
+        )
 
     def accept(self, request: Request, *, open_ended: bool = False) -> None:
         if self._must_be_accepted(request):
@@ -59,7 +63,9 @@ class Monitor:
 
     def _must_be_accepted(self, request: Request) -> bool:
         can_run = bounds_of(self.history.system).can_run
-        checked = AT_THE_DOOR in self._rules and not self.history.live
+        # In a scenario, the requests of a step arrive before its aborts.
+        unfinished = self.history.live or self.history.aborts_to_report
+        checked = AT_THE_DOOR in self._rules and not unfinished
         config = self.history.config
         if not checked or self.history.features.can_never_run(config, request):
             return False
@@ -76,19 +82,15 @@ class Monitor:
         model's step; empty if no model runs beside the target."""
         history, number = self.history, self.history.step
         history.give_up(step)
-        broken = []
-        absent = {
-            *([] if history.prefill_members(step) else ["prefill"]),
-            *([] if history.decode_members(step) else ["decode"]),
-        }
-        for rule, check in self._checks:
-            if check.members in absent:
-                continue
-            message = check.broken(history, step)
+        broken, occurred = [], []
+        for rule, is_broken, is_exercised in self._questions.of(history, step):
+            message = is_broken(history, step)
             if message is not None:
                 broken.append(Broken(rule, number, message))
-            if message is not None or check.exercised(history, step):
-                self.exercised[rule] += 1
+            if message is not None or is_exercised(history, step):
+                occurred.append(rule)
+        for rule in self._questions.answered(occurred, bool(broken)):
+            self.exercised[rule] += 1
         if differences is not None and LOCKSTEP in self._rules:
             self.exercised[LOCKSTEP] += bool(step.scheduled)
             if differences:

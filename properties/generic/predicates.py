@@ -241,16 +241,16 @@ def _starting(history: RunHistory, step: Step) -> list[RequestHistory]:
 
 PREDICATES = {
     "GEN-R05": Predicate(too_few_blocks, one_takes_another_block),
-    "GEN-R06": Predicate(shared_without_cache, two_hold_blocks),
-    "GEN-R07": Predicate(more_than_the_pool, pool_is_taken),
+    "GEN-R06": Predicate(shared_without_cache, two_hold_blocks, reads=("blocks",)),
+    "GEN-R07": Predicate(more_than_the_pool, pool_is_taken, reads=("blocks",)),
     "GEN-R08": Predicate(emitted_too_early_or_late, one_is_computed_in_part),
     "GEN-R09": Predicate(counted_wrongly, one_continues),
     "GEN-R10": Predicate(cut_although_off, starts_unchunked),
-    "GEN-R01": Predicate(budget_exceeded, budget_used_up),
-    "GEN-R02": Predicate(too_many_at_once, slots_are_taken),
+    "GEN-R01": Predicate(budget_exceeded, budget_used_up, reads=("scheduled",)),
+    "GEN-R02": Predicate(too_many_at_once, slots_are_taken, reads=("scheduled",)),
     "GEN-R03": Predicate(too_long, reaches_the_maximum),
     "GEN-R04": Predicate(overtaken, one_starts_before_another),
     "GEN-R11": found_again(_starting),
-    "GEN-R12": Predicate(more_than_its_life, one_takes_another_block),
-    "GEN-R13": Predicate(preempts_for_nobody, one_is_preempted),
+    "GEN-R12": Predicate(more_than_its_life, one_takes_another_block, reads=("blocks",)),
+    "GEN-R13": Predicate(preempts_for_nobody, one_is_preempted, reads=("preempted", "scheduled")),
 }

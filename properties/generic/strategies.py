@@ -3,7 +3,7 @@
 Source: `properties.vllm.strategies`, which aims at the remaining pool, budget and slots.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from hypothesis import strategies as st
@@ -13,8 +13,9 @@ from ...model.pool import Content
 from ...model.scenario import Request
 from ...model.systems import full_config
 from ..history.run_history import RunHistory
+from ..search.generators import Shape
 from ..vllm import strategies as vllm
-from ..vllm.strategies import Scale, Shape
+from ..vllm.strategies import Scale
 
 Config = Mapping[str, Any]
 LATE_STEPS = vllm.LATE_STEPS
@@ -84,19 +85,19 @@ def in_its_terms(config: Config) -> dict[str, Any]:
 
 
 def shapes(config: Config) -> st.SearchStrategy[Shape]:
-    return vllm.shapes(in_its_terms(config)).map(_prioritized(config))
+    return vllm.shapes(in_its_terms(config))
 
 
 def long_prompts(config: Config) -> st.SearchStrategy[Shape]:
-    return vllm.long_prompts(in_its_terms(config)).map(_prioritized(config))
+    return vllm.long_prompts(in_its_terms(config))
 
 
 def beside_the_batch(config: Config, history: RunHistory[Any]) -> st.SearchStrategy[Shape]:
-    return vllm.beside_the_batch(in_its_terms(config), history).map(_prioritized(config))
+    return vllm.beside_the_batch(in_its_terms(config), history)
 
 
 def beside_a_prefill(config: Config, history: RunHistory[Any]) -> st.SearchStrategy[Shape]:
-    return vllm.beside_a_prefill(in_its_terms(config), history).map(_prioritized(config))
+    return vllm.beside_a_prefill(in_its_terms(config), history)
 
 
 def contents(
@@ -121,9 +122,3 @@ def takes_priorities(config: Config) -> bool:
     """Return whether requests have priorities. They have none if the order is that of arrival,
     since priorities must not change it."""
     return bool(config["order"] == "any")
-
-
-def _prioritized(config: Config) -> Callable[[Shape], Shape]:
-    if takes_priorities(config):
-        return lambda shape: shape
-    return lambda shape: shape._replace(priority=0)

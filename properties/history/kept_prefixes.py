@@ -3,9 +3,10 @@ work.
 
 A block keeps its content until it is handed out again. This is visible: the block appears in a
 block table without being a hit. Only blocks for requests that leave in the same step are handed out
-unseen; these may be any of the free ones. An index may keep only one block for each content, the
-first or the last, so a content is certain only while all its copies exist. Generated tokens, and
-blocks of a decision in flight, may be missing from the cache.
+unseen, unless the target shows what a step writes; these may be any of the free ones. An index may
+keep only one block for each content, the first or the last, so a content is certain only while all
+its copies exist. Generated tokens, and blocks of a decision in flight, may be missing from the
+cache.
 """
 
 from collections.abc import Iterable, Mapping, Set
@@ -77,8 +78,8 @@ class KeptPrefixes:
             if request is None:
                 continue
             hit = 0 if request.started else history.hit_now(step, request)
-            shown = (step.blocks or {}).get(name)
-            table = _before(history).get(name, ()) if shown is None else shown
+            shown = (step.blocks or {}).get(name) or self._table_of_ended(history, step, request)
+            table = shown or _before(history).get(name, ())
             # If a request is aborted or preempted in this very step, it is unknown what it fills.
             doubtful = (
                 hit is None or name in history.aborts_inside or name in (step.preempted or ())
@@ -107,6 +108,22 @@ class KeptPrefixes:
             hit = 0 if request is None or request.started else history.hit_now(step, request) or 0
             old = {*known, *table[: hit // self.block_size]}
             yield name, tuple(number for number in table if number not in old)
+        for name in step.scheduled:
+            request = history.live.get(name)
+            if request is not None and name not in (step.blocks or {}):
+                old = {*before.get(name, ()), NOT_SHOWN}
+                table = self._table_of_ended(history, step, request)
+                yield name, tuple(number for number in table if number not in old)
+
+    def _table_of_ended(self, history: Run, step: Step, request: RequestHistory) -> tuple[int, ...]:
+        """Return the blocks of a request that ended in this step, with NOT_SHOWN in place of its
+        hits, as far as they follow from the blocks that the step wrote; otherwise ()."""
+        hit = 0 if request.started else history.hit_now(step, request) or 0
+        known = _before(history).get(request.id) or (NOT_SHOWN,) * (hit // self.block_size)
+        written = (step.slot_blocks or {}).get(request.id, ())
+        table = (*known, *(number for number in written if number and number not in known))
+        computed = request.computed + hit + step.scheduled[request.id]
+        return table if written and len(table) == -(-computed // self.block_size) else ()
 
     def _something_unseen(self, history: Run, step: Step, but: str = "") -> bool:
         """Return whether the step may have handed out blocks that it does not show: to a request
@@ -118,6 +135,8 @@ class KeptPrefixes:
         for name, tokens in step.scheduled.items():
             request = history.live.get(name)
             if request is None or name in shown or name == but:
+                continue
+            if self._table_of_ended(history, step, request):
                 continue
             covered = request.computed + (history.hit_now(step, request) or 0) + tokens
             slots = history.features.slots(history.config, covered)

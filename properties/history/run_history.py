@@ -98,6 +98,8 @@ class RunHistory(Generic[R]):
         system_state: the state of the system's features, one immutable value.
         shadow: the content of the blocks, if a rule needs it.
         kept: the prefixes that a cache must still find; None if no rule needs them.
+        client_changes: number of arrivals, aborts, control events and ends so far.
+        moves: number of times that requests may have passed from one phase to another.
         holders: counts the blocks that requests hold.
         answers: the results of `once` cached since the last change, with their step and
             configuration.
@@ -127,6 +129,8 @@ class RunHistory(Generic[R]):
     system_state: Any = None
     shadow: ShadowCache | None = None
     kept: KeptPrefixes | None = None
+    client_changes: int = field(default=0, repr=False, compare=False)
+    moves: int = field(default=0, repr=False, compare=False)
     holders: Holders = field(default_factory=Holders, repr=False, compare=False)
     answers: dict[Any, tuple[Step | None, Any, Any]] = field(
         default_factory=dict, repr=False, compare=False
@@ -178,6 +182,7 @@ class RunHistory(Generic[R]):
     def control(self, kind: str, done: bool) -> None:
         running, shown = ((), {}) if self.last is None else (self.last.running, self.last.blocks)
         holding = None if shown is None else tuple(n for n in shown if shown[n] and n in self.live)
+        self.client_changes += 1
         self.events += (ControlEvent(kind, done, running, holding),)
         if kind in PAUSES:
             self.pause, self.pause_steps = (None if kind == "resume" else kind), 0
@@ -318,12 +323,14 @@ class RunHistory(Generic[R]):
                 moved |= not prefilled or not account.prefilled
         features.end(self, step)
         if moved or self.paused != paused:
-            self._sorted_phases = None
+            self._moved()
         finished = self._endings() if step.finished is None else step.finished
         for name, reason in finished.items():
             self._end(name, reason)
         for name in self.aborts_inside:
             self._end(name, "aborted")
+        if self.aborts_inside or self.aborts_to_report:
+            self.client_changes += 1
         self.aborts_inside, self.aborts_to_report, self.events = set(), set(), ()
         self.last = step
         self.step += 1
@@ -412,8 +419,13 @@ class RunHistory(Generic[R]):
             if request.output_len is not None and request.tokens_left <= 0
         }
 
-    def _changed(self) -> None:
+    def _moved(self) -> None:
         self._sorted_phases = None
+        self.moves += 1
+
+    def _changed(self) -> None:
+        self._moved()
+        self.client_changes += 1
         self._members_of = None
         self.answers.clear()
 

@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 from ...model.pool import Content, prefix
 from ...model.scenario import Request
 from ..history.run_history import RunHistory
+from ..search.generators import Shape
 from ..vllm import strategies as vllm
-from ..vllm.strategies import Scale, Shape
+from ..vllm.strategies import Scale
 
 Config = Mapping[str, Any]
 LATE_STEPS = vllm.LATE_STEPS
@@ -92,23 +93,19 @@ def as_vllm(config: Config) -> dict[str, Any]:
 
 
 def shapes(config: Config) -> st.SearchStrategy[Shape]:
-    return vllm.shapes(as_vllm(config)).map(_of_no_priority)
+    return vllm.shapes(as_vllm(config))
 
 
 def long_prompts(config: Config) -> st.SearchStrategy[Shape]:
-    return vllm.long_prompts(as_vllm(config)).map(_of_no_priority)
+    return vllm.long_prompts(as_vllm(config))
 
 
 def beside_the_batch(config: Config, history: RunHistory[Any]) -> st.SearchStrategy[Shape]:
-    return vllm.beside_the_batch(as_vllm(config), history).map(_of_no_priority)
+    return vllm.beside_the_batch(as_vllm(config), history)
 
 
 def beside_a_prefill(config: Config, history: RunHistory[Any]) -> st.SearchStrategy[Shape]:
-    return vllm.beside_a_prefill(as_vllm(config), history).map(_of_no_priority)
-
-
-def _of_no_priority(shape: Shape) -> Shape:
-    return shape._replace(priority=0)
+    return vllm.beside_a_prefill(as_vllm(config), history)
 
 
 @st.composite

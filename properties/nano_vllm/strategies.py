@@ -5,7 +5,7 @@ be preempted; `beside_the_batch` aims a late request at the remaining blocks.
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 from hypothesis import strategies as st
 
@@ -13,7 +13,7 @@ from ...model.pool import Content, prefix
 from ...model.scenario import Request
 from ..history.run_history import RunHistory
 from ..rules.pool import blocks_for
-from ..search.generators import like_an_earlier_prompt
+from ..search.generators import Shape, like_an_earlier_prompt
 from .predicates.decision import WHOLE_PROMPTS
 
 Config = Mapping[str, Any]
@@ -49,14 +49,6 @@ WORKLOADS: Mapping[str, Mapping[str, Sequence[Any]]] = {
 MAX_RUNNING = (4, 3, 6, 2, 5, 1)
 # How many tokens a request may generate at the published block size: a run must end within seconds.
 LONGEST_ANSWER: Mapping[Scale, int] = {"small": 10**6, "short": 64, "tight": 40}
-
-
-class Shape(NamedTuple):
-    """A request without its name; lengths are in tokens."""
-
-    prompt: int
-    max_tokens: int
-    output_len: int
 
 
 @st.composite

@@ -355,12 +355,17 @@ PREDICATES = {
     "ALL-R03": Predicate(
         request_lost,
         requests_meet,
+        reads=(
+            *("finished", "paused", "preempted", "prefilling", "running", "scheduled", "waiting"),
+        ),
     ),
     "ALL-R04": Predicate(tokens_wrong, token_due),
     "ALL-R05": Predicate(waits_too_long, someone_waits),
     "ALL-R06": Predicate(never_ends, everything_ends),
     "ALL-R08": Predicate(hit_never_computed, something_cached),
-    "ALL-R09": Predicate(blocks_lost, blocks_come_back),
+    "ALL-R09": Predicate(
+        blocks_lost, blocks_come_back, reads=("blocks", "finished", "free_blocks", "group_blocks")
+    ),
     "ALL-R10": Predicate(no_progress, someone_is_left_out),
     "ALL-R11": Predicate(reads_other_tokens, blocks_change_hands),
     "ALL-R13": Predicate(shown_wrongly, something_shown),

@@ -7,6 +7,11 @@ from typing import Any, Literal, NamedTuple
 from ...model.observation import Step
 from ..history.run_history import RunHistory
 
+# Stands for: which requests have not started, are computing their prompt, decode, are paused, or
+# were preempted; and how many tokens each request that does not decode has computed.
+PHASES = "phases"
+FIRST = "first"  # whether the step is the first one of the run
+
 
 class Predicate(NamedTuple):
     """`broken` returns a message with the numbers that break the rule, or None; `exercised` is the
@@ -15,12 +20,19 @@ class Predicate(NamedTuple):
     Both functions read the history from before the step. `members` says to which steps they apply:
     those that schedule a prefilling request, a decoding one, or any. `reads_kept`: they read
     `RunHistory.kept`.
+
+    `reads` names everything that the functions read, apart from the configuration and the set of
+    unfinished requests: fields of this step and the previous one, PHASES, and FIRST. If a step
+    changes none of these, the answers stay the same, and the monitor does not evaluate them again.
+    None means that they also read how many tokens decoding requests have; nearly every step changes
+    that.
     """
 
     broken: Callable[[RunHistory[Any], Step], str | None]
     exercised: Callable[[RunHistory[Any], Step], bool]
     members: Literal["prefill", "decode", "any"] = "any"
     reads_kept: bool = False
+    reads: tuple[str, ...] | None = None
 
 
 class RuleFault(BaseException):
@@ -64,4 +76,4 @@ def default_is(key: str, value: Any) -> Predicate:
     def names_default(history: RunHistory[Any], step: Step) -> bool:
         return not history.step and key in history.defaults
 
-    return Predicate(another, names_default)
+    return Predicate(another, names_default, reads=(FIRST,))

@@ -1,7 +1,7 @@
 """The generators that each system supplies to the state machine: configurations and requests."""
 
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from hypothesis import strategies as st
 
@@ -9,6 +9,18 @@ from ...model.pool import Content, prefix
 from ...model.scenario import Request, Segment
 from ...spec.systems import part
 from ..history.run_history import RunHistory
+
+
+class Shape(NamedTuple):
+    """A request without name and content; lengths are in tokens.
+
+    `output_len` None means max_tokens. A lower `priority` is more important.
+    """
+
+    prompt: int
+    max_tokens: int
+    output_len: int | None
+    priority: int = 0
 
 
 def like_an_earlier_prompt(
@@ -24,7 +36,8 @@ def like_an_earlier_prompt(
 
     The common part ends where the decisions of prefix caching depend on it: at the end of a block
     or of another of the `units`, of the earlier prompt, or of its output. What is repeated is the
-    whole earlier prompt, its full blocks, or the prompt with its answer. The rest is stream `name`.
+    whole earlier prompt, its full blocks, or the prompt with its answer. The rest is stream `name`,
+    or that of the first request, so that equal blocks follow different beginnings.
     """
     gone = [request for request in earlier if request.abort_at is not None]
     other = draw(st.sampled_from(gone or earlier)) if draw(st.booleans()) else earlier[-1]
@@ -44,7 +57,8 @@ def like_an_earlier_prompt(
     )
     shared = prefix(content, min(common, length))
     rest = length - sum(tokens for _, tokens in shared)
-    return (*shared, (name, rest)) if rest else shared
+    behind = draw(st.sampled_from((name, name, earlier[0].id)))
+    return (*shared, (behind, rest)) if rest else shared
 
 
 class Generators(Protocol):
@@ -52,8 +66,8 @@ class Generators(Protocol):
 
     `LATE_STEPS` is the most steps that pass before a late request arrives. The optional `WORKLOADS`
     maps each shape of workload to the configuration values to draw from. The optional `CONTROLS`
-    has the control events to draw from. The optional `takes_priorities(config)` says whether the
-    requests of workloads have priorities; by default they have none.
+    has the control events to draw from. The optional `takes_priorities(config)` says whether
+    requests have priorities; by default they have none, whatever is drawn.
     """
 
     LATE_STEPS: int
@@ -63,16 +77,16 @@ class Generators(Protocol):
     ) -> st.SearchStrategy[dict[str, Any]]:
         """Draw configurations of a scale that the revision supports, but none to `avoid`."""
 
-    def shapes(self, config: Any) -> st.SearchStrategy[Any]:
+    def shapes(self, config: Any) -> st.SearchStrategy[Shape]:
         """Draw requests without names."""
 
-    def long_prompts(self, config: Any) -> st.SearchStrategy[Any]:
+    def long_prompts(self, config: Any) -> st.SearchStrategy[Shape]:
         """Draw requests whose prompts take many steps."""
 
-    def beside_the_batch(self, config: Any, history: RunHistory[Any]) -> st.SearchStrategy[Any]:
+    def beside_the_batch(self, config: Any, history: RunHistory[Any]) -> st.SearchStrategy[Shape]:
         """Draw a request aimed at the state of the running ones."""
 
-    def beside_a_prefill(self, config: Any, history: RunHistory[Any]) -> st.SearchStrategy[Any]:
+    def beside_a_prefill(self, config: Any, history: RunHistory[Any]) -> st.SearchStrategy[Shape]:
         """Draw a request aimed at the running ones while another prompt is being computed."""
 
     def contents(
@@ -80,7 +94,7 @@ class Generators(Protocol):
     ) -> st.SearchStrategy[tuple[Segment, ...]]:
         """Draw segments of a prompt of about `length` tokens."""
 
-    def fitted(self, config: Any, content: tuple[Segment, ...], shape: Any) -> Any:
+    def fitted(self, config: Any, content: tuple[Segment, ...], shape: Shape | None) -> Shape:
         """Return the shape with this prompt, and a number of tokens that fits."""
 
     def caches(self, config: Any) -> bool:
@@ -93,6 +107,11 @@ class Generators(Protocol):
 def generators_of(system: str) -> Generators:
     generators: Generators = part(system, "generators")
     return generators
+
+
+def has_priorities(generators: Generators, config: Any) -> bool:
+    takes = getattr(generators, "takes_priorities", None)
+    return takes is not None and bool(takes(config))
 
 
 class RequestFeatures(Protocol):

@@ -1,5 +1,6 @@
 """The Hypothesis state machine that drives any target: arrivals, steps, aborts, drain."""
 
+import sys
 from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import Any, ClassVar
@@ -18,8 +19,8 @@ from ..checking.translation import optional_in_effect, with_fixed
 from ..history.bounds import bounds_of
 from ..history.run_history import RunHistory
 from ..rules.predicate import Broken
-from ..rules.registry import ends_run
-from .generators import Generators, generators_of, request_features_of
+from ..rules.registry import AT_THE_DOOR, ends_run
+from .generators import Generators, Shape, generators_of, has_priorities, request_features_of
 from .state import Search, SearchOptions
 
 
@@ -117,7 +118,7 @@ class SchedulerMachine(RuleBasedStateMachine):
         self.requests: list[Request] = []
         self.knocked: list[Request] = []
         self.events: list[Event] = []
-        self.operated = self.impatient = False
+        self.begun = self.operated = self.impatient = False
         self.exercised = Counter[str]()
         self.cut_by: str | None = None
         self.over = True
@@ -147,6 +148,7 @@ class SchedulerMachine(RuleBasedStateMachine):
         """
         self.impatient = impatient
         self.search.begin_run()
+        self.begun = True
         options = self.search.options
         try:
             self.session = Session(
@@ -200,15 +202,22 @@ class SchedulerMachine(RuleBasedStateMachine):
             self.one_arrival(data, shape, ((f"r{len(self.requests)}", shape.prompt),))
 
     @precondition(lambda self: not self.over and self.may_repeat())
-    @rule(data=st.data(), chunks=st.integers(0, 2), inside=st.booleans())
-    def give_up_and_come_again(self, data: st.DataObject, chunks: int, inside: bool) -> None:
-        """Abort a request while its prompt is computed, then send the same prompt again."""
-        self.one_arrival(data, data.draw(self.generators.shapes(self.config)))
+    @rule(data=st.data(), chunks=st.integers(0, 2), inside=st.booleans(), steps=st.integers(0, 1))
+    def give_up_and_come_again(
+        self, data: st.DataObject, chunks: int, inside: bool, steps: int
+    ) -> None:
+        """Abort a request while its prompt is computed, then send the same prompt again, after a
+        step or at once. At once matters most if a batch decodes."""
+        shapes = self.generators.long_prompts if steps == 0 else self.generators.shapes
+        if steps == 0 and not self.history.decoding():
+            self.one_arrival(data, data.draw(self.generators.shapes(self.config)))
+            self.until_none_waits()
+        self.one_arrival(data, data.draw(shapes(self.config)))
         aborted = self.requests[-1]
         self.some_chunks(aborted.id, chunks)
         if not self.over and aborted.id in self.history.live:
             self.abort_request(aborted.id, inside)
-            self.some_steps(1, False)
+            self.some_steps(steps, False)
             shape = self.generators.fitted(self.config, aborted.prompt, None)
             self.one_arrival(data, shape, aborted.prompt)
 
@@ -217,11 +226,19 @@ class SchedulerMachine(RuleBasedStateMachine):
         self.some_steps(steps, to_border)
 
     @precondition(lambda self: not self.over and self.may_abort())
-    @rule(which=st.integers(0, MAX_REQUESTS - 1), inside=st.booleans())
-    def abort(self, which: int, inside: bool) -> None:
-        """Abort a request: half of the time one in its prefill, otherwise any."""
-        live = [request.id for request in self.history.ongoing() if which % 2] or list(
-            self.history.live
+    @rule(which=st.integers(0, MAX_REQUESTS - 1), inside=st.booleans(), at_border=IMPATIENT)
+    def abort(self, which: int, inside: bool, at_border: bool) -> None:
+        """Abort a request: half of the time, one whose prompt is being computed, if there is one;
+        otherwise any. Sometimes, wait until a request has just begun a block, and abort it."""
+        if at_border:
+            self.some_steps(1, to_border=True)
+            if self.over or not self.may_abort():
+                return
+        block, decoding = self.config["block_size"], self.history.decoding()
+        live = (
+            [request.id for request in decoding if at_border and request.computed % block == 1]
+            or [request.id for request in self.history.ongoing() if which % 2]
+            or list(self.history.live)
         )
         self.abort_request(live[which % len(live)], inside)
 
@@ -259,7 +276,7 @@ class SchedulerMachine(RuleBasedStateMachine):
                 self.requests[index] = before
 
     def one_arrival(
-        self, data: st.DataObject, shape: Any, content: tuple[Segment, ...] = ()
+        self, data: st.DataObject, shape: Shape, content: tuple[Segment, ...] = ()
     ) -> None:
         """Add a request whose prompt is `content`, or by default one that suits the run."""
         if self.over:
@@ -275,7 +292,7 @@ class SchedulerMachine(RuleBasedStateMachine):
             prompt=content,
             max_tokens=shape.max_tokens,
             output_len=shape.output_len,
-            priority=getattr(shape, "priority", 0),  # only for systems whose scheduler reads it
+            priority=shape.priority if has_priorities(self.generators, self.config) else 0,
         )
         features = request_features_of(self.search.options.system)
         if features is not None and features.has_features(self.config):
@@ -345,8 +362,7 @@ class SchedulerMachine(RuleBasedStateMachine):
         return self.aborts() < MAX_ABORTS and bool(self.history.live)
 
     def may_repeat(self) -> bool:
-        room = len(self.requests) < MAX_REQUESTS - 1 and self.aborts() < MAX_ABORTS
-        return room and self.generators.caches(self.config)
+        return len(self.requests) < MAX_REQUESTS - 2 and self.aborts() < MAX_ABORTS
 
     def aborts(self) -> int:
         return sum(request.abort_at is not None for request in self.requests)
@@ -379,19 +395,21 @@ class SchedulerMachine(RuleBasedStateMachine):
         Raises:
             RuleBroken: such a rule broke.
         """
-        new = self.new(broken, self.scenario())
+        accused = self.requests[-1:] if broken[0].rule == AT_THE_DOOR else []
+        scenario = self.scenario(*accused)
+        new = self.new(broken, scenario)
         self.over = bool(new) or ends_run(broken)
         if self.over:
             self.cut_by = (new or broken)[0].rule
         if new and new[0].rule not in self.search.options.known:
-            self.search.fail(self.scenario(), new, self.shrink_runs)
+            self.search.fail(scenario, new, self.shrink_runs)
             raise RuleBroken(new[0].rule)
 
-    def scenario(self) -> Scenario:
-        """Return the run so far, without refused requests (unless all were refused)."""
-        accepted = tuple(
-            request for request in self.requests if request.id not in self.session.rejected
-        )
+    def scenario(self, *accused: Request) -> Scenario:
+        """Return the run so far, without refused requests (unless all were refused), but with those
+        whose refusal breaks a rule."""
+        refused = self.session.rejected.keys() - {request.id for request in accused}
+        accepted = tuple(request for request in self.requests if request.id not in refused)
         return Scenario(
             system=self.search.options.system,
             revision=self.search.options.revision,
@@ -407,6 +425,13 @@ class OperatedMachine(SchedulerMachine):
     @initialize(operated=OPERATED)
     def begin_operation(self, operated: bool) -> None:
         self.operated = operated
+
+    def teardown(self) -> None:
+        super().teardown()
+        # Hypothesis may end a run between the two initial rules, and counts it. If it rejects the
+        # run, an exception is on its way.
+        if not self.begun and sys.exc_info()[0] is None:
+            self.search.empty += 1
 
     @precondition(lambda self: self.may_operate())
     @rule(

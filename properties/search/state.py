@@ -141,6 +141,7 @@ class Search:
 
     Attributes:
         runs, steps: the number of runs and steps, including shrinking.
+        empty: the number of runs that Hypothesis counts, but ended before they began.
         exercised: for each rule, the number of steps in which its witness occurred.
         exercised_cleanly: rules whose witness occurred in a run that no broken rule ended.
         runs_cut_short: for each rule, the number of runs that it ended.
@@ -157,6 +158,7 @@ class Search:
     hooks: Hooks = field(default_factory=Hooks)
     runs: int = 0
     steps: int = 0
+    empty: int = 0
     exercised: Counter[str] = field(default_factory=Counter)
     exercised_cleanly: set[str] = field(default_factory=set)
     runs_cut_short: Counter[str] = field(default_factory=Counter)

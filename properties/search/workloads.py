@@ -16,7 +16,7 @@ from ...model.scenario import Request, Scenario
 from ...model.systems import Model, full_config, make_model
 from ..checking.translation import with_fixed
 from ..history.bounds import bounds_of
-from .generators import Generators, generators_of
+from .generators import Generators, generators_of, has_priorities
 
 Range = tuple[int, int]
 UNBOUNDED = 4096  # tokens of a request, if nothing bounds it
@@ -56,9 +56,9 @@ class Shape(NamedTuple):
 
 
 SHAPES: Mapping[str, Shape] = {
-    "crowd": Shape((36, 60), (12, 40), (0, 12), (1, 140), (20, 120)),
+    "crowd": Shape((44, 60), (12, 40), (0, 12), (1, 140), (20, 120), long_prompts=42),
     "packed": Shape((30, 60), (8, 40), (0, 12), (1, 140), (20, 120), aborted=10),
-    "long": Shape((260, 1100), (1, 4), (1, 4), (1, 24), (1, 4), shared=10, sixteenths=True),
+    "long": Shape((260, 1100), (1, 4), (1, 4), (1, 24), (1, 4), shared=25, sixteenths=True),
     "idle": Shape(
         (8, 16), (1, 3), (1, 200), (1, 100), (1, 20), shared=60, aborted=10, sixteenths=True
     ),
@@ -184,8 +184,7 @@ class _Requests:
         whole = is_long or not self._made
         stops = output if whole else draw.choice((output, output, output, *early))
         drawn = self._generators.fitted(self._config, prompt, None)
-        takes = getattr(self._generators, "takes_priorities", None)
-        has_priorities = takes is not None and takes(self._config)
+        prioritized = has_priorities(self._generators, self._config)
         most = output + (draw.choice((0, draw.randint(*shape.unused))) if shape.unused[1] else 0)
         drawn = drawn._replace(max_tokens=most, output_len=stops)
         fitted = self._generators.fitted(self._config, prompt, drawn)
@@ -199,7 +198,7 @@ class _Requests:
             prompt=prompt,
             max_tokens=fitted.max_tokens,
             output_len=fitted.output_len,
-            priority=draw.choice((0, 0, 1, 2, -1)) if has_priorities else 0,
+            priority=draw.choice((0, 0, 1, 2, -1)) if prioritized else 0,
             abort_at=step + waits if gives_up else None,
             abort_inside=gives_up and draw.random() < 0.5,
         )
@@ -221,8 +220,10 @@ class _Requests:
             length = min(other.prompt_len + length // 4, self._longest - 1)
         whole = (*other.prompt, (f"out:{other.id}", other.tokens_to_emit))
         cut = draw.choice((other.prompt_len, block * draw.randint(1, 4), draw.randint(1, length)))
-        begin = prefix(whole, min(cut, length))
-        rest = length - sum(tokens for _, tokens in begin)
         # Use few streams, so that equal blocks follow different beginnings.
         behind = draw.choice((name, draw.choice(self._made[:2]).prompt[0][0]))
+        cut = min(cut, length)
+        cut -= cut % block if behind != name and cut > block else 0
+        begin = prefix(whole, cut)
+        rest = length - sum(tokens for _, tokens in begin)
         return (*begin, (behind, rest)) if rest > 0 and draw.random() < 0.8 else begin

@@ -6,14 +6,14 @@ Strategies draw configurations and requests; `beside_the_batch` aims a late requ
 from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from math import ceil
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 from hypothesis import strategies as st
 
 from ...model.pool import Content
 from ...model.scenario import Request
 from ..history.run_history import RunHistory
-from ..search.generators import like_an_earlier_prompt
+from ..search.generators import Shape, like_an_earlier_prompt
 from . import FEWER_BLOCKS
 from .predicates.volume import Member, overrun
 
@@ -38,7 +38,7 @@ LATE_STEPS = 60
 _BOTH = (True, False)
 WORKLOADS: Mapping[str, Mapping[str, Sequence[Any]]] = {
     "crowd": {
-        **{"chunk_size": (512,), "max_num_seqs": (32,), "max_model_len": (512,)},
+        **{"chunk_size": (512,), "max_num_seqs": (32,), "max_model_len": (2048,)},
         **{"max_batch_tkv": (131_072,), "prefix_caching": (False, True)},
     },
     "packed": {
@@ -60,7 +60,7 @@ WORKLOADS: Mapping[str, Mapping[str, Sequence[Any]]] = {
     },
     "loose": {
         **{"chunk_size": (512,), "max_num_seqs": (32,), "max_model_len": (32_768,)},
-        **{"max_batch_tkv": (131_072,), "prefix_caching": _BOTH},
+        **{"max_batch_tkv": (131_072,), "prefix_caching": _BOTH, "interleave": (False, True)},
     },
     "scarce": {
         **{"chunk_size": (128, 512), "max_num_seqs": (4, 32), "max_model_len": (512,)},
@@ -72,14 +72,6 @@ WORKLOADS: Mapping[str, Mapping[str, Sequence[Any]]] = {
         "num_blocks": (8192, 512),
     },
 }
-
-
-class Shape(NamedTuple):
-    """A request without its name; lengths are in tokens."""
-
-    prompt: int
-    max_tokens: int
-    output_len: int
 
 
 @st.composite
@@ -97,11 +89,13 @@ def configs(
     # Mostly whole blocks: a remainder makes the max-model-length rule matter.
     length = block * blocks - draw(st.sampled_from((0,) * 7 + (block - 1,)))
     # A limit just above `batch` rows of whole blocks: one block more in any row exceeds it. If the
-    # rows have max_model_len, it is this length that limits such a batch.
-    batch = draw(st.integers(min(2, max_num_seqs), min(4, max_num_seqs)))
+    # rows have max_model_len, it is this length that limits such a batch. If all requests have such
+    # rows, the limit is no constraint.
+    few = st.integers(min(2, max_num_seqs), min(4, max_num_seqs))
+    batch = draw(few | st.just(max_num_seqs))
     row = draw(st.integers(ceil(blocks / batch), blocks) | st.just(blocks))
     # Or a limit just below that value, which `batch` such rows already exceed.
-    below = scale == "tight" and draw(st.booleans())
+    below = draw(st.booleans() if scale == "tight" else st.sampled_from((False,) * 3 + (True,)))
     beside = draw(st.integers(-batch, -1) if below else st.integers(0, batch * block // 16))
     limit = max(batch * row * block + beside, block * blocks)
     return {
@@ -125,9 +119,7 @@ def configs(
 def pools(longest: int, max_num_seqs: int) -> st.SearchStrategy[int | None]:
     """Draw the number of usable blocks: unbounded, or between those of one request of max_model_len
     (`longest` blocks) and half of what a full batch could need."""
-    return st.one_of(
-        st.none(), st.none(), st.integers(longest, longest + max_num_seqs * longest // 2)
-    )
+    return st.none() | st.integers(longest, longest + max_num_seqs * longest // 2)
 
 
 def served_pools(
@@ -166,7 +158,8 @@ def shapes(draw: st.DrawFn, config: Mapping[str, Any]) -> Shape:
 def long_prompts(draw: st.DrawFn, config: Mapping[str, Any]) -> Shape:
     longest = config["max_model_len"] - config["block_size"]
     prompt = draw(st.integers(max(longest // 2, 1), max(longest, 1)))
-    return with_tokens(config, prompt, draw(st.integers(1, 4)))
+    stops_early = draw(st.sampled_from((None, None, None, 1)))
+    return with_tokens(config, prompt, draw(st.integers(1, 4)), stops_early)
 
 
 def with_tokens(
@@ -191,6 +184,9 @@ def beside_the_batch(draw: st.DrawFn, config: Mapping[str, Any], history: RunHis
     lengths = [request.computed for request in history.decoding()] or [0]
     row = min(config["max_batch_tkv"] // (len(lengths) + 1), length)
     offset = draw(st.sampled_from((1, 2, 1, block // 2, block)))
+    few = draw(st.integers(1, 3))
+    if history.decoding() and draw(st.integers(0, 5)) == 0:
+        return with_tokens(config, longest_beside(draw, config, history) + offset, few)
     blocks = draw(st.integers(0, min(max(lengths), length - 2 * block) // block))
     prompt = min(blocks * block + offset, length - block)
     reached = max(lengths) + ceil(prompt / chunk)
@@ -199,12 +195,22 @@ def beside_the_batch(draw: st.DrawFn, config: Mapping[str, Any], history: RunHis
     # forget a realignment; other ends reveal those that miscount tokens.
     whole = row // block * block
     border = draw(st.sampled_from((whole, row, whole, row, None)))
-    few = draw(st.integers(1, 3))
     if border is None:
         waits = ceil(prompt / chunk) - draw(st.integers(0, 1)) if config["interleave"] else 0
         return with_tokens(config, prompt, fewest_too_many(config, history, prompt, waits) or few)
     ends = border + draw(st.sampled_from((0, 0, -1, 1)))
     return with_tokens(config, prompt, max(ends - joins + 1, few))
+
+
+def longest_beside(draw: st.DrawFn, config: Mapping[str, Any], history: RunHistory) -> int:
+    """Draw whole blocks of a prompt with which one of the batch can still end within max_model_len,
+    or just cannot."""
+    block, length = config["block_size"], config["max_model_len"]
+    request = draw(st.sampled_from(history.decoding()))
+    ends = request.computed + request.max_tokens - request.emitted
+    padding = max((length - ends) // block + draw(st.integers(0, 1)), 0)
+    blocks = request.computed // block + padding
+    return int(min(blocks * block, length - 2 * block))
 
 
 def fewest_too_many(

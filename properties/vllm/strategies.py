@@ -5,13 +5,13 @@ preempted; `beside_the_batch` aims a late request at what is left of pool and bu
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 from hypothesis import strategies as st
 
 from ...model.pool import Content, blocks_for
 from ...model.scenario import Request
-from ..search.generators import like_an_earlier_prompt
+from ..search.generators import Shape, like_an_earlier_prompt
 from . import AHEAD_IN_STAGES, ANY_LENGTH, WITH_THE_NULL_BLOCK
 from .history import groups, speculation
 from .history.request_history import VllmRequestHistory
@@ -152,11 +152,11 @@ WORKLOADS: Mapping[str, Mapping[str, Sequence[Any]]] = {
     "packed": {
         **_PUBLISHED,
         **{"max_model_len": (512,), "num_blocks": (90, 48)},
-        "enable_chunked_prefill": (True, False),
+        **{"enable_chunked_prefill": (True, False), "watermark": (0.0, 0.1)},
     },
     "long": {
         **{"max_num_seqs": (3, 24), "max_num_batched_tokens": (64, 512), "max_model_len": (128,)},
-        **{"num_blocks": (None, 24), "policy": ("fcfs", "priority")},
+        **{"num_blocks": (24, None), "policy": ("priority", "fcfs")},
     },
     "idle": {**_PUBLISHED, "max_model_len": (512,), "num_blocks": (None, 48)},
     "deep": {
@@ -176,16 +176,6 @@ WORKLOADS: Mapping[str, Mapping[str, Sequence[Any]]] = {
 }
 MAX_RUNNING = (4, 3, 6, 5, 2, 6, 5, 4, 3, 1)  # one request alone is never preempted
 PRIORITIES = st.sampled_from((0, 1, 0, 2, -1))  # few values, so that many are equal
-
-
-class Shape(NamedTuple):
-    """A request without its name; lengths are in tokens, and a lower `priority` is more
-    important."""
-
-    prompt: int
-    max_tokens: int
-    output_len: int
-    priority: int = 0
 
 
 @st.composite

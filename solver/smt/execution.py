@@ -331,7 +331,7 @@ def stubbed(module: Any, **stubs: Any) -> Iterator[None]:
 
 @contextmanager
 def on_symbols(*modules: ModuleType) -> Iterator[None]:
-    """Inside the context, replace `len`, `max`, `min` and `sorted` in these modules.
+    """Inside the context, replace `len`, `max`, `min`, `sorted` and `enumerate` in these modules.
 
     Python's own functions compare the numbers pair by pair, and each comparison is a branch, so
     different orders of the numbers become different paths. The replacements return a term: code
@@ -340,6 +340,7 @@ def on_symbols(*modules: ModuleType) -> Iterator[None]:
     with ExitStack() as stack:
         for module in modules:
             shims = {"len": length_of, "max": largest, "min": smallest, "sorted": in_order}
+            shims["enumerate"] = numbered
             stack.enter_context(stubbed(module, **shims))
         yield
 
@@ -410,6 +411,13 @@ def length_of(collection: Any) -> Any:
         return collection.length
     more = [item.counts_more for item in collection if hasattr(item, "counts_more")]
     return sum(more, len(collection))
+
+
+def numbered(collection: Any, start: Any = 0) -> Iterator[tuple[Any, Any]]:
+    """Number the items of a collection; one that counts as several takes as many numbers."""
+    for item in collection:
+        yield start, item
+        start = start + 1 + getattr(item, "counts_more", 0)
 
 
 def largest(*of: Any, **options: Any) -> Any:

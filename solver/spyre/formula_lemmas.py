@@ -34,6 +34,7 @@ from .symbolic_admission import (
     own_tkv,
     round_up,
 )
+from .symbolic_state import SymbolicConfig
 
 
 def obligations(formula: str, block: int | None = 64) -> list[Obligation]:
@@ -200,9 +201,11 @@ def accepted_request_fits_alone(more: int) -> list[Any]:
     prompt, tokens, longest, limit, step = (
         length(numbers, name) for name in ("prompt", "tokens", "longest", "limit", "step")
     )
+    pool = length(numbers, "num_blocks")
 
     def code(run: SymbolicRun) -> Any:
-        config = SpyreConfig(max_model_len=run.number(longest), max_batch_tkv=run.number(limit))
+        settings = SpyreConfig(max_model_len=run.number(longest), max_batch_tkv=run.number(limit))
+        config = cast(Any, SymbolicConfig(run, settings, pool))
         arriving = cast(Any, ArrivingRequest(run.number(prompt), run.number(tokens)))
         return SpyreModel(config, SOUND).refusal(arriving) is None
 

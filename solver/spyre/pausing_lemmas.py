@@ -56,11 +56,13 @@ from ..smt.numbers import Numbers, negated
 from ..smt.obligation import Obligation, lemma
 from .admission_lemmas import BLOCK, request
 from .symbolic_admission import SIZES, Lengths, blocks, length, own_tkv
-from .symbolic_step import Step, StepConfiguration, Stepped, several
+from .symbolic_state import several
+from .symbolic_step import Step, StepConfiguration, Stepped
 
 # The numbers of requests that decode, and that are paused, before a step. The last one that decodes
 # stands for any number.
-BATCHES = ((1, 0), (2, 0), (1, 1), (2, 1))
+BATCHES = ((1, 0), (2, 0), (0, 2), (1, 1), (2, 1))
+FEW = SIZES[1:-1]  # numbers of decoding requests that the limit is compared with
 
 
 def any_number(block: int = BLOCK) -> list[Obligation]:
@@ -76,7 +78,7 @@ def few(revision: Revision, block: int = BLOCK, chunk: int = 8 * BLOCK) -> list[
             decoding_requests_were_kept(SettlingStep(configuration, decoding, paused))
             for decoding, paused in BATCHES
         ),
-        *(limit_is_compared_with_next_step(size, block) for size in (*SIZES[1:], None)),
+        *(limit_is_compared_with_next_step(size, block) for size in (*FEW, None)),
     ]
 
 

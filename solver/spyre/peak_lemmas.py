@@ -56,7 +56,9 @@ from .formula_lemmas import (
 )
 from .symbolic_admission import Lengths, blocks, length, lengths_of, make_numbers, own_tkv, round_up
 
-ENDS = (1, 2, 3, 4)  # decoding requests of a check; the last stands for any number of them
+MANY = 4  # decoding requests of a check, the last of which stands for any number of them
+LARGE = 8  # so many are run with a newcomer that outlives them all
+ENDS = (1, 2, 3, MANY, LARGE)
 
 
 def obligations(check: str, block: int | None = 64) -> list[Obligation]:
@@ -86,7 +88,7 @@ def loops(check: str, block: int = BLOCK) -> list[Obligation]:
         return walked
     return [
         *walked,
-        *(nearest_offsets_are_found(size, block) for size in (1, 2, 3, 4)),
+        *(nearest_offsets_are_found(size, block) for size in (1, 2, 3, 4, 16)),
         *(check_uses_nearest_offsets(size, block) for size in (1, 2, 3)),
     ]
 
@@ -188,6 +190,8 @@ def check_compares_each_end(check: str, size: int, block: int, more: int) -> lis
     if size > 2:
         given = zip(ends[1:], tokens[1:], strict=True)
         numbers.facts += [z3.Not(goes_first(*pair)) for pair in pairwise(given)]
+    if size == LARGE:
+        numbers.facts.append(ends[0] > ends[1])
 
     def code(run: SymbolicRun) -> Any:
         calls: list[tuple[Any, list[Any], Any]] = []
@@ -216,7 +220,7 @@ def check_compares_each_end(check: str, size: int, block: int, more: int) -> lis
             Decoding(run.number(has), run.number(steps), 0)
             for has, steps in zip(tokens[1:], ends[1:], strict=True)
         ]
-        if size == ENDS[-1]:
+        if size == MANY:
             members[-1] = several(members[-1], run.number(more_members))
         newcomer = Newcomer(run.number(tokens[0]), run.number(ends[0] + 1))
         with (

@@ -24,13 +24,13 @@ from . import (
     step_lemmas,
 )
 from .admission_sequences import ADMITS_BY, Setting
-from .symbolic_admission import MANY, SIZES
+from .symbolic_admission import LARGE, MANY
 from .symbolic_step import StepConfiguration
 
 # The volumetric rules: no decode step exceeds the limit; no request joins that can exceed it.
 LIMIT, JOIN = "SPY-R07", "SPY-R47"
-# The numbers of decoding requests that the step runs with; loops visit at most five.
-DECODING = f"0 to {MANY} decoding requests, {MANY} counted as any number"
+# The numbers of decoding requests that the step runs with, in words.
+DECODING = f"0 to {MANY} or {LARGE} decoding requests, {MANY} counted as any number"
 
 
 class Group(NamedTuple):
@@ -74,9 +74,11 @@ def limit_lemmas(rule: str, setting: Setting, block: int | None) -> list[Group]:
         revision, setting.interleave, tokens, chunk, bounded=setting.interleave
     )
     step = step_lemmas.obligations(configuration)
+    step += step_lemmas.with_short_chunks(configuration)
     if pauses:
         step += [
-            pausing_lemmas.batch_within_limit_is_not_paused(size, tokens) for size in SIZES[1:]
+            pausing_lemmas.batch_within_limit_is_not_paused(size, tokens)
+            for size in pausing_lemmas.FEW
         ]
     return [
         Group("any number of requests", lemmas),
@@ -91,9 +93,7 @@ def proven_for(rule: str, setting: Setting, block: int | None) -> str:
     settles = setting.pauses and rule == LIMIT
     decoding = f"{DECODING}, and any number of waiting ones"
     if settles:
-        decoding = (
-            "1 or 2 decoding requests, the last standing for any number, and at most 1 paused"
-        )
+        decoding = "up to 3 requests, at most 2 of them paused, one standing for any number"
         decoding += ", if a step that pauses keeps the queues in order (assumed)"
     code = "" if block else f", the code in blocks of {setting.block}"
     room = "" if settles or setting.interleave else ", if the pool has room for every prompt"

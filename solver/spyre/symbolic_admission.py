@@ -16,8 +16,10 @@ from ...model.spyre import volumetric as model
 from ..smt.execution import SymbolicRun, merged
 from ..smt.numbers import Numbers
 
-MANY = 5  # decoding requests, the last of which stands for any number of them
-SIZES = (0, 1, 2, 3, 4, MANY)  # the numbers of decoding requests with which the model's code runs
+MANY = 5  # decoding requests, one of which stands for any number of them
+LARGE = 32  # the default of max_num_seqs; no request ends early, ends or is aborted beside so many
+# the numbers of decoding requests with which the model's code runs
+SIZES = (0, 1, 2, 3, 4, MANY, LARGE)
 
 
 class Lengths(NamedTuple):

@@ -34,19 +34,21 @@ from ..smt.execution import (
     SymbolicRun,
     bare,
     condition,
+    length_of,
     on_symbols,
     paths,
     stubbed,
 )
 from ..smt.numbers import Numbers
 from .symbolic_admission import MANY, length
+from .symbolic_state import AnyPool, Held, SymbolicConfig, Unread, check_fields, several
 
 MODULES = (
     *(scheduler, documented, forward, blocks, volumetric, allocator, state, members),
     *(release_2_1_2, release_2_5_2),
 )
-FEW = 1  # with at most this many, any request may end early or be aborted within the step
-ENDING = 2  # of a larger number, only this many may end in the step
+FEW = 1  # with at most this many, any request may be aborted within the step
+ENDING = 2  # of a larger number, this many may each end in the step, and the others only together
 
 
 class StepConfiguration(NamedTuple):
@@ -83,47 +85,6 @@ class Lengths(NamedTuple):
     generated: Any
     computed: Any
     hit: Any
-
-
-class Several(Request, frozen=True):
-    """A request that counts as several in a queue; loops visit it once."""
-
-    counts_more: Any = 0
-
-
-class SymbolicConfig:
-    """A configuration whose settings are decided when the code reads them."""
-
-    def __init__(self, run: SymbolicRun, settings: SpyreConfig, blocks: Any) -> None:
-        self._run, self._settings, self._blocks = run, settings, blocks
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._settings, name)
-
-    @property
-    def num_blocks(self) -> Any:
-        return self._run.number(self._blocks) if self._is("pool is bounded") else None
-
-    @property
-    def prefix_caching(self) -> bool:
-        return self._is("prefix caching")
-
-    @property
-    def long_output_priority(self) -> bool:
-        return self._is("long outputs first")
-
-    def _is(self, switch: str) -> bool:
-        return self._run.answer(z3.Bool(switch))
-
-
-class Held(tuple[int, ...]):
-    """The blocks of a request, of which only the number is known."""
-
-    def __bool__(self) -> bool:
-        return True
-
-    def __getitem__(self, at: Any) -> Any:
-        return 0
 
 
 class Call(NamedTuple):
@@ -163,9 +124,12 @@ class Step:
         self.configuration, self.size = configuration, size
         self.numbers = numbers = Numbers()
         self.more = length(numbers, "more decoding", 0)
-        # this member stands for `more` others as well
-        self.counted = size - 1 if size == MANY else None
+        # This member stands for `more` others as well. It is not the last one, so the code may find
+        # any number of requests before those that follow.
+        self.counted = 1 if size == MANY else None
         self.in_line, self.pool = length(numbers, "waiting", 0), length(numbers, "num_blocks")
+        self.free = length(numbers, "free blocks", 0)
+        self.reported = length(numbers, "aborts to report", 0)
         self._tkvs: dict[tuple[int, ...], tuple[Any, list[Any]]] = {}
         self.limit, self.slots, self.longest = (
             length(numbers, name) for name in ("limit", "slots", "longest")
@@ -196,15 +160,19 @@ class Step:
         # never a hit.
         numbers.facts += [ends <= tokens, prompt + tokens - 1 <= self.limit]
         numbers.facts.append(hit * block < prompt)
-        if self.settles or self.size > FEW:
+        if self.settles:
             numbers.facts.append(ends == tokens)
         return Lengths(prompt, tokens, ends, z3.IntVal(0), z3.IntVal(0), hit)
 
     def _decoding(self, number: int) -> Lengths:
         new, generated = self._new(), length(self.numbers, "generated")
         self.numbers.facts.append(generated < new.ends)
-        if number >= ENDING:
+        if self.size > MANY:
             self.numbers.facts.append(generated + 1 < new.ends)
+        elif number >= ENDING:
+            together, early = z3.Bool("the others end"), z3.Bool("the others end early")
+            self.numbers.facts.append((generated + 1 == new.ends) == together)
+            self.numbers.facts.append((new.ends < new.tokens) == early)
         return new._replace(generated=generated, computed=new.prompt + generated - 1)
 
     def _prefilling(self) -> Lengths:
@@ -217,19 +185,30 @@ class Step:
         def request(name: str, of: Lengths, **more: Any) -> Request:
             prompt, tokens, ends, generated, computed = map(run.number, of[:5])
             lengths = {"prompt": prompt, "max_tokens": tokens, "output_len": ends}
-            return Request(name, **lengths, computed=computed, generated=generated, **more)
+            more |= {"content": Unread(), "computed": computed, "generated": generated}
+            return Request(name, **lengths, **more)
 
-        running = [
-            request(f"r{number}", of, blocks=Held()) for number, of in enumerate(self.members)
-        ]
+        def admitted(name: str, of: Lengths) -> Request:
+            def some(what: str) -> Any:
+                return run.number(z3.Int(f"{what} of {name}"))
+
+            return request(
+                *(name, of),
+                prefix_hit=run.number(of.hit * self.configuration.block),
+                blocks=Held(some("blocks")),
+                published=some("published blocks"),
+                paused_steps=0 if self.settles else some("paused steps"),
+            )
+
+        check_fields()
+        running = [admitted(f"r{number}", of) for number, of in enumerate(self.members)]
         if self.counted is not None:
             running[self.counted] = several(running[self.counted], run.number(self.more))
         first, others = (request(f"w{number}", of) for number, of in enumerate(self.waiting))
         in_line = run.number(self.in_line)
         waiting = Queue([first, several(others, in_line - 2)], in_line)
         if run.answer(self.prefills):
-            hit = run.number(self.ongoing.hit * self.configuration.block)
-            ongoing = request("p", self.ongoing, prefix_hit=hit, blocks=Held())
+            ongoing = admitted("p", self.ongoing)
             at_front = run.answer(z3.Bool("prefilling first"))
             running = [ongoing, *running] if at_front else [*running, ongoing]
         return State(
@@ -238,6 +217,9 @@ class Step:
             last_step_was_prefill=run.truth(self.was_prefill),
             tkv=run.number(self.tkv),
             runner_tkv=run.number(self.runner_tkv),
+            pool=AnyPool.of(run, self.free),
+            lost_blocks=run.number(z3.Int("lost blocks")),
+            aborted=cast(Any, SymbolicLength(run.number(self.reported))),
         )
 
     def config(self, run: SymbolicRun) -> Any:
@@ -253,7 +235,7 @@ class Step:
             interleave=self.configuration.interleave,
             pausing=False,
         )
-        return SymbolicConfig(run, settings, self.pool)
+        return SymbolicConfig(run, settings, self.pool, settles=self.settles)
 
     def _code(self, run: SymbolicRun) -> Stepped:
         config, before, calls = self.config(run), self.state(run), list[Call]()
@@ -290,8 +272,8 @@ class Step:
             revision = replace(revision, candidate=candidate)
         hits = {name: of.hit for name, of in self.newcomers.items()}
         room = any_answer("fits prompt") if self.configuration.bounded else lambda *_: True
-        aborted = next(
-            (name for name in self._may_abort(before) if run.answer(z3.Bool(name))), None
+        inside = next(
+            (names for names in self._may_abort(before) if run.answer(z3.Bool(" ".join(names)))), ()
         )
         with (
             on_symbols(*MODULES),
@@ -310,10 +292,11 @@ class Step:
                 release=lambda config, revision, state, request: state.pool,
             ),
             stubbed(allocator, touch=lambda pool, _: pool),
+            # How many blocks a request holds makes no difference, since `hold` does nothing.
+            stubbed(forward, len=lambda of: 0 if isinstance(of, Held) else length_of(of)),
             stubbed(release_2_1_2, fits_prompt=room),
             stubbed(release_2_5_2, fits_limit=fits_limit),
         ):
-            inside = () if aborted is None else (aborted,)
             after, _ = scheduler.step(config, revision, before, inside)
         [(*_, decision, computed, _, _)] = observed
         # A queue that no code looked at is whole before and after.
@@ -340,10 +323,16 @@ class Step:
             self._tkvs[key] = tkv, lengths
         return self._tkvs[key][0]
 
-    def _may_abort(self, state: State) -> Iterator[str]:
-        if self.size <= FEW and not self.settles:
-            yield from (request.id for request in state.running)
-            yield "w0"
+    def _may_abort(self, state: State) -> Iterator[tuple[str, ...]]:
+        if self.settles:
+            return
+        if self.size <= FEW:
+            yield from ((request.id,) for request in state.running)
+            yield ("w0",)
+        elif self.size in (2, MANY):
+            yield "r0", "w0"
+        if self.size == 2:
+            yield ("r0",)
 
     # What the lemmas claim about each path; `more` weakens a premise for the guard.
 
@@ -365,6 +354,12 @@ class Step:
         """Return whether the call accepted this newcomer beside the current decoding requests."""
         if len(call.members) != self.size or call.block != self.configuration.block:
             return z3.BoolVal(False)
+
+        def place(judged: Any) -> int:
+            computed = bare(judged.computed)
+            found = (at for at, of in enumerate(self.members) if computed is of.computed)
+            return next(found, self.size)
+
         return z3.And(
             call.answer,
             bare(call.newcomer.prompt) == newcomer.prompt,
@@ -378,7 +373,9 @@ class Step:
                     bare(judged.prompt) == member.prompt,
                     bare(call.tkv) >= member.computed,
                 )
-                for judged, member in zip(call.members, self.members, strict=True)
+                for judged, member in zip(
+                    sorted(call.members, key=place), self.members, strict=True
+                )
             ),
         )
 
@@ -460,8 +457,3 @@ class Step:
         yield bare(request.prompt) == of.prompt
         yield bare(request.max_tokens) == of.tokens
         yield bare(request.output_len) == of.ends
-
-
-def several(request: Request, more: Any) -> Several:
-    fields = {name: getattr(request, name) for name in request.__struct_fields__}
-    return Several(**fields, counts_more=more)

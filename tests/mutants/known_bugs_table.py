@@ -14,10 +14,10 @@ from schedproof.tests.mutants.runner import Answer, judge, verdict
 
 HEAD = """# Known bugs
 
-This page is for readers who want to know whether schedproof would have found a bug that they know.
+This page is for readers who want to know whether schedproof would have found a bug they know about.
 Each published bug of Spyre, vLLM, nano-vLLM and LLMServingSim was planted in a model. The table
-says which rule catches it, and how long each engine took to find it. The times are from one run on
-one core, without shrinking.
+says which rule catches the bug, and how long each engine took to find it. The times are from one
+run on one core, without shrinking.
 
 The page is written by `python -m schedproof.tests.mutants.known_bugs_table`. A test compares the
 table with the planted faults.

@@ -19,7 +19,7 @@ def find_example(strategy: Any, condition: Any) -> Any:
 
 def request_of(name: str, content: Any, shape: Any, **changes: Any) -> Request:
     """The request that a strategy has drawn."""
-    drawn = {"output_len": shape.output_len, "priority": getattr(shape, "priority", 0)}
+    drawn = {"output_len": shape.output_len, "priority": shape.priority}
     drawn |= {"id": name, "arrival": 0, "prompt": content, "max_tokens": shape.max_tokens}
     return Request(**drawn | changes)
 

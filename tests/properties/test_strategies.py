@@ -120,7 +120,6 @@ def test_requests_fit(system, scale, data):
     strategies, fits = CASES[system].strategies, CASES[system].fits
     shape = data.draw(strategies.shapes(config))
     fits(system, revision, config, shape)
-    assert system == "vllm" or not getattr(shape, "priority", 0)
     long = data.draw(strategies.long_prompts(config))
     fits(system, revision, config, long)
     book = RunHistory(config, revision, system)
@@ -162,7 +161,7 @@ def test_requests_with_prompts_that_came_before_fit_as_well(system, scale, data)
         content = data.draw(strategies.contents(config, requests, name, shape.prompt))
         fitted = strategies.fitted(config, content, shape)
         assert fitted.prompt == sum(tokens for _, tokens in content)
-        assert getattr(fitted, "priority", 0) == getattr(shape, "priority", 0)
+        assert fitted.priority == shape.priority
         fits(system, revision, config, fitted)
         fits(system, revision, config, strategies.fitted(config, content, None))
         abort_at = data.draw(st.none() | st.just(3))
@@ -191,6 +190,14 @@ def test_a_prompt_repeats_an_earlier_one_up_to_where_caching_decides(system, con
     case = CASES[system]
     drawn = case.strategies.contents(small(system), [earlier(system)], "r1", case.prompt)
     assert find_example(drawn, lambda example: example == content) == content
+
+
+@each_system
+def test_a_prompt_begins_again_behind_full_blocks_of_another(system):
+    case, other = CASES[system], earlier(system, id="other", prompt=(("other", 9),))
+    earlier_ones = [earlier(system), other]
+    drawn = case.strategies.contents(small(system), earlier_ones, "r1", case.prompt)
+    find_example(drawn, lambda content: content[:2] == (("other", 8), ("r0", case.prompt - 8)))
 
 
 @each_system

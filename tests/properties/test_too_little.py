@@ -55,6 +55,11 @@ def test_last_chunk_constraints_at_the_first_chunk_are_named_with_a_cache():
     assert found == ({"SPY-R42"}, set())
 
 
+def test_what_was_computed_in_the_last_step_of_a_request_must_be_found_too():
+    does = "does not find what a request computed in the step in which it ended"
+    assert broken("spyre", "SPY-R63", "forget_at_end.json", does) == ({"SPY-R63"}, set())
+
+
 def test_a_block_held_ahead_of_need_is_named():
     found = broken("spyre", "SPY-R02", "extra_block.json", "holds a block before it is needed")
     assert found == ({"SPY-R02"}, set())
@@ -79,3 +84,29 @@ def test_only_without_interleaving_may_the_volume_delay_the_first_of_several_chu
     assert (
         admission.refused(history, Step(kind="decode", scheduled={"a": 1})) is not None
     ) is broken
+
+
+@pytest.mark.parametrize(
+    ("values", "decoding", "late", "refusable"),
+    [
+        # With two blocks of padding, a fills 16 positions; its last token would be in the 17th.
+        ({"max_model_len": 16}, (1, 12, 3), (6, 3), True),
+        ({"max_model_len": 17}, (1, 12, 3), (6, 3), False),
+        # 4 + 3 blocks for the tokens that are computed, 4 + 4 with the last ones.
+        ({"max_model_len": 64, "num_blocks": 7}, (1, 7, 3), (3, 4), True),
+        ({"max_model_len": 64, "num_blocks": 8}, (1, 7, 3), (3, 4), False),
+    ],
+)
+def test_a_scheduler_may_count_the_last_token_which_is_never_computed(
+    values, decoding, late, refusable
+):
+    values = {"block_size": 2, "chunk_size": 8, "max_num_seqs": 3, "max_batch_tkv": 640, **values}
+    prompt, tokens, computed = decoding
+    accounts = [
+        RequestHistory("a", prompt, tokens, tokens, computed=computed, emitted=computed),
+        RequestHistory("b", *late, late[1]),
+    ]
+    config = full_config("spyre", "sound", values)
+    history = RunHistory(config, "sound", "spyre", **known(accounts))
+    accused = admission.refused(history, Step(kind="decode", scheduled={"a": 1}))
+    assert (accused is None) is refusable

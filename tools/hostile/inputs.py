@@ -157,7 +157,7 @@ def main() -> int:
         cells = [f"{cell:,}" if isinstance(cell, int) else cell for cell in row]
         lines.append(f"| {' | '.join(cells)} | {report.slowest:.2f} s |")
     spent = f"{time.monotonic() - began:.0f} s and at most {megabytes} MB per process"
-    lines += ["", f"The attack took {spent} (seed {options.seed}, {options.jobs} at a time)."]
+    lines += ["", f"The attack took {spent} (seed {options.seed}, with `--jobs {options.jobs}`)."]
     wrong_lines = [line for kind in LOADERS for line in reports[kind].wrong]
     return finish("inputs", lines, wrong_lines, write=options.write)
 

@@ -283,8 +283,9 @@ def main() -> int:
     counts = ", ".join(f"{number:,} {ending}" for ending, number in sorted(endings.items()))
     spent = f"in {time.monotonic() - began:.0f} s, {options.jobs} at a time (seed {options.seed})"
     wrong = [line for report in reports for line in report.wrong]
-    alone = f"Another {len(reports):,} were left undisturbed. In all, {len(wrong)} went wrong."
-    lines += ["", f"{endings.total():,} installations {spent}: {counts}. {alone}"]
+    alone = f"Another {len(reports):,} installations were left undisturbed."
+    total = f"The attack made {endings.total():,} installations {spent}: {counts}. {alone}"
+    lines += ["", f"{total} In total, {len(wrong)} installations went wrong."]
     return finish("installs", lines, wrong, write=options.write)
 
 

@@ -177,8 +177,8 @@ def main() -> int:
         lines.append(f"| `{name}` | {' | '.join(map(str, counts))} |")
     spent = f"in {time.monotonic() - began:.0f} s, {options.jobs} commands at a time"
     total = sum(report.killed for report in reports)
-    whole = f"Each command also ran {rounds} times to its end."
-    lines += ["", f"{total} kills {spent} (seed {options.seed}). {whole}"]
+    whole = f"Each command also ran to its end {rounds} times."
+    lines += ["", f"The attack made {total} kills {spent} (seed {options.seed}). {whole}"]
     wrong = [line for report in reports for line in report.wrong]
     return finish("kills", lines, wrong, write=options.write)
 

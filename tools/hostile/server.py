@@ -130,9 +130,10 @@ def main() -> int:
     lines = ["| answer | requests |", "|---|---|"]
     lines += [f"| {status} | {count:,} |" for status, count in sorted(counts.items())]
     seconds = f"{time.monotonic() - began:.0f} s"
-    about = f"{options.requests:,} requests in {seconds}, while 50 idle connections were held open "
-    about += f"(seed {options.seed}). The slowest answer took {slowest:.2f} s, and the server used "
-    lines += ["", f"{about}{memory} MB. Of the requests, {len(wrong)} went wrong."]
+    about = f"The attack sent {options.requests:,} requests in {seconds}, while it held 50 idle "
+    about += f"connections open (seed {options.seed}). The slowest answer took {slowest:.2f} s, "
+    about += f"and the server used {memory} MB."
+    lines += ["", f"{about} {len(wrong)} of the requests went wrong."]
     return finish("server", lines, wrong, write=options.write)
 
 

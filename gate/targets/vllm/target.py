@@ -122,6 +122,11 @@ class VllmEngine(SchedulerView):
     def control(self, kind: str) -> bool:
         return carry_out(self, kind)
 
+    def drop_results(self, names: set[str]) -> None:
+        """Expect nothing for these requests from the decisions in flight."""
+        for name in self.flights.drop(names):
+            self.drafts.take_back(name)
+
     def execute(self, decision: Any) -> Flight:
         names = list(decision.num_scheduled_tokens)
         flight = self.flight(decision)
@@ -342,6 +347,8 @@ class VllmTarget(HostedTarget):
         engine.grammars.step()
         before = look_before(engine)
         decision = engine.scheduler.schedule()
+        preempted = getattr(decision, "preempted_req_ids", None) or ()
+        engine.drop_results({name for name in preempted if drops_results(engine.requests[name])})
         decided = look_at(engine, before, decision)
         engine.blocks()  # note blocks now, before requests end in this step
         done = engine.flights.set_off(engine.execute(decision))
@@ -376,13 +383,18 @@ def accepted_events(engine: SchedulerView) -> tuple[str, ...]:
     return (*(RESETS if resets else ()), *(PAUSES if hasattr(own, "set_pause_state") else ()))
 
 
-def carry_out(engine: SchedulerView, kind: str) -> bool:
+def drops_results(request: Any) -> bool:
+    """Return whether a preempted request loses its tokens in flight, as it does with a connector
+    that delivers blocks."""
+    return bool(getattr(request, "drop_stale_output", False))
+
+
+def carry_out(engine: VllmEngine, kind: str) -> bool:
     scheduler: Any = engine.scheduler
     if kind in PAUSES:
         states = importlib.import_module("vllm.v1.core.sched.interface").PauseState
         scheduler.set_pause_state(getattr(states, PAUSES[kind]))
         return True
     if kind == OF_RUNNING:
-        for name in engine.flights.drop({request.request_id for request in scheduler.running}):
-            engine.drafts.take_back(name)
+        engine.drop_results({request.request_id for request in scheduler.running})
     return bool(scheduler.reset_prefix_cache(reset_running_requests=kind == OF_RUNNING))

@@ -237,7 +237,7 @@ def _counted_first(history: VllmRun, step: Step) -> int:
 
 PREDICATES = {
     "LSS-R06": Predicate(budget.budget_exceeded, budget.budget_binds),
-    "LSS-R04": Predicate(batch_too_large, batch_is_full),
+    "LSS-R04": Predicate(batch_too_large, batch_is_full, reads=("scheduled",)),
     "LSS-R07": Predicate(budget.threshold_exceeded, budget.threshold_binds),
     "LSS-R13": Predicate(decode_takes_more, decode_beside_a_prefill),
     "LSS-R32": Predicate(budget.emission_wrong, budget.some_catch_up),

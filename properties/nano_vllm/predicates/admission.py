@@ -264,18 +264,23 @@ def someone_waits_and_blocks_are_held(history: RunHistory, step: Step) -> bool:
 
 
 PREDICATES = {
-    "NAN-R11": Predicate(phases_mixed, both_phases_wanted),
+    "NAN-R11": Predicate(
+        phases_mixed, both_phases_wanted, reads=("kind", "running", "scheduled", "waiting")
+    ),
     "NAN-R08": Predicate(budget_exceeded, budget_binds),
     "NAN-R40": Predicate(too_many_run, every_slot_taken),
     "NAN-R12": Predicate(cut_wrongly, long_prompt),
     "NAN-R07": Predicate(overtaken, the_head_waits),
     "NAN-R10": Predicate(needless_wait, someone_runs_and_waits),
     "NAN-R09": Predicate(memory_gate_passed_by, pool_too_small_for_now),
-    "NAN-R22": Predicate(victim_not_in_front, preempts_while_others_wait),
-    "NAN-R06": Predicate(newcomer_not_at_the_back, someone_arrives),
+    "NAN-R22": Predicate(
+        victim_not_in_front, preempts_while_others_wait, reads=("preempted", "running", "waiting")
+    ),
+    "NAN-R06": Predicate(newcomer_not_at_the_back, someone_arrives, reads=("running", "waiting")),
     "NAN-R15": Predicate(running_out_of_order, several_run),
     "NAN-R03": Predicate(
         waiting_holds_blocks,
         someone_waits_and_blocks_are_held,
+        reads=("blocks", "prefilling", "waiting"),
     ),
 }

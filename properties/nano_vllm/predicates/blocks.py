@@ -118,7 +118,9 @@ def hit_at_least(history: RunHistory, request: RequestHistory) -> int:
 PREDICATES = {
     "NAN-R27": Predicate(slot_wrong, something_written),
     "NAN-R29": Predicate(shared_wrongly, something_shared),
-    "NAN-R32": Predicate(hit_ends_in_a_block, part_of_a_prompt_is_known),
+    "NAN-R32": Predicate(
+        hit_ends_in_a_block, part_of_a_prompt_is_known, reads=("prefix_hit", "running", "scheduled")
+    ),
     "NAN-R34": Predicate(hit_missed, shares_with_running),
     "NAN-R48": found_again(prefilled),
     "NAN-R35": Predicate(last_block_hit, everything_known_elsewhere),

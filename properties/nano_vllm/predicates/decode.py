@@ -166,8 +166,8 @@ def border_crossed(history: RunHistory, step: Step) -> bool:
 
 
 PREDICATES = {
-    "NAN-R14": Predicate(several_tokens, someone_decodes),
-    "NAN-R04": Predicate(passed_by, several_decode),
+    "NAN-R14": Predicate(several_tokens, someone_decodes, reads=("running", "scheduled")),
+    "NAN-R04": Predicate(passed_by, several_decode, reads=("preempted", "running", "scheduled")),
     "NAN-R19": Predicate(wrong_victim, preempts_among_several),
     "NAN-R21": Predicate(victim_keeps_something, someone_is_preempted),
     "NAN-R13": Predicate(emission_wrong, sequence_prefills),

@@ -10,7 +10,7 @@ from ...history.content import in_common, surely_shared
 from ...history.request_history import RequestHistory
 from ...history.run_history import RunHistory
 from ...rules.pool import held_before, tables_before
-from ...rules.predicate import Predicate
+from ...rules.predicate import PHASES, Predicate
 from ..history import REVISIONS_THAT_PAUSE
 
 
@@ -132,8 +132,8 @@ def pool_surely_has(history: RunHistory, step: Step, newcomer: RequestHistory) -
     """Return whether the pool certainly has room for the newcomer and every started request.
 
     Room means blocks for all tokens of the newcomer, except those shared with running requests. The
-    last token needs no block, but is promised one in revisions that pause requests. The page has no
-    pool, so by the page each request may be promised one more block.
+    last token needs no block, but may be promised one. The page has no pool, so by the page each
+    request may be promised one more block.
     """
     size, block = history.config["num_blocks"], history.config["block_size"]
     if size is None:
@@ -146,11 +146,10 @@ def pool_surely_has(history: RunHistory, step: Step, newcomer: RequestHistory) -
         if history.kept is not None:
             found = history.kept.must_find(history, step, newcomer, among=held)
             shared = max(shared, found // block)
-    last = 0 if history.revision in REVISIONS_THAT_PAUSE else 1
     more = int(history.revision == "documented")
     needed = len(held) - shared
     for request in (*started, newcomer):
-        tokens = request.prompt + request.max_tokens - last
+        tokens = request.prompt + request.max_tokens
         needed += max(ceil(tokens / block) + more - len(tables.get(request.id, ())), 0)
     return bool(needed <= size)
 
@@ -178,7 +177,8 @@ def certainly_fits(history: RunHistory, newcomer: RequestHistory) -> bool:
     remaining = [request.max_tokens - request.emitted for request in history.decoding()]
     # The page does not say whether the request's own tkv counts, or that of the batch.
     reached = top + max(count % block for count in (*tokens, newcomer.prompt))
-    end = reached + max(*remaining, newcomer.max_tokens - 1)
+    # The last token is never computed, but the page counts it in the tkv.
+    end = reached + max(*remaining, newcomer.max_tokens - 1) + 1
     keeps_length = history.revision not in REVISIONS_THAT_PAUSE
     if keeps_length and end > history.config["max_model_len"]:
         return False
@@ -252,13 +252,14 @@ def promised_request_leaves(history: RunHistory, step: Step) -> bool:
 
 
 PREDICATES = {
-    "SPY-R38": Predicate(empty_system_refuses, nothing_runs),
+    "SPY-R38": Predicate(empty_system_refuses, nothing_runs, reads=(PHASES, "scheduled")),
     "SPY-R59": Predicate(hit_joins_beyond_length, shortened, "prefill"),
     "SPY-R41": Predicate(joins_beyond_length, length_binds),
     "SPY-R42": Predicate(needless_refusal, refusal_possible),
-    "SPY-R50": Predicate(promised_too_much, pool_binds),
+    "SPY-R50": Predicate(promised_too_much, pool_binds, reads=("blocks",)),
     "SPY-P02": Predicate(
         promise_kept_for_nobody,
         promised_request_leaves,
+        reads=("blocks", "finished", PHASES, "reserved_blocks"),
     ),
 }

@@ -10,7 +10,7 @@ from math import ceil
 from ....model.observation import Step
 from ...history.per_step_cache import once
 from ...history.run_history import RunHistory
-from ...rules.predicate import Predicate
+from ...rules.predicate import PHASES, Predicate
 from ..history import REVISIONS_THAT_PAUSE, SpyreRequestHistory, SpyreRun
 from .volume import max_tkv, volume
 
@@ -251,13 +251,17 @@ def _running(history: SpyreRun) -> tuple[str, ...]:
 
 PREDICATES = {
     "SPY-R02": Predicate(wrong_blocks, block_filled),
-    "SPY-R22": Predicate(not_everyone_decodes, several_decode, "decode"),
+    "SPY-R22": Predicate(
+        not_everyone_decodes, several_decode, "decode", reads=("emitted", "paused")
+    ),
     "SPY-R09": Predicate(not_rectangular, lengths_differ, "decode"),
     "SPY-R24": Predicate(padding_not_minimal, lengths_differ, "decode"),
     "SPY-R10": Predicate(padding_negative, lengths_differ),
     "SPY-R26": Predicate(wrong_tkv, several_decode, "decode"),
     "SPY-R07": Predicate(volume_over_limit, limit_binds, "decode"),
-    "SPY-R52": Predicate(prefill_while_paused, prefill_wanted_while_paused),
+    "SPY-R52": Predicate(
+        prefill_while_paused, prefill_wanted_while_paused, reads=("paused", PHASES, "scheduled")
+    ),
     "SPY-R51": Predicate(wrong_pause, someone_sits_out),
     "SPY-P01": Predicate(starved, stays_paused),
 }

@@ -137,7 +137,7 @@ def _pad(step: Step, request: RequestHistory) -> int:
 PREDICATES = {
     "SPY-R04": Predicate(more_than_a_chunk, several_chunks, "prefill"),
     "SPY-R19": Predicate(wrong_chunk, padded_and_several_chunks, "prefill"),
-    "SPY-R16": Predicate(wrong_left_padding, _padded, "prefill"),
-    "SPY-R14": Predicate(not_right_aligned, _padded, "prefill"),
+    "SPY-R16": Predicate(wrong_left_padding, _padded, "prefill", reads=("left_pad_blocks",)),
+    "SPY-R14": Predicate(not_right_aligned, _padded, "prefill", reads=("left_pad_blocks",)),
     "SPY-R20": Predicate(wrong_first_token, several_chunks, "prefill"),
 }

@@ -9,7 +9,7 @@ from ...history.content import common_prefix_len, known_tokens
 from ...history.request_history import RequestHistory
 from ...history.run_history import RunHistory
 from ...rules.pool import found_again
-from ...rules.predicate import Predicate
+from ...rules.predicate import PHASES, Predicate
 from .prefill import left_padding, may_run_cached
 
 
@@ -196,13 +196,16 @@ def _positions(
 
 PREDICATES = {
     "SPY-R55": Predicate(everything_cached, whole_prompt_known, "prefill"),
-    "SPY-R54": Predicate(cached_chunk_computed, chunk_skipped, "prefill"),
+    "SPY-R54": Predicate(
+        cached_chunk_computed, chunk_skipped, "prefill", reads=("finished", "prefix_hit")
+    ),
     "SPY-R57": Predicate(prompt_not_shared, prompt_is_shared, "prefill"),
     "SPY-R60": Predicate(output_not_shared, output_is_shared, "prefill"),
     "SPY-R63": found_again(starting),
     "SPY-R11": Predicate(
         padding_not_block_0,
         first_chunk_padded,
+        reads=("blocks", "finished", PHASES, "prefix_hit", "scheduled", "slot_blocks"),
     ),
     "SPY-R56": Predicate(wrong_write, cached_block_in_chunk, "prefill"),
 }

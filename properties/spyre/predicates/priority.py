@@ -6,7 +6,7 @@ Source: Spyre scheduling page, "Priority rules" and "First-chunk constraints".
 from ....model.observation import Step
 from ...history.request_history import RequestHistory
 from ...history.run_history import RunHistory
-from ...rules.predicate import Predicate
+from ...rules.predicate import PHASES, Predicate
 from ..history import REVISIONS_THAT_PAUSE
 
 
@@ -165,12 +165,15 @@ PREDICATES = {
     "SPY-R30": Predicate(
         two_prefills,
         prefill_slot_wanted,
+        reads=("finished", PHASES, "prefilling", "prefix_hit", "scheduled"),
     ),
-    "SPY-R13": Predicate(shared_prefill_step, prefill_has_company),
-    "SPY-R31": Predicate(ongoing_overtaken, ongoing_and_waiting, "prefill"),
-    "SPY-R32": Predicate(not_interleaved, interleaving_due),
-    "SPY-R34": Predicate(prefill_interrupted, ongoing_beside_a_batch),
-    "SPY-R53": Predicate(overtaken, queue_order_matters, "prefill"),
-    "SPY-R36": Predicate(over_capacity, batch_full),
-    "SPY-R35": Predicate(idle_while_pending, prefill_held_back),
+    "SPY-R13": Predicate(
+        shared_prefill_step, prefill_has_company, reads=("kind", PHASES, "scheduled")
+    ),
+    "SPY-R31": Predicate(ongoing_overtaken, ongoing_and_waiting, "prefill", reads=()),
+    "SPY-R32": Predicate(not_interleaved, interleaving_due, reads=(PHASES, "scheduled")),
+    "SPY-R34": Predicate(prefill_interrupted, ongoing_beside_a_batch, reads=(PHASES, "scheduled")),
+    "SPY-R53": Predicate(overtaken, queue_order_matters, "prefill", reads=()),
+    "SPY-R36": Predicate(over_capacity, batch_full, reads=(PHASES, "scheduled")),
+    "SPY-R35": Predicate(idle_while_pending, prefill_held_back, reads=(PHASES, "scheduled")),
 }

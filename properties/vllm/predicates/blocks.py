@@ -215,7 +215,7 @@ def _starting(history: VllmRun, step: Step) -> list[tuple[VllmRequestHistory, in
 
 
 PREDICATES = {
-    "V1CP-R34": Predicate(null_block_held, pool_used_up),
+    "V1CP-R34": Predicate(null_block_held, pool_used_up, reads=("blocks", "free_blocks")),
     "V1-R12": Predicate(shared_wrongly, something_shared),
     "V1CP-R28": Predicate(hit_too_long, everything_known_elsewhere),
     "V1-R08": Predicate(hit_missed, shares_with_running),

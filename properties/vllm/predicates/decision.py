@@ -131,6 +131,31 @@ def order_is_known(history: VllmRun) -> bool:
     return sum(bool(request.preemptions) for request in waited_before(history)) < 2
 
 
+@once
+def places_by_arrival(history: VllmRun) -> dict[str, int]:
+    return {name: place for place, name in enumerate(history.live)}
+
+
+def surely_in_front(
+    history: VllmRun, request: VllmRequestHistory, others: Iterable[VllmRequestHistory]
+) -> Iterator[VllmRequestHistory]:
+    """Yield those of the other waiting requests that are in front of this one by every reading of
+    the documents, although the order of the whole queue is unknown (`order_is_known`).
+
+    Under the priority policy, these are more important, or as important and earlier, and have been
+    preempted or are earlier. No reading says where a preempted request is.
+    """
+    by_priority = history.config.get("policy") == "priority" and not request.preemptions
+    if not by_priority or loads.are_made(history.config) or was_set_aside(history, request):
+        return
+    places = places_by_arrival(history)
+    own = request.priority, places[request.id]
+    for other in others:
+        place = places[other.id]
+        if (other.priority, place) < own and (other.preemptions or place < own[1]):
+            yield other
+
+
 def may_go(history: VllmRun, step: Step) -> Iterator[VllmRequestHistory]:
     """Return, in the same order, the requests that could be admitted. These are not requests with a
     decision or a load in flight, nor those that wait for their grammar; while the scheduler is

@@ -6,7 +6,7 @@ four/five invariants".
 
 from ....model.observation import Step
 from ...rules.pool import free_when_decided, released_by, taken_by
-from ...rules.predicate import Predicate
+from ...rules.predicate import PHASES, Predicate
 from ..history import groups, in_flight, loads, speculation
 from ..history.request_history import VllmRequestHistory
 from ..history.run import VllmRun
@@ -243,12 +243,20 @@ def someone_runs(history: VllmRun, step: Step) -> bool:
 
 
 PREDICATES = {
-    "V1CP-R13": Predicate(victim_not_the_tail, tail_preempted),
-    "V1CP-R14": Predicate(victim_not_least_important, preempts_by_priority),
+    "V1CP-R13": Predicate(
+        victim_not_the_tail, tail_preempted, reads=(PHASES, "preempted", "running")
+    ),
+    "V1CP-R14": Predicate(
+        victim_not_least_important, preempts_by_priority, reads=("preempted", "running")
+    ),
     "V1-R05": Predicate(needless_preemption, blocks_run_out),
     "V1-I5": Predicate(victim_keeps_something, someone_is_preempted),
     "V1CP-R17": Predicate(newcomer_before_preempted, preempted_and_new_wait),
-    "V1CP-R03": Predicate(stops_running, prompt_goes_on),
-    "V1CP-R29": Predicate(preemption_not_counted, someone_is_preempted),
+    "V1CP-R03": Predicate(
+        stops_running, prompt_goes_on, reads=("finished", PHASES, "preempted", "running")
+    ),
+    "V1CP-R29": Predicate(
+        preemption_not_counted, someone_is_preempted, reads=("preempted", "running", "waiting")
+    ),
     "V1CP-R05": Predicate(counter_wrong, someone_runs),
 }

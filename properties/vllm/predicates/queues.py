@@ -31,6 +31,7 @@ from .decision import (
     ran_before,
     round_may_end,
     since,
+    surely_in_front,
     threshold,
     waited_before,
     waits_for_encoder,
@@ -90,23 +91,29 @@ def old_and_new_run(history: VllmRun, step: Step) -> bool:
 
 def overtaken(history: VllmRun, step: Step) -> str | None:
     """No request is admitted before one that waits in front of it (V1-R09)."""
-    if not admitted(history, step) or not order_is_known(history):
+    new = admitted(history, step)
+    if not new:
         return None
     still = (
         request
         for request in may_go(history, step)
         if place_is_known(history, request) and not may_lack_input(history, step, request)
     )
-    first = next(still, None)
-    if first is None:
-        return None
-    line = waited_before(history)
+    if order_is_known(history):
+        first = next(still, None)
+        line = waited_before(history)
+        behind = line[line.index(first) :] if first is not None else []
+    else:
+        wait = list(still)
+        late = (request for request in new if any(surely_in_front(history, request, wait)))
+        behind = [*islice(late, 1)]
+        first = next(surely_in_front(history, behind[0], wait)) if behind else None
     passed = [
         request
-        for request in line[line.index(first) :]
+        for request in behind
         if request.id in step.scheduled and place_is_known(history, request)
     ]
-    if not passed:
+    if first is None or not passed:
         return None
     return f"{names(passed)} admitted, but {first.id} in front of it still waits"
 
@@ -152,7 +159,7 @@ def needless_wait(history: VllmRun, step: Step) -> str | None:
 
 def _could_go(history: VllmRun, step: Step) -> VllmRequestHistory | None:
     request = next(may_go(history, step), None)
-    if request is None or step.preempted or not order_is_known(history):
+    if request is None or step.preempted or not _is_surely_first(history, step, request):
         return None
     run = kept(history, step) + admitted(history, step)
     remaining = history.config["max_num_batched_tokens"] - sum(step.scheduled.values())
@@ -180,6 +187,18 @@ def _could_go(history: VllmRun, step: Step) -> VllmRequestHistory | None:
         if _missing(history, request, tokens) + reserve > step.free_blocks:
             return None
     return request
+
+
+def _is_surely_first(history: VllmRun, step: Step, request: VllmRequestHistory) -> bool:
+    """Return whether this request is in front of all others that still wait, by every reading of
+    the documents."""
+    if order_is_known(history):
+        return True
+    return all(
+        any(surely_in_front(history, other, (request,)))
+        for other in waited_before(history)
+        if other is not request and other.id not in step.scheduled
+    )
 
 
 def _goes_next(history: VllmRun, request: VllmRequestHistory) -> bool:
@@ -266,16 +285,18 @@ def several_run(history: VllmRun, step: Step) -> bool:
 
 
 PREDICATES = {
-    "V1-I3": Predicate(too_many_run, every_slot_taken),
+    "V1-I3": Predicate(too_many_run, every_slot_taken, reads=("preempted", "running", "scheduled")),
     "V1-R16": Predicate(
         admitted_after_preemption,
         preempts_with_a_queue,
+        reads=("preempted", "running", "scheduled"),
     ),
     "V1-R09": Predicate(overtaken, the_head_waits),
     "V1-R01": Predicate(out_of_order, old_and_new_run),
     "V1-I1": Predicate(
         not_in_one_queue,
         someone_moves,
+        reads=("finished", "preempted", "running", "scheduled", "waiting"),
     ),
     "V1-P01": Predicate(passed_by, several_run),
     "V1-R07": Predicate(needless_wait, someone_joins),

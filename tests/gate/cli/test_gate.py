@@ -416,6 +416,8 @@ def test_what_does_not_go_with_what_is_set_is_not_run(run):
         (["nothing"], "--config: 'nothing'; valid: KEY=VALUE with block_size, "),
         (["block=4"], "--config: 'block=4'; valid: KEY=VALUE with block_size, "),
         (["policy=lifo"], "policy"),
+        (['policy="\\ud800"'], "is not UTF-8"),
+        (['kv_groups=[{"kind": "full", "kind": "full"}]'], "kv_groups"),
         (["pipeline_parallel_size=2", "num_speculative_tokens=2"], "2 with drafts is not modelled"),
     ],
 )

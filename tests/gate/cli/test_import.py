@@ -84,6 +84,7 @@ def test_what_is_taken_and_what_is_not_is_said(run):
         "  5 tokens generated, arrivals in steps 0 to 0",
     ]
     assert [*requests("a")] == ["r2", "r3"]
+    assert run("import", "mooncake", mooncake(), "--requests", f"{2**63}").code == 0
 
 
 def test_the_origin_says_where_the_load_is_from(run):
@@ -161,6 +162,7 @@ def test_a_load_goes_into_a_corpus_as_a_witness(run):
         ("{", "not JSON: "),
         ('{"timestamp": 1e999, "input_length": 3, "output_length": 3}', "$.timestamp: inf; valid"),
         ('{"timestamp": 0, "timestamp": 0}', "not JSON: key 'timestamp' is given twice"),
+        ('{"timestamp": "\\ud800"}', r"not JSON: '\ud800' is not Unicode text"),
         (
             json.dumps({**MOONCAKE[0], "hash_ids": [1]}),
             "$.hash_ids: 1 ids; valid: 3, one per 512 tokens of input_length 1300",

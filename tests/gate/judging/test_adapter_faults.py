@@ -31,7 +31,7 @@ def test_a_wrong_kind_is_the_adapters_and_says_what_to_say(gate):
     verdict = judge(gate(CallsAllDecode(), "ALL-R13 ALL-R03", examples=20))
     judged = entry(verdict, "ALL-R13")
     assert judged.status == "inconclusive"
-    words = "ADAPTER: kind is decode in step 0, but r2 has emitted no token yet: say prefill"
+    words = "ADAPTER: kind is decode in step 0, but r0 has emitted no token yet: say prefill"
     assert judged.message == words
     [fault] = verdict.faults
     assert (fault.kind, fault.accept, verdict.exit_code) == ("adapter", "", 3)

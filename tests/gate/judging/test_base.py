@@ -235,7 +235,7 @@ def test_a_failure_that_the_base_has_with_a_request_fewer_is_not_the_changes(aga
     assert judged(Toy()) == (1, "violated")
 
 
-ON_PURPOSE, BOUND, CHOICE = "SPY-R42", "ALL-R03", "SPY-R38"
+ON_PURPOSE, BOUND, CHOICE, ENDLESS = "SPY-R42", "ALL-R03", "SPY-R38", "ALL-R10"
 
 
 @pytest.fixture
@@ -247,7 +247,7 @@ def counted(monkeypatch):
 
     def judged(*steps):
         pair = DifferentialTarget(Side(Toy(), *TERMS), Side(Toy(), *TERMS))
-        rules = select(load("spyre"), [BOUND, CHOICE])
+        rules = select(load("spyre"), [BOUND, CHOICE, ENDLESS, "ALL-R05"])
         base = Base(pair, rules, select(load("spyre"), [ON_PURPOSE]))
         monkeypatch.setattr(base, "failures_of_base", lambda *_: [])
         pair.runs, pair.differences = 1, ["they differ"]
@@ -262,6 +262,10 @@ def test_a_decision_after_an_intended_difference_may_follow_from_it(counted):
     assert counted([CHOICE], [ON_PURPOSE]) == ([[CHOICE], []], {})
     assert counted([ON_PURPOSE, CHOICE]) == ([[]], {CHOICE: 1})
     assert counted([ON_PURPOSE], [CHOICE], [CHOICE]) == ([[], [], []], {CHOICE: 1})
+
+
+def test_an_intended_difference_explains_a_wait_but_none_without_end(counted):
+    assert counted([ON_PURPOSE], ["ALL-R05", ENDLESS]) == ([[], [ENDLESS]], {"ALL-R05": 1})
 
 
 def test_no_intended_difference_explains_a_lost_request(counted):

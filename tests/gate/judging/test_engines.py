@@ -54,6 +54,25 @@ def test_what_the_release_does_not_break_any_more_is_shrunk_on_the_release(gate)
     assert replay(Ghosts(), scenario, judged.options.rules).broken[0].step == finding.step
 
 
+def test_a_needless_refusal_is_found_after_other_requests_too(gate):
+    class OneInARun(Toy):
+        def add(self, request):
+            if self.used:
+                return {"ok": False, "error": "rejected", "message": "no more today"}
+            reply = super().add(request)
+            self.used = reply["ok"]
+            return reply
+
+        def start(self, *args):
+            self.used = False
+            return super().start(*args)
+
+    judged = gate(OneInARun(), "ALL-R12", max_failures=1)
+    search_scale(judged, "small")
+    [finding] = judged.results.findings
+    assert (finding.rule, finding.requests) == ("ALL-R12", 2)
+
+
 def test_a_finding_names_the_fields_that_differ_from_the_model(gate):
     judged = gate(Ghosts(), "ALL-R03", max_failures=1)
     search_scale(judged, "small")

@@ -1,5 +1,6 @@
 """A cell is a gate of its own; its verdict is kept, and a lost worker costs only its time."""
 
+import pickle
 import subprocess
 import sys
 from pathlib import Path
@@ -57,6 +58,8 @@ def test_every_release_is_judged_in_every_configuration_of_its_system():
         cell.configuration.name for cell in ours
     }
     assert len({cell.file_name for cell in cells}) == len(cells)
+    assert pickle.loads(pickle.dumps(cells)) == cells  # each is sent to a process
+    assert pickle.dumps(cells_of(["vllm==0.33.0"], "quick", 0, "m.py:C"))
     with pytest.raises(ReleaseError, match="is not supported"):
         cells_of(["vllm==0.1.0"], "quick", 0)
 

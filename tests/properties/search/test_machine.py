@@ -1,5 +1,6 @@
 """The machine finds, records and replays."""
 
+import contextlib
 from collections import Counter
 
 import pytest
@@ -8,6 +9,7 @@ from schedproof.model.faults import TargetBroken
 from schedproof.model.target import ModelTarget
 from schedproof.properties.checking.replay import replay
 from schedproof.properties.search.generators import generators_of
+from schedproof.properties.search.machine import machine_of
 from schedproof.properties.search.run import run_search
 from schedproof.properties.search.state import Search, SearchOptions
 from schedproof.properties.shrinking.shrink import shrink
@@ -139,3 +141,15 @@ def test_many_requests_that_come_late_meet_a_batch(monkeypatch):
     # One run in five, with runs whose requests are all short, or given up, among them, and those
     # in which an earlier one already waits for the limit.
     assert met["batch"] >= search.runs / 5
+
+
+def test_a_run_that_ends_between_its_initial_rules_counts_as_empty_unless_it_is_rejected():
+    search = Search(SearchOptions(ModelTarget(), "vllm", "documented", (), "small"))
+    machine_of(search)().teardown()
+    assert (search.runs, search.empty) == (0, 1)
+    with contextlib.suppress(RuntimeError):
+        try:
+            raise RuntimeError("rejected")
+        finally:
+            machine_of(search)().teardown()
+    assert search.empty == 1

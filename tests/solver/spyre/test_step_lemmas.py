@@ -10,11 +10,13 @@ from dataclasses import replace
 
 import pytest
 
+from schedproof.model.pool import free_blocks
 from schedproof.model.scenario import Request
 from schedproof.model.spyre import documented, forward, peak, release_2_5_2, scheduler, volumetric
 from schedproof.model.spyre.model import REVISIONS
 from schedproof.model.systems import make_model
 from schedproof.solver.smt.obligation import discharge
+from schedproof.solver.spyre import symbolic_state
 from schedproof.solver.spyre.admission_sequences import ADMITS_BY, Setting
 from schedproof.solver.spyre.proofs_by_rule import JOIN, LIMIT, limit_lemmas
 from schedproof.solver.spyre.step_lemmas import obligations
@@ -200,6 +202,88 @@ def test_a_fault_from_five_members_on_is_refuted(monkeypatch):
     assert refuted("sound", "joining_request_was_accepted_5")
 
 
+def test_a_third_request_that_stays_after_its_last_token_is_refuted(monkeypatch):
+    line = "for request in leaving:"
+    rewrite(monkeypatch, scheduler, "complete", line, "for request in leaving[:2]:")
+    assert refuted("sound", "decoding_requests_run_together_3")
+
+
+# What the state of a step may say besides the lengths of its requests.
+@pytest.mark.parametrize(
+    "condition",
+    [
+        "state.aborted",
+        pytest.param("state.lost_blocks > 3", marks=pytest.mark.slow),
+        pytest.param("free_blocks(state.pool) == 0", marks=pytest.mark.slow),
+        pytest.param("request.paused_steps", marks=pytest.mark.slow),
+        pytest.param(
+            "state.decoding and len(state.decoding[0].blocks) > 3", marks=pytest.mark.slow
+        ),
+    ],
+)
+def test_a_check_that_is_skipped_in_a_state_is_refuted(monkeypatch, condition):
+    monkeypatch.setattr(documented, "free_blocks", free_blocks, raising=False)
+    skips_check(monkeypatch, condition)
+    assert refuted("sound", "joining_request_was_accepted_2")
+
+
+def test_a_request_that_remembers_an_earlier_answer_ends_the_proof(monkeypatch):
+    monkeypatch.setitem(symbolic_state.KNOWN, symbolic_state.Request, ("id",))
+    with pytest.raises(TypeError, match="other fields"):
+        refuted("sound", "joining_request_was_accepted_0")
+
+
+def test_members_that_are_told_apart_by_their_content_end_the_proof(monkeypatch):
+    line = "    joining = volumetric.Newcomer("
+    once = "    assert not decoding or {request.content for request in decoding}\n"
+    rewrite(monkeypatch, documented, "fits_volume", line, once + line)
+    with pytest.raises(TypeError):
+        refuted("sound", "joining_request_was_accepted_2")
+
+
+@pytest.mark.slow
+def test_two_aborts_in_one_step_that_cost_another_request_a_token_are_refuted(monkeypatch):
+    line = "    state, emitted, finished = complete("
+    forgets = "    if len(abort_inside) > 1:\n        computed = replace(computed, scheduled={})\n"
+    rewrite(monkeypatch, scheduler, "step", line, forgets + line)
+    assert refuted("sound", "decoding_requests_run_together_2")
+
+
+@pytest.mark.slow
+def test_an_early_end_beside_two_others_that_forgets_the_tkv_is_refuted(monkeypatch):
+    line = "    return state, emitted, finished"
+    forgets = "    if 'eos' in finished.values() and len(state.running) > 1:\n"
+    forgets += "        state = replace(state, tkv=0)\n"
+    rewrite(monkeypatch, scheduler, "complete", line, forgets + line)
+    assert refuted("2.1.2", "remembered_tkv_covers_every_member_3")
+
+
+def test_a_fault_for_chunks_of_one_block_is_refuted(monkeypatch):
+    skips_check(monkeypatch, "config.chunk_size == config.block_size")
+    assert refuted("sound", "joining_request_was_accepted_1_in_chunks_of_64")
+
+
+def test_a_seventh_member_that_is_left_out_is_refuted(monkeypatch):
+    line = "    joining = volumetric.Newcomer("
+    forgets = "    members = members[:6] + members[7:]\n"
+    rewrite(monkeypatch, documented, "fits_volume", line, forgets + line)
+    assert refuted("sound", "joining_request_was_accepted_32")
+
+
+def test_a_seventh_turn_of_a_decode_step_that_is_left_out_is_refuted(monkeypatch):
+    line = "if request.computed < request.prompt:"
+    instead = line[:-1] + " or len(grown) == 6:"
+    rewrite(monkeypatch, forward, "compute_decode", line, instead)
+    assert refuted("sound", "decoding_requests_run_together_32")
+
+
+def test_a_walk_that_ends_after_six_turns_is_refuted(monkeypatch):
+    line = "        to_come -= 1\n"
+    ends = "        if len(projection.decoding) - to_come == 5:\n            return True\n"
+    rewrite(monkeypatch, volumetric, "accepts", line, line + ends)
+    assert refuted("sound", "walk_counts_every_request_32")
+
+
 def test_an_exact_check_that_accepts_all_beside_a_member_is_refuted(monkeypatch):
     whole = peak.accepts_exactly
     accepts = lambda decoding, *given: bool(decoding) or whole(decoding, *given)  # noqa: E731
@@ -229,6 +313,12 @@ def test_a_refusal_in_front_of_the_formula_lets_nothing_join(monkeypatch):
         return whole(config, revision, current, decoding, newcomer)
 
     monkeypatch.setattr(documented, "fits_volume", refuses_early)
+    assert statuses("sound", "joining_request_was_accepted_2") == ["proven"]
+
+
+def test_the_check_may_get_the_members_in_any_order(monkeypatch):
+    line = "    joining = volumetric.Newcomer("
+    rewrite(monkeypatch, documented, "fits_volume", line, f"    members = members[::-1]\n{line}")
     assert statuses("sound", "joining_request_was_accepted_2") == ["proven"]
 
 

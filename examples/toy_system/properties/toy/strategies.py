@@ -6,23 +6,16 @@ counts slots, so few slots and short requests suffice.
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from hypothesis import strategies as st
 
 from schedproof.model.scenario import Request, Segment
 from schedproof.properties.history.run_history import RunHistory
+from schedproof.properties.search.generators import Shape
 
 Config = Mapping[str, Any]
 LATE_STEPS = 6  # a late request arrives at most this many steps after the others
-
-
-class Shape(NamedTuple):
-    """A request without name and content, in tokens; `output_len` None means max_tokens."""
-
-    prompt: int
-    max_tokens: int
-    output_len: int | None
 
 
 def configs(scale: str, revision: str) -> st.SearchStrategy[dict[str, Any]]:

@@ -178,8 +178,8 @@ def test_a_sound_formula_is_proven_for_every_number_of_steps(run):
     assert result.code == 0, result
     lines = result.out.splitlines()
     assert lines[0].startswith(
-        "prove SPY-R07 for every number of steps, with 0 to 5 decoding requests, 5 counted as "
-        "any number, and any number of waiting ones, formula "
+        "prove SPY-R07 for every number of steps, with 0 to 5 or 32 decoding requests, 5 "
+        "counted as any number, and any number of waiting ones, formula "
     )
     terms = [line for line in lines if line.startswith("  ")]
     assert [line.split(":")[0].strip() for line in terms[:4]] == ["tkv", "base", "term", "walk"]
@@ -206,7 +206,9 @@ def test_a_sound_formula_is_proven_for_every_number_of_steps(run):
 def test_a_release_is_proven_in_its_configurations(run, rule, words, assumed):
     result = run("search", rule, *words)
     assert result.code == 0, result
-    beside = "0 to 5 decoding requests, 5 counted as any number, and any number of waiting ones"
+    beside = (
+        "0 to 5 or 32 decoding requests, 5 counted as any number, and any number of waiting ones"
+    )
     assert f"\nproven for every number of steps, with {beside}{assumed}: " in result.out
 
 
@@ -280,7 +282,7 @@ def test_a_formula_of_ones_own_that_is_sound_is_proven(run, tmp_path):
     result = run("search", "SPY-R07", "--param", "formula=my.py:whole_blocks")
     assert result.code == 0, result
     lines = result.out.splitlines()
-    assert lines[1].startswith("proven for every number of steps, with 0 to 5 decoding requests, ")
+    assert lines[1].startswith("proven for every number of steps, with 0 to 5 or 32 decoding ")
     assert lines[2:4] == [
         "  for blocks of 64, any max_model_len and any max_batch_tkv",
         "slack: none is needed; every lemma about the formula holds",

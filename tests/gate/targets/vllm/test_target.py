@@ -899,6 +899,20 @@ def test_two_that_are_loaded_leave_room_for_their_drafts_since_the_newest_releas
     assert tokens == (4 if vllm.version == SUPPORTED[-1] else 0)
 
 
+def test_drafts_whose_result_is_lost_by_a_preemption_are_not_verified(vllm):
+    if vllm.version == SUPPORTED[0]:
+        pytest.skip("delivers the result")
+    keys = {"num_speculative_tokens": 1, "num_lookahead_tokens": 1, "async_scheduling": True}
+    vllm.begin(kv_connector=True, num_blocks=7, max_model_len=24, **keys)
+    for name in "ab":
+        vllm.ask(name, (name, 4), max_tokens=10, accepted=[1, 0])
+    steps = vllm.finish()
+    counts = [step["emitted"]["b"] for step in steps if "b" in step["emitted"]]
+    assert any("b" in step["preempted"] for step in steps)
+    # The first token comes without drafts, and so does the one after the preemption.
+    assert counts == [1, 2, 1, 2, 1, 1, 2]
+
+
 WINDOW = {"kind": "sliding_window", "window": 5}
 GROUPS = {"kv_groups": [{"kind": "full"}, WINDOW], "max_model_len": 20, "num_blocks": 12}
 

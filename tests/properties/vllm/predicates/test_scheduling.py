@@ -96,6 +96,34 @@ def test_what_running_requests_share_with_the_first_in_line_costs_no_block(says,
     assert (reported is not None) is breaks
 
 
+@pytest.mark.parametrize(
+    ("more", "breaks"),
+    [
+        ({"a": {}, "b": {}}, True),
+        ({"a": {}, "b": {"priority": 1}}, True),
+        ({"a": {"preemptions": 1}, "b": {}}, True),
+        ({"a": {"priority": 1}, "b": {}}, False),  # a queue by priority begins with b
+        ({"a": {"priority": 1, "preemptions": 1}, "b": {}}, False),
+        ({"a": {}, "b": {"preemptions": 1}}, False),  # a preempted request may wait in front
+    ],
+)
+def test_by_priority_whoever_is_surely_in_front_is_not_passed(more, breaks):
+    accounts = [request(name, **account) for name, account in more.items()]
+    # No document says whether c, which is more important, is in front of the two.
+    accounts.append(request("c", priority=-1))
+    history = book(*accounts, running="", policy="priority")
+    passes = queues.overtaken(history, ran({"b": 6}, "b", "ac"))
+    assert passes == ("b admitted, but a in front of it still waits" if breaks else None)
+    idle = queues.needless_wait(history, ran({"c": 6}, "c", "ab"))
+    assert (idle is not None) is breaks
+
+
+def test_by_priority_nobody_is_surely_first_if_the_readings_differ():
+    accounts = [request("a", priority=1), request("b", priority=0), request("c")]
+    history = book(*accounts, running="c", policy="priority")
+    assert queues.needless_wait(history, ran({"c": 1}, "c", "ab")) is None
+
+
 def test_everyone_who_runs_has_a_turn_while_the_budget_lasts():
     accounts = [request(name, 6, 6, 1) for name in "abc"]
     history = book(*accounts, running="abc")

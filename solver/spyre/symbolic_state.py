@@ -1,0 +1,118 @@
+"""What a step of the scheduler reads besides the lengths of its requests, in symbols.
+
+Nothing here decides a branch unless the code reads it.
+"""
+
+from typing import Any
+
+import z3
+
+from ...model.pool import Pool
+from ...model.spyre.config import SpyreConfig
+from ...model.spyre.state import Sequence as Request
+from ...model.spyre.state import State
+from ..smt.execution import SymbolicLength, SymbolicRun
+
+# The fields that the proof sets. In a new one, the code could remember an earlier answer.
+KNOWN = {
+    Request: (
+        *("id", "prompt", "max_tokens", "output_len", "content", "computed", "generated"),
+        *("prefix_hit", "blocks", "published", "paused_steps"),
+    ),
+    State: (
+        *("waiting", "running", "paused", "last_step_was_prefill", "tkv", "runner_tkv"),
+        *("pool", "lost_blocks", "aborted"),
+    ),
+}
+
+
+def check_fields() -> None:
+    """Refuse a model whose requests or states have fields that the proof does not set.
+
+    Raises:
+        TypeError: there is such a field.
+    """
+    for kind, fields in KNOWN.items():
+        if kind.__struct_fields__ != fields:
+            raise TypeError(f"{kind.__name__} has other fields than {', '.join(fields)}")
+
+
+class Several(Request, frozen=True):
+    """A request that counts as several in a queue; loops visit it once."""
+
+    counts_more: Any = 0
+
+
+def several(request: Request, more: Any) -> Several:
+    fields = {name: getattr(request, name) for name in request.__struct_fields__}
+    return Several(**fields, counts_more=more)
+
+
+class SymbolicConfig:
+    """A configuration whose settings are decided when the code reads them."""
+
+    def __init__(
+        self, run: SymbolicRun, settings: SpyreConfig, blocks: Any, *, settles: bool = False
+    ) -> None:
+        self._run, self._settings, self._blocks, self._settles = run, settings, blocks, settles
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._settings, name)
+
+    @property
+    def num_blocks(self) -> Any:
+        return self._run.number(self._blocks) if self._is("pool is bounded") else None
+
+    @property
+    def prefix_caching(self) -> bool:
+        return self._is("prefix caching")
+
+    @property
+    def pausing(self) -> bool:
+        return self._is("pausing") if self._settles else self._settings.pausing
+
+    @property
+    def long_output_priority(self) -> bool:
+        return self._is("long outputs first")
+
+    def _is(self, switch: str) -> bool:
+        return self._run.answer(z3.Bool(switch))
+
+
+class Held(SymbolicLength):
+    """The blocks of a request, of which only the number is known."""
+
+    def __bool__(self) -> bool:
+        return True
+
+    def __getitem__(self, at: Any) -> Any:
+        return 0
+
+
+class Unread:
+    """The content of a prompt, at which a step must not look, since the proof gives it none."""
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __bool__(self) -> bool:
+        raise TypeError("the step reads the content of a prompt")
+
+    def __eq__(self, other: object) -> bool:
+        return bool(self)
+
+
+class AnyPool(Pool):
+    """A pool of which only the number of free blocks is known; none of them was used before."""
+
+    run: SymbolicRun
+    free: Any
+
+    @classmethod
+    def of(cls, run: SymbolicRun, free: Any) -> "AnyPool":
+        pool = cls()
+        pool.run, pool.free = run, free
+        return pool
+
+    @property
+    def size(self) -> Any:
+        return self.run.number(self.free) if self.run.answer(z3.Bool("pool is bounded")) else None
