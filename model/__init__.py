@@ -1,5 +1,5 @@
 """Executable reference models of each system's behaviour: pure functions, kept small.
 
-Shared parts are in this folder (`scenario`, `observation`, `target`, `systems`); each system has a
-package of its own name. No model reads a file, a clock or a source of randomness.
+Shared parts are in this folder (`scenario`, `observation`, `target`, `systems`); each system has
+its own package. No model reads a file, a clock or a source of randomness.
 """

@@ -15,14 +15,14 @@ One = TypeVar("One", bound=Sequence)
 
 
 def start(pool: Pool, sequence: One, hit: tuple[int, ...], block_size: int) -> tuple[One, Pool]:
-    """Return the request and the pool once the cached blocks of `hit` are in use."""
+    """Return the request and the pool with the cached blocks of `hit` in use."""
     tokens = len(hit) * block_size
     admitted = sequence._replace(computed=tokens, prefix_hit=tokens, blocks=hit, published=len(hit))
     return admitted, touch(pool, hit)
 
 
 def missing_blocks(sequence: Sequence, covered: int, block_size: int) -> int:
-    """Return the blocks that the request lacks for its first `covered` tokens; may be negative."""
+    """Return how many blocks the request lacks for its first `covered` tokens; may be negative."""
     return blocks_for(covered, block_size) - len(sequence.blocks)
 
 
@@ -62,8 +62,7 @@ def publish_full(
 def freed(
     sequence: Sequence, held: Container[int], block_size: int
 ) -> list[tuple[int, Content | None]]:
-    """Return the blocks that the request gives back, each with the content by which others can hit
-    it.
+    """Return the blocks that the request gives back, each with the content by which it can be hit.
 
     The last block comes first; blocks `held` by others stay (ALL-R09).
     """

@@ -17,7 +17,7 @@ class ConfigRefused(TargetFault):
 
 
 class TargetCrashed(TargetFault):
-    """The scheduler raised in answer to `op`; `details` is its traceback."""
+    """The scheduler raised an exception in answer to `op`; `details` is the traceback."""
 
     def __init__(self, op: str, message: str, details: str = "") -> None:
         super().__init__(op, message, details)
@@ -32,7 +32,7 @@ class TargetCrashed(TargetFault):
 class TargetHung(TargetFault):
     """No complete reply to `op` came within `seconds`, and the process group was killed.
 
-    `details` is the stack of the process, if schedproof serves the Python target itself.
+    `details` is the stack of the process, if schedproof itself serves the Python target.
     """
 
     def __init__(self, op: str, seconds: float, details: str = "") -> None:
@@ -84,7 +84,7 @@ class TargetDied(TargetFault):
 
 
 class TargetBroken(TargetFault):
-    """The output in answer to `op` is not a reply; `line_excerpt` is its beginning."""
+    """The target's output in answer to `op` is not a reply; `line_excerpt` is its beginning."""
 
     def __init__(self, op: str, why: str, line_excerpt: str) -> None:
         super().__init__(op, why, line_excerpt)
@@ -130,7 +130,7 @@ def ending(returncode: int) -> str:
 
 
 def last_words(stderr_tail: str) -> str:
-    """Return the last line on stderr that is not blank, as the end of a message; or ""."""
+    """Return the last non-blank line on stderr, worded as the end of a message, or ""."""
     lines = [line.strip() for line in stderr_tail.splitlines() if line.strip()]
     return f"; its last words: {lines[-1][:200]}" if lines else ""
 

@@ -54,12 +54,13 @@ def changed(queue: tuple[Member, ...], by: Mapping[str, Member]) -> tuple[Member
 
 
 def completing(state: Any, completes: bool) -> Any:
-    """Return the state with a note of whether a decision completes in the next step."""
+    """Return the state in which it is recorded whether a decision completes in the next step."""
     return state._replace(completes_next=completes)
 
 
 def ending(state: Any, request_id: str) -> Any:
-    """Return the state in which the request's next token is its last; unknown ones are ignored."""
+    """Return the state in which the request's next token is its last; an unknown id changes
+    nothing."""
     queues = {name: getattr(state, name) for name in QUEUES if hasattr(state, name)}
     return state._replace(
         **{

@@ -58,7 +58,7 @@ class Step(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 def renamed(step: Mapping[str, Any], names: Mapping[str, str]) -> dict[str, Any]:
-    """Return a step in which some requests have other names, as a target shows it."""
+    """Return the step as a target shows it, in which some requests have other names."""
     return {
         field: value if field == "encoder_dropped" else _renamed(value, names)
         for field, value in step.items()

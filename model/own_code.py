@@ -5,7 +5,7 @@ import threading
 from collections.abc import Callable
 from typing import TypeVar
 
-LIMIT = 5.0  # CPU seconds of one call; no formula or rule needs a thousandth of that
+LIMIT = 5.0  # CPU seconds for one call; no formula or rule needs a thousandth of that
 Value = TypeVar("Value")
 
 
@@ -15,7 +15,8 @@ class EndlessCode(BaseException):
 
 
 def limited(function: Callable[..., Value], *args: object, **named: object) -> Value:
-    """Call the function. Other threads than the main one cannot be limited.
+    """Call the function, with a time limit if this is the main thread; other threads cannot be
+    limited.
 
     Raises:
         EndlessCode: the call takes longer than `LIMIT`.

@@ -19,9 +19,9 @@ class Pool(NamedTuple):
     then `tail`.
 
     Blocks never used have the numbers from `fresh` to `size`, or all from `fresh` on if `size` is
-    None. `tail` has each of its blocks with its content, or None if the block cannot be found.
-    `cached` maps a content to the blocks that hold it, free or in use, in the order in which they
-    were filled.
+    None. `tail` pairs each of its blocks with the block's content, or None if the block cannot be
+    found. `cached` maps a content to the blocks that hold it, free or in use, in the order in which
+    they were filled.
 
     Every block is in the pool or held by a request, so none is lost (ALL-R09): blocks leave the
     pool only by `take` and return only by `give_back`.
@@ -42,7 +42,8 @@ def free_blocks(pool: Pool) -> int | None:
 
 
 def blocks_for(tokens: int, block_size: int) -> int:
-    """Return the number of blocks for this many tokens; both may be arrays or symbols."""
+    """Return the number of blocks for this many tokens; both arguments may be arrays or symbolic
+    values."""
     return (tokens - 1) // block_size + 1
 
 
@@ -146,7 +147,7 @@ def prefix(content: Content, tokens: int) -> Content:
 
 
 def cached_blocks(pool: Pool, content: Content, tokens: int, block_size: int) -> tuple[int, ...]:
-    """Return the longest run of cached full blocks at the start of `tokens` tokens, by number.
+    """Return the numbers of the longest run of cached full blocks at the start of `tokens` tokens.
 
     The last token is never taken from the cache, since computing it yields the next one.
     """

@@ -1,4 +1,4 @@
-"""Read a target's replies; raise a fault that says what is wrong with one."""
+"""Read a target's replies; if one is wrong, raise a fault that says what is wrong with it."""
 
 from collections.abc import Mapping
 from typing import Any, NamedTuple
@@ -34,8 +34,8 @@ class StartUp(msgspec.Struct, frozen=True):
 class Started(NamedTuple):
     """A target's description of itself.
 
-    It has the target's name and version, the step fields that the target shows, its defaults by
-    configuration key, the possible values of a generic scheduler's own keys (`choices`), whether
+    It contains the target's name and version, the step fields that the target shows, its defaults
+    by configuration key, the possible values of a generic scheduler's own keys (`choices`), whether
     its server starts with this configuration, and the control events that it accepts.
     """
 
@@ -57,7 +57,7 @@ def read_started(reply: Any) -> Started:
     """Read the reply to `start`.
 
     Raises:
-        ConfigRefused: the target cannot honour the configuration.
+        ConfigRefused: the target cannot run with the configuration.
         TargetCrashed, AdapterFault: as for `read_ok`.
     """
     refused = isinstance(reply, Mapping) and reply.get("ok") is False
@@ -115,8 +115,8 @@ def read_ok(op: str, reply: Any) -> str | None:
     not a fault.
 
     Raises:
-        TargetCrashed: the reply says that the scheduler raised.
-        AdapterFault: the reply is not an object, or is none of these.
+        TargetCrashed: the reply says that the scheduler raised. AdapterFault: the reply is not an
+        object, or is neither of these.
     """
     if not isinstance(reply, Mapping):
         raise AdapterFault(op, f"the reply is {_text(reply)}; valid: an object with ok", "")

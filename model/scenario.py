@@ -1,4 +1,5 @@
-"""Scenarios: sequences of requests, the form in which all parts of schedproof exchange test cases.
+"""Scenarios: a configuration and a sequence of requests. All parts of schedproof exchange test
+cases in this form.
 
 The fields are those of the scenario format `schedproof/scenario@1`; `gate` reads and writes the
 files.
@@ -14,7 +15,7 @@ from .errors import InputError
 
 FORMAT: Literal["schedproof/scenario@1"] = "schedproof/scenario@1"
 
-# No run needs a number this large: a file that has one is a mistake, not a scenario.
+# No run needs a number this large, so a file that contains one is a mistake.
 StepNumber = Annotated[int, msgspec.Meta(ge=0, le=10**7)]
 Name = Annotated[str, msgspec.Meta(min_length=1)]
 MOST_ACCEPTED = 1000
@@ -124,8 +125,8 @@ class Event(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Expectation(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """The expected outcome of a replay: that every rule holds, that these rules break first, or
-    that these steps occur."""
+    """The expected outcome of a replay: that every rule holds, that these rules are broken first,
+    or that these steps occur."""
 
     holds: bool | None = None
     violates: tuple[Name, ...] | None = None
@@ -154,8 +155,8 @@ def check_requests(requests: tuple[Request, ...]) -> None:
     """Check what the types cannot express.
 
     Raises:
-        InputError: an id given twice, `output_len` beyond `max_tokens`, `abort_inside`
-            without a step to abort in, or encoder inputs that contradict the prompts.
+        InputError: an id is given twice, `output_len` exceeds `max_tokens`, `abort_inside` is set
+            without a step to abort in, or encoder inputs contradict the prompts.
     """
     seen: dict[str, int] = {}
     _check_encoder_inputs(requests)

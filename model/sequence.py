@@ -10,10 +10,11 @@ from .scenario import Request
 class Sequence(Record, frozen=True):
     """A request inside a scheduler; lengths are in tokens.
 
-    `content` has the segments of its prompt. By the scheduler's count, the keys and values of its
-    first `computed` tokens are in the cache; the first `prefix_hit` of these tokens were found
-    there on admission. `generated` of its `output_len` tokens have been emitted (ALL-R04). `blocks`
-    are the numbers of its blocks; the first `published` of them can be found by their content.
+    `content` contains the segments of its prompt. According to the scheduler, the keys and values
+    of its first `computed` tokens are in the cache; the first `prefix_hit` of these tokens were
+    found there on admission. `generated` of its `output_len` tokens have been emitted (ALL-R04).
+    `blocks` are the numbers of its blocks; the first `published` of them can be found by their
+    content.
     """
 
     id: str

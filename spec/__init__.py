@@ -1,1 +1,1 @@
-"""The rule catalogue: the rules in one TOML file per system, and their loader."""
+"""The rule catalogue: one TOML file of rules per system, and a loader."""

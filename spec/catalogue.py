@@ -1,7 +1,7 @@
 """The rule catalogue: one TOML file per system, and its loader.
 
 A file is a list of `[[rule]]` tables. Broken rules are reported in this order, so a rule comes
-before those that break as a consequence of it.
+before rules that are broken as its consequence.
 """
 
 from __future__ import annotations
@@ -23,12 +23,13 @@ from packaging.version import InvalidVersion, Version
 from .systems import OWN_RULES, SYSTEMS, Readable
 
 KINDS = ("safety", "progress", "decision")
-# Why a rule has no predicate of its own: it defines a word or a value; it breaks only if a rule
-# that stands in for it breaks; no decision shows whether it holds; a run shows that the statement
-# is false; scenarios or the protocol cannot express it yet.
+# Why a rule has no predicate of its own: it defines a word or a value; it is broken only if a rule
+# that stands in for it is; no decision shows whether it holds; a run shows that the statement is
+# false; scenarios or the protocol cannot express it yet.
 REASONS = ("definition", "consequence", "hardware", "refuted", "missing")
 ENGINES = ("hypothesis", "corpus", "explore", "z3", "crosshair")
-# The optional fields of a step: `kind` and `scheduled` are always there, so no rule can lack them.
+# The optional fields of a step; `kind` and `scheduled` are always present, so no rule can lack
+# them.
 FIELDS = (
     *("emitted", "tkv", "left_pad_blocks", "waiting", "running", "prefilling", "paused"),
     *("preempted", "finished", "computed", "prefix_hit", "blocks", "free_blocks"),
@@ -50,8 +51,8 @@ class Change(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A new statement of a rule, which applies from the release on that deliberately changed the
     behaviour and documented it.
 
-    `since`: the first release whose wheel has the change. `source`: where that release documents
-    it. `change`: the pull request, with the date on which it was merged or opened.
+    `since`: the first release whose wheel contains the change. `source`: where that release
+    documents it. `change`: the pull request, with the date on which it was merged or opened.
     """
 
     since: str
@@ -60,7 +61,7 @@ class Change(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     change: str
 
     def applies_to(self, version: str) -> bool:
-        """Return whether the release, or the revision named after it, has the change."""
+        """Return whether the change applies to this release, or to the revision named after it."""
         own, first = _release(version), _release(self.since)
         return own is not None and first is not None and own >= first
 
@@ -71,7 +72,7 @@ class Divergence(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     `releases`: "2.1.2", "2.0.0 and 2.0.1", "2.0.0 to 2.1.0", "2.4.0 and later", "2.4.0 and before"
     or "all releases"; or a description of code that was not released ("after 1.1.0", "before
     0.2.0"). `change`: the pull request that introduced or removed the difference, if known.
-    `system`: the system that has these releases; "" if it is the rule's own.
+    `system`: the system that these releases belong to; "" if it is the rule's own.
     """
 
     releases: str
@@ -118,7 +119,7 @@ class Rule(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     `changes`: its statements from later releases on, oldest first; `worded` applies them.
     `planned`: why it has no predicate yet. `unchecked`: why it has no predicate of its own;
     `reason` is then one of `REASONS`, and `stands_in` names the rules that cover it. `beside`: the
-    revision that the user chose for lockstep, whose model runs beside the target.
+    revision that the user chose for lockstep, whose model runs alongside the target.
     """
 
     id: str
@@ -153,7 +154,7 @@ class Rule(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     def divergences_of(self, version: str) -> tuple[Divergence, ...]:
         """Return the known divergences of this release.
 
-        A later statement is a divergence of a release that is judged by an older one.
+        A later statement counts as a divergence if the release is judged by an older one.
         """
         made = [change for change in self.changes if change.applies_to(version)]
         if made:
@@ -181,8 +182,8 @@ _ROWS = {"divergence": Divergence, "change": Change}  # of a rule, by key
 
 
 def load(system: str, revision: str = "") -> tuple[Rule, ...]:
-    """Return the rules: those of every system, those of `system` in file order, then the user's
-    own.
+    """Return the rules: first those shared by every system, then those of `system` in file order,
+    then the user's own.
 
     Shared rules that name no revision of this system are left out, and so are divergences of other
     systems. Each rule has its statement as of `revision`; without one, the statement of the
@@ -248,8 +249,7 @@ def select(rules: Sequence[Rule], ids: Iterable[str]) -> tuple[Rule, ...]:
 
 
 def meant(rules: Sequence[Rule], words: Iterable[str]) -> dict[str, bool]:
-    """Return the ids of the rules that the words select; for each id, whether a word names it
-    exactly.
+    """Map the id of each rule that the words select to whether a word names it exactly.
 
     A word is an id, or a pattern such as ALL-*, which selects every checked rule that matches.
 
@@ -377,7 +377,7 @@ def _fault(path: str, value: object, valid: str) -> str:
 
 
 class Topic(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A topic: the ids of its rules by system, and how the systems differ."""
+    """A topic: the ids of its rules in each system, and how the systems differ."""
 
     title: str
     rules: dict[str, tuple[str, ...]]

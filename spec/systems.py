@@ -2,7 +2,7 @@
 
 The parts of a descriptor belong to the layers above, which are slow to import (Hypothesis, Z3). A
 part is therefore either the object itself or a string, "module:attribute" or "module", that is
-imported on first use. Each layer has a typed function that returns the part it uses:
+imported on first use. Each layer has a typed function that returns the part that this layer uses:
 `model.systems`, `properties.history.bounds`, `properties.rules.registry`,
 `properties.search.generators`, `solver.systems`, `gate.targets.scales`.
 """
@@ -40,8 +40,8 @@ class System:
             histories, or None.
         request_features: `properties.search.generators.RequestFeatures`, what its requests have
             besides a prompt, or None.
-        explain: a function of rule id, scenario, step and version that explains why the rule broke;
-            None if the system has no explanations.
+        explain: a function of rule id, scenario, step and version that explains why the rule was
+            broken; None if the system has no explanations.
         projections: a function of scenario, version and steps that yields
             `properties.explanations.projections.Projected`; None if admission makes no projections.
         pads: whether the requests of a batch are padded to a common tkv; pages then draw the
@@ -61,9 +61,10 @@ class System:
             only.
         decides_as: for each version that a target may report, the revision whose model makes the
             same decisions.
-        runs_only: rules that no state of a model can break, so that the explorer leaves them out.
-        builds_on: the other system whose parts it uses, if any.
-        followed_by: for each revision, the fields that a client needs to follow what is computed.
+        runs_only: rules that no state of a model can break, and that the explorer therefore leaves
+            out.
+        builds_on: the other system whose parts it uses, if any. followed_by: for each revision, the
+        fields from which a client can tell what is computed.
     """
 
     name: str
@@ -139,7 +140,7 @@ def first_system() -> str:
 
 
 def part(system: str, name: str) -> Any:
-    """Return a part of the system's descriptor, importing it if the descriptor names it as a
+    """Return a part of the system's descriptor, importing it if the descriptor gives it as a
     string.
 
     Raises:

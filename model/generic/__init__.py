@@ -1,2 +1,2 @@
-"""Any scheduler with continuous batching: it is judged by the common rules, and declares its own
+"""Any scheduler with continuous batching, judged by the common rules; it may declare its own
 configuration keys."""

@@ -1,10 +1,10 @@
 """The reference model: vLLM's scheduler, whose own rules are stricter than those of this system.
 
-The comments of that code name the rules of every system (ALL-Rnn). These places keep the rules of
-this system: GEN-R01 in `vllm.scheduler.clamp`; GEN-R02, GEN-R04 and GEN-R10 in `admit_waiting`;
-GEN-R08 in `complete`; GEN-R09 in `carry_out` and `preempt`; GEN-R05 in `vllm.kv_cache.hold`;
-GEN-R06 and GEN-R07 in `allocator`; GEN-R11 in `vllm.kv_cache.free`; GEN-R12 in `hold`; GEN-R13 in
-`advance_running`; GEN-R03 in `VllmModel.refusal`.
+The comments of that code name the rules of every system (ALL-Rnn). The rules of this system are
+implemented in these places: GEN-R01 in `vllm.scheduler.clamp`; GEN-R02, GEN-R04 and GEN-R10 in
+`admit_waiting`; GEN-R08 in `complete`; GEN-R09 in `carry_out` and `preempt`; GEN-R05 in
+`vllm.kv_cache.hold`; GEN-R06 and GEN-R07 in `allocator`; GEN-R11 in `vllm.kv_cache.free`; GEN-R12
+in `hold`; GEN-R13 in `advance_running`; GEN-R03 in `VllmModel.refusal`.
 """
 
 from collections.abc import Mapping
@@ -17,7 +17,7 @@ from ..systems import Reference
 from ..vllm.config import read_config as read_vllm_config
 from ..vllm.model import VllmModel
 
-ROOM = 131_072  # tokens: the model's own bound if a configuration leaves the bound to the scheduler
+ROOM = 131_072  # tokens; the bound if a configuration leaves it to the scheduler
 SLOTS = 32
 
 
@@ -45,8 +45,8 @@ def read_config(values: Mapping[str, Any], revision: str) -> GenericConfig:
 
 
 def as_vllm(config: GenericConfig) -> dict[str, Any]:
-    """Return the configuration for vLLM's scheduler, which meets all requirements of this
-    system."""
+    """Return the corresponding configuration of vLLM's scheduler, which meets all requirements of
+    this system."""
     slots, budget = config.max_num_seqs or SLOTS, config.max_num_batched_tokens or ROOM
     return {
         "block_size": config.block_size,

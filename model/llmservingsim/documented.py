@@ -1,9 +1,10 @@
-"""The page, in its order: one queue, first come, first served, under one budget.
+"""LLMServingSim's page as functions, in the order of the page: one queue, first come, first served,
+under one budget.
 
 Source: continuous-batching page, from "What the scheduler picks each step" to "Gotchas".
-`completion` has what both revisions do when a batch is done. The page only says that memory is
-limited; the target protocol defines how: a request starts once all its tokens have room, and no
-later request starts before it.
+`completion` contains what both revisions do when a batch is done. The page says only that memory is
+limited; the target protocol defines how: a request starts once there is room for all its tokens,
+and no later request starts before it.
 """
 
 from collections.abc import Sequence as Listed
@@ -17,7 +18,7 @@ from .state import Decision, Plan, Sequence, State
 
 def schedule(config: LlmServingSimConfig, state: State) -> Decision:
     """Build the next batch within the budget (LSS-R06), or none if the pipeline is full or no
-    request can run (LSS-R01, LSS-R19). Every request gets tokens as long as budget is left
+    request can run (LSS-R01, LSS-R19). Every request gets tokens as long as any budget is left
     (LSS-P03, LSS-R17)."""
     if len(state.inflight) >= config.pp_size:
         return Decision(state, None)
@@ -77,7 +78,7 @@ def starting(config: LlmServingSimConfig, plan: Plan, sequence: Sequence) -> Pla
 
 
 def going_on(config: LlmServingSimConfig, plan: Plan, sequence: Sequence, tokens: int) -> Plan:
-    """Give a started request its tokens; it was promised its blocks (ALL-R06, ALL-R10)."""
+    """Give a started request its tokens; its blocks were promised to it (ALL-R06, ALL-R10)."""
     grown, pool = kv_cache.hold(config, plan.pool, sequence, tokens)
     return plan._replace(
         running=tuple([grown if other.id == sequence.id else other for other in plan.running]),
@@ -88,12 +89,14 @@ def going_on(config: LlmServingSimConfig, plan: Plan, sequence: Sequence, tokens
 
 
 def need(sequence: Sequence) -> int:
-    """Return one token, or all of the prompt that is left (LSS-R11, LSS-R12, LSS-R13)."""
+    """Return how many tokens a request needs: one, or the rest of its prompt (LSS-R11, LSS-R12,
+    LSS-R13)."""
     return 1 if sequence.generated else sequence.prompt - sequence.computed
 
 
 def cap(config: LlmServingSimConfig, budget: int, needed: int) -> int:
-    """Return the tokens of the budget that a request gets; unchunked, all or none (LSS-R10)."""
+    """Return how many tokens of the budget a request gets; without chunked prefill, all or none
+    (LSS-R10)."""
     wanted = config.capped(needed)
     if not config.enable_chunked_prefill and wanted > budget:
         return 0
@@ -116,8 +119,8 @@ def next_time(
 
 
 def prompt_tokens(sequence: Sequence, tokens: int) -> int:
-    """Return the tokens that a request of a batch adds to the prompt throughput: each token of its
-    prompt once (LSS-R23). Cached tokens count with the batch that completes the prompt."""
+    """Return how many tokens a request in a batch adds to the prompt throughput: each token of its
+    prompt once (LSS-R23). Cached tokens count in the batch that completes the prompt."""
     if sequence.generated:
         return 0
     return tokens + sequence.prefix_hit * completes(sequence)

@@ -27,7 +27,7 @@ def schedule(config: LlmServingSimConfig, state: State) -> Decision:
 
 def advance_running(config: LlmServingSimConfig, plan: Plan) -> Plan:
     """Schedule running requests in order, preempting those admitted last, so that the first always
-    progresses (ALL-R06, ALL-R10). Each retry has one possible victim fewer, so the loop ends
+    makes progress (ALL-R06, ALL-R10). Each retry has one possible victim less, so the loop ends
     (ALL-R02)."""
     place = 0
     while place < len(plan.running) and plan.budget > 0:
@@ -95,7 +95,7 @@ def preempt(config: LlmServingSimConfig, plan: Plan, last: Sequence) -> Plan:
 
 
 def prompt_tokens(sequence: Sequence, tokens: int) -> int:
-    """Return the tokens that a request of a batch adds to the prompt throughput. A one-token chunk
+    """Return how many tokens a request in a batch adds to the prompt throughput. A one-token chunk
     counts only if it is the last chunk, and tokens that are recomputed after a preemption count
     again."""
     if not sequence.generated and completes(sequence):

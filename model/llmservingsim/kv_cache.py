@@ -1,4 +1,4 @@
-"""Blocks: which are free, which request holds which, and which can be hit by their content.
+"""Blocks: which are free, which request holds which blocks, and which can be hit by their content.
 
 Source: revision `head` for the order of free blocks and for the index, which keeps only the block
 filled last for each content; the page leaves both open. Counts are in blocks.
@@ -11,10 +11,10 @@ from .state import Sequence
 
 
 def prefix_hit(config: LlmServingSimConfig, pool: Pool, sequence: Sequence) -> tuple[int, ...]:
-    """Return the cached blocks at the start of the tokens that a request must compute, by number
-    (LSS-R02). Their content is the request's own tokens (ALL-R11), but never the last one, because
-    computing that one yields the next token (LSS-R33). Without a prefix cache there is no hit
-    (LSS-R03)."""
+    """Return the numbers of the cached blocks at the start of the tokens that a request must
+    compute (LSS-R02). Their content is the request's own tokens (ALL-R11), but never the last one,
+    because computing that one yields the next token (LSS-R33). Without a prefix cache there is no
+    hit (LSS-R03)."""
     if not config.enable_prefix_caching:
         return ()
     return cached_blocks(pool, sequence.known, sequence.num_tokens, config.block_size)
@@ -23,8 +23,8 @@ def prefix_hit(config: LlmServingSimConfig, pool: Pool, sequence: Sequence) -> t
 def grow(
     config: LlmServingSimConfig, pool: Pool, sequence: Sequence, tokens: int
 ) -> tuple[Sequence, Pool] | None:
-    """Return a running request with room for `tokens` more; None, which is not an error, if too few
-    blocks are free (ALL-R01)."""
+    """Return a running request with room for `tokens` more tokens, or None if too few blocks are
+    free, which is not an error (ALL-R01)."""
     missing = allocator.missing_blocks(sequence, sequence.computed + tokens, config.block_size)
     if missing > 0 and not fits(pool, missing):
         return None
@@ -40,10 +40,10 @@ def admit(
     longest: int,
     promised: int = 0,
 ) -> tuple[Sequence, Pool] | None:
-    """Return a waiting request with the blocks of its `hit` and room for `tokens` more. Return None
-    if its greatest length, `longest` tokens, does not fit into the free blocks that are not
-    `promised` to others."""
-    # Cached blocks that no request holds are free now but soon in use, so they count as needed.
+    """Return a waiting request with the blocks of its `hit` and room for `tokens` more tokens.
+    Return None if its greatest length, `longest` tokens, does not fit into the free blocks that are
+    not `promised` to others."""
+    # Cached blocks that no request holds are free now but will be in use, so they count as needed.
     missing = blocks_for(longest, config.block_size) - len(hit) + unheld(pool, hit)
     if not fits(pool, missing + promised):
         return None
@@ -52,7 +52,7 @@ def admit(
 
 
 def promised(config: LlmServingSimConfig, running: tuple[Sequence, ...]) -> int:
-    """Return the blocks that running requests will still take before their last token."""
+    """Return how many more blocks running requests will take before their last token."""
     whole = [sequence.prompt + sequence.max_tokens - 1 for sequence in running]
     held = [len(sequence.blocks) for sequence in running]
     return sum(blocks_for(tokens, config.block_size) for tokens in whole) - sum(held)
@@ -61,8 +61,8 @@ def promised(config: LlmServingSimConfig, running: tuple[Sequence, ...]) -> int:
 def hold(
     config: LlmServingSimConfig, pool: Pool, sequence: Sequence, tokens: int
 ) -> tuple[Sequence, Pool]:
-    """Return the request with blocks for `tokens` more. Blocks that this step fills can be hit at
-    once, since they are computed before any other request reads them (ALL-R08)."""
+    """Return the request with blocks for `tokens` more tokens. Blocks that this step fills can be
+    hit at once, since they are computed before any other request reads them (ALL-R08)."""
     covered = sequence.computed + tokens
     sequence, pool = allocator.hold(pool, sequence, covered, config.block_size)
     if not config.enable_prefix_caching:

@@ -66,7 +66,7 @@ class LlmServingSimModel(ReferenceModel[State]):
     def step(
         self, state: State, abort_inside: tuple[str, ...] = ()
     ) -> tuple[State, dict[str, Any]]:
-        """Take one decision and complete it (ALL-R07)."""
+        """Make one decision and complete it (ALL-R07)."""
         return scheduler.step(self.revision, self.config, state, abort_inside)
 
 

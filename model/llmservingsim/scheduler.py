@@ -18,7 +18,8 @@ def arrive(state: State, newcomer: Sequence) -> State:
 
 
 def abort(config: LlmServingSimConfig, state: State, request_id: str) -> State:
-    """Remove a request as if it had finished: neither page nor code mentions aborts."""
+    """Remove a request as if it had finished, since neither the page nor the code mentions
+    aborts."""
     if find(state.waiting + state.running, request_id) is None:
         return state
     state = leave(config, state, request_id)
@@ -98,8 +99,8 @@ def observe(
 def built(state: State, plan: Plan, counted: bool = False) -> Decision:
     """Return the state with the plan's batch in the pipeline; unchanged if nothing was scheduled.
 
-    `counted`: the batch's tokens count as computed from now on, instead of from its completion on
-    (LSS-R16).
+    `counted`: whether the batch's tokens count as computed from now on, rather than from its
+    completion (LSS-R16).
     """
     running = plan.running
     if counted:
@@ -118,7 +119,7 @@ def built(state: State, plan: Plan, counted: bool = False) -> Decision:
 
 
 class Done(NamedTuple):
-    """The result of `add_done`: the tokens that count for each throughput, and the requests that
+    """The result of `add_done`: how many tokens count for each throughput, and the requests that
     finished or got a token."""
 
     prompt_throughput: int = 0

@@ -31,8 +31,8 @@ class Batch(NamedTuple):
 class State(Record, frozen=True):
     """The scheduler between two steps; queues and batches are in order.
 
-    `arrived` counts the requests so far, `batches` the batches built. The requests in `aborted` are
-    reported by the next step.
+    `arrived` counts the requests so far, `batches` the batches built so far. The requests in
+    `aborted` are reported by the next step.
     """
 
     waiting: tuple[Sequence, ...] = ()
@@ -45,7 +45,7 @@ class State(Record, frozen=True):
 
 
 class Plan(Record, frozen=True):
-    """A partly decided batch: the tokens left of the budget, and the queues so far.
+    """A partly decided batch: the tokens left in the budget, and the queues so far.
 
     `scheduled` holds the tokens of each request, in scheduling order. `short` is set once a request
     could not start because too few blocks were free.
@@ -71,10 +71,10 @@ class Decision(NamedTuple):
 class Revision(NamedTuple):
     """The decisions in which revisions differ.
 
-    `promises`: a request that starts is promised all blocks that it will need until its last token.
-    `counts_early`: tokens count as computed when their batch is built, not when it is done.
-    `prompt_tokens`: (request after the batch, its tokens in the batch) -> tokens that it adds to
-    the prompt throughput.
+    `promises`: whether a request that starts is promised all blocks that it will need until its
+    last token. `counts_early`: whether tokens count as computed when their batch is built, not when
+    it is done. `prompt_tokens`: (request after the batch, its tokens in the batch) -> tokens that
+    it adds to the prompt throughput.
     """
 
     schedule: Callable[[LlmServingSimConfig, State], Decision]

@@ -1,9 +1,9 @@
-"""The block manager: which blocks are free, which request holds which, and which content can be
-hit.
+"""The block manager: which blocks are free, which request holds which blocks, and which content can
+be hit.
 
-Source: deck, chapters 5 "Memory, Blocks, and BlockManager" and 7 "Prefix Caching". It answers the
-scheduler and never touches the device. Free blocks are taken from the front of a deque and come
-back at its end; counts are in blocks.
+Source: deck, chapters 5 "Memory, Blocks, and BlockManager" and 7 "Prefix Caching". The block
+manager answers the scheduler and never touches the device. Free blocks are taken from the front of
+a deque and come back at its end; counts are in blocks.
 """
 
 from .. import allocator
@@ -23,7 +23,7 @@ def prefix_hit(config: NanoConfig, pool: Pool, sequence: Sequence) -> tuple[int,
 def unshared_blocks(
     config: NanoConfig, pool: Pool, sequence: Sequence, hit: tuple[int, ...]
 ) -> int:
-    """Return the free blocks that a sequence takes; blocks of `hit` in use need none."""
+    """Return how many free blocks a sequence takes; blocks of `hit` that are in use need none."""
     shared = len(hit) - unheld(pool, hit)
     return blocks_for(sequence.num_tokens, config.block_size) - shared
 

@@ -1,5 +1,5 @@
-"""The decision in the deck: prefill the sequences that can be admitted, or else decode all running
-ones.
+"""The decision as the deck describes it: prefill the sequences that can be admitted or, if there
+are none, decode all running ones.
 
 Source: deck, chapters 6 "Reading schedule()" and 8 "Preemption". Every function is pure: it takes a
 state and returns a decision.
@@ -52,9 +52,9 @@ def admitted(plan: Plan, sequence: Sequence, pool: Pool, tokens: int) -> Plan:
 def decode(config: NanoConfig, state: State) -> Plan:
     """Compute one token for each running sequence (NAN-R04, NAN-R14), starting at the front.
 
-    If no block is left for one, preempt the last in the queue, which may be that sequence itself
-    (NAN-R19). The first in the queue always continues (ALL-R06, ALL-R10), and each iteration takes
-    one sequence off the queue (ALL-R02).
+    If no block is left for a sequence, preempt the last in the queue, which may be that sequence
+    itself (NAN-R19). The first in the queue always continues (ALL-R06, ALL-R10), and each iteration
+    takes one sequence off the queue (ALL-R02).
     """
     ready: tuple[Sequence, ...] = ()
     plan = Plan(state.running, state.waiting, state.pool, {}, False)

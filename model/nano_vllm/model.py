@@ -75,7 +75,7 @@ class NanoModel(ReferenceModel[State]):
     def step(
         self, state: State, abort_inside: tuple[str, ...] = ()
     ) -> tuple[State, dict[str, Any]]:
-        """Take one decision and complete it (ALL-R07)."""
+        """Make one decision and complete it (ALL-R07)."""
         schedule = REVISIONS[self.revision].schedule
         return scheduler.step(self.config, state, schedule, abort_inside)
 

@@ -1,4 +1,4 @@
-"""The differences of release 0.2.0: a prompt may be prefilled in chunks.
+"""What is different in release 0.2.0: a prompt may be prefilled in chunks.
 
 Source: nano-vLLM 0.2.0, Scheduler.schedule.
 """
@@ -16,9 +16,9 @@ def schedule(config: NanoConfig, state: State) -> Plan:
 
 
 def prefill(config: NanoConfig, state: State) -> Plan:
-    """Prefill as in the deck, except that the first sequence of a step may be computed in part.
-    That sequence then stays at the head of the queue with all its blocks. `max_num_seqs` bounds
-    only the sequences of this step.
+    """Prefill as in the deck, except that the first sequence of a step may be computed only in
+    part. That sequence then stays at the head of the queue with all its blocks. `max_num_seqs`
+    bounds only the sequences of this step.
     """
     plan = Plan(state.running, state.waiting, state.pool, {}, True)
     budget = config.max_num_batched_tokens

@@ -15,7 +15,7 @@ from .state import Sequence, State
 
 
 def prefix_hit(config: SpyreConfig, state: State, newcomer: Sequence) -> tuple[int, ...]:
-    """Return the cached blocks at the start of a prompt, by number.
+    """Return the numbers of the cached blocks at the start of a prompt.
 
     They include blocks that other requests generated (SPY-R60), but never the block of the last
     token: the chunk of that token is always computed (SPY-R55), and the block is stored again
@@ -31,7 +31,7 @@ def in_use(state: State) -> set[int]:
 
 
 def blocks_at_end(config: SpyreConfig, request: Sequence) -> int:
-    """Return the blocks of a request at its end; its last token is never computed."""
+    """Return how many blocks a request has at its end; its last token is never computed."""
     return -(-(request.prompt + request.max_tokens - 1) // config.block_size)
 
 

@@ -5,8 +5,8 @@ page's headings are comments (`# ----`), and each function names the rules (`spe
 its sentences became. Functions are pure. Lengths are in tokens unless a name says blocks.
 
 A release replaces some of these functions with its own (`revision.Revision`), so functions call the
-replaceable ones through their `revision` argument. The parts that the page leaves open are
-elsewhere: `blocks` has the pool, and `scheduler` and `forward` carry out the decisions.
+replaceable ones through their `revision` argument. What the page leaves open is elsewhere: `blocks`
+contains the pool, and `scheduler` and `forward` carry out the decisions.
 """
 
 from collections.abc import Sequence as Members
@@ -26,7 +26,7 @@ from .state import Decision, Sequence, State
 
 
 def chunk_count(prompt: int, chunk_size: int) -> int:
-    """Return the number of prefill steps of a prompt: one for each chunk (SPY-R04)."""
+    """Return the number of prefill steps that a prompt needs: one for each chunk (SPY-R04)."""
     return -(-prompt // chunk_size)
 
 
@@ -38,7 +38,7 @@ def current_tkv(config: SpyreConfig, state: State) -> int:
 def tkv_after_chunk(
     config: SpyreConfig, state: State, request: Sequence, running: tuple[Sequence, ...]
 ) -> int:
-    """Return the max-tkv after a chunk, which is the decoding requests' (SPY-R06)."""
+    """Return the max-tkv after a chunk: the largest tkv of the decoding requests (SPY-R06)."""
     return batch_tkv(config, running)
 
 
@@ -53,7 +53,7 @@ def batch_tkv(config: SpyreConfig, running: Members[Sequence]) -> int:
 # (SPY-R13), and `left_padding_blocks` aligns it on the right. Prefix caching: a prompt begins with
 # a block, so equal prefixes fill equal blocks, `allocator` (SPY-R15).
 
-# the block for all padding (SPY-R11), so that padding takes constant memory (SPY-R12)
+# the one block for all padding (SPY-R11), so that padding takes constant memory (SPY-R12)
 DUMMY_BLOCK = 0
 
 # ---- Prefill padding: Right-alignment
@@ -61,8 +61,8 @@ DUMMY_BLOCK = 0
 
 
 def left_padding_blocks(prompt: int, chunk_size: int, block_size: int) -> int:
-    """Return the number of dummy blocks before the prompt. They align it on the right: its last
-    block is the last block of its last chunk (SPY-R14, SPY-R16)."""
+    """Return the number of dummy blocks before the prompt. They align the prompt on the right: its
+    last block is the last block of its last chunk (SPY-R14, SPY-R16)."""
     padded = chunk_count(prompt, chunk_size) * chunk_size
     return padded // block_size - blocks_for(prompt, block_size)
 
@@ -73,8 +73,9 @@ def left_padding_blocks(prompt: int, chunk_size: int, block_size: int) -> int:
 def next_chunk(prompt: int, computed: int, chunk_size: int, block_size: int) -> tuple[int, int]:
     """Return the start and end of the active chunk, in tokens of the prompt.
 
-    It is the chunk that holds position left padding + `computed` of the padded prompt (SPY-R18).
-    The first chunk loses the left padding, and the last one ends with the prompt (SPY-R19).
+    This is the chunk that contains position left padding + `computed` of the padded prompt
+    (SPY-R18). The first chunk begins after the left padding, and the last one ends with the prompt
+    (SPY-R19).
     """
     left_padding = left_padding_blocks(prompt, chunk_size, block_size) * block_size
     chunk = (left_padding + computed) // chunk_size
@@ -83,8 +84,8 @@ def next_chunk(prompt: int, computed: int, chunk_size: int, block_size: int) -> 
 
 
 def progress(config: SpyreConfig, request: Sequence, end: int) -> tuple[int, int]:
-    """Return how many tokens are computed after the chunk that ends at `end`, and how many have a
-    block; the two numbers are equal (SPY-R02)."""
+    """Return how many tokens have been computed once the chunk that ends at `end` is done, and how
+    many have a block; the two numbers are equal (SPY-R02)."""
     return end, end
 
 
@@ -101,11 +102,11 @@ def emits_token(request: Sequence) -> bool:
 
 
 def left_pad_blocks(lengths: Members[int], block_size: int) -> list[int]:
-    """Return the dummy blocks left of each request of the batch; `lengths` include the token of
-    this step.
+    """Return the number of dummy blocks to the left of each request in the batch; `lengths` include
+    this step's token.
 
     The longest request has none (SPY-R24) and sets the common width (SPY-R09, SPY-R10, SPY-R23).
-    Nothing is carried over from the step before, so when a request leaves, the padding that it
+    Nothing is carried over from the previous step, so when a request leaves, the padding that it
     caused disappears (SPY-R29).
     """
     if not lengths:
@@ -130,8 +131,8 @@ def request_tkvs(lengths: Members[int], block_size: int) -> list[int]:
 
 
 def max_tkv(lengths: Members[int], block_size: int) -> int:
-    """Return the largest tkv of the batch, 0 for an empty one. It is that of the request whose last
-    block is fullest (SPY-R27)."""
+    """Return the largest tkv in the batch, or 0 if it is empty. This is the tkv of the request
+    whose last block is fullest (SPY-R27)."""
     if not lengths:
         return 0
     filled = max([(length - 1) % block_size for length in lengths]) + 1
@@ -215,7 +216,7 @@ def is_empty(state: State) -> bool:
 
 
 def satisfies_first_chunk(config: SpyreConfig, state: State) -> bool:
-    """Return whether a running slot is free (SPY-R36) and so is the only prefill slot (SPY-R37)."""
+    """Return whether a running slot (SPY-R36) and the only prefill slot (SPY-R37) are free."""
     return len(state.running) < config.max_num_seqs and state.prefilling is None
 
 
@@ -236,7 +237,8 @@ def is_last_chunk(prompt: int, computed: int, chunk_size: int) -> bool:
 def satisfies_last_chunk(
     config: SpyreConfig, revision: Revision, state: State, newcomer: Sequence
 ) -> bool:
-    """Return whether the batch has room (SPY-R40), within model length and volume."""
+    """Return whether the batch has a free slot (SPY-R40) and stays within the model length and the
+    volume limit."""
     decoding = state.decoding
     if len(decoding) >= config.max_num_seqs:
         return False
@@ -301,7 +303,7 @@ VOLUME_CHECK = volumetric.ByFormula(volumetric.document_realigned)
 
 
 def usable_blocks(left_padding: int, hit: int, chunk_count: int, chunk_blocks: int) -> int:
-    """Return the number of hit blocks that need no computing: those in fully cached chunks
+    """Return the number of hit blocks that need not be computed: those in fully cached chunks
     (SPY-R54, SPY-R58), except in the last chunk (SPY-R55). All numbers are in blocks.
 
     No step calls this: `blocks.admit` counts the whole hit as computed, and `next_chunk` then
@@ -337,8 +339,8 @@ def written(config: SpyreConfig, request: Sequence, pad: int, end: int) -> list[
 
 
 def computed_or_hit(config: SpyreConfig, state: State, request: Sequence) -> int:
-    """Return how many tokens need no computing; before the first chunk, these are the tokens of the
-    hit (SPY-R59).
+    """Return how many tokens need not be computed; before the first chunk, these are the tokens of
+    the hit (SPY-R59).
 
     Only the last-chunk condition uses this (`is_held_to_last_chunk`); the first-chunk conditions
     count slots, which do not depend on a hit.

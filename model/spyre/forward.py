@@ -23,7 +23,7 @@ class Forward(Record, frozen=True):
 def compute_chunk(
     config: SpyreConfig, revision: Revision, state: State, before: Sequence
 ) -> tuple[State, Forward]:
-    """Compute one chunk of a single prompt (SPY-R04, SPY-R13), and move the request to the front of
+    """Compute one chunk of a single prompt (SPY-R04, SPY-R13), and move its request to the front of
     the running queue."""
     request = before
     waiting, running, pool = state.waiting, state.running, state.pool

@@ -1,10 +1,10 @@
 """Lanes: many independent runs of one configuration in parallel, as NumPy arrays
 (`schedproof[fast]`).
 
-Lanes support no prefix cache, bounded pool or aborts; otherwise they do exactly what the reference
-model does. With R requests per lane and L lanes, `requested` has shape (4, R, L), `computed` (R, L)
-and `lane` (FIELDS, L), all int64. A step costs about as much for one lane as for a hundred, so they
-pay off once there are a few dozen.
+Lanes do not support a prefix cache, a bounded pool or aborts; otherwise they do exactly what the
+reference model does. With R requests per lane and L lanes, `requested` has shape (4, R, L),
+`computed` (R, L) and `lane` (FIELDS, L), all int64. A step costs about as much for one lane as for
+a hundred, so lanes pay off once there are a few dozen.
 """
 
 from collections.abc import Mapping, Sequence
@@ -28,7 +28,7 @@ AT_ONCE = 2048  # lanes; few enough for rows to stay in the processor's cache
 # After two idle steps in a row nothing changes any more: such a lane is stuck, and ends.
 MAX_IDLE = 100
 
-# Rows of `requested`. END: how many tokens a request has computed when it gets its last token.
+# Rows of `requested`. END is how many tokens a request has computed when it gets its last token.
 PROMPT, MAX_TOKENS, END, ARRIVAL = range(4)
 REQUEST_ROWS = 4
 # Rows of `lane`. TKV, RUNNER_TKV and AFTER_PREFILL are what the scheduler remembers. KIND and SHOWN
@@ -43,8 +43,8 @@ class Choices(NamedTuple):
     """The choices of a revision.
 
     Attributes:
-        formula: the formula of its volumetric check.
-        stale_tkv: admission uses the tkv that the last forward reported.
+        formula: the formula of its volumetric check. stale_tkv: whether admission uses the tkv that
+        the last forward pass reported.
         checks_once: without interleaving, every constraint is checked at the first chunk only.
     """
 
