@@ -14,7 +14,7 @@ from .pool import Pool, blocks_for
 from .scenario import Request, Scenario
 
 State = TypeVar("State")
-# 128 requests of 131,072 tokens in blocks of 16; the model and the rules need 2 GB for so many.
+# 128 requests of 131,072 tokens in blocks of 16; for this many, the model and the rules need 2 GB.
 MOST_BLOCKS = 2**20
 
 
@@ -33,7 +33,7 @@ class ReferenceModel(Generic[State]):
     state: ClassVar[Any]
 
     def options(self) -> dict[str, bool]:
-        """Return each optional field of the step, with whether this configuration shows it."""
+        """Map each optional field of the step to whether this configuration shows it."""
         return {}
 
     @property
@@ -80,8 +80,8 @@ class Model(Protocol):
         """Perform a control event before the next decision; return whether it was carried out."""
 
     def step(self, state: Any, abort_inside: tuple[str, ...] = ()) -> tuple[Any, dict[str, Any]]:
-        """Take one decision and complete it; return the next state and the step observation of the
-        target protocol (ALL-R07).
+        """Make one decision and complete it; return the next state and the step in the target
+        protocol's form (ALL-R07).
 
         `abort_inside`: requests that are aborted after the decision and before it completes, so
         that their tokens are not emitted.
@@ -97,9 +97,9 @@ class Reference(NamedTuple):
         make_model: builds a revision's model. Raises InputError as `read_config` does.
         with_formula: returns a model that uses the named formula, or None for an unknown name; None
             for systems without named formulas.
-        formulas: the names of the formulas, and the form of a user-defined one.
-        unsupported: yields the fields of a request, of any system, that need other values in a
-            configuration, each with the problem.
+        formulas: the names of the formulas, and the form of a user-defined one. unsupported: yields
+        the fields of a request, of any system, that would need other values in this configuration,
+        each with the problem.
         valid_events: in which configurations the system has control events.
     """
 
@@ -203,11 +203,11 @@ def knows_formula(formula: str) -> bool:
 def check_size(
     system: str, revision: str, config: Mapping[str, Any], requests: Sequence[Request]
 ) -> None:
-    """Check that a run holds at most `MOST_BLOCKS` blocks at once, since models and rules need some
-    kilobytes for each.
+    """Check that a run holds at most `MOST_BLOCKS` blocks at once, since models and rules need a
+    few kilobytes for each block.
 
     Raises:
-        InputError: the requests that may run together, or one of them, hold more blocks.
+        InputError: one request, or those that may run together, would hold more blocks.
     """
     groups, block_size = len(config.get("kv_groups") or "1"), config["block_size"]
     drafts = config.get("num_speculative_tokens", 0)
@@ -233,7 +233,7 @@ def check_size(
 
 
 def check_features(scenario: Scenario, revision: str, config: Mapping[str, Any]) -> None:
-    """Check that a configuration has what a scenario's requests and events need.
+    """Check that a configuration supports what a scenario's requests and events need.
 
     Raises:
         InputError: a field of a request, or a control event, is not modelled in this configuration.

@@ -1,4 +1,4 @@
-"""Targets: any scheduler under test, as an object with five methods and an optional sixth.
+"""Targets: any scheduler under test, as an object with five methods and an optional sixth one.
 
 Source: the target protocol. Replies are the protocol's JSON objects as plain dicts, so that a
 target in this process and one behind a pipe behave the same.
@@ -37,7 +37,7 @@ class Target(Protocol):
         """Reset or pause the scheduler; `kind` is one that the reply to `start` declares."""
 
     def step(self) -> Reply:
-        """Take one scheduling decision and complete it."""
+        """Make one scheduling decision and complete it."""
 
     def stop(self) -> Reply:
         """End the run; `start` may follow."""
@@ -61,9 +61,7 @@ class ModelTarget:
         self._state: Any = None
         self._before: Any = None
         self._known: set[str] = set()
-        self._names: dict[
-            str, str
-        ] = {}  # for each id that was reused, the request's name in the model
+        self._names: dict[str, str] = {}  # for each reused id, the request's name in the model
         self._abort_inside: tuple[str, ...] = ()
 
     def start(self, system: str, revision: str, config: Mapping[str, Any]) -> Reply:

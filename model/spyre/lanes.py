@@ -138,7 +138,7 @@ class Lanes:
     """
 
     def __init__(self, rules: Rules, requested: Array) -> None:
-        """Start before any request has arrived; requests are in order of arrival
+        """Start before any request has arrived; `requested` lists requests in order of arrival
         (`requests_table`)."""
         self.rules = rules
         self.requested = requested
@@ -146,7 +146,7 @@ class Lanes:
         self.lane = np.zeros((FIELDS, requested.shape[2]), np.int64)
 
     def step(self) -> None:
-        """Run one step of every lane that is not over, as `scheduler.step` does."""
+        """Run one step of every lane that has not ended, as `scheduler.step` does."""
         block, lane, computed = self.rules.block_size, self.lane, self.computed
         prompts, _, ends, arrivals = self.requested
         places = np.arange(lane.shape[1])
@@ -155,7 +155,7 @@ class Lanes:
         longest = np.where(decoding, computed, 0).max(axis=0)
         filled = np.where(decoding, _within(computed - 1, block) + 1, 0).max(axis=0)
         beyond = np.where(decoding, _within(computed, block), 0).max(axis=0)
-        # The first request whose prompt is not computed is in its prefill, or has waited longest.
+        # The first request whose prompt is not computed is being prefilled, or has waited longest.
         pending = computed < prompts
         first = pending.argmax(axis=0)
         prompt, begun = prompts[first, places], computed[first, places]
@@ -168,7 +168,7 @@ class Lanes:
         decodes = ~prefills & (members > 0)
         idle = ~prefills & ~decodes
         over = (members == 0) & ~pending[first, places]
-        # The first chunk loses the left padding.
+        # The first chunk begins after the left padding.
         padding = left_padding_blocks(prompt, self.rules.chunk_size, block) * block
         size = self.rules.chunk_size - np.where(begun == 0, padding, 0)
         counted = np.minimum(begun + size, prompt)
@@ -201,7 +201,7 @@ class Lanes:
     def _may_prefill(
         self, members: Row, first: Row, prompt: Row, begun: Row, arrived: Row, current: Row
     ) -> Row:
-        """Return in which lanes `documented.may_prefill` holds; `current` is the max-tkv."""
+        """Return the lanes in which `documented.may_prefill` holds; `current` is the max-tkv."""
         rules = self.rules
         alone = (members == 0) & (begun == 0)
         may = arrived & ((begun > 0) | (members < rules.max_num_seqs))
@@ -235,7 +235,7 @@ class Lanes:
 def satisfies_last_chunk(
     rules: Rules, requested: Row, computed: Row, tkv: Row, prompt: Row, max_tokens: Row
 ) -> Row:
-    """Return in which lanes slots, model length and volume allow a prompt to join, shape (L,).
+    """Return the lanes in which slots, model length and volume allow a prompt to join, shape (L,).
 
     This is `documented.satisfies_last_chunk`; `tkv` is the max-tkv that admission uses.
     """
@@ -258,8 +258,8 @@ def satisfies_last_chunk(
 
 
 def accepts(ends: Array, own: Array, limit: int, *, to_the_end: bool) -> Row:
-    """Return in which lanes `volumetric.accepts` holds for the projections of the members, shape
-    (R, L), and of the newcomer, shape (L,)."""
+    """Return the lanes in which `volumetric.accepts` holds for the projections of the members,
+    shape (R, L), and of the newcomer, shape (L,)."""
     if to_the_end:
         ends = -np.sort(-np.vstack((ends, own[None])), axis=0)
         return (np.arange(1, len(ends) + 1)[:, None] * ends <= limit).all(axis=0)

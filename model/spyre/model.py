@@ -75,7 +75,7 @@ class SpyreModel(ReferenceModel[State]):
     def step(
         self, state: State, abort_inside: tuple[str, ...] = ()
     ) -> tuple[State, dict[str, Any]]:
-        """Take one decision and complete it (ALL-R07)."""
+        """Make one decision and complete it (ALL-R07)."""
         return scheduler.step(self.config, self.revision, state, abort_inside)
 
 

@@ -13,8 +13,8 @@ arguments, by name:
 - `prompt`: the number of tokens in the newcomer's prompt;
 - `block_size`: the number of tokens in a block.
 
-The file is Python code and is executed. The result must depend on the arguments alone: a proof and
-a search call the function with symbols instead of numbers, and follow every branch.
+The file is Python code and is executed. The result must depend on the arguments alone: a proof or a
+search calls the function with symbolic values instead of numbers, and follows every branch.
 """
 
 import inspect
@@ -37,9 +37,8 @@ class OwnRequest(NamedTuple):
     """A request as a user's formula receives it.
 
     Attributes:
-        prompt: the number of tokens in its prompt.
-        computed: how many of its tokens are computed when the newcomer joins; for the newcomer, its
-            prompt's.
+        prompt: the number of tokens in its prompt. computed: how many of its tokens are computed
+        when the newcomer joins; for the newcomer, the length of its prompt.
         remaining: the most decode steps that it can still take.
         tkv: its own tkv in the batch before the newcomer joins; for the newcomer, the length of its
             prompt.
@@ -55,7 +54,7 @@ class OwnRequest(NamedTuple):
 
 # (request, tkv, prompt, block size) -> largest tkv that the request can reach
 Term = Callable[[OwnRequest, Any, Any, Any], Any]
-# Trial calls, which reveal at once arguments that the function cannot handle.
+# Trial calls, which reveal early whether the function can handle its arguments.
 TRIALS = [
     (OwnRequest(computed, computed, remaining, computed, joins), tkv, prompt, 64)
     for computed, remaining, tkv, prompt, joins in (
@@ -105,7 +104,8 @@ _READ: set[str] = set()
 
 
 def is_read(name: str) -> bool:
-    """Return whether the user asked for this formula: a target's word must not run a file."""
+    """Return whether the user asked for this formula, because a name that a target reports must not
+    run a file."""
     match = NAME.fullmatch(name)
     return match is not None and f"{match['file']}:{match['function']}" in _READ
 
@@ -129,7 +129,7 @@ def _checked(path: Path, word: str, function: Callable[..., Any]) -> Term:
 
     def term(*values: Any) -> Any:
         given = dict(zip(ARGUMENTS, values, strict=True))
-        kind = type(given["tkv"])  # an int, or a symbol in place of one
+        kind = type(given["tkv"])  # an int, or a symbolic value in place of one
         try:
             tokens = limited(
                 function,

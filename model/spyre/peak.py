@@ -16,19 +16,21 @@ LargestTkv = Callable[[int, list[int], int, int], int]
 
 
 def peak_volume(decoding: Sequence[Decoding], newcomer: Newcomer, block_size: int) -> int:
-    """Return the largest batch x tkv, in tokens, of any decode step of the newcomer."""
+    """Return the largest batch x tkv, in tokens, of any decode step that includes the newcomer."""
     return largest_volume(decoding, newcomer, block_size, largest_tkv)
 
 
 def rounded_volume(decoding: Sequence[Decoding], newcomer: Newcomer, block_size: int) -> int:
-    """Return a bound on `peak_volume`, as if the batch's blocks were full at each end."""
+    """Return an upper bound on `peak_volume`, as if the batch's blocks were full whenever a request
+    ends."""
     return largest_volume(decoding, newcomer, block_size, filled_blocks)
 
 
 def largest_volume(
     decoding: Sequence[Decoding], newcomer: Newcomer, block_size: int, largest: LargestTkv
 ) -> int:
-    """Return the largest batch x tkv in the newcomer's life; 0 if it takes part in no decode step.
+    """Return the largest batch x tkv during the newcomer's life, or 0 if it takes part in no decode
+    step.
 
     `largest` gives the largest tkv of a batch up to a finishing time. Members are added in
     descending order of their ends, while the longest length and the sorted offsets of the members
@@ -71,8 +73,8 @@ def next_above(offsets: list[int], turn: int) -> int:
 def largest_of_two(longest: int, below: int, above: int, ends: int, block_size: int) -> int:
     """Return the largest tkv of the steps up to step `ends`.
 
-    It is that of the member whose last block is fullest in that step (`below`), or of the member
-    that filled a block most recently (`above`).
+    This is the tkv of the member whose last block is fullest in that step (`below`), or of the
+    member that filled a block most recently (`above`).
     """
     filled = (below + ends - 1) % block_size + 1
     last = (longest + ends - 1) // block_size * block_size + filled
@@ -83,7 +85,8 @@ def largest_of_two(longest: int, below: int, above: int, ends: int, block_size: 
 
 
 def filled_blocks(longest: int, offsets: list[int], ends: int, block_size: int) -> int:
-    """Return a bound on the largest tkv up to `ends`, as if the longest's blocks were full."""
+    """Return an upper bound on the largest tkv up to step `ends`, as if the longest member's blocks
+    were full."""
     whole: int = round_up(longest + ends, block_size)
     return whole
 

@@ -1,4 +1,4 @@
-"""The differences of release 2.1.2 from the page; 2.1.1 makes the same decisions.
+"""How release 2.1.2 differs from the page; 2.1.1 makes the same decisions.
 
 Each function says up to which release it applies ("until" excludes that release).
 """
@@ -16,8 +16,8 @@ from .volumetric import ByFormula, release_2_1_2
 
 
 def decide(config: SpyreConfig, revision: Revision, state: State) -> tuple[State, Decision]:
-    """Choose a prompt before looking for blocks: if too few are free, the step is idle, in spite of
-    SPY-R35. Until 2.2.0, which promises blocks."""
+    """Choose a prompt before looking for blocks; if too few are free, the step is idle, which
+    breaks SPY-R35. Until 2.2.0, which promises blocks."""
     after, decision = documented.decide(config, revision, state)
     if decision.kind != "prefill":
         return after, decision
@@ -28,7 +28,7 @@ def decide(config: SpyreConfig, revision: Revision, state: State) -> tuple[State
 
 
 def fits_prompt(config: SpyreConfig, state: State, newcomer: Sequence) -> bool:
-    """Return whether the whole prompt's blocks are free, as vLLM's own allocation requires."""
+    """Return whether blocks for the whole prompt are free, as vLLM's own allocation requires."""
     hit = blocks.prefix_hit(config, state, newcomer)
     needed = blocks_for(newcomer.prompt, config.block_size) - len(hit)
     return fits(state.pool, needed + unheld(state.pool, hit))
@@ -47,15 +47,16 @@ def give_back(given_to: Pool, freed: Freed) -> Pool:
 
 
 def current_tkv(config: SpyreConfig, state: State) -> int:
-    """Use the last forward's tkv, which counts requests that have left (SPY-R35, SPY-R42)."""
+    """Use the tkv of the last forward pass, which includes requests that have left (SPY-R35,
+    SPY-R42)."""
     return state.tkv
 
 
 def tkv_after_chunk(
     config: SpyreConfig, state: State, request: Sequence, running: tuple[Sequence, ...]
 ) -> int:
-    """Report the old tkv until the last chunk; the tkv is set anew only by a first chunk while the
-    decode batch is empty. Until 2.4.0."""
+    """Report the old tkv until the last chunk; only a first chunk while the decode batch is empty
+    resets the tkv. Until 2.4.0."""
     tkv = state.runner_tkv
     if request.computed == 0 and not state.decoding:
         tkv = request.prompt
@@ -79,7 +80,7 @@ def is_held_to_last_chunk(config: SpyreConfig, state: State, request: Sequence) 
 
 def progress(config: SpyreConfig, request: Sequence, end: int) -> tuple[int, int]:
     """Count a whole chunk from the end of the hit, although the chunk may end earlier. Blocks are
-    therefore published before they are computed, in spite of ALL-R08. All releases.
+    therefore published before they are computed, which breaks ALL-R08. All releases.
 
     The first chunk of a prompt without a hit is counted without its left padding, but still gets
     blocks for a whole chunk. Until 2.2.1.

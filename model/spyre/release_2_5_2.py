@@ -1,4 +1,4 @@
-"""The differences of release 2.5.2 from the page; 2.4.0 and 2.6.3 make the same decisions.
+"""How release 2.5.2 differs from the page; 2.4.0 and 2.6.3 make the same decisions.
 
 It promises blocks, as `documented` does (SPY-R50). Like 2.1.2, it uses the tkv of the last forward
 pass, the check at the first chunk, and the formula. Each function says in which release it first
@@ -31,9 +31,9 @@ def pause_and_resume(config: SpyreConfig, state: State) -> State:
     """Return the state in which the requests for which the next step has room decode, and the
     others pause.
 
-    In the order of `fairness_order`, each request stays if the batch of all that stay so far and
-    this one is within the limit. A request that stays keeps its place; one that resumes goes to the
-    end.
+    Requests are considered in the order of `fairness_order`. Each stays if the batch of this
+    request and all that stay so far is within the limit. A request that stays keeps its place; one
+    that resumes goes to the end.
     """
     # If the whole batch is within the limit, so is every part of it.
     if not state.paused and fits_limit(config, state.decoding):
@@ -66,8 +66,8 @@ def settled(
 
 
 def fairness_order(config: SpyreConfig, state: State) -> list[Sequence]:
-    """Sort the requests: paused longest first (SPY-P01), then fewest generated tokens (most, with
-    long_output_priority)."""
+    """Sort the requests: those paused longest come first (SPY-P01), then those with the fewest
+    generated tokens (with long_output_priority, the most)."""
     requests = [*state.paused, *state.decoding]
     requests.sort(key=lambda request: request.generated, reverse=config.long_output_priority)
     return sorted(requests, key=lambda request: request.paused_steps, reverse=True)
@@ -80,14 +80,14 @@ def fits_limit(config: SpyreConfig, batch: Members[Sequence]) -> bool:
 
 
 def is_empty(state: State) -> bool:
-    """Ignore paused requests: with no request running, a prefill starts although some are paused,
-    in spite of SPY-R52. Since 2.4.0."""
+    """Ignore paused requests: if no request is running, a prefill starts although some are paused,
+    which breaks SPY-R52. Since 2.4.0."""
     return not state.running
 
 
 def candidate(config: SpyreConfig, revision: Revision, state: State) -> Sequence | None:
-    """Try the next in line if the first is refused for a reason of its own; only a shortage of
-    blocks ends the scan. Since 2.4.0 (SPY-R53)."""
+    """Try the next request in line if the first one is refused for reasons that concern only
+    itself; only a shortage of blocks ends the scan. Since 2.4.0 (SPY-R53)."""
     ongoing = state.prefilling
     if ongoing is not None:
         return ongoing if documented.may_prefill(config, revision, state, ongoing) else None
@@ -102,8 +102,8 @@ def candidate(config: SpyreConfig, revision: Revision, state: State) -> Sequence
 def satisfies_last_chunk(
     config: SpyreConfig, revision: Revision, state: State, newcomer: Sequence
 ) -> bool:
-    """Require only room in the decode batch, because a batch that is too large is paused. Since
-    2.4.0 (SPY-R42, SPY-R47)."""
+    """Require only a free slot in the decode batch, because pausing handles a batch that is too
+    large. Since 2.4.0 (SPY-R42, SPY-R47)."""
     if config.pausing:
         return len(state.decoding) < config.max_num_seqs
     return documented.satisfies_last_chunk(config, revision, state, newcomer)

@@ -16,8 +16,8 @@ Freed = list[tuple[int, Content | None]]
 class Revision:
     """The functions that make the decisions of one published behaviour.
 
-    `documented.DOCUMENTED` has the functions of the page; every other revision replaces some of
-    them (`sound`, `release_2_1_2`, `release_2_5_2`). To undo a single difference, put the page's
+    `documented.DOCUMENTED` contains the functions of the page; every other revision replaces some
+    of them (`sound`, `release_2_1_2`, `release_2_5_2`). To undo a single difference, put the page's
     function back: `replace(RELEASE_2_5_2, candidate=documented.candidate)`.
 
     A function that calls other functions of the revision takes the revision as its second argument.
@@ -43,7 +43,7 @@ class Revision:
         lost_blocks: blocks that stay promised to a request that is aborted, by (configuration,
             revision, request, whether it is aborted inside a step).
         give_back: the pool with freed blocks, in the order in which they are handed out again.
-        shows: fields of the step observation that not every revision has.
+        shows: fields of the step observation that not every revision shows.
     """
 
     name: str

@@ -49,7 +49,8 @@ def abort(
 def compute(
     config: SpyreConfig, revision: Revision, state: State, decision: Decision
 ) -> tuple[State, Forward]:
-    """Run the model on the decision: tokens, blocks and tkv advance; nothing is emitted."""
+    """Run the model on the decision: computed tokens, blocks and tkv advance, but nothing is
+    emitted."""
     if decision.kind == "prefill":
         return forward.compute_chunk(config, revision, state, decision.members[0])
     if decision.kind == "decode":
@@ -86,7 +87,7 @@ def complete(
 def step(
     config: SpyreConfig, revision: Revision, state: State, abort_inside: tuple[str, ...] = ()
 ) -> tuple[State, dict[str, Any]]:
-    """Take one scheduling decision and complete it. Every loop visits each request or block once,
+    """Make one scheduling decision and complete it. Every loop visits each request or block once,
     so a step always ends (ALL-R02)."""
     state, decision = revision.decide(config, revision, state)
     state, computed = compute(config, revision, state, decision)

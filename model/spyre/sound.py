@@ -1,4 +1,4 @@
-"""The page, but with a projection that keeps within the page's limit, so that every rule holds.
+"""The page, but with a projection that stays within the page's limit, so that every rule holds.
 
 The page's own projection is too low (SPY-R43, SPY-R44). Therefore every request is projected from
 the larger of the batch's tkv and the newcomer's prompt, in whole blocks, without an additional

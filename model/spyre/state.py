@@ -22,7 +22,7 @@ class Sequence(sequence.Sequence, frozen=True):
 
     @property
     def remaining(self) -> int:
-        """Return the decode steps that the request may still run, given its max_tokens."""
+        """Return how many decode steps the request may still take, given its max_tokens."""
         return self.max_tokens - self.generated
 
 
@@ -30,7 +30,7 @@ class State(Record, frozen=True):
     """The scheduler between two steps; queues are in order.
 
     `running` includes the request in its prefill, but not the `paused` ones. `tkv` is the value
-    that the last forward reported, which releases use for admission; `runner_tkv` is the model
+    that the last forward pass reported, which releases use for admission; `runner_tkv` is the model
     runner's own copy, which an idle step does not reset. The next step reports the requests in
     `aborted`. `lost_blocks` are promised to requests that no longer exist.
     """

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 from ..pool import blocks_for
 from . import own_formula
 
-# an int, an array of ints, or a symbol; in a term, the fields of a `Decoding` have this type, too
+# an int, an array of ints, or a symbolic value; in a term, so are the fields of a `Decoding`
 Tokens = Any
 
 
@@ -40,7 +40,8 @@ class Newcomer(NamedTuple):
 
     @property
     def remaining(self) -> int:
-        """Return the newcomer's decode steps; its first token comes from the last chunk."""
+        """Return how many decode steps the newcomer may take; its first token comes from the last
+        chunk."""
         return self.max_tokens - 1
 
 
@@ -60,7 +61,7 @@ class Formula:
     """One published formula.
 
     Attributes:
-        title: its source, and what distinguishes it.
+        title: the formula's source, and what distinguishes it.
         newcomer: (tkv of the batch, the larger of it and the newcomer's prompt, the prompt, decode
             steps left, block size) -> largest tkv of the newcomer.
         member: (a maximum function, tkv of the batch, the larger of it and the newcomer's prompt,
@@ -79,7 +80,7 @@ class Formula:
         self, tkv: int, decoding: Sequence[Decoding], newcomer: Newcomer, block_size: int
     ) -> Projection:
         """Project the largest tkv that the newcomer and each decoding request can still reach;
-        `tkv` is the batch's."""
+        `tkv` is the batch's tkv."""
         prompt, max_tokens = newcomer
         base = tkv if tkv >= prompt else prompt
         own = self.newcomer(tkv, base, prompt, max_tokens - 1, block_size)
@@ -126,8 +127,8 @@ def accepts(projection: Projection, limit: int) -> bool:
 
 
 def answer_at(tkv: int, to_come: int, newcomer: int, limit: int) -> bool | None:
-    """Return the decision of the walk at a member projected to `tkv`; None if the walk continues.
-    `to_come` counts the requests not yet visited, including this one and the newcomer.
+    """Return what the walk decides at a member projected to reach `tkv`; None if the walk
+    continues. `to_come` counts the requests not yet visited, including this one and the newcomer.
     """
     if newcomer <= tkv:
         return to_come * newcomer <= limit
