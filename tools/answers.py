@@ -1,7 +1,7 @@
-"""What does each proof show, about which code, and what does it assume?
+"""What does each proof show, for which code, and under which assumptions?
 
-Writes the tables of `docs/explanation/proofs.md`. The rules about the volumetric limit have tables
-of their own (`tools/proofs.py`):
+Writes the tables of `docs/explanation/proofs.md`. The tables for the rules about the volumetric
+limit come from `tools/proofs.py`:
 
     make tool NAME=answers OPTIONS=--write
 """
@@ -19,7 +19,7 @@ PAGE, TOOL = DOCS / "explanation" / "proofs.md", "tools/answers.py"
 
 
 def by_proof(system: str) -> list[tuple[list[str], RuleProof]]:
-    """Return the proofs of a system, each with the rules that it decides."""
+    """Return the proofs for a system, each with the rules that it decides."""
     found: list[tuple[list[str], RuleProof]] = []
     for rule, proof in proofs_of(system).items():
         rules = next((rules for rules, known in found if known is proof), None)

@@ -1,4 +1,4 @@
-"""Do the explorer and Spin agree, and how large a question can each one answer?
+"""Do the explorer and Spin agree, and how large a question can each answer?
 
 Gives both the same questions on the same model, some of which take minutes, and prints the table of
 `docs/explanation/small-scopes.md`. Takes a quarter of an hour; needs spin and gcc:

@@ -1,4 +1,4 @@
-"""Which files must you open to follow a rule, and how many does a gate of it load?
+"""Which files must you open to follow a rule, and how many files does a gate of that rule load?
 
 Prints each place that names the rule, from its sentence to its proof, with the function or the
 planted fault at that place. Then it prints how many files of the product a quick gate of that rule
@@ -32,7 +32,7 @@ PLACES = {
 
 
 def files_naming(rule: str) -> dict[str, list[str]]:
-    """Return the files whose text has the rule's id, grouped by their role for the rule."""
+    """Return the files that contain the rule's id, grouped by their role for the rule."""
     named = re.compile(rf"\b{re.escape(rule)}\b")
     return {
         what: [
@@ -45,10 +45,11 @@ def files_naming(rule: str) -> dict[str, list[str]]:
 
 
 def places_naming(rule: str, path: Path) -> list[tuple[int, str]]:
-    """Return each line of a file that has the rule's id, with the name of what encloses it.
+    """Return each line of a file that contains the rule's id, with the name of what encloses the
+    line.
 
-    In a Python file, the name is that of the function or class, or "" at top level. In a file of
-    planted faults, it is the description of the fault.
+    In a Python file, this is the function or class, or "" at top level. In a file of planted
+    faults, it is the description of the fault.
     """
     named = re.compile(rf"\b{re.escape(rule)}\b")
     text = path.read_text(encoding="utf-8")
@@ -69,7 +70,7 @@ def _enclosing(text: str) -> dict[int, str]:
 
 
 def _faults(text: str) -> dict[int, str]:
-    """Return for each line what its planted fault does."""
+    """For each line, return what its planted fault does."""
     does, inside = dict[int, str](), ""
     for number, line in enumerate(text.splitlines(), 1):
         if line == "[[fault]]":
@@ -81,8 +82,8 @@ def _faults(text: str) -> dict[int, str]:
 
 
 def gate(rule: str) -> tuple[int, int]:
-    """Return how many files of the product a quick gate of the rule imports, and in how many a
-    function runs."""
+    """Return how many files of the product a quick gate of the rule imports, and in how many of
+    them a function runs."""
     from schedproof.gate.cli import app
 
     entered = set[str]()

@@ -1,6 +1,6 @@
-"""Does a gate ever accuse a correct scheduler that hides fields?
+"""Does a gate ever report a correct scheduler that hides fields?
 
-Gate number k runs on the model of a revision that conforms, with seed k and with randomly chosen
+Gate number k runs on the model of a conforming revision, with seed k and with randomly chosen
 fields hidden. The tool prints each violated rule, and each rule reported as held although it needs
 a hidden field. The 2,000 gates take an hour on two cores:
 
@@ -29,7 +29,7 @@ def accusations(number: int) -> list[str]:
         verdict = judge(hiding(hidden), system=system, revision=revision, seed=number, out=out)
     where = f"gate {number}: {system} {revision}, hidden {', '.join(sorted(hidden))}"
     return [
-        f"{where}: {rule.id} is {rule.status}: {rule.message or 'it needs what is hidden'}"
+        f"{where}: {rule.id} is {rule.status}: {rule.message or 'it needs hidden fields'}"
         for rule in verdict.rules
         if rule.status == "violated" or (rule.status == "held" and needs[rule.id] & hidden)
     ]

@@ -1,4 +1,4 @@
-"""How large is the house, and which imports break its rules?
+"""How large is the code, and which imports break its layout rules?
 
 Prints the size of the product, the tests and the tools, and every import that the layout forbids:
 
@@ -6,7 +6,7 @@ Prints the size of the product, the tests and the tools, and every import that t
 
 `tests/tools/test_tools.py` asserts the rules. A layer imports only itself and lower layers, and the
 same holds for the rooms (folders) of a layer. A file of the kernel imports no system. A system
-imports at most the one that its descriptor names.
+imports at most the other system that its descriptor names.
 """
 
 import ast
@@ -91,7 +91,7 @@ def imports() -> dict[str, set[str]]:
 
 
 def rank(module: str) -> tuple[int, int]:
-    """Return the position of a module: its layer, and its room in the layer (-1 for the layer
+    """Return the position of a module: its layer, and its room in that layer (-1 for the layer
     itself). All systems have the same position, above the rooms of their layer."""
     layer, _, rest = module.partition(".")
     room = rest.partition(".")[0]
@@ -171,7 +171,8 @@ def between_systems(graph: Graph) -> dict[str, set[str]]:
 
 
 def one_importer(graph: Graph) -> list[str]:
-    """Return the files that are imported by only one file, if that file is in the same folder."""
+    """Return the files that are imported by only one file, where that file is in the same
+    folder."""
     importers: dict[str, set[str]] = defaultdict(set)
     for module, targets in graph.items():
         for target in targets:

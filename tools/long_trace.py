@@ -22,7 +22,7 @@ from schedproof.model.systems import full_config
 from schedproof.model.target import ModelTarget
 
 REPORT_AT = (30_000, 100_000, 300_000, 1_000_000, 3_000_000, 10_000_000)  # steps
-EVERY = 24  # steps between arrivals: just enough to serve each request, with a few running
+EVERY = 24  # steps between arrivals: just enough to serve every request while a few are running
 # With a prefix cache and a bounded pool of blocks. LLMServingSim has no prefix cache here, because
 # its history would then keep everything.
 CONFIGS: dict[str, dict[str, Any]] = {
@@ -80,7 +80,7 @@ def make(system: str, revision: str, steps: int, file: BinaryIO) -> None:
 
 
 def memory(process: int, peak: str = "VmHWM") -> float:
-    """Return the peak memory of a process in MB, or another field of its status."""
+    """Return the peak memory of a process in MB, or another field of the process's status."""
     status = Path(f"/proc/{process}/status").read_text()
     [line] = [line for line in status.splitlines() if line.startswith(peak)]
     return int(line.split()[1]) / 1024

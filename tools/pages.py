@@ -1,6 +1,6 @@
-"""Write tables that tools make into the documentation.
+"""Write the tables that tools produce into the documentation.
 
-A table is enclosed in two comments; the first names the tool and the table, such as
+A table is enclosed in two comments; the first one names the tool and the table, as in
 `tools/proofs.py: lemmas`.
 """
 
@@ -20,7 +20,7 @@ def begin(mark: str) -> str:
 
 
 def table_in(page: Path, mark: str) -> str:
-    """Return a table as it is on the page."""
+    """Return a table as it currently stands on the page."""
     text = page.read_text(encoding="utf-8")
     return text.partition(begin(mark))[2].partition(END)[0].strip("\n")
 
@@ -43,11 +43,10 @@ def make(
     """Run a tool that makes tables: print them and, with `--write`, write them to the page as well.
 
     Args:
-        page: the page with the tables.
-        tool: the file of the tool, as its tables name it.
-        tables: for each table's name, the function that yields its lines.
-        about: the description that `--help` prints.
-        elsewhere: for each table that is not on `page`, the page that has it.
+        page: the page with the tables. tool: the file of the tool, as the comments around its
+        tables name it. tables: for each table's name, the function that yields its lines. about:
+        the description that `--help` prints. elsewhere: for each table that is not on `page`, the
+        page that contains it.
 
     Returns:
         The exit code.
@@ -69,7 +68,7 @@ def make(
 
 
 def rows(*lines: Sequence[str]) -> Iterator[str]:
-    """Yield the lines of a table in Markdown; the first row is its head."""
+    """Yield the lines of a Markdown table; the first row is its header."""
     for number, line in enumerate(lines):
         yield f"| {' | '.join(line)} |"
         if not number:

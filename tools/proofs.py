@@ -1,7 +1,7 @@
-"""What is proven of the volumetric check, for each release and configuration, lemma by lemma?
+"""What is proven about the volumetric check, for each release and configuration, lemma by lemma?
 
 Writes the tables of `docs/explanation/volumetric.md` and `docs/reference/lemmas.md`, in five
-minutes on one core. If a lemma fails, the table has the run that `schedproof search` finds,
+minutes on one core. If a lemma fails, the table shows the run that `schedproof search` finds,
 replayed on the model:
 
     make tool NAME=proofs OPTIONS=--write

@@ -1,8 +1,8 @@
 """What does the recorder cost a vLLM scheduler, and can its record be judged?
 
-Sends the same requests to the release's own class and to the recorder around it, in turns. Prints
-the wall-clock milliseconds that a step takes (including the protocol), the bytes that each step
-adds to the record, and the verdict of `check-trace`:
+Sends the same requests to the release's own class and to the recorder that wraps it, in turns.
+Prints the wall-clock milliseconds that a step takes (including the protocol), the bytes that each
+step adds to the record, and the verdict of `check-trace`:
 
     make tool NAME=recorder OPTIONS="--release vllm==0.33.0 --steps 100000 --keep run.jsonl"
 """
@@ -27,8 +27,8 @@ from schedproof.model.target import Target
 
 from .long_trace import requests
 
-CHUNK = 100  # steps of one class, before the other class takes its turn
-EVERY = 2  # steps between two arrivals, so that about thirty requests run
+CHUNK = 100  # steps that one class takes before the other takes its turn
+EVERY = 2  # steps between two arrivals; at this rate, about thirty requests run
 SYSTEM, REVISION = "vllm", "documented"
 CONFIG = {"num_blocks": 4096, "max_num_seqs": 32, "async_scheduling": True}
 
@@ -45,7 +45,7 @@ class Served:
         self.running: list[int] = []
 
     def serve(self, steps: int) -> None:
-        """Run this many steps, and send the requests that arrive meanwhile."""
+        """Run this many steps, and send the requests that arrive during them."""
         began = time.perf_counter()
         for _ in range(steps):
             if self._step % EVERY == 0:
@@ -91,12 +91,12 @@ def main() -> int:
         began = time.monotonic()
         code = subprocess.run([sys.executable, "-m", "schedproof", "check-trace", path]).returncode
         seconds = time.monotonic() - began
-        print(f"judged in {seconds:.0f} s, {options.steps / seconds:,.0f} steps a second")
+        print(f"judged in {seconds:.0f} s, {options.steps / seconds:,.0f} steps per second")
     return code
 
 
 def measure(release: str, steps: int) -> tuple[Served, Served]:
-    """Measure the release's own class and the recorder around it, which take turns."""
+    """Measure the release's own class and the recorder that wraps it, which take turns."""
     with served(release, "") as own, served(release, "AsyncRecorder") as recorded:
         for _ in range(steps // CHUNK):
             own.serve(CHUNK)

@@ -1,8 +1,8 @@
 """Which wheels, with which digests, may `schedproof gate NAME==VERSION` install?
 
-Asks the package index, and writes `gate/targets/wheels.txt` (the releases that can be judged) and
-the digests in `gate/targets/packages.txt`, whose versions stay the same. `make lock` runs this
-tool; it takes a minute.
+Queries the package index, and writes `gate/targets/wheels.txt` (the releases that can be judged)
+and the digests in `gate/targets/packages.txt`, in which the versions stay the same. `make lock`
+runs this tool; it takes a minute.
 """
 
 import json
@@ -16,7 +16,7 @@ from schedproof.gate.targets.supported_releases import packages as known_package
 TARGETS = Path(__file__).resolve().parents[1] / "gate" / "targets"
 INDEX = "https://pypi.org/simple/{}/"
 JSON = "application/vnd.pypi.simple.v1+json"
-# Wheels for the versions of Python and the machines that schedproof supports.
+# Wheels for the Python versions and machines that schedproof supports.
 PYTHONS = re.compile(r"-(py3|py2\.py3|cp311|cp312|cp313|cp3\d+-abi3)[-.]")
 MACHINES = re.compile(r"-any\.whl$|manylinux.*_(x86_64|aarch64)\.whl$|macosx")
 

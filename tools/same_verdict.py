@@ -1,7 +1,8 @@
 """Does the same seed give the same verdict, byte for byte, except for times?
 
 Runs gates with one process and with two, and with two hash seeds, and repeats one of them. For each
-interpreter it uses the wheel with the locked versions, and for the first one the checkout as well.
+interpreter, it uses the wheel with the locked versions, and for the first interpreter also the
+checkout.
 It takes ten minutes:
 
     make tool NAME=same_verdict OPTIONS="python3.11 python3.12 python3.13"

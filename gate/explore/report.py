@@ -101,7 +101,7 @@ class Reporter:
             style="bold",
         )
         for why, names in self._unfinished.items():
-            self._console.print(f"not fully explored, {why}: {'; '.join(names)}", markup=False)
+            self._console.print(f"left out, {why}: {'; '.join(names)}", markup=False)
         if json_file is not None:
             self._write(json_file, verdicts)
         if "BROKEN" in words:

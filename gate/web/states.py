@@ -128,7 +128,7 @@ def page_data(graph: Graph, rules: list[Rule]) -> dict[str, Any]:
 def cut_line(graph: Graph) -> str | None:
     if not graph.beyond and not graph.unopened:
         return None
-    parts = [f"only the first {len(graph.vertices):,} states are drawn"]
+    parts = [f"cut: the first {len(graph.vertices):,} states are drawn"]
     if graph.beyond:
         parts.append(f"at least {graph.beyond:,} more are not")
     if graph.unopened:

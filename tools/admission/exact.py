@@ -1,4 +1,4 @@
-"""How good can an admission rule be, and how much do the formulas of releases waste?
+"""How good can an admission rule be, and how much capacity do the formulas of releases waste?
 
 Writes five tables for `docs/explanation/exact-admission.md`, in ten minutes on one core. The table
 `releases` runs real releases:
@@ -53,7 +53,7 @@ INSTANCES = 200
 def slack() -> Iterator[str]:
     """Yield the table of the slack that each formula needs, as rows of Markdown. Slack is the
     number of tokens by which the limit has to be lowered so that no run exceeds it."""
-    found = [("formula", "slack that a run needs", "slack that is proven to be enough")]
+    found = [("formula", "slack that a run needs", "slack proven to be enough")]
     for formula, name in {**PUBLISHED, "common_base": OURS["common_base"]}.items():
         proven = least_slack(formula, PRODUCTION.max_model_len)
         settings = [Setting(formula, 2), _short(formula, 3)]
@@ -66,16 +66,16 @@ def slack() -> Iterator[str]:
 
 
 def _short(formula: str, requests: int) -> Setting:
-    """Return a setting with short requests. Z3 answers sooner for short requests, and they are long
-    enough to show a slack of two blocks."""
+    """Return a setting with short requests, for which Z3 answers sooner. They are still long enough
+    to show a slack of two blocks."""
     return Setting(formula, requests, max_model_len=1024)
 
 
 def replayed(setting: Setting) -> int | None:
-    """Return the least slack that keeps the run found by Z3 within the limit.
+    """Return the smallest slack that keeps the run found by Z3 within the limit.
 
-    None if Z3 finds no run, or if a replay does not confirm the slack: with it, the run must keep
-    the limit; with one token less, the run must break the limit.
+    Return None if Z3 finds no run, or if a replay does not confirm the slack: with that slack, the
+    run must stay within the limit; with one token less, it must exceed the limit.
     """
     found = needed(setting)
     if found is None:
@@ -105,7 +105,7 @@ def waste() -> Iterator[str]:
             for so_far in bounded(WASTE_SECONDS, worst, setting, "waste"):
                 known = so_far
         except Unanswered:
-            pass  # the row shows what is known when the time is over
+            pass  # the row shows what is known when the time is up
         found.append((titles[name], *_unused(setting, known)))
     yield from rows(*found)
 
@@ -125,7 +125,8 @@ def chosen_loads() -> list[Load]:
 
 
 def loads() -> Iterator[str]:
-    """Yield the table of steps that the model takes under each check, relative to the exact one."""
+    """Yield the table of the steps that the model takes under each check, relative to the exact
+    check."""
     chosen = chosen_loads()
     least = [formulas.run(PRODUCTION, "exact", load).steps for load in chosen]
     found = [("admission", *(load.name for load in chosen))]
@@ -181,7 +182,7 @@ def in_hindsight() -> Iterator[str]:
 
 
 def releases() -> Iterator[str]:
-    """Yield the table of real releases, with their own scheduler class and with the class in
+    """Yield the table of real releases, each with its own scheduler class and with the class in
     `examples/`."""
     found = [("release", "load", "steps", "with the exact check", "saved", "largest batch x tkv")]
     runs: list[tuple[str, str, dict[str, Any]]] = [

@@ -37,18 +37,18 @@ HEADS = (
 
 
 class Measured(NamedTuple):
-    """One load under one check.
+    """What was measured for one load under one check.
 
     Attributes:
         steps: number of steps until every request has finished.
         chunk_mean, chunk_p95: steps from the arrival of a request to its first chunk; 0 if the
             request arrives just before the step with its first chunk.
-        token_mean, token_p95: steps from the arrival of a request to the one that emits its first
+        token_mean, token_p95: steps from the arrival of a request to the step that emits its first
             token.
-        batch: mean number of requests in a decode step.
-        refusals: steps in which only the check refused a last chunk.
-        needless: refusals of chunks that the exact check would have accepted.
-        unsafe: last chunks that were accepted although they can lead to a volume beyond the limit.
+        batch: mean number of requests in a decode step. refusals: number of steps in which nothing
+        but the check refused a last chunk. needless: refusals of chunks that the exact check would
+        have accepted. unsafe: number of last chunks accepted although they can lead to a volume
+        above the limit.
         largest: largest batch x tkv of any decode step, in tokens.
         beyond: tokens by which `largest` exceeds the limit, or 0.
     """
@@ -67,8 +67,8 @@ class Measured(NamedTuple):
 
 
 class Counted:
-    """A revision's volumetric check that counts its right and wrong answers. Admission calls it at
-    most once in a step, after everything else has allowed the last chunk."""
+    """A revision's volumetric check, which also counts its right and wrong answers. Admission calls
+    it at most once per step, after every other check has allowed the last chunk."""
 
     def __init__(self, revision: Revision) -> None:
         self.revision = revision
@@ -99,7 +99,7 @@ def answer(
     block_size: int,
     limit: int,
 ) -> bool:
-    """Return what the revision's volumetric check answers with the current tkv of the batch."""
+    """Return the answer of the revision's volumetric check, given the current tkv of the batch."""
     current = max((member.tkv for member in decoding), default=0)
     return revision.volume_check(decoding, newcomer, block_size, limit, current)
 
@@ -108,7 +108,7 @@ def run(config: SpyreConfig, name: str, load: Load) -> Measured:
     """Run the load under the named check until every request has finished.
 
     Raises:
-        AssertionError: no request makes any more progress.
+        AssertionError: no request makes progress any more.
     """
     counted = Counted(checked_by(name))
     revision = replace(counted.revision, volume_check=counted)
@@ -154,7 +154,7 @@ def p95(waits: Iterable[int]) -> int:
 
 
 class Alone(NamedTuple):
-    """The result of a check by itself, on batches whose largest volume is known.
+    """The result of trying a check by itself, on batches whose largest volume is known.
 
     Attributes:
         batches: number of batches.
@@ -169,7 +169,8 @@ class Alone(NamedTuple):
 
 def alone(name: str, batches: int, seed: int) -> Alone:
     """Try the named check on random batches and count its wrong answers. Only batches with a volume
-    above max_model_len are tried, because every limit has room for one request of that length."""
+    above max_model_len are tried, because every limit has room for at least one request of that
+    length."""
     revision, chance, block = checked_by(name), random.Random(seed), PRODUCTION.block_size
     permissive = needless = tried = 0
     while tried < batches:
@@ -187,8 +188,8 @@ def title(load: Load) -> str:
 
 
 def summary(loads: Sequence[Load], results: dict[str, dict[str, Measured]]) -> str:
-    """Return the table of the steps that every check takes on every load. The column of the base
-    has numbers; the other columns have ratios to the base."""
+    """Return the table of the steps needed for every load under every check. The base's column
+    contains numbers, the other columns ratios to the base."""
     rows = [["load", f"{BASE}, steps", *(name for name in NAMES if name != BASE)]]
     for load in loads:
         found = results[title(load)]
@@ -202,7 +203,8 @@ def summary(loads: Sequence[Load], results: dict[str, dict[str, Measured]]) -> s
 
 
 def details(found: dict[str, Measured]) -> str:
-    """Return the table of one load, with the base first. Checks with equal results share a row."""
+    """Return the table for one load, beginning with the base. Checks with equal results share a
+    row."""
     base = found[BASE]
     names: dict[Measured, list[str]] = {base: []}
     for name in NAMES:
@@ -211,8 +213,8 @@ def details(found: dict[str, Measured]) -> str:
 
 
 def cells(measured: Measured, base: Measured) -> list[str]:
-    """Return the cells of a row: ratios to the base where a ratio makes sense, and otherwise
-    numbers. The row of the base has numbers only."""
+    """Return the cells of a row: ratios to the base where they make sense, and numbers elsewhere.
+    The base's own row contains only numbers."""
     shown = []
     for field, value in measured._asdict().items():
         reference = getattr(base, field)

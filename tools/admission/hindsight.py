@@ -1,11 +1,11 @@
-"""The best result of any order of admission, in hindsight, for sizes small enough to try every
-order.
+"""The best result that any order of admission can give, in hindsight, for sizes small enough to try
+every order.
 
-All requests are there before step 0. In each prefill step one request joins, with its whole prompt
-in one chunk; while a request decodes, each prefill step is followed by a decode step. A schedule
-gives, for each request, the decode step before which it joins, in any order; no request is paused.
-The search covers every schedule that keeps batch x tkv within the limit, and visits equal states
-once.
+All requests have arrived before step 0. In each prefill step, one request joins, with its whole
+prompt in one chunk; while any request decodes, each prefill step is followed by a decode step. A
+schedule assigns to each request the decode step before which it joins, in any order; no request is
+paused. The search covers every schedule that keeps batch x tkv within the limit, and visits equal
+states only once.
 """
 
 import random
@@ -19,7 +19,7 @@ from schedproof.model.spyre.documented import max_tkv
 from schedproof.model.spyre.model import SpyreModel, admitting_by
 from schedproof.model.spyre.sound import SOUND
 
-# Prompts have one chunk each, and two of the longest requests fit into a batch.
+# Every prompt is one chunk, and two of the longest requests fit into a batch.
 SMALL = SpyreConfig(block_size=2, chunk_size=4, max_num_seqs=8, max_model_len=12, max_batch_tkv=24)
 Counted = Literal["steps", "waits"]
 Lengths = tuple[int, int]  # prompt and max_tokens
@@ -45,8 +45,7 @@ def drawn(count: int, chance: random.Random) -> list[Lengths]:
 
 
 def admitted(requests: list[Lengths], check: str) -> Cost:
-    """Run the model on the requests in this order, with this volumetric check, and return the
-    cost."""
+    """Run the model on the requests in this order, with this volumetric check; return the cost."""
     revision = admitting_by(SOUND, check)
     assert revision is not None, check
     model = SpyreModel(SMALL, revision)
@@ -65,14 +64,14 @@ def admitted(requests: list[Lengths], check: str) -> Cost:
 
 
 def best(requests: list[Lengths], counted: Counted, *, in_order: bool) -> int:
-    """Return the least cost of any schedule within the limit; with `in_order`, of any that admits
-    the requests in the given order."""
+    """Return the lowest cost of any schedule within the limit or, with `in_order`, of any such
+    schedule that admits the requests in the given order."""
     never = 10**9
 
     @cache
     def cost(waiting: tuple[Lengths, ...], decoding: tuple[Lengths, ...], may_prefill: bool) -> int:
-        """Return the least cost from here; each entry of `decoding` is (tokens computed, decode
-        steps left)."""
+        """Return the lowest cost from this state on; each entry of `decoding` is (tokens computed,
+        decode steps left)."""
         if not waiting and not decoding:
             return 0
         here = 1 if counted == "steps" else len(waiting) + len(decoding)
@@ -80,7 +79,7 @@ def best(requests: list[Lengths], counted: Counted, *, in_order: bool) -> int:
         if decoding:
             lengths = [tokens + 1 for tokens, _ in decoding]
             if len(lengths) * max_tkv(lengths, SMALL.block_size) > SMALL.max_batch_tkv:
-                return never  # this step comes, whether or not another request joins
+                return never  # this step happens whether or not another request joins
             remaining = tuple((tokens + 1, ends - 1) for tokens, ends in decoding if ends > 1)
             cheapest = here + cost(waiting, remaining, True)
         if may_prefill or not decoding:

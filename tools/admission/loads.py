@@ -49,7 +49,8 @@ def load(name: str, about: str, requests: Iterable[ShapedRequest]) -> Load:
 
 
 def ending_early(load: Load, seed: int) -> Load:
-    """Return the same load with each output cut at a point drawn evenly from 1 to max_tokens.
+    """Return the same load, with each output cut short at a point drawn evenly from 1 to
+    max_tokens.
 
     The scheduler does not know that in advance. It plans for max_tokens, as it does for a real
     model, which may emit its end-of-sequence token at any time.
@@ -69,7 +70,7 @@ def ending_early(load: Load, seed: int) -> Load:
 
 
 def evenly(chance: random.Random, low: int, high: int) -> int:
-    """Draw a number from `low` to `high`, both included, each equally likely."""
+    """Draw a number from `low` to `high` inclusive, each equally likely."""
     return low + int(chance.random() * (high - low + 1))
 
 
@@ -107,7 +108,7 @@ def long_outputs(chance: random.Random, count: int) -> list[ShapedRequest]:
 
 
 def mixed(chance: random.Random, count: int) -> list[ShapedRequest]:
-    """Return requests, one in ten of which is very long."""
+    """Return requests; one in ten is very long."""
     return [
         (arrival, evenly(chance, 16000, 28000), evenly(chance, 500, 2000))
         if number % 10 == 5
@@ -117,10 +118,10 @@ def mixed(chance: random.Random, count: int) -> list[ShapedRequest]:
 
 
 def shares(batches: Iterable[int], life: int = 300) -> list[ShapedRequest]:
-    """Return, for each n of `batches`, n requests that end in the same step with 1/n of the limit
-    each.
+    """For each n in `batches`, return n requests that end in the same step, each with 1/n of the
+    limit.
 
-    For n = 5, 7, 11 and 31 that share is not a whole number of blocks, so only a check that does
+    For n = 5, 7, 11 and 31, this share is not a whole number of blocks, so only a check that does
     not round accepts n requests. Prefill and decode steps alternate, so by the time a request
     joins, the batch has grown by one token for each chunk of its prompt. Each prompt is longer by
     that number of tokens, so that all requests have the same length.
@@ -135,7 +136,7 @@ def shares(batches: Iterable[int], life: int = 300) -> list[ShapedRequest]:
     return requests
 
 
-# Admission sequences that exceed the limit under some formula (shared design, "Counterexamples").
+# Sequences of admissions that exceed the limit under some formula.
 AIMED: dict[str, list[ShapedRequest]] = {
     "2.0.1 and two readings": [
         (0, 26031, 210),
@@ -157,7 +158,7 @@ AIMED: dict[str, list[ShapedRequest]] = {
 
 
 def aimed(names: Iterable[str]) -> list[ShapedRequest]:
-    """Return the counterexamples to these formulas as one load; each begins when the previous one
+    """Return the counterexamples to these formulas as one load; each begins after the previous one
     has ended."""
     requests, start = [], 0
     for name in names:
@@ -169,8 +170,8 @@ def aimed(names: Iterable[str]) -> list[ShapedRequest]:
 
 
 def all_loads(seed: int, quick: bool) -> list[Load]:
-    """Return all loads. All but the counterexamples are also returned with early EOS. With `quick`,
-    drawn loads have a sixth of their requests, and loads that take long are left out."""
+    """Return all loads. Each load except the counterexamples is also returned with early EOS. With
+    `quick`, drawn loads are cut to a sixth of their requests, and slow loads are left out."""
 
     def drawn(
         name: str,
@@ -201,8 +202,9 @@ def all_loads(seed: int, quick: bool) -> list[Load]:
 
 
 def random_batch(chance: random.Random) -> tuple[list[Decoding], Newcomer]:
-    """Draw a decode batch of 1 to 31 requests and a newcomer, of any lengths that the model allows.
-    In half of the batches all lengths and ends are nearly equal, so that rounding decides."""
+    """Draw a decode batch of 1 to 31 requests and a newcomer, with any lengths that the model
+    allows. In half of the batches, all lengths and ends are nearly equal, so that the answer
+    depends on rounding."""
     longest = PRODUCTION.max_model_len
     near = evenly(chance, 300, longest - 1100) if chance.random() < 0.5 else None
     lengths, remaining = [], []

@@ -1,1 +1,1 @@
-"""Benchmarks. Each figure is compared with another one that the same run measured."""
+"""Benchmarks. Each figure is compared with another figure from the same run."""

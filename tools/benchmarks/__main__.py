@@ -1,6 +1,7 @@
 """How fast is everything, in one run on one machine?
 
-Each figure compares things that run side by side. All of them take half an hour on one core:
+Each figure compares things that run side by side. Measuring all figures takes half an hour on one
+core:
 
     make tool NAME=benchmarks OPTIONS="--only models,overhead --json figures.json"
     make tool NAME=benchmarks OPTIONS=--quick    # a minute: do they still work?

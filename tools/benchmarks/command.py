@@ -21,7 +21,9 @@ from .figure import Figure, FigurePlan, Row
 def command(
     quick: Annotated[
         bool,
-        typer.Option("--quick", help="use small budgets, and exit with 1 if a figure is missing"),
+        typer.Option(
+            "--quick", help="use small budgets, and exit with code 1 if a figure is missing"
+        ),
     ] = False,
     only: Annotated[
         list[str] | None,
@@ -31,7 +33,7 @@ def command(
         Path | None, typer.Option("--json", help="write the figures to this file")
     ] = None,
 ) -> None:
-    """Measure the speed of everything. Each figure compares things that run side by side."""
+    """Measure how fast schedproof is. Each figure compares things that run side by side."""
     from . import figures  # Z3 takes a while to import
 
     plans = figures.chosen([part for word in only or [] for part in _parts(word)])

@@ -1,9 +1,9 @@
 """Compare the explorer with Spin on the same model, rule and scope.
 
-The model for Spin is `spyre.pml`, written as one would write it by hand. LATE adds a reduction by
-hand: no request arrives while another one waits. Each tool has a process of its own. Seconds are
-for the whole answer, including Spin's translation and compilation. A run that does not end in time
-has no verdict. Needs spin and gcc.
+The model for Spin, `spyre.pml`, is written as a person would write it. LATE adds a reduction by
+hand: no request arrives while another one is waiting. Each tool runs in its own process. Seconds
+cover the whole answer, including Spin's translation and compilation. A run that does not end in
+time has no verdict. Needs spin and gcc.
 """
 
 import time
@@ -79,7 +79,7 @@ def by_spin(question: Question, seconds: float, late: bool) -> Answer:
 
 
 def by_explorer(question: Question, seconds: float, reduced: bool) -> Answer:
-    """Return the explorer's answer. It runs in a process of its own, so that its memory can be
+    """Return the explorer's answer. The explorer runs in its own process, so that its memory can be
     measured."""
     [answer] = bounded(seconds + START_UP, _explore, question, seconds, reduced)
     return Answer(*answer)
@@ -105,7 +105,7 @@ def _explore(question: Question, seconds: float, reduced: bool) -> Iterator[Answ
 def answers(question: Question, seconds: float) -> dict[str, Answer]:
     """Return the tools' answers, the explorer's first.
 
-    For a small scope the explorer also answers on the full graph.
+    For a small scope, include the explorer's answer on the full graph.
 
     Raises:
         AssertionError: the tools disagree.
@@ -162,7 +162,7 @@ def _in_words(holds: bool | None) -> str:
 
 PLAN = FigurePlan(
     "explorers",
-    "The explorer beside Spin",
+    "The explorer compared with Spin",
     "SPY-R07 on revision 2.1.2; wall-clock seconds, one process for each tool; Spin's answers "
     "include translation and compilation",
     rows,

@@ -1,4 +1,4 @@
-"""A figure: rows that are measured side by side, each compared with another."""
+"""A figure: rows that are measured side by side, each compared with another row."""
 
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -9,15 +9,14 @@ import msgspec
 
 
 class Row(msgspec.Struct, frozen=True, kw_only=True):
-    """One number, and its ratio to another of the same run.
+    """One number, and its ratio to another number from the same run.
 
     Attributes:
-        what: what was measured; unique among the rows.
-        value: the number, in `unit`; None if it was not measured, and then `note` says why.
-        at_least: the true value is larger, because the measurement was stopped.
-        ratio: `value` divided by that of the row `to`, if there is one.
-        ratio_at_least: the true ratio is larger.
-        is_detail: the row is left out of the table of all figures.
+        what: what was measured; unique among the rows. value: the number, in `unit`; None if it was
+        not measured, in which case `note` says why. at_least: the true value is larger, because the
+        measurement was stopped. ratio: `value` divided by the value of the row `to`, if there is
+        one. ratio_at_least: the true ratio is larger. is_detail: whether the row is left out of the
+        table of all figures.
     """
 
     what: str
@@ -35,9 +34,9 @@ class Figure(msgspec.Struct, frozen=True, kw_only=True):
     """A figure that was measured.
 
     Attributes:
-        seconds: the wall-clock time that the whole figure took.
-        missing: why the figure or a part of it is missing.
-        excused: the figure is missing because an optional dependency is not installed.
+        seconds: the wall-clock time that the whole figure took. missing: why the figure, or a part
+        of it, is missing. excused: whether the figure is missing only because an optional
+        dependency is not installed.
     """
 
     name: str
@@ -51,7 +50,7 @@ class Figure(msgspec.Struct, frozen=True, kw_only=True):
 
 class NotMeasured(Exception):  # noqa: N818 (an answer, not an error)
     """Raised if a figure cannot be measured here; `str()` says why in one line. `excused` means
-    that it needs an optional dependency that is not installed."""
+    that the figure needs an optional dependency that is not installed."""
 
     def __init__(self, why: str, *, excused: bool = False) -> None:
         super().__init__(why)
@@ -72,8 +71,9 @@ def in_turns(
 ) -> list[float]:
     """Run the functions `works` in turns, and return the median rate of each.
 
-    Turns make a slow phase of the machine affect all functions. A function returns the amount of
-    its work; its rate is that amount per second of `clock` (default: CPU time of this process).
+    Because they take turns, a slow phase of the machine affects all functions alike. A function
+    returns how much work it did; its rate is that amount per second of `clock` (default: CPU time
+    of this process).
     """
     clock = clock or time.process_time
     rates: list[list[float]] = [[] for _ in works]

@@ -41,8 +41,8 @@ def chosen(names: list[str]) -> list[FigurePlan]:
 
 
 def measure(plan: FigurePlan, quick: bool, tell: Callable[[Row], None]) -> Figure:
-    """Measure a figure, and pass each row to `tell` as it comes. The figure's `missing` says what
-    went wrong."""
+    """Measure a figure, and pass each row to `tell` as soon as it is measured. If something goes
+    wrong, the figure's `missing` says what."""
     rows: list[Row] = []
     missing, excused = None, False
     began = time.monotonic()

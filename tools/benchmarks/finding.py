@@ -2,11 +2,11 @@
 chance.
 
 All of them check the same rules on the same models with the same planted faults. A bug counts as
-found when the rule that names it breaks. Other rules do not count, because releases have further
-faults that break them. The figures compare CPU time from the first run to that step, without
-shrinking. The gate's engines are those of profile `ci`: the seed corpus and the published
-scenarios, then Hypothesis at each scale. Some of those scenarios were written for such a bug, so
-Hypothesis is also measured by itself.
+found when the rule that names it is broken. Other rules do not count, because releases have further
+faults that break them. The figures compare the CPU time from the first run to the step that breaks
+the rule, without shrinking. The gate's engines are those of profile `ci`: the seed corpus and the
+published scenarios, then Hypothesis at each scale. Some of these scenarios were written for one of
+the bugs, so Hypothesis is also measured by itself.
 """
 
 import time
@@ -46,8 +46,8 @@ PLAIN, PUBLISHED = "plain Hypothesis, our sizes", "plain Hypothesis, published s
 
 
 class Sought(NamedTuple):
-    """A fault to search for. `target` has the fault, and `rules` are checked on it. `new` selects
-    those failures of a step that show the fault, as in `Search`."""
+    """A fault to search for. `target` contains the fault, and `rules` are checked on it. `new`
+    selects the failures of a step that show the fault, as in `Search`."""
 
     target: Target
     system: str
@@ -57,8 +57,8 @@ class Sought(NamedTuple):
 
 
 class Trial(NamedTuple):
-    """The result of one engine on one fault. `seconds` are CPU time; `by` names the scale or the
-    collection of scenarios that found the fault."""
+    """The result of one engine on one fault. `seconds` are CPU time; `by` names the scale, or the
+    collection of scenarios, with which the fault was found."""
 
     found: bool
     seconds: float
@@ -73,7 +73,7 @@ def checked(system: str) -> list[Rule]:
 
 def naming(fault: Fault) -> Callable[[list[Broken], Scenario], list[Broken]]:
     """Return a filter that keeps only failures of the rule that names the bug, so that a run
-    continues when other rules break."""
+    continues when other rules are broken."""
     return lambda broken, _: [failure for failure in broken if failure.rule == fault.rule]
 
 
@@ -88,8 +88,8 @@ def gate_scenarios(system: str) -> Iterator[tuple[str, Scenario]]:
 
 
 def sought_of(fault: Fault, target: Target) -> Sought:
-    """Return the search for a known bug, which counts as found once the rule that names it
-    breaks."""
+    """Return the search for a known bug, which counts as found once the rule that names it is
+    broken."""
     rules = checked(fault.system)
     return Sought(target, fault.system, fault.revision, rules, naming(fault))
 
@@ -152,7 +152,7 @@ def by_plain(sought: Sought, engine: Callable[..., None], seconds: float) -> Tri
 def trials(fault: Fault, seconds: float) -> dict[str, Trial]:
     """Search for one bug with all engines in turn."""
     with planted(fault) as target:
-        anew = import_module(__name__)  # this module, imported on the faulty models
+        anew = import_module(__name__)  # this module, imported again with the faulty models
         sought = anew.sought_of(fault, target)
         found = {
             OURS: anew.by_gate(sought),
@@ -190,8 +190,8 @@ def rows(quick: bool) -> Iterator[Row]:
 
 
 def medians(found: Sequence[dict[str, Trial]]) -> Iterator[Row]:
-    """Yield the medians over the bugs. A search that was cut short counts as at least its time. If
-    a value from which a median is computed is a lower bound, so is the median."""
+    """Yield the medians over the bugs. For a search that was cut short, its time counts as a lower
+    bound. If a median is computed from a lower bound, the median is a lower bound as well."""
     middle = {}
     for engine in found[0]:
         ordered = sorted((not of_bug[engine].found, of_bug[engine].seconds) for of_bug in found)
@@ -221,8 +221,8 @@ def medians(found: Sequence[dict[str, Trial]]) -> Iterator[Row]:
 
 
 def warm_up(revisions: Iterable[tuple[str, str]]) -> None:
-    """Build what Hypothesis builds once per process, so that the first fault does not pay for
-    it."""
+    """Build what Hypothesis builds once per process, so that this time is not counted for the first
+    fault."""
     for system, revision in revisions:
         warm = Search(SearchOptions(ModelTarget(), system, revision, checked(system), "small"))
         run_search(warm, 3, 0, 0)

@@ -1,4 +1,5 @@
-"""The machine of a measurement: its hardware, how busy it was, and the versions of the software."""
+"""The machine on which figures were measured: its hardware, how busy it was, and its software
+versions."""
 
 import os
 import platform
@@ -21,7 +22,7 @@ class Machine(msgspec.Struct, frozen=True):
     """The machine and software that the figures depend on.
 
     Attributes:
-        cores: how many of the machine's `cores_there` this process may use.
+        cores: how many of the machine's `cores_there` cores this process may use.
         memory_mb: memory of the machine; None if the system does not say.
         load: mean number of runnable processes in the minute before the first measurement.
         versions: the installed versions, by name.

@@ -1,4 +1,4 @@
-"""Measure steps per second of every system's model, with eight running requests."""
+"""Measure how many steps per second each system's model takes with eight running requests."""
 
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
@@ -9,11 +9,11 @@ from schedproof.model.systems import Model, full_config, make_model
 from .figure import FigurePlan, Row, in_turns
 
 REQUESTS = 8
-PROMPT, TOKENS = 64, 4_000  # tokens per request, so many that no measured run ends
+PROMPT, TOKENS = 64, 4_000  # tokens per request, enough that no request ends during a measurement
 
 
 class MeasuredModel(NamedTuple):
-    """A model, with the configuration values that differ from the defaults."""
+    """A model to measure, with the configuration values that differ from the defaults."""
 
     name: str
     system: str
@@ -50,7 +50,7 @@ def running(subject: MeasuredModel) -> tuple[Model, Any]:
 
 
 def stepping(subject: MeasuredModel, steps: int) -> Callable[[], float]:
-    """Return a work that takes this many steps, each time from the same state."""
+    """Return a function that takes this many steps, starting from the same state on each call."""
     model, first = running(subject)
 
     def work() -> float:

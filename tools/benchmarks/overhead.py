@@ -1,14 +1,14 @@
 """Measure what judging costs: compare the gate's own runs with the same operations on the bare
 target.
 
-Hypothesis searches once while every operation is recorded. Then three works take turns: the search
+Hypothesis searches once while every operation is recorded. Then three tasks take turns: the search
 is repeated; the recorded operations are sent to the target under the monitor, without Hypothesis;
 and they are sent to the bare target. The bare target is driven one operation at a time and, if it
 supports that, with consecutive steps in one request, as the gate drives it.
 
 The figure is the CPU time of this process and of the target's. Wall-clock time is reported as well:
-judging costs less wall-clock time if the target works ahead on a core of its own. On a busy
-machine, wall-clock time mostly shows what other processes do.
+judging costs less wall-clock time if the target works ahead on another core. On a busy machine,
+wall-clock time mostly shows what other processes do.
 """
 
 import os
@@ -42,7 +42,7 @@ RELEASE, OTHER = "sendnn-inference==2.1.2", "vllm==0.19.1"
 WITHOUT = {"watermark": 0, "reserve_full_isl": False}  # for options that this release lacks
 CHECKOUT = "nano-vllm"
 STEP_LIMIT = 60.0  # seconds; generous, because the machine may be busy
-TURNS = 3  # measurements, of which the quickest counts
+TURNS = 3  # measurements, of which the fastest counts
 # Linux derives the id of a process's CPU clock from the process id and this number. The ticks in
 # /proc are too coarse.
 CPU_CLOCK = 2
@@ -50,8 +50,8 @@ Operation = tuple[str, tuple[Any, ...]]
 
 
 class MeasuredTarget(NamedTuple):
-    """A target, the scale and size of its search, and the configuration keys for which it allows
-    only one value."""
+    """A target, the scale and size of its search, and the configuration keys for which the target
+    allows only one value."""
 
     spec: str
     scale: str
@@ -61,7 +61,7 @@ class MeasuredTarget(NamedTuple):
 
 
 class Spent(NamedTuple):
-    """Seconds of CPU time of both processes together, and wall-clock seconds."""
+    """The CPU seconds of both processes together, and wall-clock seconds."""
 
     cpu: float
     clock: float
@@ -120,8 +120,8 @@ def subjects(quick: bool) -> Iterator[MeasuredTarget]:
 
 
 def rows(quick: bool) -> Iterator[Row]:
-    """Yield a few rows for each target. A target that is not installed gets one row that says
-    so."""
+    """Yield a few rows for each target, or a single row that says that the target is not
+    installed."""
     for subject in subjects(quick):
         name = subject.spec.replace("==", " ")
         try:
@@ -135,7 +135,7 @@ def rows(quick: bool) -> Iterator[Row]:
 
 
 def reported(name: str, measured: Sequence[MeasuredRound]) -> Iterator[Row]:
-    """Yield the medians over the rounds: milliseconds of CPU per step, and ratios within a
+    """Yield the medians over the rounds: CPU milliseconds per step, and the ratios within a
     round."""
     steps = sum(ran.steps for ran in measured)
     for what in ("bare", "judged", "gate"):
@@ -152,7 +152,7 @@ def reported(name: str, measured: Sequence[MeasuredRound]) -> Iterator[Row]:
 
 
 def measure(subject: MeasuredTarget) -> list[MeasuredRound]:
-    """Measure the rounds one after the other, each with other runs.
+    """Measure the rounds one after the other, each with different runs.
 
     Raises:
         InputError, ReleaseError: the target is not available.
@@ -185,14 +185,14 @@ def round_of(
 
 
 def quickest(turns: Sequence[Spent]) -> Spent:
-    """Return the least of each time, because a disturbance can only add to it."""
+    """Return the shortest of each kind of time, because a disturbance can only make it longer."""
     return Spent(min(turn.cpu for turn in turns), min(turn.clock for turn in turns))
 
 
 def record_search(
     target: Target, system: str, revision: str, subject: MeasuredTarget, seed: int
 ) -> Sequence[Operation]:
-    """Search a target, and return the operations that it received. Equal seeds give equal
+    """Search a target, and return the operations that it received. The same seed gives the same
     operations."""
     recording = Recording(target)
     options = SearchOptions(
@@ -235,10 +235,10 @@ def judge(
 
 
 def clocks(target: Target) -> Callable[[Callable[[], object]], Spent]:
-    """Return a function that measures how long a work takes, here and in the target's process.
+    """Return a function that measures how long a task takes in this process and in the target's.
 
     Raises:
-        NotMeasured: the target was restarted meanwhile, or its time cannot be read.
+        NotMeasured: the target was restarted during the task, or its CPU time cannot be read.
     """
 
     def process() -> int | None:
@@ -252,14 +252,16 @@ def clocks(target: Target) -> Callable[[Callable[[], object]], Spent]:
         used_before, cpu_before, before = process(), cpu(), time.perf_counter()
         work()
         if process() != used_before:
-            raise NotMeasured("the target's process has ended, and another one has taken its place")
+            raise NotMeasured(
+                "the target's process has ended, and another process has taken its place"
+            )
         return Spent(cpu() - cpu_before, time.perf_counter() - before)
 
     return spent
 
 
 def _cpu_of(process: int) -> float:
-    """Return the CPU seconds of a process so far, over all its threads.
+    """Return the CPU seconds that all threads of a process have used so far.
 
     Raises:
         NotMeasured: the system does not provide them.
@@ -277,7 +279,7 @@ def _unnamed() -> bool:
 
 PLAN = FigurePlan(
     "overhead",
-    "What the gate costs over the bare target",
+    "What the gate costs compared with the bare target",
     "the same operations on the bare target; under the monitor (judged); "
     "as Hypothesis made them (gate); CPU of both processes, as real targets have their own",
     rows,

@@ -1,10 +1,10 @@
 """The baseline for schedproof's search: the same predicates, on requests that are drawn without any
-aim.
+guidance.
 
 A run is a list of requests, drawn evenly as integers, and a configuration. The configuration is
-either the published one, or its keys are drawn separately and evenly from the (small) values that
-schedproof's own configurations have. The draws are Hypothesis' (`given` on lists of tuples of
-integers) or a random generator's.
+either the published one, or each key is drawn evenly and independently from the (small) values in
+schedproof's own configurations. The draws are Hypothesis' (`given` on lists of tuples of integers)
+or a random generator's.
 """
 
 import random
@@ -30,7 +30,7 @@ from schedproof.properties.search.state import StopSearch
 from schedproof.spec.catalogue import Rule
 
 SCALE = "small"
-LATEST = 40  # latest step at which a request arrives, and most steps until its client gives up
+LATEST = 40  # the latest arrival, and the most steps until a client aborts its request
 CONFIGS = 200  # our own configurations, from which the values of each key are taken
 DRAWN = settings(
     phases=[Phase.generate],
@@ -43,7 +43,7 @@ Numbers = Sequence[int]  # the numbers that make up one request, in the order of
 
 class Plain:
     """One search: the `runs` and `steps` so far, and `found` once a run has broken a rule. `new`
-    selects those failures of a step that count, as in `Search`."""
+    selects the failures of a step that count, as in `Search`."""
 
     def __init__(
         self,
@@ -77,12 +77,12 @@ class Plain:
 
 
 def by_hypothesis(search: Plain, system: str, revision: str, is_over: Any) -> None:
-    """Search small sizes until a rule breaks or the time is over."""
+    """Search small sizes until a rule is broken or the time is up."""
     _by_hypothesis(search, values_of_keys(system, revision), is_over)
 
 
 def at_published_sizes(search: Plain, system: str, revision: str, is_over: Any) -> None:
-    """Search the published configuration until a rule breaks or the time is over."""
+    """Search the published configuration until a rule is broken or the time is up."""
     usual = full_config(system, revision, {})
     _by_hypothesis(search, {key: [value] for key, value in usual.items()}, is_over)
 
@@ -106,7 +106,7 @@ def _by_hypothesis(search: Plain, values: Mapping[str, Sequence[Any]], is_over: 
 
 
 def by_chance(search: Plain, system: str, revision: str, is_over: Any) -> None:
-    """Try random requests, without Hypothesis, until a rule breaks or the time is over."""
+    """Try random requests, without Hypothesis, until a rule is broken or the time is up."""
     values, chance = values_of_keys(system, revision), random.Random(0)
     while not (search.found or is_over()):
         config = {key: chance.choice(of) for key, of in values.items()}
@@ -145,8 +145,8 @@ def ranges(config: Mapping[str, Any]) -> Sequence[tuple[int, int]]:
 
 
 def request_of(number: int, numbers: Numbers) -> Request:
-    """Return the request with these numbers. Half of all clients give up, at most `LATEST` steps
-    after arrival."""
+    """Return the request with these numbers. Half of all requests are aborted, at most `LATEST`
+    steps after their arrival."""
     arrival, prompt, max_tokens, output_len, says, priority, patience = numbers
     return Request(
         id=f"r{number}",

@@ -1,4 +1,5 @@
-"""Measure what `--jobs 2` gains in wall-clock time: run each command with one process and two."""
+"""Measure how much wall-clock time `--jobs 2` saves: run each command with one process and with
+two."""
 
 import os
 import subprocess
@@ -17,12 +18,12 @@ COMMANDS: dict[str, Sequence[str]] = {
     "diff": ("diff", "model", "model", "--system", "vllm"),
     "explore": ("explore", "--system", "llmservingsim"),
 }
-ENDS = {"search": 3}  # inconclusive: samples that break nothing prove nothing
+ENDS = {"search": 3}  # inconclusive, because samples that break no rule prove nothing
 QUICK = {"gate": ("gate", "model", "--system", "nano_vllm", "--profile", "quick")}
 
 
 def rows(quick: bool) -> Iterator[Row]:
-    """Yield two rows for each command: with one process, and with two. They take turns.
+    """Yield two rows for each command, with one process and with two, which take turns.
 
     Raises:
         NotMeasured: a command ended with an unexpected exit code.

@@ -1,7 +1,7 @@
 """Check `spyre.pml` with Spin, and compare the Python model with it.
 
-A counterexample of Spin is turned into a scenario and replayed on the Python model. Needs spin
-(6.5) and gcc.
+A counterexample found by Spin is turned into a scenario and replayed on the Python model. Needs
+spin (6.5) and gcc.
 """
 
 import re
@@ -63,11 +63,10 @@ class Verdict(NamedTuple):
     """Spin's verdict on one rule.
 
     Attributes:
-        holds: whether the rule holds; None if the search was cut short and found nothing.
-        complete: every reachable state was visited.
-        transitions: as pan prints them, rounded above 10^8.
-        seconds_translate, seconds_compile, seconds_run: wall-clock seconds.
-        trail: what the model printed on the way to the error, if there is one.
+        holds: whether the rule holds; None if the search was cut short and found nothing. complete:
+        whether every reachable state was visited. transitions: as pan prints them, rounded above
+        10^8. seconds_translate, seconds_compile, seconds_run: wall-clock seconds. trail: what the
+        model printed on the way to the error, if there is an error.
     """
 
     holds: bool | None
@@ -117,7 +116,7 @@ class SpinRun(NamedTuple):
 
 
 class Replayed(NamedTuple):
-    """A counterexample of Spin, replayed on the Python model."""
+    """A counterexample found by Spin, replayed on the Python model."""
 
     scenario: Scenario
     outcome: Outcome
@@ -129,8 +128,8 @@ def verdict(
 ) -> Verdict:
     """Check the rule that `macros` select with Spin.
 
-    `depth` is the maximal number of transitions of a path; each costs 48 bytes. A search that
-    `seconds` or `memory_mb` cuts short never passes.
+    `depth` is the largest number of transitions in a path; each costs 48 bytes. A search that
+    `seconds` or `memory_mb` cuts short never counts as passed.
 
     Raises:
         ValueError: there is not exactly one rule and one formula, or the model does not know a
@@ -176,8 +175,8 @@ def check(macros: Macros) -> None:
 
 
 def rule_to_check(macros: Macros) -> str:
-    """Return the rule to check. There must be exactly one: a search without assertions would look
-    like a proof."""
+    """Return the rule to check. There must be exactly one, because a search without assertions
+    would look like a proof."""
     matching = [rule for name, rule in RULES.items() if name in macros]
     if len(matching) != 1:
         raise ValueError(f"exactly one of {', '.join(RULES)}")
@@ -185,7 +184,7 @@ def rule_to_check(macros: Macros) -> str:
 
 
 def write(macros: Macros, folder: str, first: str = "") -> str:
-    """Write the model with its macros to a file in `folder`; Spin would pass -D to a shell
+    """Write the model with its macros to a file in `folder`, because Spin would pass -D to a shell
     unquoted."""
     defined = "".join(f"#define {name} {value}\n" for name, value in macros.items())
     Path(folder, "asked.pml").write_text(f'{first}{defined}#include "{MODEL}"\n', encoding="utf-8")
@@ -207,8 +206,8 @@ def finish(command: Sequence[str], folder: str) -> str:
 
 
 def search(command: Sequence[str], folder: str, seconds: float) -> tuple[str, bool]:
-    """Return the output of pan, and whether it ended by itself. After `seconds` it is interrupted,
-    and then prints its progress."""
+    """Return the output of pan, and whether it ended by itself. After `seconds`, it is interrupted,
+    and prints how far it got."""
     pipe, both = subprocess.PIPE, subprocess.STDOUT
     with subprocess.Popen(command, cwd=folder, stdout=pipe, stderr=both, text=True) as process:
         try:
@@ -248,7 +247,8 @@ def read_search(printed: str, ended: bool) -> SpinAnswer:
 
 
 def figure(pattern: str, printed: str) -> float:
-    """Return the number that matches the pattern's group, or 0 if pan did not get to print it."""
+    """Return the number that the pattern's group matches, or 0 if pan did not get as far as
+    printing it."""
     found = re.search(pattern, printed)
     return float(found[1]) if found else 0.0
 
@@ -263,8 +263,8 @@ def events(printed: str) -> Iterator[str]:
 def simulate(macros: Macros, seed: int) -> list[str]:
     """Return the events of a random run in which all prompts and tokens are equally likely.
 
-    By itself the model counts up and stops at random, so half of all prompts would have one token.
-    Spin's random numbers need a seed above 0.
+    Left to itself, the model counts up and stops at random, so half of all prompts would have one
+    token. Spin's random numbers need a seed above 0.
     """
     check(macros)
     most = max(macros["MAX_PROMPT"], macros["MAX_TOKENS"], macros["REQUESTS"])
@@ -277,7 +277,7 @@ def simulate(macros: Macros, seed: int) -> list[str]:
 def read_run(lines: Sequence[str]) -> SpinRun:
     """Read the requests and steps of a run of the model.
 
-    A step that broke its rule was not completed and is left out.
+    A step that broke the rule was not completed, and is left out.
     """
     limit = 0
     known: dict[str, dict[str, Any]] = {}
@@ -333,13 +333,13 @@ def scenario_of(run: SpinRun, macros: Macros) -> Scenario:
 
 
 def python_model(macros: Macros) -> ModelTarget:
-    """Return the Python model that admits by the formula of the macros."""
+    """Return the Python model that admits requests by the formula that the macros select."""
     return ModelTarget(next(FORMULAS[name] for name in FORMULAS if name in macros))
 
 
 def replay_trail(macros: Macros, trail: Sequence[str]) -> Replayed:
-    """Run Spin's counterexample on the Python model. It is confirmed if the Python model breaks the
-    same rule in the same step, and takes the same steps before that."""
+    """Run Spin's counterexample on the Python model. The counterexample is confirmed if the Python
+    model takes the same steps and then breaks the same rule in the same step."""
     run = read_run(trail)
     scenario = scenario_of(run, macros)
     rules = select(load("spyre"), [rule_to_check(macros)])

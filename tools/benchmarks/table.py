@@ -25,7 +25,7 @@ def reported(machine: Machine) -> list[str]:
 
 
 def table(figure: Figure, details: bool) -> Table:
-    """Return a figure's table; with `details`, it includes rows that are otherwise only in the
+    """Return a figure's table; with `details`, include the rows that otherwise appear only in the
     file."""
     drawn = Table(box=None, padding=(0, 1, 0, 0), header_style="bold")
     drawn.add_column(figure.name, overflow="fold")
@@ -60,7 +60,7 @@ def number(value: float | None, at_least: bool = False) -> str:
 
 
 def as_json(machine: Machine, quick: bool, figures: Sequence[Figure]) -> bytes:
-    """Return the content of the --json file. Each value has its unit; a figure's `seconds` are
+    """Return the content of the --json file. Each value has a unit; a figure's `seconds` are
     wall-clock time."""
     return output.as_json(
         {"format": FORMAT, "quick": quick, "machine": machine, "figures": list(figures)}

@@ -1,7 +1,8 @@
-"""Compare lanes with the reference model: steps of all lanes per second, on the same loads.
+"""Compare the vectorized model with the reference model: steps per second, over all lanes, on the
+same loads.
 
 The model is Spyre 2.1.2 without a prefix cache. Every load runs to its end, so that prefills, joins
-and departures count as well. The model produces observations; lanes do not.
+and departures are included. The reference model produces observations; lanes do not.
 """
 
 import time
@@ -16,11 +17,11 @@ from .figure import FigurePlan, NotMeasured, Row, in_turns
 
 EXTRA = "fast"
 REVISION = "2.1.2"
-MODEL_RUNS = 2  # loads for the model; lanes run all loads
+MODEL_RUNS = 2  # loads for the reference model; lanes run all loads
 
 
 def rows(quick: bool) -> Iterator[Row]:
-    """Yield for each number of requests the row of the model, then the rows of lanes.
+    """For each number of requests, yield the reference model's row, then the rows for lanes.
 
     Raises:
         NotMeasured: NumPy is not installed.
@@ -32,13 +33,13 @@ def rows(quick: bool) -> Iterator[Row]:
 
 
 def rates(requests: int, lanes: int, rounds: int) -> Iterator[Row]:
-    """Yield the rows for one number of requests in a lane. Works take turns, and ratios are to the
-    model."""
+    """Yield the rows for one number of requests per lane. The measurements take turns; each ratio
+    is relative to the reference model."""
     from schedproof.model.spyre.lanes import read_rules, requests_table, run
 
     config, loads = config_of(requests), loads_of(requests, min(lanes, 256))
     rules = read_rules(REVISION, config)
-    # It takes long to draw distinct loads, so each one runs in several lanes.
+    # Drawing distinct loads takes long, so each load runs in several lanes.
     table = requests_table(rules, loads * (lanes // len(loads)))
 
     named: dict[str, Any] = {
@@ -100,7 +101,7 @@ def model_steps(config: dict[str, Any], loads: list[list[Request]]) -> float:
 
 PLAN = FigurePlan(
     "lanes",
-    "Lanes beside the reference model",
+    "Lanes compared with the reference model",
     "Spyre 2.1.2, the same loads on both, every load to its end; steps of all lanes per second of "
     "CPU",
     rows,

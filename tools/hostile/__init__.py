@@ -1,3 +1,3 @@
-"""Attacks from outside: corrupted files, bad targets, kills, odd environments and hostile
-requests.
+"""Attacks from outside: corrupted files, misbehaving targets, kills, broken environments and
+hostile requests.
 """

@@ -1,4 +1,4 @@
-"""Does any input from outside break schedproof?
+"""Can any input from outside break schedproof?
 
 Runs every attack of this folder at full size, which takes two hours on two cores, and writes its
 table in `docs/reference/attacks.md`:

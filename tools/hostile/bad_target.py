@@ -1,4 +1,4 @@
-"""A target that behaves until the Nth time of an operation, and then misbehaves in one way.
+"""A target that behaves until the Nth call of an operation, and then misbehaves in one way.
 
 python bad_target.py MISDEED OPERATION N
 """
@@ -84,7 +84,7 @@ def changed(reply: Reply, **values: Any) -> bytes:
 
 
 def watchdogs() -> list[int]:
-    """Return the process ids of our ancestors that are watchdogs, and not the gate or init."""
+    """Return the process ids of those ancestors that are watchdogs (not the gate, not init)."""
     above, process = [], os.getppid()
     while "watchdog.py" in Path(f"/proc/{process}/cmdline").read_text():
         above.append(process)

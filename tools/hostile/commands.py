@@ -1,6 +1,6 @@
 """Does every command that reads a corrupted file end with a verdict or with one line?
 
-Each command runs in a process of its own:
+Each command runs in its own process:
 
     make tool NAME=hostile.commands OPTIONS="--inputs 200"
 """
@@ -30,7 +30,7 @@ SECONDS = 30
 MEGABYTES = 6144
 USAGE = 2
 QUICK = ("--profile", "quick", "--rule", "ALL-R01", "--time-limit", "1", "--out", "out")
-# For each kind of file, the commands that read it; {} stands for the file.
+# The commands that read each kind of file; {} stands for the file.
 COMMANDS = {
     "two.json": (
         ("replay", "{}", "--quiet", "--time-limit", "5"),
@@ -93,17 +93,18 @@ def attack(task: tuple[str, Mapping[str, bytes], int]) -> AttackReport:
 
 
 def run_in_fork(work: Callable[[], int], folder: Path) -> Ended:
-    """Do the work in the folder, in a fork of this process; return its output and how it ended."""
+    """Do the work in the folder, in a forked process; return the output and how the process
+    ended."""
     began = time.monotonic()
     child = os.fork()
     if child == 0:
-        code = 70  # the exit code if an error is not caught
+        code = 70  # the exit code after an uncaught error
         try:
             _alone(folder)
             code = work()
         except SystemExit as left:
             code = int(left.code or 0)
-        except KeyboardInterrupt:  # from the time limit, after the work was done
+        except KeyboardInterrupt:  # raised by the time limit, after the work was done
             code = 3
         except Exception:
             traceback.print_exc()
@@ -135,7 +136,7 @@ def _alone(folder: Path) -> None:
 
 
 def attacked(inputs: int, seed: int, jobs: int) -> list[AttackReport]:
-    """Run this many commands, divided among the kinds of files."""
+    """Run this many commands, divided evenly among the kinds of files."""
     files = good()
     kinds = [*COMMANDS]
     tasks = [(kinds[number % len(kinds)], files, seed * 10**9 + number) for number in range(inputs)]

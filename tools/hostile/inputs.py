@@ -1,4 +1,4 @@
-"""Is every corrupted file either read, or refused in one line that names it?
+"""Is every corrupted file either read, or refused with one line that names the file?
 
 Files of every kind are corrupted at random and passed to their loaders, in this process:
 
@@ -25,9 +25,9 @@ from schedproof.spec.catalogue import CatalogueError
 from .loaders import LOADERS, good, name_of_checkpoint
 from .report import finish, parser
 
-SECONDS = 5  # for loading one input
+SECONDS = 5  # seconds for loading one input
 MEGABYTES = 4096
-LETTERS = 2_000  # the longest refusal
+LETTERS = 2_000  # the most characters of a refusal
 BATCH = 500
 
 
@@ -62,7 +62,7 @@ def outcome(kind: str, path: Path) -> str:
         with bounded(SECONDS):
             LOADERS[kind].read(path)
     except (FileError, InputError, CatalogueError) as error:
-        words = one_line(str(error))  # in the form in which it is printed
+        words = one_line(str(error))  # as it would be printed
         if "\n" in words or not words.isprintable():
             return f"not one printable line: {words!r:.200}"
         if len(words) > LETTERS:
@@ -82,7 +82,7 @@ def outcome(kind: str, path: Path) -> str:
 
 
 def batch(task: tuple[str, bytes, int, int]) -> AttackReport:
-    """Load corrupted inputs of one kind, from number `first` to before `first + many`."""
+    """Load `many` corrupted inputs of one kind, starting with number `first`."""
     kind, whole, first, many = task
     counts, wrong, slowest = Counter[str](), list[str](), 0.0
     with tempfile.TemporaryDirectory() as place:
@@ -103,8 +103,7 @@ def batch(task: tuple[str, bytes, int, int]) -> AttackReport:
 
 
 def good_beside(folder: Path) -> str:
-    """Write the uncorrupted files to the folder, and return the name of the checkpoint among
-    them."""
+    """Write the uncorrupted files to the folder; return the file name of the checkpoint."""
     for name, whole in GOOD.items():
         (folder / name).parent.mkdir(exist_ok=True)
         (folder / name).write_bytes(whole)

@@ -1,4 +1,4 @@
-"""Install a release in a process: `installer RELEASE`.
+"""Install a release in a separate process: `installer RELEASE`.
 
 Stand-ins replace venv, pip and the package index. Each of their commands is a slow process
 (`installer -- COMMAND`).
@@ -24,7 +24,7 @@ SLOW = 0.02  # seconds between two actions of a command
 
 
 def members(package: str, version: str) -> dict[str, str]:
-    """Return the files of a version's stand-in wheel."""
+    """Return the files of the stand-in wheel for this version."""
     module = package.replace("-", "_")
     files = {name.format(module=module): f"{text}# {version}\n" for name, text in FILES.items()}
     return {**files, f"{module}/_C.abi3.so": "machine code"}
@@ -54,12 +54,12 @@ def slow_command(command: Sequence[str], env: dict[str, str], lock: int) -> tupl
 
 
 def answer(command: Sequence[str]) -> int:
-    """Do slowly what venv or pip would do; one time in twelve, fail halfway."""
+    """Do slowly what venv or pip would do; in one case of twelve, fail halfway."""
     fails = random.random() < 1 / 12
     for kind, act in (("venv", _venv), ("download", _download), ("install", _install)):
         if kind in command:
             act(command, lambda: _step(fails))
-    print("None")  # the version of CUDA: there is none
+    print("None")  # the version of CUDA, of which there is none
     return 0
 
 

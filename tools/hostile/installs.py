@@ -32,7 +32,7 @@ SECONDS = 60
 TURNS = 4
 RELEASES = ("vllm==0.19.1", "vllm==0.33.0", "sendnn-inference==2.1.2", "sendnn-inference==2.1.0")
 SIGNALS = (signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
-LEFT_ALONE = 0.3  # the share of installations that are not disturbed
+LEFT_ALONE = 0.3  # the fraction of installations that are not disturbed
 UMASKS = ("000", "002", "022", "077")
 # Reasons for which an installation may be refused: failures of a stand-in, and damage to the cache.
 REASONS = (
@@ -46,8 +46,8 @@ Spoiler = Callable[[Path, random.Random], object]
 
 
 class AttackReport(NamedTuple):
-    """The installations of one round: how the cache was damaged, how they ended, and what was
-    wrong."""
+    """The installations of one round: how the cache was damaged, how each installation ended, and
+    what was wrong."""
 
     spoilers: list[str]
     endings: list[str]
@@ -121,7 +121,7 @@ def _ending(code: int) -> str:
 
 
 def _wrong(ended: Ended) -> list[str]:
-    """Return what is wrong with an installation: with its exit code, its output, or the installed
+    """Return what is wrong with an installation: its exit code, its output, or the installed
     files."""
     found = faults(ended, (0, 2, 3, *(-number for number in SIGNALS)))
     if ended.code == 2 and not (ended.err.startswith("schedproof: ") and ended.err.count("\n") < 2):
@@ -135,8 +135,8 @@ def _wrong(ended: Ended) -> list[str]:
 
 
 def unlike(tree: Path) -> list[str]:
-    """Return a line that names the files in which an installed tree differs from its wheel, if it
-    does."""
+    """If an installed tree differs from its wheel, return a line that names the files that
+    differ."""
     package, _, version = tree.name.rpartition("-")
     wanted = {k: v for k, v in members(package, version).items() if k.endswith(".py")}
     contents = {
@@ -149,10 +149,11 @@ def unlike(tree: Path) -> list[str]:
 
 
 def _left_alone(cache: Path, seed: int, chance: random.Random) -> Sequence[str]:
-    """Return what is wrong with an undisturbed installation. It is repeated a few times, because a
-    stand-in may still fail."""
+    """Return what is wrong with an undisturbed installation. Try it a few times, because the
+    stand-ins for venv and pip sometimes fail."""
     release, mark = chance.choice(RELEASES), f"alone-{os.getpid()}-{seed}"
-    for name in ("lock", "downloads"):  # remove what blocks them, as the errors told the user
+    # Remove what blocks installations, as the error messages tell the user to do.
+    for name in ("lock", "downloads"):
         path = cache / name
         if path.is_dir() == (name == "lock") and path.exists():
             path.rmdir() if path.is_dir() else path.unlink()
@@ -179,7 +180,7 @@ def _left_alone(cache: Path, seed: int, chance: random.Random) -> Sequence[str]:
 
 
 def _trees(cache: Path) -> list[Path]:
-    """Return the trees and environments in the cache, complete or not."""
+    """Return the package trees and environments in the cache, whether complete or not."""
     return sorted(path for path in cache.glob("*-*") if path.is_dir())
 
 

@@ -1,7 +1,7 @@
 """Can every long command be killed at any moment?
 
-SIGKILL comes at random moments. It must leave no half-written file and no process behind, and the
-next run must be able to go on:
+SIGKILL is sent at random moments. It must leave no half-written file and no process behind, and the
+next run must be able to continue:
 
     make tool NAME=hostile.kills OPTIONS="--only campaign --kills 50"
 """
@@ -32,7 +32,7 @@ GATE = ("--system", "vllm", "--profile", "quick", "--out", "out", "--ndjson", "e
 
 class Work(NamedTuple):
     """A command, the exit codes that it may have if it is not killed, and about how many seconds it
-    takes. A kill comes within that time."""
+    takes. It is killed within that time."""
 
     words: tuple[str, ...]
     codes: tuple[int, ...]
@@ -79,7 +79,7 @@ SCENARIO = {
 
 
 class AttackReport(NamedTuple):
-    """The results of the kills of one command in one folder."""
+    """The results of killing one command several times in one folder."""
 
     work: str
     killed: int
@@ -127,7 +127,7 @@ def _goes_on(work: Work, folder: Path) -> Sequence[str]:
 
 
 def unreadable_files(folder: Path) -> list[str]:
-    """Return the files that a command wrote and that cannot be read."""
+    """Return the files written by a command that cannot be read."""
     found = []
     for file in sorted(folder.rglob("*")):
         reader = READERS.get(file.suffix)

@@ -97,8 +97,8 @@ def _spoil(path: Path, whole: bytes, seed: int) -> None:
 
 
 def _spoil_rules(path: Path, whole: bytes, seed: int) -> None:
-    """Truncate a rules file or append invalid code to it. Its own code is left unchanged, because
-    it is executed."""
+    """Truncate a rules file, or append invalid code to it. The file's own code stays unchanged,
+    because it is executed."""
     rng = random.Random(seed)
     cut = whole[: rng.choice((len(whole), rng.randint(0, len(whole))))]
     path.write_bytes(

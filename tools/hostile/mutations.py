@@ -1,5 +1,5 @@
-"""Corrupt a file: its bytes, or its values if it is JSON. Equal numbers corrupt it in the
-same way.
+"""Corrupt a file: its bytes, or its values if it is JSON. The same seed corrupts it in the same
+way.
 """
 
 import gzip
@@ -66,8 +66,8 @@ VALUES: list[Any] = [
 
 
 def corrupt(whole: bytes, seed: int, packed: bool) -> bytes:
-    """Return the corrupted file. If it is `packed`, its unpacked content is corrupted half of the
-    time."""
+    """Return the corrupted file. If the file is `packed`, half of the time corrupt its unpacked
+    content instead."""
     rng = random.Random(seed)
     inside = packed and rng.random() < 0.5
     data = gzip.decompress(whole) if inside else whole
@@ -89,7 +89,8 @@ def _cut(data: bytes, rng: random.Random) -> bytes:
 
 
 def _meant(data: bytes, rng: random.Random) -> bytes | None:
-    """Return the JSON with another value, key or length somewhere; None if it is not JSON."""
+    """Return the JSON with a different value, key or length somewhere; None if the data is not
+    JSON."""
     lines = data.splitlines(keepends=True)
     number = 0
     try:

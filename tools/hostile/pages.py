@@ -63,7 +63,7 @@ def names(seed: int) -> tuple[str, ...]:
 
 
 def plain() -> tuple[str, ...]:
-    """Return as many ids that have no special meaning."""
+    """Return the same number of ids that contain no special characters."""
     return tuple(f"r{number}" for number in range(IDS))
 
 
@@ -94,7 +94,7 @@ def _show(ids: Sequence[str]) -> Any:
 
 
 def shown(ids: Sequence[str]) -> str:
-    """Return the page of a run in which a rule breaks."""
+    """Return the page of a run that breaks a rule."""
     target = reported.Strangers()
     target.names = ids
     rules = select(reported.RULES, ["ALL-R03"])
@@ -162,26 +162,27 @@ KINDS: Mapping[str, Callable[[Sequence[str]], Any]] = {
 
 @cache
 def usual(kind: str) -> Any:
-    """Return the structure of a kind of output with plain ids."""
+    """Return the structure that this kind of output has with plain ids."""
     return KINDS[kind](plain())
 
 
 def attacked(kind: str, seed: int) -> list[str]:
-    """Return what is wrong with the output for the ids of a seed."""
+    """Return what is wrong with the output for the ids that this seed gives."""
     try:
         found = KINDS[kind](names(seed))
     except (ValueError, AssertionError, ET.ParseError) as error:
         return [f"{kind}, seed {seed}: cannot be parsed: {error!s:.200}"]
     if found != usual(kind):
         return [
-            f"{kind}, seed {seed}: structure differs from that with plain ids: {names(seed)!r:.300}"
+            f"{kind}, seed {seed}: the structure differs from that with plain ids: "
+            f"{names(seed)!r:.300}"
         ]
     return []
 
 
 def in_browser(seeds: Sequence[int]) -> tuple[int, list[str]]:
-    """Open pages of runs in Chromium; return their number, and which scripts ran or what went
-    wrong."""
+    """Open pages of runs in Chromium; return the number of pages, and which scripts ran or what
+    else went wrong."""
     from schedproof.tests.gate.web.base.browser import browser
 
     opened, wrong = 0, list[str]()
@@ -233,13 +234,13 @@ def visit(browser: Any, address: str, own: str) -> list[str]:
         if tab.locator(place).count():
             tab.locator(place).first.hover(force=True)
     if tab.evaluate("window.was_owned"):
-        messages.append("a script of an id ran")
+        messages.append("a script in an id ran")
     context.close()
     return messages
 
 
 def main() -> int:
-    """Write and read every kind of output and print a table; return how many times something was
+    """Write and read every kind of output, and print a table; return how often something was
     wrong."""
     options = parser(__doc__, seeds=3_000, browser=50).parse_args()
     began, wrong, counts = time.monotonic(), list[str](), Counter[str]()

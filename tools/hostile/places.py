@@ -1,4 +1,4 @@
-"""Environments of a process in which something is missing, full, closed or odd."""
+"""Environments for a process in which something is missing, full, closed or unusual."""
 
 import os
 import random
@@ -21,14 +21,12 @@ class Place(NamedTuple):
     """The environment of a command.
 
     Attributes:
-        env: environment variables; None removes one.
-        stops: the command may refuse to run (exit code 2), or end with `also`.
-        also: another exit code with which it may end.
-        streams: the standard streams of the process, instead of pipes.
-        before: runs in the new process before the command starts.
-        mount: mount options of a file system of its own in which the command runs; {size} is filled
-            in.
-        name: the name of the folder, instead of "here".
+        env: environment variables; None removes one. stops: whether the command may refuse to run
+        (exit code 2), or end with `also`. also: another exit code with which it may end. streams:
+        the standard streams of the process, instead of pipes. before: runs in the new process
+        before the command starts. mount: options for mounting a separate file system in which the
+        command runs; {size} is filled in. name: the name of the folder in which the command runs,
+        instead of "here".
         at_once: number of commands that run at the same time.
     """
 
@@ -78,8 +76,8 @@ class Place(NamedTuple):
 
 
 def mounted(command: Sequence[str], options: str) -> list[str]:
-    """Return a command that runs this one in a file system of its own, whose files are copied out
-    at the end."""
+    """Return a command that runs this one in a separate file system, from which all files are
+    copied out at the end."""
     script = (
         'out=$PWD; mkdir "$out/in" && mount -t tmpfs -o "$0" none "$out/in" || exit 71;'
         ' cd "$out/in" || exit 71;'
@@ -91,7 +89,7 @@ def mounted(command: Sequence[str], options: str) -> list[str]:
 
 @cache
 def _may_mount() -> bool:
-    """Return whether this user may mount a file system, in a user namespace."""
+    """Return whether this user may mount a file system inside a user namespace."""
     probe = mounted(["true"], "size=4096")
     try:
         ran = subprocess.run(probe, cwd=tempfile.gettempdir(), check=False, capture_output=True)

@@ -32,7 +32,7 @@ class Ended(NamedTuple):
 def begin(
     words: Sequence[str], folder: Path, mark: str, env: Mapping[str, str] | None = None
 ) -> "subprocess.Popen[bytes]":
-    """Start a marked command in a folder and in a session of its own."""
+    """Start a marked command in a folder, in its own session."""
     with open(folder / "out.txt", "wb") as out, open(folder / "err.txt", "wb") as err:
         return subprocess.Popen(
             [sys.executable, "-m", "schedproof", *words],
@@ -61,7 +61,7 @@ def end(process: "subprocess.Popen[bytes]", folder: Path, began: float, limit: f
 
 
 def survivors(mark: str, but: Sequence[int] = ()) -> list[str]:
-    """Return the processes with this mark that are still alive after a while, and kill them."""
+    """Kill the processes with this mark that are still alive after a while, and return them."""
     until = time.monotonic() + PATIENCE
     while (alive := _marked(mark, but)) and time.monotonic() < until:
         time.sleep(0.02)

@@ -11,8 +11,8 @@ PAGE = DOCS / "reference" / "attacks.md"
 
 
 def parser(about: str | None, **counts: int) -> argparse.ArgumentParser:
-    """Return a parser with an option for each count; the arguments give its name and its
-    default."""
+    """Return a parser with an option for each count; the keyword arguments give names and
+    defaults."""
     made = argparse.ArgumentParser(
         description=about, formatter_class=argparse.RawDescriptionHelpFormatter
     )

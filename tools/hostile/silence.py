@@ -1,6 +1,6 @@
 """How long does each long command print nothing on a terminal?
 
-More than two seconds without output is a failure. The tool takes some minutes:
+More than two seconds without output count as a failure. The tool takes a few minutes:
 
     make tool NAME=hostile.silence OPTIONS="gate model"    # only commands that begin like this
 """
@@ -19,7 +19,7 @@ from .kills import LOST
 from .loaders import TWO
 from .report import finish, parser
 
-MOST = 2.0  # seconds without output that are allowed
+MOST = 2.0  # the most seconds without output that are allowed
 LIMIT = 60.0
 LONG = 20_000  # steps of the recorded run
 COMMANDS = (
@@ -100,7 +100,7 @@ def write_inputs(folder: Path) -> None:
 
 
 def main() -> int:
-    """Time each command and print a table; return how many are silent for too long."""
+    """Time each command and print a table; return how many commands are silent for too long."""
     known = parser(__doc__)
     known.add_argument("words", nargs="*", help="only commands that begin with these words")
     options = known.parse_args()

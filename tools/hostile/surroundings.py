@@ -1,4 +1,4 @@
-"""Does a command end with one line if something that every machine has is missing or full?
+"""Does a command end with a one-line error if something that it relies on is missing or full?
 
 Each command runs in each environment of `places.py`: without HOME, with stdout closed, on a full
 disk ...
@@ -110,7 +110,7 @@ class AttackReport(NamedTuple):
 
 
 def attack(task: tuple[str, str, int]) -> AttackReport:
-    """Run a command in an environment, as many times at once as the environment says."""
+    """Run a command in an environment, with as many copies at once as the environment says."""
     where, name, seed = task
     place, work = PLACES[where], WORKS[name]
     mark = f"place-{os.getpid()}-{abs(hash(task))}"
@@ -212,7 +212,7 @@ def usually(name: str) -> int:
 
 
 def main() -> int:
-    """Run every command in every environment and print a table; return how many times something was
+    """Run every command in every environment, and print a table; return how often something was
     wrong."""
     known = parser(__doc__)
     known.add_argument("--only", choices=PLACES)

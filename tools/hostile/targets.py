@@ -1,6 +1,6 @@
 """Does the gate of a misbehaving target end in time, with clean output and no process left behind?
 
-The target behaves until the Nth time of an operation. A signal may interrupt the gate:
+The target behaves until the Nth call of an operation. A signal may interrupt the gate:
 
     make tool NAME=hostile.targets OPTIONS="--runs 45"
 """
@@ -21,7 +21,7 @@ from .bad_target import MISDEEDS
 from .processes import Ended, begin, end, faults, survivors
 from .report import finish, parser
 
-SECONDS = 60  # for a gate, whose time limit is TIME_LIMIT
+SECONDS = 60  # seconds for a gate, whose own time limit is TIME_LIMIT
 TIME_LIMIT = 10
 OPERATIONS = ("start", "add", "abort", "step", "stop")
 SIGNALS = (signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
@@ -39,7 +39,8 @@ class AttackReport(NamedTuple):
 
 
 def attack(seed: int) -> AttackReport:
-    """Run a gate of a target with one misdeed at one operation; a signal may interrupt the gate."""
+    """Gate a target that misbehaves in one way in one operation; a signal may interrupt the
+    gate."""
     dice = random.Random(seed)
     misdeed = [*MISDEEDS][seed % len(MISDEEDS)]
     operation = dice.choice(OPERATIONS)

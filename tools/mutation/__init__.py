@@ -1,1 +1,1 @@
-"""Measure, by mutating the models, which changes the tests and the rules notice."""
+"""Mutate the models, and measure which changes the tests and the rules notice."""

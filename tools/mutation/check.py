@@ -3,15 +3,15 @@
     make tool NAME=mutation.check OPTIONS="forward.py vllm/queue.py"    # only these files
     make tool NAME=mutation.check OPTIONS=vllm                          # only this folder
 
-The operators of cosmic-ray make the mutants of `model`. The tests of `tests/model` that are quick
-and need nothing but this checkout must kill them. A surviving mutant must be listed in
-`survivors.toml` with the reason. Apart from those that behave like the original ("equivalent:
-..."), at most 3 % may survive.
+The operators of cosmic-ray make the mutants of `model`. They must be killed by the tests in
+`tests/model` that are quick and need nothing but this checkout. A surviving mutant must be listed
+in `survivors.toml` with the reason. Not counting mutants that behave like the original
+("equivalent: ..."), at most 3 % may survive.
 
-A mutant exists only in the memory of the forked process that tests it, first with the test file of
-its own name, then with all others. A test that needs far more CPU time or memory with the mutant
-than without it has noticed it as well. A change that breaks the module's import is not counted,
-because it needs no test.
+A mutant exists only in the memory of the forked process that tests it, first with the test file
+named after its module, then with all others. A test that needs far more CPU time or memory with the
+mutant than without also counts as having noticed it. A change that breaks the module's import is
+not counted, because it needs no test.
 """
 
 import argparse
@@ -50,7 +50,7 @@ NO_MODULE = 71
 
 
 def chosen(file: str, given: list[str]) -> bool:
-    """Return whether a file of `model` is selected by its path, its name, or its folder."""
+    """Return whether `given` selects a file of `model`, by its path, its name or its folder."""
     path = PurePosixPath(file)
     return not given or not {file, path.name, str(path.parent)}.isdisjoint(given)
 
@@ -154,7 +154,7 @@ def outcomes(times: Path, mutants: list[Mutant], jobs: int) -> Iterator[tuple[Mu
 
 
 def row(name: str, codes: list[int]) -> str:
-    """Return the line with the figures of some mutants, given the exit codes of their tests."""
+    """Return a line with the figures for some mutants, given the exit codes of their tests."""
     alive, late = codes.count(0), codes.count(-signal.SIGPROF)
     killed = f"{len(codes) - alive} ({late} out of time)"
     share = f"{alive / len(codes):.1%}" if codes else ""
@@ -162,13 +162,13 @@ def row(name: str, codes: list[int]) -> str:
 
 
 def main() -> int:
-    """Test the mutants and print the figures; return 1 if the list of survivors is wrong or their
-    share too large."""
+    """Test the mutants and print the figures; return 1 if the list of survivors is wrong, or too
+    many mutants survive."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("files", nargs="*", help="files or folders of model; default: all of it")
     parser.add_argument("--jobs", type=int, default=1)
     given = parser.parse_args()
-    # A line may occur twice in a definition; then the mutants of both are listed.
+    # If a line occurs twice in a definition, the mutants of both occurrences are listed.
     reasons = [
         (
             Change(survivor["file"], survivor["place"], survivor["before"], survivor["after"]),

@@ -10,8 +10,8 @@ from cosmic_ray.plugins import get_operator, operator_names
 
 from schedproof.tests.mutants.faults import MODEL
 
-# Operators that are left out: those that make no sense for lengths, `|` in annotations, identity of
-# values, and the one for `except`, which does not support dotted names.
+# Operators that are left out: those that make no sense for lengths, those for `|` in annotations
+# and for the identity of values, and the one for `except`, which does not support dotted names.
 LEFT_OUT = re.compile(
     r"BinaryOperator_.*(Pow|Shift|Bit|_Div)|ComparisonOperator_(Eq|NotEq|Lt|LtE|Gt|GtE)_Is"
     r"|Variable|ExceptionReplacer"
@@ -19,10 +19,10 @@ LEFT_OUT = re.compile(
 
 
 class Change(NamedTuple):
-    """A change of the code, in the form in which the list of survivors identifies it.
+    """A change to the code, in the form that identifies it in the list of survivors.
 
-    It has the path of the file in `model`, the enclosing definition or what the change does, and
-    the line before and after the change.
+    It consists of the file's path within `model`, the enclosing definition (or a description of the
+    change), and the line as it was and as it is now.
     """
 
     file: str
@@ -32,8 +32,9 @@ class Change(NamedTuple):
 
 
 class Mutant(NamedTuple):
-    """A changed model; `texts` has the changed files by their path in `model`. If no rule is known
-    to find the change, `is_open` says why none needs to, or `hole` says why none does."""
+    """A changed model; `texts` maps the path of each changed file within `model` to its new text.
+    If no known rule catches the change, either `is_open` explains why none has to, or `hole` why
+    none does."""
 
     change: Change
     line: int
@@ -73,8 +74,8 @@ def _place_of(node: Any) -> str:
 
 
 def _compiles(text: str) -> bool:
-    """Return whether the text compiles. It may not, because the operators treat a `*` between
-    parameters as a product."""
+    """Return whether the text compiles. It may not, because the operators mistake a `*` between
+    parameters for a multiplication."""
     try:
         compile(text, "", "exec")
     except SyntaxError:

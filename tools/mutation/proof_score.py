@@ -2,23 +2,23 @@
 
     make tool NAME=mutation.proof_score OPTIONS="--minutes 20 --jobs 2"
 
-The changes are made by the operators in the files on which a proof depends; the faults of
-`tests/mutants/spyre.toml` are added. They are tried one at a time, in two phases, in a random order
-that is seeded with `--seed`.
+The changes are those that the operators make in the files on which a proof depends, and the faults
+in `tests/mutants/spyre.toml`. They are tried one at a time, in two phases, in a random order that
+is seeded with `--seed`.
 
 The first third of the time is spent on small loads: every pair of requests of a few lengths, with
 aborts, and random runs of up to six requests. Their volume is computed independently of the model.
 A change *overruns* if a decode step exceeds the limit, is *the same* if no step of these runs
 differs, and *differs* otherwise. A run ends at the first step over the limit.
 
-In the rest of the time SPY-R07 is proven as by `search SPY-R07 --prove`, until the first lemma
+In the remaining time, SPY-R07 is proven as in `search SPY-R07 --prove`, until the first lemma
 fails: first for changes that overrun, then for those that are the same, then for the others. A
-change that overruns must fail a lemma, and one that is the same must not. A change that differs may
-do either, because a lemma may demand more than the limit needs.
+change that overruns must make a lemma fail, and a change that is the same must not. A change that
+differs may do either, because a lemma may demand more than the limit requires.
 
 The results are kept in `--ledger`, so that a run continues where the last one stopped, until a file
-of the model or of the solver changes. `--minutes` bounds a run. The exit code is 1 if a change that
-overruns fails no lemma.
+of the model or of the solver changes. `--minutes` bounds a run. The exit code is 1 if a change
+overruns and no lemma fails.
 """
 
 import argparse
@@ -40,12 +40,13 @@ from schedproof.tests.mutants.faults import faults_of
 from schedproof.tests.mutants.planting import imported_anew
 
 ROOT = Path(__file__).resolve().parents[2]
-SECONDS = 240  # CPU time for the runs of one change, and for its proof
+SECONDS = 240  # CPU seconds for the runs of one change, and for its proof
 BLOCK = 2
 
 
 class Question(NamedTuple):
-    """A revision that keeps the limit, with the formula or check by which it admits requests."""
+    """A revision that stays within the limit, with the formula or check by which it admits
+    requests."""
 
     revision: str
     formula: str
@@ -76,8 +77,8 @@ FILES = {
 
 
 class Change(NamedTuple):
-    """A change, and the question on which to try it; `texts` has the changed files by their path in
-    `model`."""
+    """A change, and the question on which to try it; `texts` maps the path of each changed file
+    within `model` to its new text."""
 
     name: str
     question: Question
@@ -86,7 +87,7 @@ class Change(NamedTuple):
 
 def changes() -> Iterator[Change]:
     """Yield every change with each question that it may affect."""
-    # Imported here, because the tests of this file run without the extra that it needs.
+    # Imported here, because this file's tests run without the extra that the import needs.
     from schedproof.tools.mutation.operators import mutants_of
 
     for file, questions in FILES.items():
@@ -116,8 +117,8 @@ def model_of(question: Question, **lengths: Any) -> Any:
 
 
 def volume(lengths: list[int]) -> int:
-    """Return batch x largest tkv of a decode step; `lengths` are the tokens of its requests,
-    including this step's."""
+    """Return batch x largest tkv of a decode step; `lengths` counts the tokens of each of its
+    requests, including this step's."""
     widest = max(-(-tokens // BLOCK) for tokens in lengths)
     return len(lengths) * max((widest + -tokens // BLOCK) * BLOCK + tokens for tokens in lengths)
 
@@ -218,16 +219,16 @@ def _paused(move: Any) -> Any:
 
 
 def decoded(seen: dict[str, Any], prompts: dict[str, int], generated: dict[str, int]) -> list[int]:
-    """Return the lengths of the requests that decode in this step, including the token it
-    computes."""
+    """Return the lengths of the requests that decode in this step, including the token that the
+    step computes."""
     if seen["kind"] != "decode":
         return []
     return [prompts[name] + generated.get(name, 0) for name in seen["scheduled"]]
 
 
 def what_it_does(question: Question, intact: str) -> str:
-    """Describe what the model, as loaded here, does in small runs. `intact` is the digest of the
-    runs without a change. If it is empty, return the digest."""
+    """Describe what the model that is loaded in this process does in small runs. `intact` is the
+    digest of the unchanged model's runs; if it is empty, return the digest instead."""
     digest = hashlib.sha256()
     try:
         for limit, lengths, step in small_runs(question):
@@ -261,17 +262,17 @@ def failing(question: Question) -> str:
     return ""
 
 
-Entry = dict[str, str]  # the results for a change: what it "does", and the lemma that "fails"
+Entry = dict[str, str]  # the results for a change: what it "does", and which lemma "fails"
 Job = Callable[[Change], Entry]
 
 
 def simulate(intact: dict[Question, str], change: Change) -> Entry:
-    """Return what the change does in small runs; this is called in a child process."""
+    """Return what the change does in small runs; to be called in a child process."""
     return {"does": what_it_does(change.question, intact.get(change.question, ""))}
 
 
 def prove(change: Change) -> Entry:
-    """Return the name of the lemma that fails; this is called in a child process."""
+    """Return the name of the lemma that fails; to be called in a child process."""
     try:
         return {"fails": failing(change.question)}
     except Exception as error:  # caused by the change: a lemma's code raises
@@ -317,8 +318,8 @@ def intact_digests(folder: Path) -> dict[Question, str]:
 def in_children(
     changes: Iterable[Change], job: Job, late: Entry, jobs: int, ends: float
 ) -> Iterator[tuple[Change, Entry]]:
-    """Run a job on each change in a child process of its own, until the time is over. `late` is the
-    entry of a change whose job does not end in time."""
+    """Run a job on each change, each in its own child process, until the time is up. `late` is the
+    entry for a change whose job does not end in time."""
     running: dict[int, tuple[Change, Path]] = {}
     queue = iter(enumerate(changes))
     with tempfile.TemporaryDirectory() as folder:
@@ -366,7 +367,7 @@ def score(known: Iterable[Entry]) -> str:
 
 
 def table(known: Mapping[str, Entry]) -> Iterator[str]:
-    """Yield the table of the results, by what a change does."""
+    """Yield the table of results, grouped by what a change does."""
     yield "| a change | simulated | fails a lemma | fails none |"
     yield "|---|---|---|---|"
     for name in (*ORDER, "crashes", "hangs"):
@@ -376,8 +377,8 @@ def table(known: Mapping[str, Entry]) -> Iterator[str]:
 
 
 class Ledger:
-    """The results for each change, in a file of JSON lines. Lines that were written for other
-    sources are ignored."""
+    """The results for each change, in a file of JSON lines. Lines written for another version of
+    the sources are ignored."""
 
     def __init__(self, path: Path) -> None:
         self.path, self.sources = path, digest_of_sources()
@@ -395,7 +396,8 @@ class Ledger:
 
 
 def run(every: list[Change], ledger: Ledger, jobs: int, minutes: float) -> None:
-    """Simulate changes for a third of the time, then prove the simulated ones."""
+    """Simulate changes for a third of the time, then try to prove the rule for the simulated
+    ones."""
     began, seconds = time.monotonic(), 60 * minutes
     new = [change for change in every if key(change) not in ledger.known]
     if new:

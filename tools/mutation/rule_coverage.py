@@ -1,13 +1,13 @@
-"""Rule coverage: of the changed decisions that are visible in a run, how many does a documented
-rule find?
+"""Rule coverage: of the changed decisions that make a visible difference in a run, how many does a
+documented rule find?
 
     make tool NAME=mutation.rule_coverage OPTIONS="vllm --sample 100"
 
 draws 100 changes from each list (0: all), seeded with `--seed`. The operators of cosmic-ray change
 the decisions of a system's model; other changes are written by hand, in `tests/mutants`. A change
-counts if lockstep tells the changed model from the original: in one of the scenarios of this run a
-step differs by more than the names of blocks. Then the documented rules judge without lockstep,
-first the same scenarios, then a search as large as in profile ci. A change that no rule finds
+counts if lockstep can tell the changed model from the original: in one of this run's scenarios, a
+step differs by more than the names of blocks. Then the documented rules, without lockstep, judge
+first the same scenarios, then a search as large as in the `ci` profile. A change that no rule finds
 survives. It is either a hole, or a choice that the document leaves open; `rule_survivors.toml` or
 `tests/mutants` says which, and why.
 
@@ -40,8 +40,8 @@ REACHED = 0.95
 
 
 class Judging(NamedTuple):
-    """A revision, the documented rules that its model breaks (`breaks`), and the files in which it
-    decides. Code that only reads, prints or refuses is left out."""
+    """A revision, the documented rules that its model breaks (`breaks`), and the files that contain
+    its decisions. Files whose code only reads, prints or refuses are left out."""
 
     system: str
     revision: str
@@ -56,21 +56,21 @@ JUDGED = (
     Judging("spyre", "sound", SPYRE),
     Judging("vllm", "documented", ("kv_cache", "queue", "scheduler", "speculation")),
     Judging("nano_vllm", "documented", NANO_VLLM),
-    # The deck bounds the number of running sequences; the release bounds those in one step.
+    # The deck limits the number of running sequences; the release limits the number in one step.
     Judging("nano_vllm", "0.2.0", (*NANO_VLLM, "release_0_2_0"), frozenset({"NAN-R40"})),
     Judging("llmservingsim", "documented", (*LLMSERVINGSIM, "documented")),
     Judging("llmservingsim", "head", (*LLMSERVINGSIM, "head")),
 )
-# Runs of each scale for lockstep, in addition to the seed corpus of the first scale.
+# Runs per scale for lockstep, in addition to the seed corpus of the first scale.
 SCALES = {"small": 150, "tight": 15}
-SEARCHED = 400  # runs of each scale, as in profile ci
-SECONDS = 150  # CPU time for one change
+SEARCHED = 400  # runs per scale, as in the `ci` profile
+SECONDS = 150  # CPU seconds for one change
 LATE = "late"  # the answer for a change that hangs or takes too much memory
 
 
 class MutantVerdict(NamedTuple):
-    """The result of a change: its steps are the `same` in all scenarios, a rule has `found` it, it
-    hangs, which counts as found (`late`), or it `survives`."""
+    """The result for a change: its steps are the `same` in all scenarios; a rule has `found` it; it
+    hangs (`late`), which counts as found; or it `survives`."""
 
     became: str
     rule: str = ""
@@ -122,7 +122,7 @@ def differ(own: list[Any], steps: list[Any]) -> bool:
 
 
 def prepare(judging: Judging) -> dict[str, Any]:
-    """Return the scenarios of a revision, and the steps that its model takes in them, as JSON."""
+    """Return, as JSON, the scenarios of a revision and the steps that its model takes in them."""
     import msgspec
 
     from schedproof.gate.corpus.folder import seed_corpus
@@ -156,7 +156,7 @@ def shown(judging: Judging, known: dict[str, Any]) -> Iterator[Any]:
 
 
 def rules_of(judging: Judging) -> list[Any]:
-    """Return the documented rules that the model keeps."""
+    """Return the documented rules that the model does not break."""
     from schedproof.properties.rules.registry import LOCKSTEP
     from schedproof.spec.catalogue import load
 
@@ -164,8 +164,8 @@ def rules_of(judging: Judging) -> list[Any]:
 
 
 def judged(judging: Judging, known: dict[str, Any]) -> MutantVerdict | None:
-    """Judge the changed model, which is loaded in this process; return None if no step shows the
-    change."""
+    """Judge the changed model, which is loaded in this process; return None if the change shows in
+    no step."""
     from schedproof.model.faults import TargetBroken
     from schedproof.model.target import ModelTarget
     from schedproof.properties.checking.replay import replay
@@ -189,8 +189,8 @@ def judged(judging: Judging, known: dict[str, Any]) -> MutantVerdict | None:
     return MutantVerdict("survives")
 
 
-# A question about the model that is loaded in this process; the answer is JSON, or None if no step
-# shows a change.
+# A question about the model that is loaded in this process; the answer is JSON, or None if the
+# change shows in no step.
 Question = Callable[[Judging, dict[str, Any]], Any]
 
 
@@ -199,8 +199,8 @@ def start(
 ) -> int:
     """Start a process that answers the question for a change, and return its id.
 
-    Without a change, the process prepares the scenarios. A change that breaks the import of
-    the module shows in no run.
+    Without a change, the process prepares the scenarios. A change with which the module cannot be
+    imported shows in no run.
     """
     pid = os.fork()
     if pid:
@@ -305,8 +305,8 @@ def sampled(mutants: list[Mutant], size: int, seed: int) -> list[Mutant]:
 
 
 def main() -> int:
-    """Judge the changes and print the figures; return 1 if a change survives that is not listed, or
-    too few are found."""
+    """Judge the changes and print the figures; return 1 if an unlisted change survives, or too few
+    are found."""
     systems = list(dict.fromkeys(judging.system for judging in JUDGED))
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("systems", nargs="*", default=systems, help=f"of {', '.join(systems)}")
@@ -340,14 +340,14 @@ def main() -> int:
 
 
 def share_found(became: Counter[str]) -> float:
-    """Return the share of changes that a rule found, among visible changes that the document does
-    not leave open."""
+    """Among visible changes that the document does not leave open, return the share that a rule
+    found."""
     found = became["found"] + became["late"]
     return found / max(found + became["survives"], 1)
 
 
 def row(judging: Judging, name: str, every: int, became: Counter[str]) -> str:
-    """Return the row of the table with the figures of a list of changes."""
+    """Return the table row with the figures for a list of changes."""
     late, left_open, survive = became["late"], became["open"], became["survives"]
     found = became["found"] + late
     changes = every if became.total() == every else f"{became.total()} of {every}"

@@ -1,14 +1,15 @@
-"""Time to find: how long until a gate finds a changed decision, and how long until Hypothesis does?
+"""Time to find: how long does a gate take to find a changed decision, and how long does Hypothesis
+take?
 
     make tool NAME=mutation.time_to_find OPTIONS="vllm --sample 40"
 
 draws 40 changes from each list (0: all), seeded with `--seed`. The changes are those of rule
-coverage: decisions of a model, changed by operators or by hand, that are visible in a run and that
-the document does not leave open. Each is judged without lockstep, in a process of its own: by the
-runs of a gate in the profiles quick and ci, and by plain Hypothesis with the same rules. Plain
-Hypothesis draws lists of requests evenly, in configurations as small as those of the gate. Times
-are CPU time until a rule breaks, without shrinking. If nothing is found, the time is a lower bound.
-`--json FILE` writes each change with its times.
+coverage: decisions of a model, changed by operators or by hand, whose change is visible in a run
+and not left open by the document. Each change is judged without lockstep, in its own process: by
+the runs of a gate with the profiles `quick` and `ci`, and by plain Hypothesis with the same rules.
+Plain Hypothesis draws lists of requests evenly, in configurations as small as those of the gate.
+Times are CPU times until a rule is broken, without shrinking. If nothing is found, the time is a
+lower bound. `--json FILE` writes each change with its times.
 """
 
 import argparse
@@ -33,12 +34,12 @@ from schedproof.tools.mutation.rule_coverage import (
 from schedproof.tools.mutation.times import Took, rows
 
 QUICK, CI, PLAIN = "gate, quick", "gate, ci", "plain Hypothesis"
-PLAIN_SECONDS = 10.0  # CPU time for one change
+PLAIN_SECONDS = 10.0  # CPU seconds for one change
 
 
 def time_engines(judging: Judging, known: dict[str, Any]) -> dict[str, Took] | None:
-    """Run every engine on the changed model, which is loaded in this process, and return their
-    times. None if no step shows the change."""
+    """Run every engine on the changed model, which is loaded in this process, and return the times.
+    Return None if the change shows in no step."""
     if not any(True for _ in shown(judging, known)):
         return None
     from schedproof.gate.judging.profiles import PROFILES
@@ -59,8 +60,8 @@ def time_engines(judging: Judging, known: dict[str, Any]) -> dict[str, Took] | N
 
 
 def _trial(look: Any) -> tuple[bool, float, int]:
-    """Return whether the fault was found, in how many seconds and steps. An invalid reply counts as
-    found."""
+    """Return whether the fault was found, and in how many seconds and steps. An invalid reply
+    counts as found."""
     import time
 
     from schedproof.model.faults import TargetBroken

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 
 class Took(NamedTuple):
-    """The time that one engine spent on one change, and whether it found it."""
+    """The time that one engine spent on one change, and whether it found the change."""
 
     found: bool
     seconds: float
@@ -16,7 +16,7 @@ class Took(NamedTuple):
 
 def rows(system: str, trials: Sequence[dict[str, Took]]) -> Iterator[str]:
     """Yield a row for each engine: how many changes it found, and the median and 95th percentile of
-    its times. A change that was not found ranks after all found ones."""
+    its times. A change that was not found ranks after all that were."""
     for engine in trials[0] if trials else ():
         ones = sorted(
             (trial[engine] for trial in trials), key=lambda took: (not took.found, took.seconds)

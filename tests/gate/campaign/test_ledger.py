@@ -165,7 +165,9 @@ def test_what_is_no_ledger_is_refused_and_left_as_it_is(tmp_path):
 def test_another_format_is_refused(tmp_path):
     path = filled(tmp_path / "ledger")
     path.write_bytes(path.read_bytes().replace(b"campaign@1", b"campaign@0"))
-    expected = r"a ledger in the format schedproof/campaign@0, .* reads schedproof/campaign@1; valid: a new"
+    expected = (
+        r"a ledger in the format schedproof/campaign@0, .* reads schedproof/campaign@1; valid"
+    )
     with pytest.raises(LedgerError, match=expected):
         filled(path)
 

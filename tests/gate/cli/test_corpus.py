@@ -100,7 +100,7 @@ def test_what_breaks_nothing_is_a_witness_of_the_rule_that_is_named(run, tmp_pat
     file, corpus = written(tmp_path / "calm.json", calm()), tmp_path / "corpus"
     refused = run("corpus", "add", str(file), "--corpus", str(corpus))
     assert refused.code == 2
-    assert "breaks no rule on model; valid as a witness: with --rule" in refused.err
+    assert "breaks no rule on model; valid as a witness: name its rule with --rule" in refused.err
     beside = run("corpus", "add", str(file), "--corpus", str(corpus), "--rule", "NAN-R19")
     assert "NAN-R19 is never exercised on model, so this is no witness" in beside.err
     reported = run("corpus", "add", str(file), "--corpus", str(corpus), "--rule", "NAN-R14")

@@ -22,7 +22,7 @@ def _folder(tmp_path, monkeypatch):
 def test_a_page_of_a_scenario(run):
     result = run("show", "s.json")
     assert (result.code, result.err) == (0, "")
-    assert result.out == "s.html: every request has left after 13 steps, and no rule is broken\n"
+    assert result.out == "s.html: every request has ended after 13 steps, and no rule is broken\n"
     assert '<script id="data"' in Path("s.html").read_text(encoding="utf-8")
 
 

@@ -132,7 +132,7 @@ def test_clients_that_give_up_are_moves_too():
 def test_what_is_cut_says_so_and_has_no_moves():
     options = ExploreOptions("documented", replace(LENGTHS, requests=2, limits=(6,)))
     page = page_data(drawn(options, RULES, 50), list(RULES))
-    assert page["cut"].startswith("only the first 50 states are drawn, at least ")
+    assert page["cut"].startswith("cut: the first 50 states are drawn, at least ")
     unopened = {number for number, state in enumerate(page["states"]) if state.get("unopened")}
     assert unopened.isdisjoint(move["from"] for move in page["moves"])
     assert any(move["to"] is None for move in page["moves"])
@@ -182,7 +182,7 @@ def test_too_many_states_are_cut_with_a_line_and_no_verdict(run, monkeypatch):
     monkeypatch.setattr(drawing, "MAX_STATES", 60)
     result = run("explore", *SMALL, "--rule", "SPY-R09", "--html", "states.html")
     assert result.code == 3, result
-    cut = "only the first 60 states are drawn, at least "
+    cut = "cut: the first 60 states are drawn, at least "
     assert f"left out, {cut}" in result.out
     assert cut in Path("states.html").read_text(encoding="utf-8")
 
@@ -193,7 +193,7 @@ def test_too_many_states_are_cut_with_a_line_and_no_verdict(run, monkeypatch):
         (["--scope", "lengths"], "--html: draws one limit, but scope lengths has 35; valid: with"),
         (["--limits", "6"], "--html: draws one scope, not "),
         ([*SMALL, "--order", "depth"], "--html: with --order depth; valid: with --order breadth"),
-        ([*SMALL, "--checkpoint", "later"], "--html: with --checkpoint; valid: without"),
+        ([*SMALL, "--checkpoint", "later"], "--html: not valid together with --checkpoint"),
     ],
 )
 def test_what_cannot_be_drawn_is_one_line_and_exit_2(run, monkeypatch, words, message):

@@ -76,7 +76,7 @@ def test_of_a_process_that_was_replaced_no_time_is_told(monkeypatch):
     numbers = iter([41, 41, 42])
     monkeypatch.setattr(PipeTarget, "process_id", property(lambda _: next(numbers)))
     monkeypatch.setattr(overhead, "_cpu_of", lambda process: 0.0)
-    with pytest.raises(NotMeasured, match="another one has taken its place"):
+    with pytest.raises(NotMeasured, match="another process has taken its place"):
         overhead.clocks(PipeTarget(["none"]))(lambda: None)
 
 

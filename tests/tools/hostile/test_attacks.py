@@ -113,4 +113,4 @@ def test_a_script_that_runs_in_a_browser_is_seen(tmp_path):
     file = tmp_path / "page.html"
     file.write_text("<meta charset=utf-8><img src=x onerror=owned()>", encoding="utf-8")
     with browser() as client:
-        assert "a script of an id ran" in pages.visit(client, file.as_uri(), tmp_path.as_uri())
+        assert "a script in an id ran" in pages.visit(client, file.as_uri(), tmp_path.as_uri())

@@ -49,7 +49,7 @@ def test_requests_arrive_are_aborted_and_finish_when_the_trace_says():
     ends = [(n, name) for n, step in enumerate(run.steps) for name in step.finished or {}]
     assert happened(run, "finished") == ends
     assert (
-        run.ended == f"every request has left after {len(run.steps)} steps, and no rule is broken"
+        run.ended == f"every request has ended after {len(run.steps)} steps, and no rule is broken"
     )
 
 

@@ -90,5 +90,5 @@ def test_a_record_that_was_cut_is_shown_up_to_there(tmp_path):
 
 
 def test_a_trace_without_a_run_is_refused(tmp_path):
-    with pytest.raises(InputError, match="holds no run with a request"):
+    with pytest.raises(InputError, match="contains no run with a request"):
         shown(written(tmp_path / "t", recorded(scenario())[:2]))

@@ -261,7 +261,7 @@ def test_what_a_run_does_not_allow_changes_nothing(monkeypatch):
     with pytest.raises(NotNow, match="1 requests have arrived"):
         run.arrive(6, 1)
     monkeypatch.setattr(stepping, "MAX_STEPS", 0)
-    with pytest.raises(NotNow, match="0 steps were taken"):
+    with pytest.raises(NotNow, match="0 steps have been taken"):
         run.step()
     assert view(run, "") == before
 
