@@ -206,13 +206,9 @@ class SchedulerMachine(RuleBasedStateMachine):
     def give_up_and_come_again(
         self, data: st.DataObject, chunks: int, inside: bool, steps: int
     ) -> None:
-        """Abort a request while its prompt is computed, then send the same prompt again, after a
-        step or at once. At once matters most if a batch decodes."""
-        shapes = self.generators.long_prompts if steps == 0 else self.generators.shapes
-        if steps == 0 and not self.history.decoding():
-            self.one_arrival(data, data.draw(self.generators.shapes(self.config)))
-            self.until_none_waits()
-        self.one_arrival(data, data.draw(shapes(self.config)))
+        """Abort a request while its prompt is computed, then send the same prompt again, at once or
+        after a step."""
+        self.one_arrival(data, data.draw(self.generators.shapes(self.config)))
         aborted = self.requests[-1]
         self.some_chunks(aborted.id, chunks)
         if not self.over and aborted.id in self.history.live:
@@ -362,7 +358,7 @@ class SchedulerMachine(RuleBasedStateMachine):
         return self.aborts() < MAX_ABORTS and bool(self.history.live)
 
     def may_repeat(self) -> bool:
-        return len(self.requests) < MAX_REQUESTS - 2 and self.aborts() < MAX_ABORTS
+        return len(self.requests) < MAX_REQUESTS - 1 and self.aborts() < MAX_ABORTS
 
     def aborts(self) -> int:
         return sum(request.abort_at is not None for request in self.requests)

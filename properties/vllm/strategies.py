@@ -156,7 +156,7 @@ WORKLOADS: Mapping[str, Mapping[str, Sequence[Any]]] = {
     },
     "long": {
         **{"max_num_seqs": (3, 24), "max_num_batched_tokens": (64, 512), "max_model_len": (128,)},
-        **{"num_blocks": (24, None), "policy": ("priority", "fcfs")},
+        **{"num_blocks": (24, None), "policy": ("fcfs", "priority")},
     },
     "idle": {**_PUBLISHED, "max_model_len": (512,), "num_blocks": (None, 48)},
     "deep": {
@@ -166,7 +166,7 @@ WORKLOADS: Mapping[str, Mapping[str, Sequence[Any]]] = {
     "loose": {**_PUBLISHED, "max_model_len": (8192,)},
     "full": {
         **{"max_num_seqs": (256, 512), "max_num_batched_tokens": (8192, 2048)},
-        **{"max_model_len": (16_384,), "num_blocks": (None, 2000)},
+        **{"max_model_len": (16_384,), "num_blocks": (None, 2000), "policy": ("fcfs", "priority")},
     },
     "scarce": {
         **{"max_num_seqs": (4, 16), "max_num_batched_tokens": (64, 512), "max_model_len": (144,)},
