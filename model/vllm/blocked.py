@@ -21,8 +21,8 @@ def arrive(config: VllmConfig, state: State, newcomer: Sequence, revision: Revis
 
 
 def decide(config: VllmConfig, state: State, revision: Revision) -> Plan:
-    """Return the decision of a step: a blocked request is not scheduled (V1-R41), does not hold up
-    others (V1-R42), and keeps its place in the queue (V1-R09)."""
+    """Return the decision of a step in which a blocked request is not scheduled (V1-R41), does not
+    hold up others (V1-R42), and keeps its place in the queue (V1-R09)."""
     config, state = revision.begin(config, state)
     plan = scheduler.advance_running(config, Plan.of(config, state), revision=revision)
     if plan.preempted:

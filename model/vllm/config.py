@@ -33,7 +33,7 @@ SAYING_NOTHING = {
 
 class KvGroup(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Layers that keep the same tokens: all tokens, the last `window` tokens, or the tokens of the
-    last chunk if chunks have `window` tokens."""
+    current chunk of `window` tokens."""
 
     kind: Literal["full", "sliding_window", "chunked_local"]
     window: Positive | UnsetType = UNSET
@@ -48,10 +48,10 @@ class VllmConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
     Drafts: after each token, `num_speculative_tokens` more are proposed. `num_lookahead_tokens` is
     the same number if the drafter has its own keys and values (EAGLE), otherwise 0 (n-gram).
 
-    Several decisions at once: with `async_scheduling`, a step is decided while the one before it is
-    computed; in a pipeline, each stage computes its own decision. `early_completions` models a fast
-    worker: the oldest decision completes early in that many consecutive steps, and then one more
-    stays in flight.
+    Several decisions at once: with `async_scheduling`, a step is decided while the previous one is
+    being computed; in a pipeline, each stage computes a different decision. `early_completions`
+    models a fast worker: the oldest decision completes early in that many consecutive steps, and
+    then one more stays in flight.
 
     Loads: with a `kv_connector`, requests may be parked while it loads keys and values for them;
     `kv_load_failure_policy` says whether a request computes the tokens itself or ends if its load
@@ -70,7 +70,7 @@ class VllmConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
 
     Grammars: with `structured_outputs`, requests may wait until their grammar is compiled.
 
-    Ids: with `reused_ids`, a request may have the id of one that has ended.
+    Ids: with `reused_ids`, a request may have the id of a request that has ended.
     """
 
     block_size: Positive = 16
@@ -116,7 +116,7 @@ class VllmConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
 
     @property
     def drafts(self) -> int:
-        """Return the tokens proposed after each token, to be verified in the next step."""
+        """Return how many tokens are proposed after each token, to be verified in the next step."""
         return self.num_speculative_tokens or 0
 
     @property

@@ -19,8 +19,8 @@ HasRoom = Callable[[VllmConfig, Plan, Sequence, tuple[int, ...], int], bool]
 
 
 def ready(config: VllmConfig, plan: Plan, sequence: Sequence) -> tuple[Sequence | None, Plan]:
-    """Return the plan, and the request if it can be admitted because its load has landed or it
-    needs none.
+    """Return the plan, and the request if it can be admitted, because its load has landed or it
+    needs no load.
 
     The request is None while it is loading (V1-R20), or while the connector has no answer yet.
     """
@@ -55,7 +55,7 @@ def parked(
 
 
 def offered(config: VllmConfig, sequence: Sequence, hit: tuple[int, ...]) -> int:
-    """Return the tokens after the `hit` that the connector has for a request (V1-R27): whole
+    """Return how many tokens after the `hit` the connector offers for a request (V1-R27): whole
     blocks, or all tokens. A request that was loaded once gets no second offer."""
     if sequence.was_loaded:
         return 0
@@ -97,7 +97,7 @@ def park(
 
 
 def whole_fits(config: VllmConfig, pool: Pool, sequence: Sequence, beside: int) -> bool:
-    """Return whether a request's known tokens fit, and `beside` blocks more."""
+    """Return whether a request's known tokens fit together with `beside` more blocks."""
     whole = blocks_for(kv_cache.slots(config, sequence.num_tokens), config.block_size)
     return fits(pool, whole + beside)
 
@@ -112,15 +112,15 @@ def arrives(config: VllmConfig, sequence: Sequence, hit: tuple[int, ...]) -> int
 
 
 def deferred(waiting: tuple[Sequence, ...], sequence: Sequence) -> tuple[Sequence, ...]:
-    """Return the queue in which a request is set aside because the connector does not know yet how
-    much of it is stored; other requests may overtake it."""
+    """Return the queue in which a request is set aside because the connector does not yet know how
+    much of the request is stored; other requests may overtake it."""
     later = sequence._replace(aside=True, deferrals=sequence.deferrals - 1)
     return tuple([later if other is sequence else other for other in waiting])
 
 
 def promised_blocks(config: VllmConfig, holders: Iterable[Sequence]) -> int:
-    """Return the blocks that these requests still need for all their known tokens and the lookahead
-    after them. If these were not reserved, parked requests could wait for each other forever
+    """Return how many blocks these requests still need for all their known tokens and the lookahead
+    after them. If these blocks were not reserved, parked requests could wait for each other forever
     (ALL-R10).
     """
     needs = (
@@ -153,7 +153,7 @@ def admit(
     tokens: int,
     someone_runs: bool,
 ) -> tuple[Sequence, Pool] | None:
-    """Return a loaded request, without a hit, with room for `tokens` more; or None."""
+    """Return a loaded request, without a hit, with room for `tokens` more tokens, or None."""
     assert not hit, "it has its blocks"
     reserve = config.watermark_blocks if someone_runs else 0
     covered = kv_cache.slots(config, sequence.computed + tokens)
@@ -210,7 +210,8 @@ def written(config: VllmConfig, state: State) -> State:
 
 
 def fail(config: VllmConfig, state: State) -> tuple[State, dict[str, str]]:
-    """Return the state without requests whose load fails now, and each reason (V1-R28)."""
+    """Return the state without the requests whose load fails now, and the reason for each of them
+    (V1-R28)."""
     if not config.ends_on_failed_loads:
         return state, {}
     failed = [

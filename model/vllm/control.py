@@ -1,7 +1,7 @@
 """Control events: an operator resets the prefix cache, or pauses or resumes the scheduler.
 
 Source: release 0.33.0: Scheduler.reset_prefix_cache, PauseState, EngineCore.pause_scheduler. A
-server uses them when its weights are replaced or it is put to sleep.
+server uses these events when its weights are replaced or it is put to sleep.
 """
 
 from ..pool import NOTHING_CACHED
@@ -59,7 +59,7 @@ def decide(config: VllmConfig, state: State, revision: Revision) -> Plan:
     """Return the decision of a paused scheduler.
 
     If everything is paused, it schedules nothing (V1-R38). If only new requests are paused, it
-    schedules the running ones; a request that is preempted meanwhile waits until the scheduler
+    schedules the running ones; a request preempted during the pause waits until the scheduler
     resumes (V1-R39).
     """
     config, state = revision.begin(config, state)

@@ -19,7 +19,7 @@ class EncoderPlan(NamedTuple):
     """The encoder's part of a partly decided step.
 
     Attributes:
-        budget: the tokens left of the encoder's budget.
+        budget: the tokens left in the encoder's budget.
         outputs: the kept outputs, in the order of their last use.
         dropped: outputs that this step discards.
         computes: for each request, the inputs that the encoder computes, as indices into
@@ -121,14 +121,14 @@ def scheduled(encoded: Fit, plan: EncoderPlan, sequence: Sequence) -> tuple[Sequ
 
 
 def release_outputs(outputs: Content, sequence: Sequence, others: Iterable[Sequence]) -> Content:
-    """Return the outputs after a request no longer needs any of them. Those that no other request
-    needs either become the most recently used."""
+    """Return the outputs once a request no longer needs any of them. Outputs that no other request
+    needs become the most recently used."""
     still = needed(other for other in others if other.id != sequence.id)
     return _unused(outputs, sequence, sequence.needs, still)
 
 
 def refused(plan: EncoderPlan, sequence: Sequence, running: Iterable[Sequence]) -> EncoderPlan:
-    """Return the plan after a request got no blocks, so that it needs no outputs."""
+    """Return the plan after a request got no blocks, and so needs no outputs."""
     return plan._replace(outputs=release_outputs(plan.outputs, sequence, running))
 
 

@@ -37,8 +37,8 @@ def is_waited_for(config: VllmConfig, state: State, decided: bool) -> bool:
 
 def completes(config: VllmConfig, state: State, decided: bool) -> bool:
     """Return whether a decision completes in this step, either because the scheduler waits for it
-    or because it completes early. If a recording says whether one completes, the recording
-    decides."""
+    or because the decision completes early. If a recording says whether a decision completes,
+    follow the recording."""
     if state.completes_next is not None:
         return state.completes_next
     return is_waited_for(config, state, decided) or state.early < config.early
@@ -97,8 +97,8 @@ def delivered(sequence: Sequence, coming: Coming) -> Sequence:
 
 def passed_over(config: VllmConfig, sequence: Sequence) -> bool:
     """Return whether a running request has nothing to compute until a promised token arrives. This
-    is so if that token is its last one, if the next token is not decided ahead (V1-R06), or if the
-    tokens in flight would fill all positions should every draft be right.
+    is so if that token is the request's last, if the next token is not decided ahead (V1-R06), or
+    if the tokens in flight would fill all positions should every draft be correct.
     """
     if not config.decides_ahead or sequence.generated + sequence.promised >= sequence.max_tokens:
         return True

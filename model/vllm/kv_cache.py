@@ -1,4 +1,4 @@
-"""Blocks: which are free, which request holds which, and which can be hit by their content.
+"""Blocks: which are free, which request holds which blocks, and which can be hit by their content.
 
 Source: chunked-prefill chapter, "Admission control"; cheat-sheet, "The Phase 02-03 seam". The
 scheduler asks for room here; counts are in blocks.
@@ -28,7 +28,7 @@ def prefix_hit(config: VllmConfig, pool: Pool, sequence: Sequence) -> tuple[int,
 def grow(
     config: VllmConfig, pool: Pool, sequence: Sequence, tokens: int
 ) -> tuple[Sequence, Pool] | None:
-    """Return a running request with room for `tokens` more, or None (V1-R15, ALL-R01)."""
+    """Return a running request with room for `tokens` more tokens, or None (V1-R15, ALL-R01)."""
     covered = slots(config, sequence.computed + tokens)
     missing = allocator.missing_blocks(sequence, covered, config.block_size)
     missing *= 1 + len(config.more_groups)
@@ -45,10 +45,11 @@ def admit(
     tokens: int,
     someone_runs: bool,
 ) -> tuple[Sequence, Pool] | None:
-    """Return a waiting request with the blocks of its `hit` and room for `tokens` more, or None.
+    """Return a waiting request with the blocks of its `hit` and room for `tokens` more tokens, or
+    None.
 
-    While another request runs, the watermark must stay free (V1CP-R19). If no other runs, it need
-    not, since no other would ever make room (ALL-R10). With `reserve_full_isl`, all its known
+    While another request runs, the watermark must stay free (V1CP-R19). If no other request runs,
+    it need not, since none would ever make room (ALL-R10). With `reserve_full_isl`, all its known
     tokens must fit, not only this chunk (V1CP-R22).
     """
     reserve = config.watermark_blocks if someone_runs else 0
@@ -56,7 +57,7 @@ def admit(
     covered = slots(config, start + tokens)
     if config.reserve_full_isl:
         covered = max(sequence.num_tokens, covered)
-    # Cached blocks that no request holds are free now but soon in use, so they count as needed.
+    # Cached blocks that no request holds are free now but will be in use, so they count as needed.
     missing = blocks_for(covered, config.block_size) - len(hit) + unheld(pool, hit)
     if config.more_groups:
         missing += kv_groups.missing(config, pool, sequence, len(hit), tokens)
@@ -69,13 +70,13 @@ def admit(
 
 
 def slots(config: VllmConfig, covered: int) -> int:
-    """Return for how many tokens a request holds blocks once its first `covered` are computed:
-    these and the drafter's lookahead, but never beyond max_model_len (V1CP-R30)."""
+    """Return the number of tokens that a request holds blocks for once its first `covered` are
+    computed: these and the drafter's lookahead, but never more than max_model_len (V1CP-R30)."""
     return min(covered + config.lookahead, config.max_model_len)
 
 
 def hold(config: VllmConfig, pool: Pool, sequence: Sequence, tokens: int) -> tuple[Sequence, Pool]:
-    """Return the request with blocks for `tokens` more (V1-R14), never block 0 (V1CP-R34).
+    """Return the request with blocks for `tokens` more tokens (V1-R14), never block 0 (V1CP-R34).
 
     Blocks that this step fills with known tokens are published, since they are computed before any
     hit on them is read (ALL-R08). Drafts do not count, since they may be wrong.

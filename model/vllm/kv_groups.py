@@ -69,7 +69,7 @@ def whole_hit(config: VllmConfig, pool: Pool, sequence: Sequence) -> Table:
     """Return the cached blocks of full attention at the start of a request, cut to a whole hit
     (V1-R53).
 
-    A hit is whole if every other group, too, has cached all that it reads for the next token.
+    A hit is whole if every other group has also cached everything that it reads for the next token.
     """
     hit = cached_blocks(pool, sequence.known, sequence.num_tokens, config.block_size)
     for blocks in range(len(hit), 0, -1):
@@ -102,7 +102,7 @@ def hit_tables(config: VllmConfig, pool: Pool, sequence: Sequence, blocks: int) 
 
 def missing(config: VllmConfig, pool: Pool, sequence: Sequence, hit: int, tokens: int) -> int:
     """Return how many blocks a request with a hit of `hit` blocks lacks, in the groups after the
-    first, to compute `tokens` more.
+    first, to compute `tokens` more tokens.
 
     If the request must fit as a whole, all its tokens count, but each group counts at most the
     blocks that the request can hold there at once (V1-R54).

@@ -129,13 +129,14 @@ class VllmModel(ReferenceModel[State]):
         return () if self.config.loads else CONTROLS
 
     def control(self, state: State, kind: str) -> tuple[State, bool]:
-        """Reset, pause or resume; return the state and whether it was carried out (V1-R35)."""
+        """Reset, pause or resume; return the state, and whether the event was carried out
+        (V1-R35)."""
         return control.control(self.config, state, kind, self.revision)
 
     def step(
         self, state: State, abort_inside: tuple[str, ...] = ()
     ) -> tuple[State, dict[str, Any]]:
-        """Take one decision and complete it (ALL-R07)."""
+        """Make one decision and complete it (ALL-R07)."""
         if state.pause:
             plan = control.decide(self.config, state, self.revision)
         elif self.config.has_grammars:

@@ -13,7 +13,7 @@ NO_ENCODER = EncoderPlan()
 
 
 class Plan(Record, frozen=True):
-    """A partly decided step: the tokens left of the budget, and the queues so far.
+    """A partly decided step: the tokens left in the budget, and the queues so far.
 
     `scheduled` holds the tokens of each request, in scheduling order; `in_flight` the earlier
     decisions that are still being computed; `parked` requests hold blocks but do not run.
@@ -60,8 +60,8 @@ def enqueued(
 def put_back(
     config: VllmConfig, waiting: tuple[Sequence, ...], preempted: Sequence
 ) -> tuple[Sequence, ...]:
-    """Return the queue with a preempted request in front (V1CP-R17), but behind those that were set
-    aside. In a queue by priority, the request goes to the place that its priority and arrival
+    """Return the queue with a preempted request in front (V1CP-R17), but behind requests that were
+    set aside. In a queue by priority, the request goes to the place that its priority and arrival
     determine.
     """
     if config.policy == "priority":

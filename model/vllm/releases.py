@@ -1,6 +1,6 @@
-"""The differences of vLLM's releases from the documents.
+"""How vLLM's releases differ from the documents.
 
-Each function names the first release whose wheel has the difference, and the pull request that
+Each function names the first release whose wheel contains the difference, and the pull request that
 introduced it. A release that is not listed is compared with the revision of the newest listed
 release before it.
 """
@@ -17,8 +17,8 @@ from .state import Sequence, State
 
 
 def pads_beside_decodes(config: VllmConfig, plan: Plan, sequence: Sequence, start: int) -> int:
-    """Pad a request that has one token to compute to as many tokens as the decodes of the step
-    compute, if no request is in its prefill. Since 0.25.0 (pull request 45237)."""
+    """If no request is being prefilled, pad a request that has one token to compute to as many
+    tokens as each decoding request computes in this step. Since 0.25.0 (pull request 45237)."""
     return padding_drafts(config, plan, sequence, start) if plan.scheduled else 0
 
 

@@ -1,6 +1,6 @@
 """The decisions in which releases of vLLM's scheduler differ, as the documents describe them.
-`releases` has the versions of the releases. All other decisions are in `scheduler`, and are the
-same for every release.
+`releases` contains the releases' versions of them. All other decisions are in `scheduler`, and are
+the same for every release.
 """
 
 from collections.abc import Callable
@@ -15,7 +15,7 @@ from .state import Sequence, State
 
 def begin(config: VllmConfig, state: State) -> tuple[VllmConfig, State]:
     """Return the configuration and the state unchanged: the threshold applies in every step
-    (V1-R11), and a preempted request goes behind those that were set aside (V1-R10)."""
+    (V1-R11), and a preempted request goes behind requests that were set aside (V1-R10)."""
     return config, state
 
 
@@ -46,8 +46,9 @@ def queue_blocked(waiting: tuple[Sequence, ...]) -> tuple[Sequence, ...]:
 class Revision:
     """The functions that make the decisions of one published behaviour.
 
-    `DOCUMENTED` has the documented functions; a release replaces some of them. To undo a single
-    difference, put the documented function back: `replace(RELEASE_0_33, begin=revision.begin)`.
+    `DOCUMENTED` contains the documented functions; a release replaces some of them. To undo a
+    single difference, put the documented function back: `replace(RELEASE_0_33,
+    begin=revision.begin)`.
 
     Attributes:
         name: as in the scenario format: the first release with these decisions.

@@ -57,8 +57,8 @@ def advance_running(
     config: VllmConfig, plan: Plan, pick: Victim = by_policy, revision: Revision = DOCUMENTED
 ) -> Plan:
     """Schedule running requests in order (V1-P01, V1CP-R03), preempting those admitted last, so
-    that the first always progresses (ALL-R06). A request is preempted only if too few blocks are
-    free (V1-R05). Each retry has one possible victim fewer, so the loop ends (ALL-R02).
+    that the first always makes progress (ALL-R06). A request is preempted only if too few blocks
+    are free (V1-R05). Each retry has one possible victim less, so the loop ends (ALL-R02).
 
     The cheat-sheet: A) RUNNING: n = clamp(num_tokens - num_computed, budget, threshold);
     allocate_slots; None -> preempt running.pop(); retry; commit; budget -= n.
@@ -100,8 +100,9 @@ def advance_running(
 
 def admit_waiting(config: VllmConfig, plan: Plan, revision: Revision = DOCUMENTED) -> Plan:
     """Admit waiting requests in order while slots are left (V1-I3), those that hold blocks first
-    (V1-R22). The first that cannot join ends the loop (V1-R07, V1-R09), so that no other overtakes
-    it (ALL-R05). This includes a request that fits only in part while chunking is off (V1CP-R07).
+    (V1-R22). The first request that cannot join ends the loop (V1-R07, V1-R09), so that no other
+    overtakes it (ALL-R05). This includes a request that fits only in part while chunking is off
+    (V1CP-R07).
 
     The cheat-sheet: B) WAITING: while budget>0 and len(running)<max_num_seqs and not preempted:
     get_computed_blocks (prefix cache) -> num_computed; clamp; allocate; None -> break; admit.
@@ -153,7 +154,8 @@ def admit_waiting(config: VllmConfig, plan: Plan, revision: Revision = DOCUMENTE
 
 
 def behind(config: VllmConfig, sequence: Sequence) -> int:
-    """Return the tokens a running request has to compute, with drafts; 0 if it waits (V1-R06)."""
+    """Return how many tokens a running request has to compute, including drafts; 0 if it waits
+    (V1-R06)."""
     if sequence.promised and in_flight.passed_over(config, sequence):
         return 0
     return (
@@ -162,12 +164,12 @@ def behind(config: VllmConfig, sequence: Sequence) -> int:
 
 
 def clamp(config: VllmConfig, uncomputed: int, budget: int) -> int:
-    """Return the known tokens that a request may compute now (V1-R02, V1-R04, V1CP-R02)."""
+    """Return how many known tokens a request may compute now (V1-R02, V1-R04, V1CP-R02)."""
     return min(capped(config, uncomputed), budget)
 
 
 def capped(config: VllmConfig, uncomputed: int) -> int:
-    """Return the tokens that a request may compute in a step, at most the threshold (V1-R11)."""
+    """Return how many tokens a request may compute in a step: at most the threshold (V1-R11)."""
     return min(uncomputed, config.long_prefill_token_threshold or uncomputed)
 
 
