@@ -367,8 +367,8 @@ def run_proof(search: VolumeSearch) -> int:
         return INCONCLUSIVE
     spent = time.monotonic() - began
     search.say(
-        f"proven in {spent:.1f} s, for {proven_for(*_scope(search))}; for each lemma a weaker one "
-        "is refuted"
+        f"proven in {spent:.1f} s, for {proven_for(*_scope(search))}; the guard of each lemma is "
+        "refuted"
     )
     return PROVEN
 
