@@ -230,7 +230,7 @@ class SchedulerMachine(RuleBasedStateMachine):
             self.some_steps(1, to_border=True)
             if self.over or not self.may_abort():
                 return
-        block, decoding = self.config["block_size"], self.history.decoding()
+        block, decoding = self.config.get("block_size", 1), self.history.decoding()
         live = (
             [request.id for request in decoding if at_border and request.computed % block == 1]
             or [request.id for request in self.history.ongoing() if which % 2]
