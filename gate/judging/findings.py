@@ -27,6 +27,7 @@ from ..console import output
 from ..corpus.folder import FoundOn, Origin
 from ..files.scenario_file import FileError, write_scenario
 from ..targets.coverage import Entered, Interval, unite
+from ..targets.target_spec import TargetSpec
 from . import verdict
 from .context import GateContext
 from .coverage import only_here
@@ -87,6 +88,7 @@ def keep(
     no rule."""
     outcome, cause = confirmed
     first, *others = outcome.broken
+    behind = _behind(gate, place, scenario, first)
     message, started = output.unicode_text(first.message), outcome.session.started
     # Written like a corpus entry, so that the folder of findings can serve as a corpus.
     about = Origin(
@@ -126,7 +128,7 @@ def keep(
         divergence=None
         if gate.base is not None
         else _divergence(gate, first.rule, started.name, started.version),
-        behind=_behind(gate, place, scenario, first),
+        behind=behind,
         replay=f"schedproof replay {shlex.quote(str(path))}{options}",
         needs=needs,
         differs=_first_difference(gate, scenario, first),
@@ -135,7 +137,7 @@ def keep(
         only_here=lines,
         nearest=passed,
         own=own,
-        by_adapter=first.by_adapter,
+        by_adapter=is_adapters_fault(first, behind, gate.options.spec),
         start_up=started.start_up,
     )
     gate.results.findings.append(finding)
@@ -212,6 +214,12 @@ def _lines_entered(
     here = only_here(entered, passed) if count else ()
     whole = only_here(entered, ()) if is_compared else ()
     return here, count, tuple(lines for lines in whole if lines.startswith(f"{own_file}:"))
+
+
+def is_adapters_fault(first: Broken, behind: Sequence[str], spec: TargetSpec) -> bool:
+    """Return whether only the adapter can have caused a failure. The adapter of a release is
+    schedproof's own: if the run has broken a rule before, it describes what the scheduler did."""
+    return first.by_adapter and not (behind and spec.own_system is not None)
 
 
 def _behind(gate: GateContext, place: Place, scenario: Scenario, first: Broken) -> tuple[str, ...]:

@@ -4,8 +4,11 @@ from pathlib import Path
 
 import pytest
 
+from schedproof.gate.judging.findings import is_adapters_fault
 from schedproof.gate.judging.judge import judge
 from schedproof.gate.targets import jsonl
+from schedproof.gate.targets.target_spec import parse_target
+from schedproof.properties.rules.predicate import AdapterMessage, Broken
 
 from ..build import Toy, entry
 
@@ -91,3 +94,17 @@ def test_a_method_that_cannot_be_called_is_the_adapters_fault(line, says):
 def test_a_type_error_inside_a_method_is_a_crash_of_the_scheduler():
     reply = jsonl.answer(OtherNames(), b'{"op": "step"}')
     assert (reply["error"], reply["message"]) == ("crashed", "TypeError: unsupported operand")
+
+
+@pytest.mark.parametrize(
+    ("target", "behind", "expected"),
+    [
+        ("vllm==0.19.1", ("V1-I4",), False),
+        ("vllm==0.19.1", (), True),
+        ("cmd:server", ("V1-I4",), True),
+    ],
+)
+def test_a_release_that_broke_a_rule_before_is_described_rightly(target, behind, expected):
+    first = Broken("ALL-R13", 4, AdapterMessage("kind is prefill in step 4"))
+    assert is_adapters_fault(first, behind, parse_target(target)) is expected
+    assert not is_adapters_fault(first._replace(message="another"), behind, parse_target(target))
