@@ -95,6 +95,8 @@ def proven_for(rule: str, setting: Setting, block: int | None) -> str:
     if settles:
         decoding = "up to 3 requests, at most 2 of them paused, one standing for any number"
         decoding += ", if a step that pauses keeps the queues in order (assumed)"
+    elif "paused" in REVISIONS[setting.revision].shows:
+        decoding += f", if a batch of {LARGE} within the limit is not paused (assumed)"
     code = "" if block else f", the code in blocks of {setting.block}"
     room = "" if settles or setting.interleave else ", if the pool has room for every prompt"
     return f"every number of steps, with {decoding}{room}{code}"

@@ -1,7 +1,6 @@
 """Engines on the same question: what counts as disagreement, and that a fault in any of them, the
 predicate, the encoding or the reduction, is one."""
 
-from contextlib import ExitStack
 from itertools import product
 from typing import get_args
 from unittest import mock
@@ -13,7 +12,7 @@ from schedproof.properties.rules.registry import predicates_of
 from schedproof.properties.spyre import predicates as spyre
 from schedproof.solver.exploration.scheduler_space import SchedulerSpace
 from schedproof.solver.exploration.undecided import OWN
-from schedproof.solver.spyre import admission_sequences, formula_lemmas, symbolic_admission
+from schedproof.solver.spyre import formula_lemmas, symbolic_admission
 from schedproof.solver.spyre.space import SCOPES, Scope
 from schedproof.solver.spyre.symbolic_admission import formula_named
 from schedproof.tests.mutants import agreement
@@ -156,13 +155,10 @@ def test_a_predicate_that_breaks_too_early_is_a_disagreement():
 )
 def test_an_encoding_of_another_formula_is_a_disagreement(formula, encoded, expected):
     wrong, lemmas = formula_named(encoded), formula_lemmas.obligations
-    with ExitStack() as planted:
-        for module in (symbolic_admission, admission_sequences):
-            planted.enter_context(mock.patch.multiple(module, formula_named=lambda _: wrong))
-        about = mock.patch.object(
-            formula_lemmas, "obligations", lambda _, block: lemmas(encoded, block)
-        )
-        planted.enter_context(about)
+    with (
+        mock.patch.object(symbolic_admission, "formula_named", return_value=wrong),
+        mock.patch.object(formula_lemmas, "obligations", lambda _, block: lemmas(encoded, block)),
+    ):
         assert verdicts(formula) == expected
 
 
