@@ -630,7 +630,7 @@ def test_a_rule_of_another_system_is_decided_by_the_lemmas_of_that_system(run):
     result = run("search", "V1-I2", "--prove")
     assert result.code == 0, result
     lines = result.out.splitlines()
-    assert lines[0].startswith("V1-I2: Can a step compute more than its budget, ")
+    assert lines[0].startswith("V1-I2: Can a step compute more tokens than its budget, ")
     end = lines.index("answer: No.")
     assert all(line.startswith("proven ") for line in lines[1 : end - 1])
     assert lines[end - 1] == f"{end - 2} lemmas proven for blocks of any size, 0 not"
