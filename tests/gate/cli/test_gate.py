@@ -10,10 +10,10 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from schedproof.gate.files.scenario_file import FileError
+from schedproof.gate.files.disk import FileError, write
 from schedproof.gate.judging import verdict
 from schedproof.gate.judging.profiles import PROFILES, Profile
-from schedproof.gate.reports import junit
+from schedproof.gate.reports import options
 from schedproof.gate.targets import probe as probing
 from schedproof.spec.catalogue import load
 
@@ -330,10 +330,12 @@ def test_all_reports_are_of_one_gate(run, folder):
 def test_a_report_that_cannot_be_written_is_named_and_the_verdict_is_told_all_the_same(
     run, folder, monkeypatch
 ):
-    def full(*_):
-        raise FileError("j.xml: cannot be written to (No space left on device)")
+    def full(path, data):
+        if path.name == "j.xml":
+            raise FileError("j.xml: cannot be written to (No space left on device)")
+        write(path, data)
 
-    monkeypatch.setattr(junit, "write", full)
+    monkeypatch.setattr(options, "write", full)
     result, data = gate_json(run, "--rule", "SPY-R07", "--junit", "j.xml")
     assert result.code == 2
     assert result.err == "schedproof: j.xml: cannot be written to (No space left on device)\n"
