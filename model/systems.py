@@ -209,18 +209,20 @@ def check_size(
     Raises:
         InputError: one request, or those that may run together, would hold more blocks.
     """
+    if "block_size" not in config:
+        return
     groups, block_size = len(config.get("kv_groups") or "1"), config["block_size"]
     drafts = config.get("num_speculative_tokens", 0)
     held = {
         index: groups * blocks_for(request.prompt_len + request.max_tokens + drafts, block_size)
         for index, request in enumerate(requests)
     }
-    pool = config["num_blocks"] or sum(held.values())
+    pool = config.get("num_blocks") or sum(held.values())
     if min(pool, sum(held.values())) <= MOST_BLOCKS:
         return
     model = make_model(system, revision, config)
     fit = [index for index in held if model.refusal(requests[index]) is None]
-    together = nlargest(config["max_num_seqs"] or len(fit), fit, key=lambda index: held[index])
+    together = nlargest(config.get("max_num_seqs") or len(fit), fit, key=lambda index: held[index])
     blocks = min(pool, sum(held[index] for index in together))
     if blocks > MOST_BLOCKS:
         largest = requests[together[0]]

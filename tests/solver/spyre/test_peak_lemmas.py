@@ -22,7 +22,7 @@ def test_every_lemma_is_proven_and_guarded(check, block):
     assert {lemma.name: lemma.status for lemma in found} == dict.fromkeys(
         (request.name for request in found), "proven"
     )
-    assert len(found) == (24 if check == "exact" else 13)
+    assert len(found) == (26 if check == "exact" else 14)
 
 
 def test_every_lemma_has_a_name_of_its_own_and_a_sentence():
