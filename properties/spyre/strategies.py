@@ -92,7 +92,7 @@ def configs(
     # rows have max_model_len, it is this length that limits such a batch. If all requests have such
     # rows, the limit is no constraint.
     few = st.integers(min(2, max_num_seqs), min(4, max_num_seqs))
-    batch = draw(few | st.just(max_num_seqs))
+    batch = draw(few if scale == "tight" else few | st.just(max_num_seqs))
     row = draw(st.integers(ceil(blocks / batch), blocks) | st.just(blocks))
     # Or a limit just below that value, which `batch` such rows already exceed.
     below = draw(st.booleans() if scale == "tight" else st.sampled_from((False,) * 3 + (True,)))
@@ -109,7 +109,7 @@ def configs(
         "num_blocks": draw(
             st.one_of(st.none(), st.none(), served_pools(block, length, max_num_seqs, limit))
             if FEWER_BLOCKS in avoid
-            else pools(blocks, max_num_seqs)
+            else pools(blocks, max_num_seqs) | (st.none() if scale == "tight" else st.nothing())
         ),
         "pausing": revision != "2.5.2" or draw(st.sampled_from((True, True, False))),
         "long_output_priority": revision == "2.5.2" and draw(st.booleans()),
@@ -183,9 +183,8 @@ def beside_the_batch(draw: st.DrawFn, config: Mapping[str, Any], history: RunHis
     block, chunk, length = (config[k] for k in ("block_size", "chunk_size", "max_model_len"))
     lengths = [request.computed for request in history.decoding()] or [0]
     row = min(config["max_batch_tkv"] // (len(lengths) + 1), length)
-    offset = draw(st.sampled_from((1, 2, 1, block // 2, block)))
-    few = draw(st.integers(1, 3))
-    if history.decoding() and draw(st.integers(0, 5)) == 0:
+    offset, few = draw(st.sampled_from((1, 2, 1, block // 2, block))), draw(st.integers(1, 3))
+    if history.decoding() and row == length and draw(st.booleans()):
         return with_tokens(config, longest_beside(draw, config, history) + offset, few)
     blocks = draw(st.integers(0, min(max(lengths), length - 2 * block) // block))
     prompt = min(blocks * block + offset, length - block)

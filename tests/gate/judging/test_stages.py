@@ -124,7 +124,7 @@ def test_what_only_ran_until_a_crash_is_inconclusive(gate):
     rule = entry(verdict, "SPY-R20")
     assert rule.status == "inconclusive"
     assert rule.exercised > 0
-    assert rule.message.startswith("exercised only in runs that ALL-R01 (")
+    assert rule.message.startswith("exercised only in runs cut short by ALL-R01 (")
 
 
 @pytest.mark.slow
