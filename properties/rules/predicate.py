@@ -18,8 +18,8 @@ class Predicate(NamedTuple):
     witness.
 
     Both functions read the history from before the step. `members` says to which steps they apply:
-    those that schedule a prefilling request, a decoding one, or any. `reads_kept`: they read
-    `RunHistory.kept`.
+    those that schedule a prefilling request, a decoding one, or any. `reads_kept` says
+    whether they read `RunHistory.kept`.
 
     `reads` names everything that the functions read, apart from the configuration and the set of
     unfinished requests: fields of this step and the previous one, PHASES, and FIRST. If a step

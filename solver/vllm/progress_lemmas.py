@@ -51,10 +51,8 @@ def obligations(block: int | None = None) -> list[Obligation]:
 
 
 def rank(state: State, place: int) -> int:
-    """Return an upper bound on the steps that the request at this place of the waiting queue waits.
-
-    The bound holds under FCFS.
-    """
+    """Return an upper bound on how many steps the request at this position in the waiting queue has
+    to wait under FCFS."""
     ahead = (*state.running, *state.waiting[:place])
     if not ahead:
         return 0

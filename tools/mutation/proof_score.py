@@ -436,7 +436,7 @@ def main() -> int:
         name for name, entry in proven.items() if kind(entry) == "overruns" and not entry["fails"]
     ]
     for name in missed:
-        print(f"overruns, and every lemma is proven: {name}")
+        print(f"{name} exceeds the limit although every lemma is proven")
     for name, entry in proven.items():
         if kind(entry) == "the same" and entry["fails"]:
             print(f"the same, and {entry['fails']}: {name}")
