@@ -97,9 +97,9 @@ class Reference(NamedTuple):
         make_model: builds a revision's model. Raises InputError as `read_config` does.
         with_formula: returns a model that uses the named formula, or None for an unknown name; None
             for systems without named formulas.
-        formulas: the names of the formulas, and the form of a user-defined one. unsupported: yields
-        the fields of a request, of any system, that would need other values in this configuration,
-        each with the problem.
+        formulas: the names of the formulas, and the form of a user-defined one.
+        unsupported: yields the fields of a request, of any system, that would need other values in
+            this configuration, each with the problem.
         valid_events: in which configurations the system has control events.
     """
 

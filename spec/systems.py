@@ -63,8 +63,8 @@ class System:
             same decisions.
         runs_only: rules that no state of a model can break, and that the explorer therefore leaves
             out.
-        builds_on: the other system whose parts it uses, if any. followed_by: for each revision, the
-        fields from which a client can tell what is computed.
+        builds_on: the other system whose parts it uses, if any.
+        followed_by: for each revision, the fields from which a client can tell what is computed.
     """
 
     name: str

@@ -43,10 +43,11 @@ def make(
     """Run a tool that makes tables: print them and, with `--write`, write them to the page as well.
 
     Args:
-        page: the page with the tables. tool: the file of the tool, as the comments around its
-        tables name it. tables: for each table's name, the function that yields its lines. about:
-        the description that `--help` prints. elsewhere: for each table that is not on `page`, the
-        page that contains it.
+        page: the page with the tables.
+        tool: the file of the tool, as the comments around its tables name it.
+        tables: for each table's name, the function that yields its lines.
+        about: the description that `--help` prints.
+        elsewhere: for each table that is not on `page`, the page that contains it.
 
     Returns:
         The exit code.

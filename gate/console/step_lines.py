@@ -17,9 +17,9 @@ class News(NamedTuple):
     """The changes in a step.
 
     Attributes:
-        tkv: the previous (None if unknown) and the new tkv in tokens, if it changed. jumps: whether
-        the tkv changed by a number other than 1. borders: requests that computed a single token in
-        the step, the first token of a block.
+        tkv: the previous (None if unknown) and the new tkv in tokens, if it changed.
+        jumps: whether the tkv changed by a number other than 1.
+        borders: requests that computed a single token in the step, the first token of a block.
         volume: batch × tkv of a decode step in tokens; None if there is no limit on it.
         fields: the other fields that changed, with their values.
         alike: whether the step only decodes the same requests as the previous step.

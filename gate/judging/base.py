@@ -58,9 +58,11 @@ class Compared:
     Attributes:
         differences: the differences, by shape; `seen` counts the runs that showed each one.
         repaired: for each rule, the smallest run in which the base breaks the rule and the change
-        does not; `kept` counts such runs. shared: for each rule that both break in the same
-        scenario, the number of runs in which they do. intended: for each rule that the change
-        breaks after it broke an excluded rule in the same run, the number of such runs.
+            does not; `kept` counts such runs.
+        shared: for each rule that both break in the same scenario, the number of runs in which they
+            do.
+        intended: for each rule that the change breaks after it broke an excluded rule in the same
+            run, the number of such runs.
     """
 
     differences: dict[str, Noted] = field(default_factory=dict)

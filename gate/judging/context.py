@@ -45,14 +45,16 @@ class GateOptions:
 
     Attributes:
         chosen, named: whether the user selected rules, and which of them the user named in full.
-        excluded: the reason for each rule that the user excluded, by rule id. max_failures: how
-        many broken rules to shrink per scale; known divergences and `WORST` rules are not counted.
-        step_limit, memory_limit: limits of the target's process, in seconds and MiB. first_only:
-        whether to stop after the first part that finds something. folder, imports: the folder in
-        which a factory runs, and further folders from which its module may be imported.
+        excluded: the reason for each rule that the user excluded, by rule id.
+        max_failures: how many broken rules to shrink per scale; known divergences and `WORST` rules
+            are not counted.
+        step_limit, memory_limit: limits of the target's process, in seconds and MiB.
+        first_only: whether to stop after the first part that finds something.
+        folder, imports: the folder in which a factory runs, and further folders from which its
+            module may be imported.
         compare_with: the revision whose model runs alongside the target, "none", or None for the
-        default. fixed: the configuration keys that have the same value in every run, with that
-        value.
+            default.
+        fixed: the configuration keys that have the same value in every run, with that value.
     """
 
     spec: TargetSpec

@@ -85,11 +85,12 @@ class Deviations:
     """The entries of a file of deviations and their states.
 
     Attributes:
-        by_design: for each rule that the scheduler breaks on purpose, the reason. scenarios: the
-        scenario of each entry, by the entry's number. covered: the entry's number for each known
-        rule and shape of failure. beside: for each entry, the shapes of all failures in the step
-        that breaks its rule. follows: for each entry, the rules that its scenario breaks in later
-        steps. status: the state of each settled entry, with an explanation.
+        by_design: for each rule that the scheduler breaks on purpose, the reason.
+        scenarios: the scenario of each entry, by the entry's number.
+        covered: the entry's number for each known rule and shape of failure.
+        beside: for each entry, the shapes of all failures in the step that breaks its rule.
+        follows: for each entry, the rules that its scenario breaks in later steps.
+        status: the state of each settled entry, with an explanation.
     """
 
     entries: tuple[Entry, ...] = ()

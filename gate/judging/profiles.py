@@ -18,10 +18,11 @@ class Profile(NamedTuple):
     """The budgets of one profile.
 
     Attributes:
-        examples: Hypothesis runs per scale, not counting shrinking. shrink_runs, shrink_attempts:
-        runs in which Hypothesis, and then schedproof, may shrink a failure. corpus_steps: built-in
-        scenarios of more than this many steps are skipped. workloads: number of runs for each shape
-        of workload.
+        examples: Hypothesis runs per scale, not counting shrinking.
+        shrink_runs, shrink_attempts: runs in which Hypothesis, and then schedproof, may shrink a
+            failure.
+        corpus_steps: built-in scenarios of more than this many steps are skipped.
+        workloads: number of runs for each shape of workload.
         steps: the search of a scale stops after this many steps, not counting shrinking.
     """
 

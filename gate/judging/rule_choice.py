@@ -155,12 +155,13 @@ class OwnRule:
     """A rule of the user.
 
     Attributes:
-        id: an id such as OUR-R01 that no rule of schedproof has. title, statement: the rule in a
-        few words, and in a full sentence. needs: the fields of a step without which the rule cannot
-        be judged. broken: a function of history and step that returns None, or a sentence with
-        numbers that says how the step breaks the rule. The history does not include the step yet.
-        witness: a sentence that says when the rule is exercised. exercised: a function of history
-        and step that returns whether the step exercises the rule.
+        id: an id such as OUR-R01 that no rule of schedproof has.
+        title, statement: the rule in a few words, and in a full sentence.
+        needs: the fields of a step without which the rule cannot be judged.
+        broken: a function of history and step that returns None, or a sentence with numbers that
+            says how the step breaks the rule. The history does not include the step yet.
+        witness: a sentence that says when the rule is exercised.
+        exercised: a function of history and step that returns whether the step exercises the rule.
         source: where the rule comes from.
     """
 

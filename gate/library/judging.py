@@ -73,8 +73,8 @@ def open_target(
     Args:
         target: as on the command line ("model", "my_pkg.sched:make_target", "vllm==0.28.0"), or an
             object with the methods start, add, abort, step and stop.
-        step_limit: seconds that the target's process may take for a step. memory_limit: MiB that
-        the process may use.
+        step_limit: seconds that the target's process may take for a step.
+        memory_limit: MiB that the process may use.
         offline: never install a release.
 
     Raises:
@@ -229,14 +229,18 @@ def judge(
     """Judge a scheduler as `schedproof gate` does; the verdict has one entry per rule.
 
     Args:
-        target: as for `open_target`. system, revision: which rules apply; None for what the target
-        implies. rules: ids of the rules to check; None for all. profile: how much to search: quick,
-        ci or nightly. seed: the same seed gives the same verdict. out: folder for the scenarios of
-        broken rules. corpus: scenarios to replay first. jobs: number of processes; must be 1 if the
-        target is an object. compare_with: the revision whose model runs alongside the target, or
-        "none". None stands for `revision`, if rule ALL-R07 applies to it. exclude: ids or patterns
-        of rules that the target breaks on purpose. extra_rules: a Python file whose list RULES of
-        OwnRule is judged as well.
+        target: as for `open_target`.
+        system, revision: which rules apply; None for what the target implies.
+        rules: ids of the rules to check; None for all.
+        profile: how much to search: quick, ci or nightly.
+        seed: the same seed gives the same verdict.
+        out: folder for the scenarios of broken rules.
+        corpus: scenarios to replay first.
+        jobs: number of processes; must be 1 if the target is an object.
+        compare_with: the revision whose model runs alongside the target, or "none". None stands for
+            `revision`, if rule ALL-R07 applies to it.
+        exclude: ids or patterns of rules that the target breaks on purpose.
+        extra_rules: a Python file whose list RULES of OwnRule is judged as well.
         report: receives every event while the gate runs.
 
     Raises:

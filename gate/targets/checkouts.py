@@ -64,12 +64,12 @@ class Checkout:
     Attributes:
         variable: the environment variable that gives the checkout's folder if the command line does
             not.
-        needs: files that every supported checkout contains; A|B means either of the two. newer: a
-        file, and words that it contains only in newer code; older code may lack the file.
+        needs: files that every supported checkout contains; A|B means either of the two.
+        newer: a file, and words that it contains only in newer code; older code may lack the file.
         revisions: the revisions for newer and older code; None for code that no adapter can drive.
         package: the package whose next release the checkout is, and in whose environment it runs.
         by_version: whether to compare newer code with the revision for its version, if that is
-        known.
+            known.
     """
 
     name: str

@@ -32,10 +32,12 @@ class GateScales(NamedTuple):
 
     Attributes:
         scales: for each scale (small, short, tight), a configuration that a target must accept.
-        plain: values that turn off every optional feature. features: optional features, each of
-        which a target may refuse separately. kinds: kinds of configuration that a target may
-        refuse, with an example of each; a search avoids the refused ones. chunk_key: the key that
-        bounds the prompt tokens in a step; None if prompts are computed whole.
+        plain: values that turn off every optional feature.
+        features: optional features, each of which a target may refuse separately.
+        kinds: kinds of configuration that a target may refuse, with an example of each; a search
+            avoids the refused ones.
+        chunk_key: the key that bounds the prompt tokens in a step; None if prompts are computed
+            whole.
         configurations: the configurations in which `matrix` and `campaign` judge each release.
     """
 

@@ -38,13 +38,16 @@ class TargetSpec:
     """A scheduler under test, as the user names it.
 
     Attributes:
-        kind: the form of the target, which determines which of the other fields apply. formula: in
-        `model:FORMULA`, the volumetric formula that replaces the revision's own. scheduler: a class
-        that replaces the release's own, as `CLASSES` says, with absolute paths. is_base: whether to
-        drive the class from which `scheduler` is derived, not `scheduler` itself. beyond_start_up:
-        whether to accept configurations with which the release's server does not start. coverage: a
-        folder in which the target's processes record the lines that they run. beside_another:
-        whether the project file names another target, so that printed commands must name this one.
+        kind: the form of the target, which determines which of the other fields apply.
+        formula: in `model:FORMULA`, the volumetric formula that replaces the revision's own.
+        scheduler: a class that replaces the release's own, as `CLASSES` says, with absolute paths.
+        is_base: whether to drive the class from which `scheduler` is derived, not `scheduler`
+            itself.
+        beyond_start_up: whether to accept configurations with which the release's server does not
+            start.
+        coverage: a folder in which the target's processes record the lines that they run.
+        beside_another: whether the project file names another target, so that printed commands must
+            name this one.
         checkout, folder: the parts of `NAME:DIR`; "" if an environment variable gives the folder.
     """
 

@@ -43,8 +43,8 @@ class Choices(NamedTuple):
     """The choices of a revision.
 
     Attributes:
-        formula: the formula of its volumetric check. stale_tkv: whether admission uses the tkv that
-        the last forward pass reported.
+        formula: the formula of its volumetric check.
+        stale_tkv: whether admission uses the tkv that the last forward pass reported.
         checks_once: without interleaving, every constraint is checked at the first chunk only.
     """
 

@@ -37,8 +37,9 @@ class OwnRequest(NamedTuple):
     """A request as a user's formula receives it.
 
     Attributes:
-        prompt: the number of tokens in its prompt. computed: how many of its tokens are computed
-        when the newcomer joins; for the newcomer, the length of its prompt.
+        prompt: the number of tokens in its prompt.
+        computed: how many of its tokens are computed when the newcomer joins; for the newcomer, the
+            length of its prompt.
         remaining: the most decode steps that it can still take.
         tkv: its own tkv in the batch before the newcomer joins; for the newcomer, the length of its
             prompt.

@@ -45,10 +45,10 @@ class Measured(NamedTuple):
             request arrives just before the step with its first chunk.
         token_mean, token_p95: steps from the arrival of a request to the step that emits its first
             token.
-        batch: mean number of requests in a decode step. refusals: number of steps in which nothing
-        but the check refused a last chunk. needless: refusals of chunks that the exact check would
-        have accepted. unsafe: number of last chunks accepted although they can lead to a volume
-        above the limit.
+        batch: mean number of requests in a decode step.
+        refusals: number of steps in which nothing but the check refused a last chunk.
+        needless: refusals of chunks that the exact check would have accepted.
+        unsafe: number of last chunks accepted although they can lead to a volume above the limit.
         largest: largest batch x tkv of any decode step, in tokens.
         beyond: tokens by which `largest` exceeds the limit, or 0.
     """

@@ -12,11 +12,12 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
     """One number, and its ratio to another number from the same run.
 
     Attributes:
-        what: what was measured; unique among the rows. value: the number, in `unit`; None if it was
-        not measured, in which case `note` says why. at_least: the true value is larger, because the
-        measurement was stopped. ratio: `value` divided by the value of the row `to`, if there is
-        one. ratio_at_least: the true ratio is larger. is_detail: whether the row is left out of the
-        table of all figures.
+        what: what was measured; unique among the rows.
+        value: the number, in `unit`; None if it was not measured, in which case `note` says why.
+        at_least: the true value is larger, because the measurement was stopped.
+        ratio: `value` divided by the value of the row `to`, if there is one.
+        ratio_at_least: the true ratio is larger.
+        is_detail: whether the row is left out of the table of all figures.
     """
 
     what: str
@@ -34,9 +35,9 @@ class Figure(msgspec.Struct, frozen=True, kw_only=True):
     """A figure that was measured.
 
     Attributes:
-        seconds: the wall-clock time that the whole figure took. missing: why the figure, or a part
-        of it, is missing. excused: whether the figure is missing only because an optional
-        dependency is not installed.
+        seconds: the wall-clock time that the whole figure took.
+        missing: why the figure, or a part of it, is missing.
+        excused: whether the figure is missing only because an optional dependency is not installed.
     """
 
     name: str

@@ -63,10 +63,11 @@ class Verdict(NamedTuple):
     """Spin's verdict on one rule.
 
     Attributes:
-        holds: whether the rule holds; None if the search was cut short and found nothing. complete:
-        whether every reachable state was visited. transitions: as pan prints them, rounded above
-        10^8. seconds_translate, seconds_compile, seconds_run: wall-clock seconds. trail: what the
-        model printed on the way to the error, if there is an error.
+        holds: whether the rule holds; None if the search was cut short and found nothing.
+        complete: whether every reachable state was visited.
+        transitions: as pan prints them, rounded above 10^8.
+        seconds_translate, seconds_compile, seconds_run: wall-clock seconds.
+        trail: what the model printed on the way to the error, if there is an error.
     """
 
     holds: bool | None

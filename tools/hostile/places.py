@@ -21,12 +21,14 @@ class Place(NamedTuple):
     """The environment of a command.
 
     Attributes:
-        env: environment variables; None removes one. stops: whether the command may refuse to run
-        (exit code 2), or end with `also`. also: another exit code with which it may end. streams:
-        the standard streams of the process, instead of pipes. before: runs in the new process
-        before the command starts. mount: options for mounting a separate file system in which the
-        command runs; {size} is filled in. name: the name of the folder in which the command runs,
-        instead of "here".
+        env: environment variables; None removes one.
+        stops: whether the command may refuse to run (exit code 2), or end with `also`.
+        also: another exit code with which it may end.
+        streams: the standard streams of the process, instead of pipes.
+        before: runs in the new process before the command starts.
+        mount: options for mounting a separate file system in which the command runs; {size} is
+            filled in.
+        name: the name of the folder in which the command runs, instead of "here".
         at_once: number of commands that run at the same time.
     """
 
