@@ -88,6 +88,11 @@ class Model(Protocol):
         """
 
 
+def blocks_of_tokens(request: Request, config: Mapping[str, Any]) -> int:
+    """Return the number of blocks for the prompt and all generated tokens of a request."""
+    return blocks_for(request.prompt_len + request.max_tokens, config["block_size"])
+
+
 class Reference(NamedTuple):
     """A system's reference models.
 
@@ -101,6 +106,7 @@ class Reference(NamedTuple):
         unsupported: yields the fields of a request, of any system, that would need other values in
             this configuration, each with the problem.
         valid_events: in which configurations the system has control events.
+        most_blocks: returns the most blocks that a request can hold at once, if it runs to its end.
     """
 
     read_config: Callable[[Mapping[str, Any], str], msgspec.Struct]
@@ -109,6 +115,7 @@ class Reference(NamedTuple):
     formulas: tuple[str, ...] = ()
     unsupported: Callable[[Request, Mapping[str, Any]], Iterator[tuple[str, str]]] | None = None
     valid_events: str = "no events"
+    most_blocks: Callable[[Request, Mapping[str, Any]], int] = blocks_of_tokens
 
 
 def reference(system: str) -> Reference:
@@ -211,12 +218,8 @@ def check_size(
     """
     if "block_size" not in config:
         return
-    groups, block_size = len(config.get("kv_groups") or "1"), config["block_size"]
-    drafts = config.get("num_speculative_tokens", 0)
-    held = {
-        index: groups * blocks_for(request.prompt_len + request.max_tokens + drafts, block_size)
-        for index, request in enumerate(requests)
-    }
+    most_blocks = reference(system).most_blocks
+    held = {index: most_blocks(request, config) for index, request in enumerate(requests)}
     pool = config.get("num_blocks") or sum(held.values())
     if min(pool, sum(held.values())) <= MOST_BLOCKS:
         return

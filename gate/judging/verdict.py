@@ -210,10 +210,8 @@ def not_judged(engines: Iterable[EngineRun]) -> list[str]:
     lines, steps, refused = list[str](), Counter[str](), Counter[str]()
     for engine in engines:
         if engine.name == OWN_CORPUS and engine.refused_configs:
-            number, entries = (
-                engine.refused_configs,
-                "entry" if engine.refused_configs == 1 else "entries",
-            )
+            number = engine.refused_configs
+            entries = "entry" if number == 1 else "entries"
             lines.append(f"{number} {entries} of the corpus, which the target refuses")
         elif engine.name in SCALED and engine.scale != PUBLISHED:
             part = WORKLOADS if engine.name == WORKLOADS else f"scale {engine.scale}"

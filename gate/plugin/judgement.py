@@ -30,8 +30,8 @@ from ..judging.initial_replays import settle
 from ..judging.judge import judge
 from ..judging.profiles import PROFILES, set_hypothesis_home
 from ..judging.rule_choice import excluded
-from ..judging.verdict import Event, Found, Verdict, not_judged
-from ..reports.outcome import explanation_lines
+from ..judging.verdict import Event, Found, Verdict
+from ..reports.outcome import explanation_lines, refused_parts
 from ..targets.factory import Opened, opened
 from ..targets.supported_releases import ReleaseError
 from ..targets.target_spec import TargetSpec, UnknownTargetError, parse_target
@@ -210,8 +210,8 @@ class Judgement:
         if verdict.exit_code == INCONCLUSIVE and not gate.results.reach.requests:
             # Otherwise every test would be skipped, and pytest would report success.
             raise BrokenOff(BreakOff("the target accepted no request, so nothing was judged", ""))
-        if lines := not_judged(verdict.engines):
-            raise BrokenOff(BreakOff(f"nothing is judged of {'; nor of '.join(lines)}", ""))
+        if (refused := refused_parts(verdict)) is not None:
+            raise BrokenOff(BreakOff(refused, ""))
         return Answer(verdict, _reports(found, verdict, setting.rules))
 
 

@@ -28,12 +28,18 @@ def broken_off(verdict: Verdict) -> str | None:
         return verdict.fault
     if verdict.interrupted:
         return f"{why()}: {UNTIL_THEN}"
-    if lines := not_judged(verdict.engines):
-        return f"nothing is judged of {'; nor of '.join(lines)}"
+    if (refused := refused_parts(verdict)) is not None:
+        return refused
     statuses = {entry.status for entry in verdict.rules}
     if verdict.exit_code == INCONCLUSIVE and "inconclusive" not in statuses:
         return "a requested rule was never exercised, or the target does not show what it needs"
     return None
+
+
+def refused_parts(verdict: Verdict) -> str | None:
+    """Return which parts of the gate were not judged because the target refused them, if any."""
+    lines = not_judged(verdict.engines)
+    return f"nothing is judged of {'; nor of '.join(lines)}" if lines else None
 
 
 def out_of_date(verdict: Verdict) -> dict[str, str]:

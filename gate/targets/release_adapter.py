@@ -149,5 +149,14 @@ def outputs(completion: Any, aborted: list[str]) -> dict[str, dict[str, Any]]:
     return {"emitted": emitted, "finished": finished}
 
 
+def kind_of(decodes: set[bool]) -> str:
+    """Return the kind of a step; `decodes` says of each scheduled request whether it decodes."""
+    if not decodes:
+        return "idle"
+    if len(decodes) == 2:
+        return "mixed"
+    return "decode" if True in decodes else "prefill"
+
+
 def ids(requests: Any) -> list[str]:
     return [request.request_id for request in requests]

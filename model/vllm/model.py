@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 from msgspec.structs import fields
 
-from ..pool import Content
+from ..pool import Content, blocks_for
 from ..scenario import CONTROLS, Request
 from ..systems import Reference, ReferenceModel
 from . import blocked, control, encoder, kv_groups, scheduler, speculation
@@ -167,10 +167,19 @@ def unsupported(request: Request, config: Mapping[str, Any]) -> Iterator[tuple[s
         yield "grammar_fails", problem
 
 
+def most_blocks(request: Request, config: Mapping[str, Any]) -> int:
+    """Return the most blocks that a request can hold: in each group, those of its tokens and of the
+    drafts in a step."""
+    tokens = request.prompt_len + request.max_tokens + config.get("num_speculative_tokens", 0)
+    groups = len(config.get("kv_groups") or ("full",))
+    return groups * blocks_for(tokens, config["block_size"])
+
+
 REFERENCE = Reference(
     *(read_config, make_model),
     unsupported=unsupported,
     valid_events="no events with a kv_connector",
+    most_blocks=most_blocks,
 )
 
 

@@ -31,7 +31,7 @@ from typing import Any, NamedTuple
 from .. import coverage, protocol_checks
 from ..jsonl import Reply, serve
 from ..protocol_checks import CheckedRequest, Output, RefusedError, refuse
-from ..release_adapter import Hosted, HostedTarget
+from ..release_adapter import Hosted, HostedTarget, kind_of
 
 VARIABLE = "SCHEDPROOF_LLMSERVINGSIM"
 KEYS = {
@@ -311,14 +311,6 @@ def decodes_at(request: Any, computed: int) -> bool:
     computed."""
     generated: int = request.num_tokens_reached - request.original_input
     return generated > 0 and request.num_tokens_reached - computed == 1
-
-
-def kind_of(decodes: set[bool]) -> str:
-    if not decodes:
-        return "idle"
-    if len(decodes) == 2:
-        return "mixed"
-    return "decode" if True in decodes else "prefill"
 
 
 class RadixEngine(Engine):

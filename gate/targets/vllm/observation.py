@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
-from ..release_adapter import ids, outputs
+from ..release_adapter import ids, kind_of, outputs
 from . import encoder, groups
 from .drafts import Drafts, count_drafts
 from .in_flight import Flight, Flights, depth
@@ -155,14 +155,6 @@ def decodes_at(engine: SchedulerView, request: Any, computed: int) -> bool:
     coming = engine.flights.tokens_in_flight(request.request_id)
     behind: int = request.num_tokens + coming - computed
     return behind == 1 and request.num_output_tokens + coming > 0
-
-
-def kind_of(decodes: set[bool]) -> str:
-    if not decodes:
-        return "idle"
-    if len(decodes) == 2:
-        return "mixed"
-    return "decode" if True in decodes else "prefill"
 
 
 def observe(

@@ -137,13 +137,13 @@ def test_many_requests_that_come_late_meet_a_batch(monkeypatch):
 
     monkeypatch.setattr(generators_of("spyre"), "beside_the_batch", counted)
     runs = 0
-    for seed in range(3):
+    for seed in range(6):
         search = _search(ModelTarget())
-        run_search(search, 60, seed, 0)
+        run_search(search, 100, seed, 0)
         runs += search.runs
-    # One run in seven, with runs whose requests are all short, or given up, among them, and those
+    # One run in five, with runs whose requests are all short, or given up, among them, and those
     # in which an earlier one already waits for the limit.
-    assert met["batch"] >= runs / 7
+    assert met["batch"] >= runs / 5
 
 
 def test_a_run_that_ends_between_its_initial_rules_counts_as_empty_unless_it_is_rejected():
