@@ -1,8 +1,8 @@
-"""Lemmas on the code of a release that pauses requests: it keeps the order of fairness (SPY-R51,
-SPY-P01).
+"""Lemmas on the code of a release that pauses requests: a step preserves the fairness order
+(SPY-R51, SPY-P01).
 
-A whole step runs on symbols with up to three requests, any of which may be within the limit. The
-step keeps the order about which `pausing_lemmas` proves lemmas for any number of requests.
+A whole step runs on symbolic values with up to three requests, any of which may be within the
+limit. `pausing_lemmas` proves what follows from the fairness order, for any number of requests.
 """
 
 from collections.abc import Callable

@@ -16,7 +16,7 @@ compared with the limit as one batch. `limit_is_compared_with_next_step` is abou
 request is ever paused.
 
 **How long a request stays paused (SPY-R51, SPY-P01).** Requests that may decode are taken in the
-order of fairness: paused longest first, then by tokens generated, then by place in the queue. N
+fairness order: paused longest first, then by tokens generated, then by place in the queue. N
 requests share the limit, including paused ones.
 
 1. `first_in_order_decodes`: the first in this order decodes, since alone it is within the limit.
@@ -87,7 +87,8 @@ def limit_is_compared_with_next_step(size: int | None, block: int = BLOCK) -> Ob
     lengths."""
     return Obligation(
         f"limit_is_compared_with_next_step_{size or 'any'}",
-        f"Requests ({size or 'any number'}) that together fit the limit keep it in the next step.",
+        f"Requests ({size or 'any number'}) that together fit the limit stay within it in the next "
+        "step.",
         partial(_limit_is_compared_with_next_step, size, block, 0),
         partial(_limit_is_compared_with_next_step, size, block, 1),
     )
@@ -274,7 +275,7 @@ class Scale(NamedTuple):
 
 
 class FairnessRank(NamedTuple):
-    """A request in the order of fairness; `place` breaks ties."""
+    """A request in the fairness order; `place` breaks ties."""
 
     paused_steps: Any
     generated: Any
@@ -351,7 +352,7 @@ def _kept(numbers: Numbers, rank: FairnessRank) -> FairnessRank:
     return FairnessRank(z3.IntVal(0), rank.generated + 1, numbers.fresh("place", 0))
 
 
-@lemma("The first request in the order of fairness decodes in this step.")
+@lemma("The first request in the fairness order decodes in this step.")
 def first_in_order_decodes(more: int) -> list[Any]:
     numbers = Numbers()
     prompt, max_tokens = numbers.fresh("prompt", 1), numbers.fresh("max_tokens", 1)
