@@ -131,6 +131,7 @@ def register_builtin() -> None:
             explored=False,
             schedulers=(),
             followed_by={"documented": PREEMPTS},
+            features=f"{PROPERTIES}.generic.history:FEATURES",
             neutral="schedproof.model.generic.model:NEUTRAL",
             builds_on="vllm",
         )

@@ -8,14 +8,15 @@ from typing import Any
 
 from ..history.bounds import Bounds, fits_pool, pool_limit
 from ..history.request_history import RequestHistory
+from ..vllm.history import in_flight
 
 Config = Mapping[str, Any]
 
 
 def alone(config: Config, request: RequestHistory) -> int:
     """Return one step per token. This is the worst case, since the scheduler may split a prompt as
-    it likes."""
-    return request.prompt + request.max_tokens
+    it likes. Each takes as many steps as there can be decisions in flight."""
+    return (request.prompt + request.max_tokens) * in_flight.depth(config)
 
 
 def waits(
@@ -24,16 +25,17 @@ def waits(
     """Return the most steps until all earlier requests have ended.
 
     The worst case: each of them starts again once for each of the others, and runs only in every
-    other step.
+    other step. With more than two decisions in flight, preempted requests may overtake it again and
+    again.
     """
-    if config["order"] != "fcfs":
+    if config["order"] != "fcfs" or in_flight.depth(config) > 2:
         return None
     ahead = sum(alone(config, request) for request in started)
-    return 2 * (len(started) + 1) * ahead + 2 * len(started) + 2
+    return 2 * (len(started) + 1) * ahead + 2 * (len(started) + 1) * in_flight.depth(config)
 
 
 def together(config: Config, work: int, requests: int) -> int:
-    return 2 * (requests + 1) * (work + 2 * requests + 2)
+    return 2 * (requests + 1) * (work + 2 * (requests + 1) * in_flight.depth(config))
 
 
 def can_run(config: Config, prompt: int, max_tokens: int) -> bool:

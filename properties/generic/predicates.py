@@ -7,10 +7,12 @@ from collections.abc import Iterator
 
 from ...model.observation import Step
 from ..history.prefix_hits import caches
-from ..history.request_history import RequestHistory
-from ..history.run_history import RunHistory
 from ..rules.pool import blocks_for, found_again
 from ..rules.predicate import Predicate
+from ..vllm.history.request_history import VllmRequestHistory as RequestHistory
+from ..vllm.history.run import VllmRun as RunHistory
+from ..vllm.predicates.in_flight import comes_late, out_of_turn
+from . import in_flight
 
 
 def too_few_blocks(history: RunHistory, step: Step) -> str | None:
@@ -69,6 +71,8 @@ def _held(step: Step) -> int:
 def emitted_too_early_or_late(history: RunHistory, step: Step) -> str | None:
     """A request emits a token in exactly those steps after which all its tokens are computed, and
     never computes more than its known tokens (GEN-R08)."""
+    if history.features.depth(history.config) > 1:
+        return in_flight.emitted_too_early_or_late(history, step)
     for request, computed in _computing(history, step):
         known, emitted = request.prompt + request.emitted, (step.emitted or {}).get(request.id, 0)
         if computed > known:
@@ -245,6 +249,7 @@ PREDICATES = {
     "GEN-R07": Predicate(more_than_the_pool, pool_is_taken, reads=("blocks",)),
     "GEN-R08": Predicate(emitted_too_early_or_late, one_is_computed_in_part),
     "GEN-R09": Predicate(counted_wrongly, one_continues),
+    "GEN-R14": Predicate(out_of_turn, comes_late),
     "GEN-R10": Predicate(cut_although_off, starts_unchunked),
     "GEN-R01": Predicate(budget_exceeded, budget_used_up, reads=("scheduled",)),
     "GEN-R02": Predicate(too_many_at_once, slots_are_taken, reads=("scheduled",)),

@@ -8,7 +8,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from ...model.generic.model import as_vllm, read_config
+from ...model.generic.model import FEATURES, as_vllm, read_config
 from ...model.pool import Content
 from ...model.scenario import Request
 from ...model.systems import full_config
@@ -68,6 +68,7 @@ def configs(scale: Scale, revision: str) -> st.SearchStrategy[dict[str, Any]]:
 
 def _in_own_terms(config: Config, beyond: int) -> dict[str, Any]:
     drawn = {**{key: config[key] for key in KEYS}, "order": "fcfs", "own": {}}
+    drawn |= {key: config[key] for key in FEATURES if key in config}
     if config["num_blocks"] is not None:
         drawn["max_model_len"] *= beyond
     return drawn
