@@ -132,6 +132,7 @@ def register_builtin() -> None:
             schedulers=(),
             followed_by={"documented": PREEMPTS},
             features=f"{PROPERTIES}.generic.history:FEATURES",
+            request_features=f"{PROPERTIES}.generic.strategies",
             neutral="schedproof.model.generic.model:NEUTRAL",
             builds_on="vllm",
         )

@@ -38,12 +38,17 @@ MENDS = {
     "ALL-R09": "free_blocks must count all blocks of the pool that no request holds, including "
     "cached ones",
     "GEN-R08": "a token must come in the step in which the decision that computed it completes",
+    "GEN-R15": "a request must emit as many drafts as `accepted` says, and one token more",
     "GEN-R14": "`emitted_at` must be the position of the first emitted token in the output, from 0",
     "ALL-R13": "`kind` must be prefill if no scheduled request is generating, decode if all are, "
     "else mixed; a preempted request has no computed tokens",
 }
 # Optional features that are tried on their own, by their keys.
-OPTIONAL = {"async_scheduling": "steps in flight", "pipeline_parallel_size": "a pipeline"}
+OPTIONAL = {
+    "async_scheduling": "steps in flight",
+    "pipeline_parallel_size": "a pipeline",
+    "num_speculative_tokens": "drafts",
+}
 
 Says = Literal["ok", "wrong", "note"]
 
@@ -226,11 +231,12 @@ def keeps_the_common_rules(
 def with_features(query: ProbeRequest, scenario: Scenario) -> Remarks:
     """Repeat the plain requests with each optional feature that the target accepts."""
     features = {next(iter(some)): some for some in reversed(scales_of(query.system).features)}
+    requests = tuple(msgspec.structs.replace(r, accepted=(1, 0, 2)) for r in scenario.requests)
     for key, what in OPTIONAL.items():
         with suppress(ConfigRefused, InputError):
             values = {**scenario.config, **features.get(key, {key: None})}
             config = full_config(query.system, query.revision, values)
-            changed = msgspec.structs.replace(scenario, config=config)
+            changed = msgspec.structs.replace(scenario, config=config, requests=requests)
             yield from keeps_the_common_rules(query, changed, what, "four plain requests")
 
 

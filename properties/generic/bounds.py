@@ -8,7 +8,7 @@ from typing import Any
 
 from ..history.bounds import Bounds, fits_pool, pool_limit
 from ..history.request_history import RequestHistory
-from ..vllm.history import in_flight
+from ..vllm.history import in_flight, speculation
 
 Config = Mapping[str, Any]
 
@@ -49,7 +49,13 @@ def can_run(config: Config, prompt: int, max_tokens: int) -> bool:
     if longest is None or config["num_blocks"] is None or whole > longest:
         return False
     cut = config["enable_chunked_prefill"] or (budget is not None and whole <= budget)
-    return bool(cut) and fits_pool(config, whole)
+    return bool(cut) and fits_pool(config, whole + ahead(config))
+
+
+def ahead(config: Config) -> int:
+    """Return for how many tokens beyond the known ones a request may have blocks: its drafts and,
+    with decisions ahead, the drafts of the previous decision and those of the next one."""
+    return speculation.drafts(config) * (3 if speculation.decides_ahead(config) else 1)
 
 
 def limits(config: Config) -> list[int]:

@@ -15,8 +15,10 @@ from ...model.systems import full_config
 from ..history.run_history import RunHistory
 from ..search.generators import Shape
 from ..vllm import strategies as vllm
+from ..vllm.request_features import has_features, too_large, with_features
 from ..vllm.strategies import Scale
 
+__all__ = ["has_features", "too_large", "with_features"]  # its requests have those of vLLM's
 Config = Mapping[str, Any]
 LATE_STEPS = vllm.LATE_STEPS
 _PUBLISHED: Mapping[str, Sequence[Any]] = {

@@ -25,6 +25,7 @@ SCALES = GateScales(
         {"pipeline_parallel_size": 2},
         {"early_completions": 1, "pipeline_parallel_size": 2},
         {"early_completions": 1, "async_scheduling": True},
+        {"num_speculative_tokens": 2},
     ),
     chunk_key="max_num_batched_tokens",
 )

@@ -86,3 +86,52 @@ def test_each_token_arrives_once_and_in_order():
 def test_the_steps_of_a_request_are_bounded_by_the_decisions_in_flight():
     assert run(**AHEAD).work == 2 * run().work
     assert run(pipeline_parallel_size=3).work == 3 * run().work
+
+
+DRAFTS = {"num_speculative_tokens": 2}
+
+
+def drafting(accepted=(1,), **config):
+    """The prompt is computed, a token emitted, and two drafts are proposed."""
+    values = full_config("generic", "documented", {"block_size": 4, **DRAFTS, **config})
+    history = RunHistory(values, "documented", "generic")
+    asked = Request(id="a", arrival=0, prompt=(("a", 5),), max_tokens=8, accepted=accepted)
+    history.accept(asked)
+    history.observe(step(5, 1, computed={"a": 5}))
+    return history
+
+
+@pytest.mark.parametrize(
+    ("tokens", "emitted", "computed", "rules"),
+    [
+        *((3, 2, 7, []), (2, 2, 7, []), (1, 1, 6, []), (4, 2, 7, ["GEN-R08"])),
+        *((3, 3, 8, ["GEN-R15"]), (3, 1, 6, ["GEN-R15"]), (1, 2, 7, ["GEN-R09", "GEN-R15"])),
+        *((3, 2, 8, ["GEN-R09"]), (3, 0, 8, ["GEN-R08"])),
+    ],
+)
+def test_right_drafts_are_emitted_and_wrong_ones_are_not_computed(tokens, emitted, computed, rules):
+    shown = {"tokens": tokens, "emitted": emitted, "at": 1, "computed": {"a": computed}}
+    names = ("GEN-R09", "GEN-R08", "GEN-R15")
+    assert [name for name in names if broken(name, drafting(), **shown)] == rules
+
+
+def test_drafts_in_flight_count_as_computed_until_they_are_rejected():
+    history = run({"tokens": 5, "computed": {"a": 5}}, **DRAFTS, **AHEAD)
+    history.requests["a"].accepted = (1,)
+    shown = {"tokens": 3, "emitted": 1, "computed": {"a": 8}}
+    assert [broken(name, history, **shown) for name in ("GEN-R09", "GEN-R08")] == [None, None]
+    history.observe(step(**shown))
+    shown = {"tokens": 3, "emitted": 2, "at": 1, "computed": {"a": 10}}
+    assert [broken(name, history, **shown) for name in ("GEN-R09", "GEN-R08")] == [None, None]
+    assert broken("GEN-R15", history, **shown) is None
+    assert broken("GEN-R09", history, **shown | {"computed": {"a": 11}}) is not None
+
+
+def test_no_draft_is_computed_beyond_the_length_and_each_has_room():
+    assert broken("GEN-R03", drafting(max_model_len=7), tokens=3) == (
+        "a computes 8 tokens, but max_model_len is 7"
+    )
+    assert broken("GEN-R03", drafting(max_model_len=8), tokens=3) is None
+    for blocks, breaks in ((4, False), (5, True)):
+        held = {"a": list(range(blocks))}
+        assert (broken("GEN-R12", drafting(), blocks=held) is not None) is breaks
