@@ -82,8 +82,11 @@ def by_whole_gate(judging: Judging, profile: str, seed: int) -> Any:
     from schedproof.gate.judging.judge import judge
     from schedproof.gate.targets.target_spec import model_spec
     from schedproof.model.target import ModelTarget
+    from schedproof.properties.explanations.evidence import Evidence
     from schedproof.tools.benchmarks.finding import Trial
 
+    # In this process, the models from which explanations compute are the changed ones.
+    Evidence.cause = lambda *_: None  # type: ignore[method-assign]
     began = time.process_time()
     with tempfile.TemporaryDirectory() as folder:
         options = GateOptions(
