@@ -51,7 +51,7 @@ class Judging(NamedTuple):
 
 SPYRE = ("documented", "blocks", "forward", "peak", "scheduler")
 NANO_VLLM = ("block_manager", "documented", "scheduler")
-LLMSERVINGSIM = ("kv_cache", "scheduler", "completion")
+LLMSERVINGSIM = ("kv_cache", "scheduler")
 JUDGED = (
     Judging("spyre", "sound", SPYRE),
     Judging("vllm", "documented", ("kv_cache", "queue", "scheduler", "speculation")),
