@@ -9,6 +9,9 @@ from ..pool import Content, Pool, prefix
 from ..scenario import Segment
 
 
+EOS: Segment = ("end of sequence", 1)  # the last token of an answer that stops early
+
+
 class Coming(NamedTuple):
     """A token in flight: its position in the request's output, from 0; the drafts computed before
     it; and how many of them the drafter `proposed`."""
@@ -90,7 +93,10 @@ class Sequence(sequence.Sequence, frozen=True):
     refused: bool = False
 
     def name(self, number: int, block_size: int) -> Content:
-        return prefix(self.known, (number + 1) * block_size + self.named_beyond)
+        end = (number + 1) * block_size + self.named_beyond
+        if end == self.prompt + self.output_len and self.output_len < self.max_tokens:
+            return (*prefix(self.known, end - 1), EOS)
+        return prefix(self.known, end)
 
     def rewound(self) -> Self:
         return super().rewound()._replace(tables=())

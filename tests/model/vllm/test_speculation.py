@@ -118,3 +118,16 @@ def test_with_a_connector_0_33_computes_the_last_block_of_a_hit_again():
 def test_from_0_33_on_a_block_is_found_with_eagle_once_its_next_token_is_known():
     first, goes_on = [["p", 8]], [["p", 8], ["out:0", 1], ["q", 4]]
     assert hits("0.33", first, goes_on, first) == [0, 8, 4]
+
+
+def test_from_0_33_on_a_block_in_front_of_the_end_of_an_answer_has_another_name():
+    target = ModelTarget()
+    assert target.start("vllm", "0.33", {**SMALL, **EAGLE})["ok"]
+    ends = {"id": "a", "prompt": [["p", 6]], "max_tokens": 9, "output_len": 3, "accepted": [0]}
+    assert target.add(ends) == {"ok": True}
+    for _ in range(5):
+        target.step()
+    goes_on = {"id": "b", "prompt": [["p", 6], ["out:a", 3]], "max_tokens": 1}
+    assert target.add(goes_on) == {"ok": True}
+    seen = target.step()["step"]
+    assert (seen["scheduled"], seen["finished"]) == ({"b": 5}, {"b": "length"})
