@@ -233,12 +233,6 @@ def _check_speculation(config: VllmConfig) -> None:
     if config.lookahead not in (0, config.drafts):
         valid = f"0, or num_speculative_tokens ({config.drafts})"
         raise InputError(path, f"{config.lookahead} fits no drafter; valid: {valid}")
-    if config.lookahead and config.enable_prefix_caching:
-        raise InputError(
-            path,
-            f"{config.lookahead} with prefix caching is not modelled: such a drafter computes the "
-            "last block of a hit again; valid: 0, or enable_prefix_caching false",
-        )
     if config.lookahead >= config.max_num_batched_tokens:
         raise InputError(
             path,
