@@ -192,12 +192,7 @@ class VllmConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
 
 
 def read_config(values: Mapping[str, Any], revision: str) -> VllmConfig:
-    given = {
-        key: value
-        for key, value in values.items()
-        if value is not UNSET and not _says_nothing(key, value)
-    }
-    config = convert(given, VllmConfig)
+    config = convert(in_effect(values, SAYING_NOTHING), VllmConfig)
     if config.max_num_batched_tokens < config.max_num_seqs:
         raise InputError(
             "$.config.max_num_batched_tokens",
@@ -221,11 +216,14 @@ def read_config(values: Mapping[str, Any], revision: str) -> VllmConfig:
     return config
 
 
-def _says_nothing(key: str, value: Any) -> bool:
-    if key not in SAYING_NOTHING:
-        return False
-    nothing = SAYING_NOTHING[key]
-    return bool(value == nothing) and type(value) is type(nothing)
+def in_effect(values: Mapping[str, Any], neutral: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the values that are given, without those that only repeat the neutral one."""
+
+    def says_nothing(key: str, value: Any) -> bool:
+        nothing = neutral.get(key, UNSET)
+        return value is UNSET or (bool(value == nothing) and type(value) is type(nothing))
+
+    return {key: value for key, value in values.items() if not says_nothing(key, value)}
 
 
 def _check_speculation(config: VllmConfig) -> None:
