@@ -6,9 +6,10 @@ the same for every release.
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from . import connector
+from . import connector, mamba
 from .config import VllmConfig
 from .connector import HasRoom
+from .mamba import LastStop
 from .queue import Plan
 from .state import Sequence, State
 
@@ -61,6 +62,8 @@ class Revision:
         publishes: whether a block can be found as soon as emitted tokens have filled it.
         queue_blocked: the queue after its last request, which is blocked, has arrived; only for
             first come, first served.
+        last_stop: the last block boundary at which the prefill of this many tokens stops, so that
+            its Mamba state can be found.
     """
 
     name: str
@@ -70,6 +73,7 @@ class Revision:
     has_room: HasRoom = connector.has_room
     publishes: Callable[[VllmConfig], bool] = publishes
     queue_blocked: Callable[[tuple[Sequence, ...]], tuple[Sequence, ...]] = queue_blocked
+    last_stop: LastStop = mamba.last_stop
 
 
 DOCUMENTED = Revision("documented")
