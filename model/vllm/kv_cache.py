@@ -36,7 +36,8 @@ def grow(
     """Return a running request with room for `tokens` more tokens, or None (V1-R15, ALL-R01)."""
     covered = slots(config, sequence.computed + tokens)
     missing = allocator.missing_blocks(sequence, covered, config.block_size)
-    missing *= 1 + len(config.more_groups)
+    if config.more_groups:
+        missing = max(missing, 0) + kv_groups.missing_to_grow(config, sequence, covered)
     if missing > 0 and not fits(pool, missing):
         return None
     return hold(config, pool, sequence, tokens)

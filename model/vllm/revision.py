@@ -6,9 +6,10 @@ the same for every release.
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from . import connector
+from . import connector, mamba
 from .config import VllmConfig
 from .connector import HasRoom
+from .mamba import LastStop
 from .queue import Plan
 from .state import Sequence, State
 
@@ -67,6 +68,8 @@ class Revision:
         named_beyond: how many tokens after a block belong to its name.
         queue_blocked: the queue after its last request, which is blocked, has arrived; only for
             first come, first served.
+        last_stop: the last block boundary at which the prefill of this many tokens stops, so that
+            its Mamba state can be found.
     """
 
     name: str
@@ -77,6 +80,7 @@ class Revision:
     publishes: Callable[[VllmConfig], bool] = publishes
     named_beyond: Callable[[VllmConfig], int] = named_beyond
     queue_blocked: Callable[[tuple[Sequence, ...]], tuple[Sequence, ...]] = queue_blocked
+    last_stop: LastStop = mamba.last_stop
 
 
 DOCUMENTED = Revision("documented")

@@ -8,7 +8,6 @@ from ..members import Record
 from ..pool import Content, Pool, prefix
 from ..scenario import Segment
 
-
 EOS: Segment = ("end of sequence", 1)  # the last token of an answer that stops early
 
 
