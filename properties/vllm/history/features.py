@@ -14,7 +14,7 @@ from ...history import prefix_hits
 from ...history.features import Features
 from ...history.request_history import RequestHistory
 from ...history.run_history import RunHistory
-from . import blocked, encoder, in_flight, loads, speculation
+from . import blocked, encoder, groups, in_flight, loads, speculation
 from .request_history import VllmRequestHistory
 from .run import (
     NOTHING,
@@ -173,7 +173,10 @@ class VllmFeatures(Features):
         if step.encoder_inputs is not None:
             outputs = outputs_after(history, step)
             history.system_state = state_of(history)._replace(outputs=outputs)
-        if step.group_blocks is not None and prefix_hits.caches(history.config):
+        config = history.config
+        if step.group_blocks is not None and (
+            prefix_hits.caches(config) or groups.has_mamba(config)
+        ):
             known = groups_after(history, step)
             history.system_state = state_of(history)._replace(groups=known)
         if loads.are_made(history.config):
