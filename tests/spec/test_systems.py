@@ -2,6 +2,7 @@
 
 import pytest
 
+from schedproof.model.systems import config_keys, revisions_of
 from schedproof.properties.rules.registry import applies, predicates_of
 from schedproof.spec import catalogue
 from schedproof.spec import catalogue as shared
@@ -162,3 +163,13 @@ def test_conservation_order_and_budget_are_among_the_topics():
     assert len(by_title) == len(shared.topics())
     for title in ("no request lost", "first come, first served", "limit of a step"):
         assert by_title[title].rules.keys() == set(SYSTEMS)
+
+
+@pytest.mark.parametrize("system", SYSTEMS)
+def test_a_difference_needs_only_keys_that_its_system_has(system):
+    named = {
+        key for rule in catalogue.load(system) for row in rule.divergences for key in row.only_with
+    }
+    assert named <= {
+        key for revision in revisions_of(system) for key in config_keys(system, revision)
+    }
