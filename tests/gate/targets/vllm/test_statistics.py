@@ -24,7 +24,8 @@ from schedproof.gate.targets.vllm import observation, target
 config, aborts = json.loads(sys.argv[1]), sys.argv[2] == "aborts"
 served = target.VllmTarget()
 served.start("vllm", "documented", config)
-served._engine.scheduler.log_stats = True
+served._engine.scheduler.log_stats = True  # as on a server, unless it is told otherwise
+served._engine.scheduler.make_stats = lambda *_, **__: None  # further statistics
 stats = importlib.import_module("vllm.v1.metrics.stats")
 nothing = SimpleNamespace(request_waiting=lambda *_: None, request_running=lambda *_: None)
 iteration, outputs = stats.IterationStats(), observation.outputs
@@ -45,7 +46,7 @@ while running:
     preempted += len(step["preempted"])
     for name in step["preempted"] if aborts else ():
         served.abort(name)
-    running = step["running"]
+    running = step["running"] or step["waiting"]
 print(json.dumps([preempted, iteration.num_preempted_reqs]))
 """
 TIGHT = {"block_size": 2, "num_blocks": 6, "max_num_seqs": 4, "max_model_len": 12}
