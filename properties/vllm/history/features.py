@@ -130,7 +130,7 @@ class VllmFeatures(Features):
     def idle_steps(self, history: RunHistory) -> int:
         """Return the idle steps due to a full pipeline, or a connector without an answer."""
         waits = loads.deferrals(of(request) for request in history.live.values())
-        return in_flight.depth(history.config) + waits
+        return self.depth(history.config) + waits
 
     def steps_after_end(self, history: RunHistory[Any]) -> int:
         if history.live:
@@ -211,7 +211,7 @@ class VllmFeatures(Features):
     ) -> None:
         """Record that tokens have arrived, and that drafts are verified."""
         coming = completes.get(account.id, NOTHING)
-        if in_flight.depth(config) > 1:
+        if self.depth(config) > 1:
             in_flight.deliver(of(account), tokens, coming)
         if tokens and speculation.drafts(config):
             speculation.verify(config, of(account), coming.proposed)

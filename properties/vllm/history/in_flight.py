@@ -25,7 +25,7 @@ def completes(history: VllmRun, step: Step) -> Collection[str]:
     This is the step's own decision or, with several in flight, the oldest one if the worker reports
     it.
     """
-    if depth(history.config) == 1:
+    if history.features.depth(history.config) == 1:
         return step.scheduled
     flights = state_of(history).flights
     if step.scheduled:
@@ -41,7 +41,7 @@ def set_off(history: VllmRun, step: Step) -> Mapping[str, Coming]:
     """
     config, requests, state = history.config, history.requests, state_of(history)
     flight = {name: _coming(config, requests.get(name)) for name in step.scheduled}
-    if depth(config) == 1:
+    if history.features.depth(config) == 1:
         return _with_a_token(flight)
     for name, coming in flight.items():
         if coming is not None:
@@ -97,7 +97,7 @@ def reports(history: VllmRun, step: Step) -> bool:
 
 def _is_waited_for(history: VllmRun, step: Step) -> bool:
     in_flight = len(state_of(history).flights) + 1
-    return not step.scheduled or in_flight >= depth(history.config)
+    return not step.scheduled or in_flight >= history.features.depth(history.config)
 
 
 def due(history: VllmRun, step: Step) -> Flight:

@@ -150,11 +150,12 @@ def someone_is_preempted(history: VllmRun, step: Step) -> bool:
 
 
 def newcomer_before_preempted(history: VllmRun, step: Step) -> str | None:
-    """Under FCFS, a preempted request waits in front of all that have never started (V1CP-R17)."""
+    """Under FCFS, a preempted request waits in front of all that have never started, and of those
+    that were preempted in an earlier step (V1CP-R17)."""
     if history.config["policy"] == "priority":
         return None
     gone = set(step.preempted or ())
-    newcomer = None
+    newcomer = earlier = None
     for name in step.waiting or ():
         request = history.live.get(name)
         if request is None or name in (step.parked or ()) or loads.place_unknown(request):
@@ -164,9 +165,18 @@ def newcomer_before_preempted(history: VllmRun, step: Step) -> str | None:
         if request.id in gone or request.preemptions:
             if newcomer is not None:
                 return f"{newcomer}, never started, waits in front of {name}, which was preempted"
+            if request.id in gone and earlier is not None:
+                return f"{earlier}, preempted before this step, waits in front of {name}"
+            if request.id not in gone and not _set_aside_again(history, request):
+                earlier = earlier or name
         elif newcomer is None:
             newcomer = name
     return None
+
+
+def _set_aside_again(history: VllmRun, request: VllmRequestHistory) -> bool:
+    """Return whether a preempted request may be in front because it waits for something else."""
+    return was_set_aside(history, request) or in_flight.depth(history.config) > 1
 
 
 def preempted_and_new_wait(history: VllmRun, step: Step) -> bool:
