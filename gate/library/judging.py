@@ -193,6 +193,9 @@ def gate_options(
     catalogue = load(system)
     left_out = {**dict.fromkeys(excluded(catalogue, exclude), "--exclude"), **by_design}
     named = rules_named(catalogue, rules) if rules else {}
+    if both := [rule for rule in by_design if named.get(rule)]:
+        problem = f"{both[0]} is by design, but --rule names it; valid: one of the two"
+        raise InputError("--deviations", problem)
     return GateOptions(
         spec=spec,
         system=system,
