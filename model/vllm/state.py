@@ -115,6 +115,7 @@ class State(Record, frozen=True):
             their blocks.
         outputs: encoder outputs that are kept, in the order of their last use.
         pause: "pause_new" or "pause_all" while an operator holds the scheduler back.
+        told: the requests that the worker knows.
     """
 
     waiting: tuple[Sequence, ...] = ()
@@ -129,6 +130,7 @@ class State(Record, frozen=True):
     leaving: tuple[Sequence, ...] = ()
     outputs: Content = ()
     pause: str | None = None
+    told: tuple[str, ...] = ()
 
     @property
     def holders(self) -> tuple[Sequence, ...]:

@@ -25,6 +25,7 @@ from .run import (
     outputs_after,
     requests_of,
     state_of,
+    worker_after,
 )
 
 Config = Mapping[str, Any]
@@ -169,6 +170,10 @@ class VllmFeatures(Features):
         if step.group_blocks is not None and prefix_hits.caches(history.config):
             known = groups_after(history, step)
             history.system_state = state_of(history)._replace(groups=known)
+        if step.sent is not None:
+            holds = worker_after(history, step)
+            if holds is not state_of(history).worker:
+                history.system_state = state_of(history)._replace(worker=holds)
         if loads.are_made(history.config):
             loads.book(history, step)
 
