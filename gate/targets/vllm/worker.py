@@ -10,8 +10,8 @@ from typing import Any
 def sent(scheduler: Any, decision: Any) -> dict[str, Any]:
     """Return what the worker is told about the requests.
 
-    The second model runner also forgets preempted requests; the first one keeps them, and is told
-    that they resume.
+    The second model runner also forgets preempted requests, and what it has of a request that is
+    new; the first one keeps preempted requests, and is told that they resume.
     """
     cached = decision.scheduled_cached_reqs
     computed = dict(zip(cached.req_ids, cached.num_computed_tokens, strict=True))
@@ -30,7 +30,7 @@ def sent(scheduler: Any, decision: Any) -> dict[str, Any]:
         told["blocks"] = {name: [[*group] for group in groups] for name, groups in blocks.items()}
     dropped = {*decision.finished_req_ids}
     if getattr(scheduler, "use_v2_model_runner", False):
-        dropped.update(decision.preempted_req_ids or ())
+        dropped.update(decision.preempted_req_ids or (), told.get("new", ()))
     if dropped:
         told["dropped"] = sorted(dropped)
     if sends_tokens(scheduler):

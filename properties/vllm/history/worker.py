@@ -27,12 +27,13 @@ def after(worker: Worker, sent: Sent) -> Worker:
     with what is sent."""
     if not (sent.new or sent.resumed or sent.blocks or sent.tokens or sent.dropped):
         return worker
-    holds = without_dropped(worker, sent)
+    holds = {**without_dropped(worker, sent)}
     for name in (*sent.new, *sent.resumed):
         holds[name] = Held((), holds[name].tokens if name in holds else 0)
     for name, blocks in sent.blocks.items():
         held = holds.get(name, Held())
-        tables = tuple(map(tuple.__add__, held.tables, blocks)) if held.tables else blocks
+        pairs = zip(held.tables, blocks, strict=False)
+        tables = tuple([own + new for own, new in pairs]) if held.tables else blocks
         holds[name] = Held(tables, held.tokens)
     for name, tokens in sent.tokens.items():
         held = holds.get(name, Held())
@@ -40,5 +41,7 @@ def after(worker: Worker, sent: Sent) -> Worker:
     return holds
 
 
-def without_dropped(worker: Worker, sent: Sent) -> dict[str, Held]:
+def without_dropped(worker: Worker, sent: Sent) -> Worker:
+    if not sent.dropped:
+        return worker
     return {name: held for name, held in worker.items() if name not in sent.dropped}

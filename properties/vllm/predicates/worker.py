@@ -33,8 +33,7 @@ def unknown_to_the_worker(history: VllmRun, step: Step) -> str | None:
     for name in step.scheduled:
         if name not in sent.computed:
             return f"{name} is scheduled, and the worker is not told"
-    knows = without_dropped(state_of(history).worker, sent) if sent.dropped else None
-    holds = state_of(history).worker if knows is None else knows
+    holds = without_dropped(state_of(history).worker, sent)
     for request in addressed(history, step):
         name = request.id
         if name in sent.new:

@@ -48,8 +48,8 @@ def test_whole_requests_and_new_blocks_are_shown():
     }
 
 
-@pytest.mark.parametrize(("preempted", "dropped"), [({"p"}, ["e", "p"]), (None, ["e"])])
-def test_the_second_model_runner_also_forgets_preempted_requests(preempted, dropped):
+@pytest.mark.parametrize(("preempted", "dropped"), [({"p"}, ["e", "n", "p"]), (None, ["e", "n"])])
+def test_the_second_model_runner_also_forgets_preempted_and_earlier_requests(preempted, dropped):
     shown = worker.sent(scheduler(second=True), decision(preempted_req_ids=preempted))
     assert shown["dropped"] == dropped
 
