@@ -30,9 +30,9 @@ def addressed(history: VllmRun, step: Step) -> Iterator[VllmRequestHistory]:
 def unknown_to_the_worker(history: VllmRun, step: Step) -> str | None:
     """The worker knows each scheduled request, and only those that still run (V1-R70)."""
     sent = told(step)
-    for name in step.scheduled:
-        if name not in sent.computed:
-            return f"{name} is scheduled, and the worker is not told"
+    if not step.scheduled.keys() <= sent.computed.keys():
+        name = next(name for name in step.scheduled if name not in sent.computed)
+        return f"{name} is scheduled, and the worker is not told"
     holds = without_dropped(state_of(history).worker, sent)
     for request in addressed(history, step):
         name = request.id
@@ -56,9 +56,8 @@ def table_differs(history: VllmRun, step: Step) -> str | None:
     """The worker's block tables are those of the scheduler, in every group (V1-R71)."""
     shown, worker = step.blocks or {}, worker_after(history, step)
     groups = step.group_blocks or {}
-    for request in addressed(history, step):
-        name = request.id
-        if name not in shown or name not in worker:
+    for name in told(step).computed:
+        if name not in shown or name not in worker or name not in history.live:
             continue
         own, tables = (shown[name], *groups.get(name, ())), worker[name].tables
         if own != tables and (place := difference(own, tables)) is not None:
@@ -89,14 +88,14 @@ def at(tables: Tables, number: int, place: int) -> int | None:
 
 
 def table_grows(history: VllmRun, step: Step) -> bool:
-    return any(
-        request.started and request.id in told(step).blocks for request in addressed(history, step)
-    )
+    return any(name in history.live and history.live[name].started for name in told(step).blocks)
 
 
 def count_differs(history: VllmRun, step: Step) -> str | None:
     """The worker is told how many tokens of a request the scheduler has computed (V1-R72)."""
     before = (history.last.computed if history.last is not None else None) or {}
+    if told(step).computed.items() <= before.items():
+        return None
     for request in addressed(history, step):
         sent = told(step).computed[request.id]
         own = before.get(request.id, 0) if request.started else history.hit_now(step, request)
@@ -108,6 +107,8 @@ def count_differs(history: VllmRun, step: Step) -> str | None:
 def token_not_sent(history: VllmRun, step: Step) -> str | None:
     """The first stage of a pipeline has the tokens that it computes (V1-R73)."""
     worker, sent = worker_after(history, step), told(step)
+    if not sent.tokens:
+        return None
     for request in addressed(history, step):
         if request.id not in sent.tokens or request.id not in step.scheduled:
             continue
@@ -138,7 +139,7 @@ def ended_request_is_dropped(history: VllmRun, step: Step) -> bool:
 
 def _ended(history: VllmRun, step: Step) -> Iterator[str]:
     """Yield the requests that the worker has and that ended before the step."""
-    if not step.scheduled:
+    if not step.scheduled or state_of(history).worker.keys() <= history.live.keys():
         return
     ends = step.finished or {}
     for name in state_of(history).worker:
