@@ -33,9 +33,9 @@ SAYING_NOTHING = {
 
 class KvGroup(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Layers that keep the same tokens: all tokens, the last `window` tokens, or the tokens of the
-    current chunk of `window` tokens."""
+    current chunk of `window` tokens. Mamba layers keep a state instead of tokens."""
 
-    kind: Literal["full", "sliding_window", "chunked_local"]
+    kind: Literal["full", "sliding_window", "chunked_local", "mamba"]
     window: Positive | UnsetType = UNSET
 
 
@@ -190,14 +190,18 @@ class VllmConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
         """Return the groups of the KV cache after the first, which is full attention."""
         return self.kv_groups[1:] if self.kv_groups else ()
 
+    @property
+    def aligns(self) -> bool:
+        """Return whether chunks end at block boundaries, so that Mamba states can be cached."""
+        return self.enable_prefix_caching and self.has_mamba
+
+    @property
+    def has_mamba(self) -> bool:
+        return any(group.kind == "mamba" for group in self.more_groups)
+
 
 def read_config(values: Mapping[str, Any], revision: str) -> VllmConfig:
-    given = {
-        key: value
-        for key, value in values.items()
-        if value is not UNSET and not _says_nothing(key, value)
-    }
-    config = convert(given, VllmConfig)
+    config = convert(in_effect(values, SAYING_NOTHING), VllmConfig)
     if config.max_num_batched_tokens < config.max_num_seqs:
         raise InputError(
             "$.config.max_num_batched_tokens",
@@ -221,11 +225,14 @@ def read_config(values: Mapping[str, Any], revision: str) -> VllmConfig:
     return config
 
 
-def _says_nothing(key: str, value: Any) -> bool:
-    if key not in SAYING_NOTHING:
-        return False
-    nothing = SAYING_NOTHING[key]
-    return bool(value == nothing) and type(value) is type(nothing)
+def in_effect(values: Mapping[str, Any], neutral: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the values that are given, without those that only repeat the neutral one."""
+
+    def says_nothing(key: str, value: Any) -> bool:
+        nothing = neutral.get(key, UNSET)
+        return value is UNSET or (bool(value == nothing) and type(value) is type(nothing))
+
+    return {key: value for key, value in values.items() if not says_nothing(key, value)}
 
 
 def _check_speculation(config: VllmConfig) -> None:
@@ -233,12 +240,6 @@ def _check_speculation(config: VllmConfig) -> None:
     if config.lookahead not in (0, config.drafts):
         valid = f"0, or num_speculative_tokens ({config.drafts})"
         raise InputError(path, f"{config.lookahead} fits no drafter; valid: {valid}")
-    if config.lookahead and config.enable_prefix_caching:
-        raise InputError(
-            path,
-            f"{config.lookahead} with prefix caching is not modelled: such a drafter computes the "
-            "last block of a hit again; valid: 0, or enable_prefix_caching false",
-        )
     if config.lookahead >= config.max_num_batched_tokens:
         raise InputError(
             path,
@@ -308,7 +309,7 @@ def _check_groups(config: VllmConfig) -> None:
             valid = "at least 2 tokens"
         if group.kind == "chunked_local" and (not window or window % config.block_size):
             valid = f"a multiple of block_size ({config.block_size})"
-        if group.kind == "full" and window:
+        if group.kind in ("full", "mamba") and window:
             valid = "absent"
         if valid:
             problem = f"{group.kind} with {given}; valid: {valid}"
@@ -323,6 +324,21 @@ def _check_groups(config: VllmConfig) -> None:
         if config.more_groups and is_on:
             problem = f"{len(config.kv_groups)} groups with {key} are not modelled"
             raise InputError(path, f"{problem}; valid: one group, or no {key}")
+    _check_mamba(config)
+
+
+def _check_mamba(config: VllmConfig) -> None:
+    others = {"num_speculative_tokens": config.drafts, "encoder_cache_size": config.encoder_room}
+    for key, value in others.items():
+        if config.has_mamba and value:
+            problem = f"{value} with a mamba group is not modelled"
+            raise InputError(f"$.config.{key}", f"{problem}; valid: 0, or no mamba group")
+    if config.aligns and not config.enable_chunked_prefill:
+        raise InputError(
+            "$.config.enable_chunked_prefill",
+            "false with a mamba group and prefix caching: vLLM needs chunks that end at block "
+            "boundaries; valid: true, or enable_prefix_caching false",
+        )
 
 
 def _check_grammars(config: VllmConfig) -> None:

@@ -1,11 +1,12 @@
 """KV groups after the first: layers that do not keep the same tokens as full attention.
 
 Source: release 0.33.0, KVCacheManager.allocate_slots, HybridKVCacheCoordinator,
-SlidingWindowManager, ChunkedLocalAttentionManager.
+SlidingWindowManager, ChunkedLocalAttentionManager, MambaManager.
 
-All groups take their blocks from one pool, each as many as full attention for the same tokens. A
-group whose layers read only a window gives back the blocks that have left the window, and puts the
-null block in their places.
+All groups take their blocks from one pool. Groups of attention layers take as many as full
+attention for the same tokens. A group whose layers read only a window gives back the blocks that
+have left the window, and puts the null block in their places. `mamba` describes the groups of Mamba
+layers.
 """
 
 from ..pool import (
@@ -29,20 +30,45 @@ NULL = 0  # the number of the null block, which holds no request's tokens
 Table = tuple[int, ...]
 
 
-def read_from(group: KvGroup, computed: int) -> int:
-    """Return the first token that a group's layers read to compute the next one."""
+def read_from(config: VllmConfig, group: KvGroup, computed: int) -> int:
+    """Return the first token that a group's layers read to compute the next one.
+
+    Mamba layers read the state after the last computed token, which is in that token's block.
+    """
+    if group.kind == "mamba":
+        return 0 if keeps_one_block(config, group) else max(computed - 1, 0)
     if group.kind == "chunked_local" and group.window:
         return computed // group.window * group.window
     return max(computed - group.window + 1, 0) if group.window else 0
+
+
+def keeps_one_block(config: VllmConfig, group: KvGroup) -> bool:
+    """Return whether a request has a single block in a group: a Mamba state that is overwritten in
+    every step, since no prefix cache needs an old one (`mamba_cache_mode` none)."""
+    return group.kind == "mamba" and not config.enable_prefix_caching
+
+
+def places(config: VllmConfig, group: KvGroup, tokens: int) -> int:
+    """Return how long the table of a group is for this many tokens."""
+    return 1 if keeps_one_block(config, group) else blocks_for(tokens, config.block_size)
+
+
+def new_blocks(group: KvGroup, held: int, wanted: int) -> int:
+    """Return how many blocks make a table of `held` places one of `wanted` places. A Mamba group
+    needs only the block in which the step leaves its state."""
+    return int(wanted > held) if group.kind == "mamba" else max(wanted - held, 0)
 
 
 def most_blocks(config: VllmConfig, group: KvGroup, tokens: int) -> int:
     """Return the most blocks that a request of this many tokens holds in a group at once.
 
     These are the blocks of a window and of a step's tokens (which need not begin at a block
-    boundary), or the blocks of a chunk and of a step's tokens.
+    boundary), or the blocks of a chunk and of a step's tokens, or the two states that a step of
+    Mamba layers reads and writes.
     """
-    whole = blocks_for(tokens, config.block_size)
+    whole = places(config, group, tokens)
+    if group.kind == "mamba":
+        return min(whole, 2)
     if not group.window:
         return whole
     if group.kind == "chunked_local":
@@ -88,7 +114,7 @@ def found(
     """
     tables = []
     for number, group in enumerate(config.more_groups):
-        first = read_from(group, blocks * config.block_size) // config.block_size
+        first = read_from(config, group, blocks * config.block_size) // config.block_size
         names = [name(config, sequence, number, place) for place in range(first, blocks)]
         cached = [pool.cached.get(content, (None,))[0] for content in names]
         tables.append((NULL,) * first + tuple(cached))
@@ -108,37 +134,64 @@ def missing(config: VllmConfig, pool: Pool, sequence: Sequence, hit: int, tokens
     blocks that the request can hold there at once (V1-R54).
     """
     cached = sum(unheld(pool, table) for table in hit_tables(config, pool, sequence, hit))
-    step = blocks_for(hit * config.block_size + tokens, config.block_size) - hit
-    all_steps = (1 + len(config.more_groups)) * step
+    covered = hit * config.block_size + tokens
+    step = blocks_for(covered, config.block_size) - hit
+    all_steps = step + sum(
+        new_blocks(group, hit, places(config, group, covered)) for group in config.more_groups
+    )
     if not config.reserve_full_isl:
         return all_steps - step + cached
     first = blocks_for(sequence.num_tokens, config.block_size) - hit
-    whole = [most_blocks(config, group, sequence.num_tokens) for group in config.more_groups]
-    all_whole = first + sum(max(blocks - hit, 0) for blocks in whole)
+    whole = [
+        new_blocks(group, hit, reserved(config, group, sequence.num_tokens))
+        for group in config.more_groups
+    ]
+    all_whole = first + sum(whole)
     return max(all_steps, all_whole) - max(step, first) + cached
+
+
+def reserved(config: VllmConfig, group: KvGroup, tokens: int) -> int:
+    """Return how long a table admission counts for a whole request."""
+    most = places if group.kind == "mamba" else most_blocks
+    return most(config, group, tokens)
+
+
+def missing_to_grow(config: VllmConfig, sequence: Sequence, covered: int) -> int:
+    """Return how many blocks a running request lacks for its first `covered` tokens, in the groups
+    after the first."""
+    return sum(
+        new_blocks(group, len(table), places(config, group, covered))
+        for group, table in zip(config.more_groups, sequence.tables, strict=True)
+    )
 
 
 def start(config: VllmConfig, pool: Pool, sequence: Sequence) -> tuple[Sequence, Pool]:
     """Return the request with its hit's blocks of each group in use, and the pool."""
     tables = hit_tables(config, pool, sequence, len(sequence.blocks))
-    longest = cached_blocks(pool, sequence.known, sequence.num_tokens, config.block_size)
-    junction = len(longest) if len(longest) > len(sequence.blocks) else 0
+    junction = junction_of(config, pool, sequence, len(sequence.blocks))
     pool = touch(pool, [block for table in tables for block in table])
-    joined = sequence._replace(tables=tuple(tables), junction=junction * config.block_size)
-    return joined, pool
+    return sequence._replace(tables=tuple(tables), junction=junction), pool
+
+
+def junction_of(config: VllmConfig, pool: Pool, sequence: Sequence, hit: int) -> int:
+    """Return how many tokens full attention has cached, if that is more than the hit of `hit`
+    blocks; otherwise 0."""
+    longest = cached_blocks(pool, sequence.known, sequence.num_tokens, config.block_size)
+    return len(longest) * config.block_size if len(longest) > hit else 0
 
 
 def is_retained(config: VllmConfig, sequence: Sequence, group: KvGroup, place: int) -> bool:
     """Return whether the full block at `place` can be found later.
 
     If little of a window is retained, only two stretches of blocks can be found: the window before
-    the last token of the prompt, and the window before the end of the hit in full attention.
+    the last token of the prompt, and the window before the end of the hit in full attention. Of
+    Mamba states, only those at the ends of these stretches can be found.
     """
-    if not config.retains_little or group.kind != "sliding_window":
+    if not config.retains_little or group.kind not in ("sliding_window", "mamba"):
         return True
     ends = (sequence.prompt - 1, sequence.junction)
     return any(
-        read_from(group, end // config.block_size * config.block_size) // config.block_size
+        read_from(config, group, end // config.block_size * config.block_size) // config.block_size
         <= place
         < end // config.block_size
         for end in ends
@@ -146,15 +199,16 @@ def is_retained(config: VllmConfig, sequence: Sequence, group: KvGroup, place: i
 
 
 def hold(config: VllmConfig, pool: Pool, sequence: Sequence, covered: int) -> tuple[Sequence, Pool]:
-    """Return the request with as many blocks in each group as in full attention (V1-R52), and the
+    """Return the request with as many places in each group as in full attention (V1-R52), and the
     pool.
 
     Blocks that its first `covered` tokens fill can be found from now on.
     """
     tables = []
-    for table in sequence.tables:
-        new, pool = take(pool, len(sequence.blocks) - len(table))
-        tables.append(table + new)
+    for group, table in zip(config.more_groups, sequence.tables, strict=True):
+        wanted = 1 if keeps_one_block(config, group) else len(sequence.blocks)
+        new, pool = take(pool, new_blocks(group, len(table), wanted))
+        tables.append(table + (NULL,) * (wanted - len(table) - len(new)) + new)
     sequence = sequence._replace(tables=tuple(tables))
     if config.enable_prefix_caching:
         pool = publish_full(config, pool, sequence, min(covered, sequence.num_tokens))
@@ -184,7 +238,7 @@ def slide(config: VllmConfig, plan: Plan, place: int) -> tuple[Plan, Sequence]:
     sequence, pool = plan.running[place], plan.pool
     tables: list[Table] = []
     for number, (group, table) in enumerate(zip(config.more_groups, sequence.tables, strict=True)):
-        first = read_from(group, sequence.computed) // config.block_size
+        first = read_from(config, group, sequence.computed) // config.block_size
         pool = give_back_places(config, pool, sequence, number, range(first), plan.holders)
         tables.append((NULL,) * first + table[first:])
     sequence = sequence._replace(tables=tuple(tables))

@@ -6,9 +6,10 @@ the same for every release.
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from . import connector
+from . import connector, mamba
 from .config import VllmConfig
 from .connector import HasRoom
+from .mamba import LastStop
 from .queue import Plan
 from .state import Sequence, State
 
@@ -32,6 +33,11 @@ def ends_round(config: VllmConfig) -> bool:
 def publishes(config: VllmConfig) -> bool:
     """Return whether the next decision precedes the token; else it publishes the block."""
     return config.decides_ahead
+
+
+def named_beyond(config: VllmConfig) -> int:
+    """Return 0: the name of a block consists of all tokens up to its end (V1-R12)."""
+    return 0
 
 
 def queue_blocked(waiting: tuple[Sequence, ...]) -> tuple[Sequence, ...]:
@@ -59,8 +65,11 @@ class Revision:
             behind it get nothing.
         has_room: whether enough blocks are free for a load to begin.
         publishes: whether a block can be found as soon as emitted tokens have filled it.
+        named_beyond: how many tokens after a block belong to its name.
         queue_blocked: the queue after its last request, which is blocked, has arrived; only for
             first come, first served.
+        last_stop: the last block boundary at which the prefill of this many tokens stops, so that
+            its Mamba state can be found.
     """
 
     name: str
@@ -69,7 +78,9 @@ class Revision:
     ends_round: Callable[[VllmConfig], bool] = ends_round
     has_room: HasRoom = connector.has_room
     publishes: Callable[[VllmConfig], bool] = publishes
+    named_beyond: Callable[[VllmConfig], int] = named_beyond
     queue_blocked: Callable[[tuple[Sequence, ...]], tuple[Sequence, ...]] = queue_blocked
+    last_stop: LastStop = mamba.last_stop
 
 
 DOCUMENTED = Revision("documented")

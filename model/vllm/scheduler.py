@@ -13,7 +13,8 @@ never enters the file:
 - `speculation`: a drafter proposes tokens (`config.drafts`, `drafted` tokens);
 - `connector`: keys and values are loaded and sent (`config.loads`);
 - `encoder`: parts of a prompt are encoded first (`config.encodes`, `inputs` of a request);
-- `kv_groups`: not all layers keep the same tokens (`config.more_groups`, `tables` of a request).
+- `kv_groups`: not all layers keep the same tokens (`config.more_groups`, `tables` of a request);
+- `mamba`: chunks end where Mamba layers can be cached (`config.aligns`).
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -21,7 +22,7 @@ from typing import Any
 
 from ..members import changed, find, without
 from ..pool import Pool, free_blocks
-from . import connector, encoder, in_flight, kv_cache, kv_groups, queue, speculation
+from . import connector, encoder, in_flight, kv_cache, kv_groups, mamba, queue, speculation
 from .config import VllmConfig
 from .encoder import Fit
 from .queue import Plan
@@ -67,6 +68,9 @@ def advance_running(
     while place < len(plan.running) and plan.budget > 0:
         sequence = plan.running[place]
         tokens, fit = clamp(config, behind(config, sequence), plan.budget), None
+        if config.aligns:
+            start, junction = sequence.computed, sequence.junction
+            tokens = mamba.chunk(config, sequence, start, tokens, junction, revision.last_stop)
         if sequence.inputs:
             fit = encoder.fit(
                 config, plan.encoder, sequence, sequence.computed, tokens, plan.running
@@ -135,6 +139,11 @@ def admit_waiting(config: VllmConfig, plan: Plan, revision: Revision = DOCUMENTE
         if not config.enable_chunked_prefill and capped(config, uncomputed) > plan.budget:
             return plan
         tokens, fit = clamp(config, uncomputed, plan.budget), None
+        if config.aligns:
+            last, cached = revision.last_stop, len(hit)
+            tokens = mamba.first_chunk(config, plan.pool, sequence, cached, tokens, last)
+            if not tokens or mamba.is_being_computed(config, plan, sequence, cached):
+                return plan
         if sequence.inputs:
             fit = encoder.fit(config, plan.encoder, sequence, start, tokens, plan.running)
             if not fit.tokens:

@@ -23,6 +23,8 @@ def alone(config: Config, request: VllmRequestHistory) -> int:
     # A chunk ends before an encoder input for which the step has no room; the next chunk begins
     # there.
     steps = in_chunks(config, request) + 2 * len(request.inputs)
+    if groups.aligns(config):  # a chunk also ends at block boundaries, the last of them included
+        steps += -(-(request.prompt + request.max_tokens) // config["block_size"]) + 2
     return steps * in_flight.depth(config) + request.deferrals
 
 

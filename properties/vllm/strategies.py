@@ -44,10 +44,11 @@ def options(draw: st.DrawFn, config: Config, avoid: frozenset[str] = frozenset()
     if steps == "drafts" or (steps == "loads" and draw(st.booleans())):
         drawn |= draw(speculations(config))
     if steps.endswith("ahead") and (drafts := most_drafts(config)) and draw(st.booleans()):
-        drawn |= {"enable_prefix_caching": False, **with_lookahead(drafts)}
+        drawn |= with_lookahead(drafts)
     if steps.startswith("loads") and draw(st.sampled_from((False, True, False))):
         drawn |= {"kv_load_failure_policy": "fail"}
-    if "num_lookahead_tokens" not in drawn and draw(st.sampled_from((*3 * (False,), True))):
+    takes_inputs = "num_lookahead_tokens" not in drawn and not groups.has_mamba(drawn)
+    if takes_inputs and draw(st.sampled_from((*3 * (False,), True))):
         drawn |= draw(encoders(config))
     if caches(config) and draw(st.sampled_from((*3 * (False,), True))):
         drawn |= {"cache_partitions": True}
@@ -64,15 +65,18 @@ def kv_groups(draw: st.DrawFn, config: Config) -> dict[str, Any]:
     """Draw one or two groups in addition to full attention, and a pool that holds little more than
     the longest request.
 
-    Most groups have a window or a chunk of about one block or a few.
+    Most groups of attention layers have a window or a chunk of about one block or a few.
     """
     block, length = config["block_size"], config["max_model_len"]
     windows = st.sampled_from((block + 1, 2 * block, 2, 3 * block + 1, block, length + 1))
     slides = windows.map(lambda tokens: {"kind": groups.WINDOW, "window": max(tokens, 2)})
     chunks = st.integers(1, 3).map(lambda n: {"kind": groups.CHUNKS, "window": n * block})
-    more = st.lists(st.one_of(slides, chunks, st.just(FULL)), max_size=1)
-    further = [draw(st.one_of(slides, slides, chunks)), *draw(more)]
+    states = st.just({"kind": groups.MAMBA})
+    more = st.lists(st.one_of(slides, chunks, st.just(FULL), states), max_size=1)
+    further = [draw(st.one_of(slides, states, slides, chunks)), *draw(more)]
     drawn: dict[str, Any] = {"kv_groups": [FULL, *further]}
+    if groups.aligns({**config, **drawn}):
+        drawn["enable_chunked_prefill"] = True
     if draw(st.booleans()):
         drawn["prefix_cache_retention_interval"] = 0
     if config["num_blocks"] is None:
@@ -89,7 +93,7 @@ def speculations(draw: st.DrawFn, config: Config) -> dict[str, Any]:
     """Draw the number of drafts after each token, a few; the pool must have room for them and the
     shortest request.
 
-    Without a prefix cache there is sometimes a lookahead; the budget must have room for that, too.
+    Sometimes there is a lookahead; the budget must have room for that, too.
     """
     drafts = draw(st.sampled_from((1, 3, 2)))
     if config["num_blocks"] is not None:
@@ -97,10 +101,7 @@ def speculations(draw: st.DrawFn, config: Config) -> dict[str, Any]:
         drafts = min(drafts, room)
         if 2 * drafts > room:
             return {"num_speculative_tokens": drafts}
-    may_look_ahead = (
-        not config["enable_prefix_caching"] and drafts < config["max_num_batched_tokens"]
-    )
-    if not may_look_ahead or draw(st.booleans()):
+    if drafts >= config["max_num_batched_tokens"] or draw(st.booleans()):
         return {"num_speculative_tokens": drafts}
     return with_lookahead(drafts)
 

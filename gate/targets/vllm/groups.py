@@ -1,4 +1,4 @@
-"""vLLM's KV cache groups: layers with full attention, and layers with a window."""
+"""vLLM's KV cache groups: layers with full attention, layers with a window, and Mamba layers."""
 
 import importlib
 import json
@@ -9,7 +9,7 @@ from ..protocol_checks import refuse
 from . import start_up
 
 KEY, RETENTION = KEYS = ("kv_groups", "prefix_cache_retention_interval")
-FULL, WINDOW, CHUNKS = KINDS = ("full", "sliding_window", "chunked_local")
+FULL, WINDOW, CHUNKS, MAMBA = KINDS = ("full", "sliding_window", "chunked_local", "mamba")
 # Keys that cannot be used with several groups, with the values that mean that they are unused.
 NOT_WITH = {
     "async_scheduling": False,
@@ -17,6 +17,7 @@ NOT_WITH = {
     "kv_connector": False,
     "num_lookahead_tokens": 0,
 }
+NOT_WITH_MAMBA = {"num_speculative_tokens": 0, "encoder_cache_size": 0}
 
 
 def is_list(value: Any) -> bool:
@@ -37,8 +38,9 @@ def check(config: Mapping[str, Any]) -> None:
         raise refuse(KEY, groups, "a single full group, or another kind after it")
     for number, group in enumerate(groups):
         kind, window, size = group.get("kind"), group.get("window"), config["block_size"]
-        if kind not in KINDS or group.keys() != ({"kind"} if kind == FULL else {"kind", "window"}):
-            valid = f'{{"kind": "{FULL}"}}, or kind {WINDOW} or {CHUNKS} with a "window"'
+        whole = kind in (FULL, MAMBA)
+        if kind not in KINDS or group.keys() != ({"kind"} if whole else {"kind", "window"}):
+            valid = f'kind {FULL} or {MAMBA}, or kind {WINDOW} or {CHUNKS} with a "window"'
             raise refuse(f"{KEY}[{number}]", group, valid)
         if kind == WINDOW and (type(window) is not int or window < 2):
             raise refuse(f"{KEY}[{number}].window", window, "an integer of at least 2")
@@ -50,6 +52,20 @@ def check(config: Mapping[str, Any]) -> None:
     for key, without in NOT_WITH.items():
         if len(groups) > 1 and config.get(key, without) != without:
             raise refuse(KEY, groups, f"one group with {key} {json.dumps(config[key])}")
+    for key, without in NOT_WITH_MAMBA.items():
+        if has_mamba(config) and config.get(key, without) != without:
+            raise refuse(key, config[key], f"{without} with a {MAMBA} group")
+
+
+def has_mamba(config: Mapping[str, Any]) -> bool:
+    return any(group["kind"] == MAMBA for group in after_first(config))
+
+
+def derive_mamba(vllm_config: Any) -> None:
+    """Let vLLM derive the mode and block size of the Mamba cache, as it does for a model with Mamba
+    layers."""
+    models = importlib.import_module("vllm.model_executor.models.config")
+    models.MambaModelConfig.verify_and_update_config(vllm_config)
 
 
 def kinds(config: Mapping[str, Any]) -> tuple[tuple[str, int | None], ...]:
@@ -58,15 +74,24 @@ def kinds(config: Mapping[str, Any]) -> tuple[tuple[str, int | None], ...]:
     )
 
 
-def specs(groups: Iterable[tuple[str, int | None]], block_size: int) -> list[Any]:
-    return [_spec(kind, window, block_size) for kind, window in groups]
+def specs(groups: Iterable[tuple[str, int | None]], cache_config: Any) -> list[Any]:
+    return [_spec(kind, window, cache_config) for kind, window in groups]
 
 
-def _spec(kind: str, window: int | None, block_size: int) -> Any:
+def _spec(kind: str, window: int | None, cache_config: Any) -> Any:
+    block_size = cache_config.block_size
     full = start_up.attention(block_size)
     if kind == FULL:
         return full
     interface = importlib.import_module("vllm.v1.kv_cache_interface")
+    if kind == MAMBA:
+        return interface.MambaSpec(
+            block_size=cache_config.mamba_block_size,
+            shapes=((1,),),
+            dtypes=(full.dtype,),
+            page_size_padded=full.page_size_bytes,  # blocks of all groups have the same size
+            mamba_cache_mode=cache_config.mamba_cache_mode,
+        )
     shape = {key: getattr(full, key) for key in ("num_kv_heads", "head_size", "dtype")}
     if kind == CHUNKS:
         return interface.ChunkedLocalAttentionSpec(

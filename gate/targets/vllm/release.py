@@ -114,7 +114,8 @@ def configure(release: Release, config: Mapping[str, Any]) -> tuple[Any, StartUp
     try:
         loads = bool(config.get("kv_connector"))
         policy = config.get("kv_load_failure_policy", "recompute") if loads else None
-        vllm_config = cached_config(drafter(config), policy, **options)
+        mamba = groups.has_mamba(config)
+        vllm_config = cached_config(drafter(config), policy, mamba, **options)
     except (ValueError, AssertionError, NotImplementedError) as error:
         raise _refusal(release, config, error) from error
     _check_honoured(release, config, vllm_config)
@@ -147,17 +148,22 @@ def _planning(
     kinds: tuple[tuple[str, int | None], ...],
     **options: Any,
 ) -> str | None:
-    vllm_config = cached_config(drafts, policy, **options)
-    specs = groups.specs(kinds, vllm_config.cache_config.block_size)
+    mamba = any(kind == groups.MAMBA for kind, _ in kinds)
+    vllm_config = cached_config(drafts, policy, mamba, **options)
+    specs = groups.specs(kinds, vllm_config.cache_config)
     return start_up.refusal(vllm_config, specs)
 
 
 @functools.lru_cache(maxsize=64)
 def cached_config(
-    drafts: tuple[str, int] | None = None, policy: str | None = None, **options: Any
+    drafts: tuple[str, int] | None = None,
+    policy: str | None = None,
+    mamba: bool = False,
+    **options: Any,
 ) -> Any:
     """Return vLLM's configuration with these options, and vLLM's defaults for all others. If a
-    `policy` for failed loads is given, the configuration has a connector."""
+    `policy` for failed loads is given, the configuration has a connector. With `mamba`, it is that
+    of a model with Mamba layers."""
     if drafts is not None:
         options["speculative_config"] = speculative_config(*drafts)
     if policy is not None:
@@ -168,7 +174,10 @@ def cached_config(
             kv_load_failure_policy=policy,
         )
     # Unless the configuration says otherwise, a decision completes before the next one is made.
-    return engine_config(**{"async_scheduling": False, **options})
+    vllm_config = engine_config(**{"async_scheduling": False, **options})
+    if mamba:
+        groups.derive_mamba(vllm_config)
+    return vllm_config
 
 
 def _refusal(release: Release, config: Mapping[str, Any], error: Exception) -> RefusedError:

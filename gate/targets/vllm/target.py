@@ -12,6 +12,7 @@ runner is replaced. For every request whose computed tokens have caught up with 
 import functools
 import importlib
 import inspect
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -44,7 +45,7 @@ class VllmEngine(SchedulerView):
         groups.check(config)
         vllm_config, self.start_up = configure(release, config)
         self.usable_blocks = config["num_blocks"] or plenty_of_blocks(config)
-        specs = groups.specs(groups.kinds(config), config["block_size"])
+        specs = groups.specs(groups.kinds(config), vllm_config.cache_config)
         chosen, retained = class_for(release, config), config.get(groups.RETENTION)
         scheduler = _scheduler(chosen, vllm_config, specs, self.usable_blocks, retained)
         super().__init__(scheduler, config)
@@ -237,7 +238,7 @@ def _scheduler(
             num_blocks=num_blocks, kv_cache_tensors=[], kv_cache_groups=layers, **retention
         ),
         structured_output_manager=structured.StructuredOutputManager(vllm_config),
-        block_size=specs[0].block_size,
+        block_size=math.lcm(*(spec.block_size for spec in specs)),
         log_stats=False,
     )
 

@@ -14,7 +14,7 @@ from ...history import prefix_hits
 from ...history.features import Features
 from ...history.request_history import RequestHistory
 from ...history.run_history import RunHistory
-from . import blocked, encoder, in_flight, loads, speculation
+from . import blocked, encoder, groups, in_flight, loads, speculation
 from .request_history import VllmRequestHistory
 from .run import (
     NOTHING,
@@ -133,6 +133,13 @@ class VllmFeatures(Features):
         waits = loads.deferrals(of(request) for request in history.live.values())
         return in_flight.depth(history.config) + waits
 
+    def steps_after_end(self, history: RunHistory[Any]) -> int:
+        if history.live:
+            return 0
+        ended = history.requests.values() if loads.are_made(history.config) else ()
+        left = max((of(request).load_left for request in ended), default=0)
+        return left + in_flight.depth(history.config) - 1
+
     def held_after_end(self, config: Config) -> bool:
         """Return whether blocks are kept until a load has landed or they are sent."""
         return loads.are_made(config)
@@ -167,7 +174,10 @@ class VllmFeatures(Features):
         if step.encoder_inputs is not None:
             outputs = outputs_after(history, step)
             history.system_state = state_of(history)._replace(outputs=outputs)
-        if step.group_blocks is not None and prefix_hits.caches(history.config):
+        config = history.config
+        if step.group_blocks is not None and (
+            prefix_hits.caches(config) or groups.has_mamba(config)
+        ):
             known = groups_after(history, step)
             history.system_state = state_of(history)._replace(groups=known)
         if step.sent is not None:

@@ -1,6 +1,7 @@
 """KV groups after the first: the content of their blocks, as far as a client can tell.
 
-Source: release 0.33.0, SlidingWindowManager and ChunkedLocalAttentionManager, and their specs.
+Source: release 0.33.0, SlidingWindowManager, ChunkedLocalAttentionManager and MambaManager, and
+their specs.
 """
 
 from collections.abc import Mapping
@@ -9,15 +10,16 @@ from typing import Any, NamedTuple
 
 from ....model.pool import Content, prefix
 from ...history.content import coming_tokens
+from ...history.prefix_hits import caches
 from .request_history import VllmRequestHistory
 
 Config = Mapping[str, Any]
 NULL_BLOCK = 0
-WINDOW, CHUNKS = "sliding_window", "chunked_local"
+WINDOW, CHUNKS, MAMBA = "sliding_window", "chunked_local", "mamba"
 
 
 class Group(NamedTuple):
-    """The kind of a group's layers, and their window in tokens; None for full attention."""
+    """The kind of a group's layers, and their window in tokens; None without a window."""
 
     kind: str
     window: int | None
@@ -27,7 +29,8 @@ class Groups(NamedTuple):
     """The full blocks of the groups after the first.
 
     Attributes:
-        holds: for each block number, the group and all tokens up to the end of the block.
+        holds: for each block number, the group and all tokens up to the end of the block, or up to
+            the state in the block.
         unseen: the same for blocks whose numbers were not shown because their requests ended in the
             step.
     """
@@ -43,18 +46,44 @@ def further(config: Config) -> list[Group]:
 
 def first_block_read(config: Config, group: Group, computed: int) -> int:
     """Return the first block that is read to compute the token after the `computed` ones."""
+    if group.kind == MAMBA:
+        return last_place(config, computed)
     oldest = 0 if group.window is None else computed - (group.window - 1)
     if group.kind == CHUNKS and group.window is not None:
         oldest = computed - computed % group.window
     return max(oldest, 0) // int(config["block_size"])
 
 
+def last_place(config: Config, computed: int) -> int:
+    """Return the place of the block with the state after `computed` tokens."""
+    return max(computed - 1, 0) // int(config["block_size"]) if caches(config) else 0
+
+
+def has_mamba(config: Config) -> bool:
+    return any(group.kind == MAMBA for group in further(config))
+
+
+def aligns(config: Config) -> bool:
+    """Return whether chunks end at block boundaries, where Mamba states can be cached."""
+    return caches(config) and has_mamba(config)
+
+
+def new_blocks(config: Config, group: Group, places: int, cached: int) -> int:
+    """Return how many blocks a group adds to `cached` ones for a table of this many places."""
+    if group.kind == MAMBA:
+        return int(places > cached)
+    return max(places - cached, 0)
+
+
 def at_most(config: Config, group: Group, blocks: int) -> int:
     """Return the most blocks of a group that a request of this many blocks holds at once.
 
     With a window, these are the blocks of the window and of a step's tokens, and one more, since
-    the window may begin inside a block. A chunk begins at a block boundary.
+    the window may begin inside a block. A chunk begins at a block boundary. Of Mamba states, these
+    are the ones that a step reads and writes, or a single one that is overwritten.
     """
+    if group.kind == MAMBA:
+        return min(blocks, 2 if caches(config) else 1)
     if group.window is None:
         return blocks
     begins = int(group.kind != CHUNKS)
@@ -73,7 +102,11 @@ def longest_in_pool(config: Config) -> int:
     return max((n for n in range(1, size + 1) if blocks_of_all(config, n) <= size), default=0)
 
 
+def content_of(request: VllmRequestHistory, tokens: int) -> Content:
+    return prefix(coming_tokens(request), tokens)
+
+
 def content_until(config: Config, request: VllmRequestHistory, place: int) -> Content:
     """Return the tokens of a request up to the end of a block. They identify the content of the
     block, whatever precedes it in the table."""
-    return prefix(coming_tokens(request), (place + 1) * int(config["block_size"]))
+    return content_of(request, (place + 1) * int(config["block_size"]))

@@ -107,7 +107,17 @@ def groups_after(history: RunHistory[Any], step: Step) -> Groups:
         # The last drafts are known tokens by now if they were right.
         first = max(request.computed + hit - (1 + speculation.drafts(config)) * request.started, 0)
         computed = min(history.reached(step, account), request.num_tokens)
-        for number in range(len(groups.further(config))):
+        for number, group in enumerate(groups.further(config)):
+            if group.kind == groups.MAMBA:
+                left = request.computed + hit + step.scheduled[name]
+                state = number, groups.content_of(request, left)
+                if shown is None:
+                    unseen.add(state)
+                elif number < len(shown) and (place := groups.last_place(config, left)) < len(
+                    shown[number]
+                ):
+                    holds[shown[number][place]] = state
+                continue
             for place in range(first // size, computed // size):
                 content = number, groups.content_until(config, request, place)
                 if shown is None:

@@ -7,7 +7,7 @@ Source: cheat-sheet, "schedule() shape" and "The four/five invariants"; chunked-
 from ....model.observation import Step
 from ...rules.pool import taken_by
 from ...rules.predicate import Predicate
-from ..history import encoder, in_flight, loads, speculation
+from ..history import encoder, groups, in_flight, loads, mamba, speculation
 from ..history.request_history import VllmRequestHistory
 from ..history.run import VllmRun
 from .decision import (
@@ -210,6 +210,8 @@ def _cut_wrongly(history: VllmRun, step: Step, who: list[VllmRequestHistory]) ->
         last = last_draft(history, request)
         if missing is not None and last and tokens == min(missing + last, limit, remaining):
             least = tokens
+        if least is not None and groups.aligns(history.config):
+            least = aligned(history, step, request, least)
         if missing is not None and request.id in wanted and tokens != least and not stops:
             return (
                 f"{request.id} computes {tokens} tokens; it needs {missing}, at most {limit} a "
@@ -234,8 +236,15 @@ def _share_lost(history: VllmRun, step: Step, who: list[VllmRequestHistory]) -> 
     )
     for request in scheduled(history, step):
         missing, tokens = behind(history, step, request), step.scheduled[request.id]
-        if missing is None or request.id not in wanted or tokens >= min(missing, limit):
+        if missing is None or request.id not in wanted:
             continue
+        most = min(missing, limit)
+        if groups.aligns(history.config):
+            most = aligned(history, step, request, most)
+        if tokens >= most:
+            continue
+        if groups.aligns(history.config):
+            left -= size  # less than a block may be of no use
         back = shares if taken_by(history, step, request, size) else 0
         if left > back and not stops_at_input(history, step, request):
             return (
@@ -243,6 +252,19 @@ def _share_lost(history: VllmRun, step: Step, who: list[VllmRequestHistory]) -> 
                 f"request; {left} tokens of the budget are left, of which {back} can have come back"
             )
     return None
+
+
+def aligned(history: VllmRun, step: Step, request: VllmRequestHistory, tokens: int) -> int:
+    """Return how many of `tokens` tokens a request computes if its chunks end at block boundaries.
+
+    A chunk may end earlier, at a boundary up to which other requests have computed the same tokens.
+    """
+    end, size = computes(history, step, request), int(history.config["block_size"])
+    start = end - step.scheduled[request.id]
+    before_end = history.revision in since("0.33")
+    most = mamba.end_of_chunk(history.config, request, start, tokens, before_end=before_end)
+    shared = end < most and not end % size and end <= history.max_hit(step, request)
+    return (end if shared else most) - start
 
 
 def last_draft(history: VllmRun, request: VllmRequestHistory) -> int:

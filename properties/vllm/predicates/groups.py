@@ -1,6 +1,7 @@
-"""KV groups after the first: windows that slide, and hits that are whole.
+"""KV groups after the first: windows that slide, Mamba states, and hits that are whole.
 
-Source: release 0.33.0, SlidingWindowManager, HybridKVCacheCoordinator, KVCacheManager.
+Source: release 0.33.0, SlidingWindowManager, MambaManager, HybridKVCacheCoordinator,
+KVCacheManager.
 """
 
 from collections.abc import Iterator
@@ -9,10 +10,22 @@ from ....model.observation import Step
 from ...history.prefix_hits import caches
 from ...rules.pool import blocks_for, free_when_decided, held_after
 from ...rules.predicate import Predicate
-from ..history.groups import NULL_BLOCK, at_most, content_until, first_block_read, further
+from ..history import mamba
+from ..history.groups import (
+    MAMBA,
+    NULL_BLOCK,
+    Group,
+    aligns,
+    at_most,
+    content_of,
+    content_until,
+    first_block_read,
+    further,
+    new_blocks,
+)
 from ..history.request_history import VllmRequestHistory
-from ..history.run import VllmRun, groups_after
-from .decision import admitted, kept, waited_before
+from ..history.run import VllmRun, groups_after, state_of
+from .decision import admitted, kept, since, waited_before
 
 
 def computing(
@@ -37,6 +50,8 @@ def computing(
 def kept_out_of_the_window(history: VllmRun, step: Step) -> str | None:
     """A request that computes has given back the blocks that slid out of its window (V1-R51)."""
     for request, number, table, first in computing(history, step):
+        if is_mamba(history, number):
+            continue  # V1-R58
         for place, block in enumerate(table[:first]):
             if block != NULL_BLOCK:
                 return (
@@ -47,20 +62,30 @@ def kept_out_of_the_window(history: VllmRun, step: Step) -> str | None:
 
 
 def something_slides_out(history: VllmRun, step: Step) -> bool:
-    return any(request.started and first > 0 for request, _, _, first in computing(history, step))
+    return any(
+        request.started and first > 0 and not is_mamba(history, number)
+        for request, number, _, first in computing(history, step)
+    )
+
+
+def is_mamba(history: VllmRun, number: int) -> bool:
+    return further(history.config)[number].kind == MAMBA
 
 
 def lost_in_the_window(history: VllmRun, step: Step) -> str | None:
     """A request has every block that it reads or writes in a group (V1-R52)."""
     for request, number, table, first in computing(history, step):
         needed = len((step.blocks or {}).get(request.id, table))
+        if is_mamba(history, number) and not caches(history.config):
+            needed = 1
         if len(table) != needed:
-            return (
-                f"{request.id} has {len(table)} blocks in group {number + 1}, but {needed} blocks "
-                "of full attention"
-            )
-        if NULL_BLOCK in table[first:]:
-            place = table.index(NULL_BLOCK, first)
+            return f"{request.id} has {len(table)} blocks in group {number + 1}, but needs {needed}"
+        used = [*range(first, len(table))]
+        if is_mamba(history, number):
+            used = [*([first] if computed_before(history, step, request) else []), *used[-1:]]
+        for place in used:
+            if table[place] != NULL_BLOCK:
+                continue
             return (
                 f"{request.id} reads or writes block {place} of group {number + 1}, which it does "
                 "not hold"
@@ -79,6 +104,8 @@ def hit_not_whole(history: VllmRun, step: Step) -> str | None:
         hit = history.hit_now(step, request) or 0
         for place in range(first, hit // int(history.config["block_size"])):
             block = table[place] if place < len(table) else NULL_BLOCK
+            if block != NULL_BLOCK and is_mamba(history, number):
+                continue  # V1-R57
             content = number, content_until(history.config, request, place)
             if block == NULL_BLOCK:
                 return f"{request.id} finds {hit} tokens; group {number + 1} lacks block {place}"
@@ -136,18 +163,25 @@ def rooms(history: VllmRun, step: Step) -> Iterator[tuple[VllmRequestHistory, in
         if hit is None or request.id not in tables or request.tokens_loading:
             return
         cached = hit // size
-        step_blocks = blocks_for(history, hit + step.scheduled[request.id]) - cached
-        needed = (1 + len(beside)) * step_blocks
+        places = blocks_for(history, hit + step.scheduled[request.id])
+        others = (new_blocks(history.config, group, places, cached) for group in beside)
+        needed = places - cached + sum(others)
         if history.config["reserve_full_isl"]:
             whole = blocks_for(history, request.num_tokens)
-            others = (at_most(history.config, group, whole) - cached for group in beside)
-            needed = max(needed, whole - cached + sum(max(blocks, 0) for blocks in others))
+            others = (reserved(history, group, whole, cached) for group in beside)
+            needed = max(needed, whole - cached + sum(others))
         own = [(step.blocks or {})[request.id], *(step.group_blocks or {}).get(request.id, ())]
         needed += sum(
             block != NULL_BLOCK and block not in held for table in own for block in table[:cached]
         )
         yield request, needed, int(history.config["num_blocks"]) - len(held)
         held |= set(tables[request.id])
+
+
+def reserved(history: VllmRun, group: Group, whole: int, cached: int) -> int:
+    """Return how many blocks an admission reserves in a group for a request of `whole` blocks."""
+    places = whole if group.kind == MAMBA else at_most(history.config, group, whole)
+    return new_blocks(history.config, group, places, cached)
 
 
 def a_window_saves_room(history: VllmRun, step: Step) -> bool:
@@ -183,10 +217,97 @@ def groups_share_the_pool(history: VllmRun, step: Step) -> bool:
     return len([tables for tables in (step.group_blocks or {}).values() if any(tables)]) > 1
 
 
+def crosses_a_boundary(history: VllmRun, step: Step) -> str | None:
+    """A chunk of a prefill ends at a block boundary, or where the prefill ends (V1-R56)."""
+    size = int(history.config["block_size"])
+    for request, start, end in chunks(history, step):
+        before_end = history.revision in since("0.33")
+        last = mamba.last_boundary(history.config, request, before_end=before_end)
+        goes_on = end < mamba.prefill_end(request)
+        fits = end // size * size > start or not mamba.exceeds_chunks(history.config)
+        if end % size and goes_on and fits:
+            return f"{request.id} computes tokens {start} to {end - 1}, and stops inside a block"
+        begun = -(-start // size) * size
+        if start < last < end or start < begun < end:
+            stop = min(stop for stop in (last, begun) if start < stop < end)
+            return f"{request.id} computes tokens {start} to {end - 1}, past the boundary at {stop}"
+    return None
+
+
+def chunks(history: VllmRun, step: Step) -> Iterator[tuple[VllmRequestHistory, int, int]]:
+    """Yield each request that computes its prefill, where its chunk begins, and where it ends."""
+    if not aligns(history.config):
+        return
+    for name, tokens in step.scheduled.items():
+        request = history.live.get(name)
+        if request is None:
+            continue
+        hit = 0 if request.started else history.hit_now(step, request)
+        if hit is not None and request.computed + hit < mamba.prefill_end(request):
+            yield request, request.computed + hit, request.computed + hit + tokens
+
+
+def a_prefill_goes_on(history: VllmRun, step: Step) -> bool:
+    return any(end < mamba.prefill_end(request) for request, _, end in chunks(history, step))
+
+
+def computed_before(history: VllmRun, step: Step, request: VllmRequestHistory) -> int:
+    return request.computed + (0 if request.started else history.hit_now(step, request) or 0)
+
+
+def states(history: VllmRun, step: Step) -> Iterator[tuple[VllmRequestHistory, int, int, int]]:
+    """Yield each Mamba state that a request reads in the step: the request, the number of the
+    group, the block, and the tokens up to the state."""
+    for request, number, table, first in computing(history, step):
+        read = computed_before(history, step, request)
+        if is_mamba(history, number) and read and first < len(table):
+            yield request, number, table[first], read
+
+
+def wrong_state(history: VllmRun, step: Step) -> str | None:
+    """A request reads the state that a step left after exactly the same tokens (V1-R57)."""
+    known = state_of(history).groups
+    for request, number, block, read in states(history, step):
+        state = number, content_of(request, read)
+        if known.holds.get(block) != state and state not in known.unseen:
+            return (
+                f"{request.id} has {read} tokens behind it; block {block} of group {number + 1} "
+                "does not hold the state after these tokens"
+            )
+    return None
+
+
+def a_state_is_found(history: VllmRun, step: Step) -> bool:
+    return any(not request.started for request, *_ in states(history, step))
+
+
+def too_many_states(history: VllmRun, step: Step) -> str | None:
+    """A request holds only the states that its step reads and writes (V1-R58)."""
+    most = 2 if caches(history.config) else 1
+    for request, number, table, _ in computing(history, step):
+        held = [place for place, block in enumerate(table) if block != NULL_BLOCK]
+        if is_mamba(history, number) and len(held) > most:
+            return (
+                f"{request.id} holds {len(held)} states in group {number + 1} (places "
+                f"{', '.join(map(str, held))}), but a step uses at most {most}"
+            )
+    return None
+
+
+def an_old_state_was_left(history: VllmRun, step: Step) -> bool:
+    return any(
+        request.started and first > 0 and is_mamba(history, number)
+        for request, number, _, first in computing(history, step)
+    )
+
+
 PREDICATES = {
     "V1-R55": Predicate(held_twice, groups_share_the_pool),
     "V1-R52": Predicate(lost_in_the_window, window_slides),
     "V1-R51": Predicate(kept_out_of_the_window, something_slides_out),
     "V1-R53": Predicate(hit_not_whole, hit_out_of_the_window),
     "V1-R54": Predicate(admitted_without_room, a_window_saves_room),
+    "V1-R56": Predicate(crosses_a_boundary, a_prefill_goes_on),
+    "V1-R57": Predicate(wrong_state, a_state_is_found),
+    "V1-R58": Predicate(too_many_states, an_old_state_was_left),
 }

@@ -173,6 +173,8 @@ def _could_go(history: VllmRun, step: Step) -> VllmRequestHistory | None:
         return None
     if not places_are_known(history):
         return None
+    if _lacks_budget_for_a_block(history, step) or _state_may_be_missing(history, step, request):
+        return None
     # By the chapter, a prompt that the budget would cut does not start; releases first cut it to
     # the threshold.
     cut = threshold(history) if history.revision in since("0.25") else request.num_tokens
@@ -187,6 +189,20 @@ def _could_go(history: VllmRun, step: Step) -> VllmRequestHistory | None:
         if _missing(history, request, tokens) + reserve > step.free_blocks:
             return None
     return request
+
+
+def _lacks_budget_for_a_block(history: VllmRun, step: Step) -> bool:
+    """Return whether chunks end at block boundaries, and less than a block is left for a chunk."""
+    remaining = history.config["max_num_batched_tokens"] - sum(step.scheduled.values())
+    most = min(threshold(history), remaining)
+    return groups.aligns(history.config) and most < int(history.config["block_size"])
+
+
+def _state_may_be_missing(history: VllmRun, step: Step, request: VllmRequestHistory) -> bool:
+    """Return whether another request may compute, in this step, the Mamba state that this one has
+    to begin with (V1-R57)."""
+    size = int(history.config["block_size"])
+    return groups.aligns(history.config) and history.max_hit(step, request) >= size
 
 
 def _is_surely_first(history: VllmRun, step: Step, request: VllmRequestHistory) -> bool:
@@ -221,6 +237,8 @@ def _missing(history: VllmRun, request: VllmRequestHistory, tokens: int) -> int:
             other for other in ran_before(history) if not in_flight.computed_still(history, other)
         ]
         shared = surely_shared(request, there, history.kin(request), block, of_prompts=True)
+        if speculation.lookahead(history.config):
+            shared = max(shared - block, 0)  # the last block may be computed again (V1-R61)
     return blocks_for(history, tokens) - shared // block
 
 
@@ -260,6 +278,7 @@ def passed_by(history: VllmRun, step: Step) -> str | None:
         request
         for request in without
         if not input_missing(history, step, request, request.computed)
+        and not _lacks_budget_for_a_block(history, step)
     ]
     if not skipped or any(
         round_may_end(history, request) for request in without[: without.index(skipped[0]) + 1]

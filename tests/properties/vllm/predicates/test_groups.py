@@ -39,9 +39,7 @@ def test_a_window_keeps_what_it_reads_and_nothing_before_it():
         "a reads or writes block 1 of group 1, which it does not hold"
     )
     short = ran({"a": 1}, "a", blocks={"a": (1, 2, 3)}, group_blocks={"a": ((0, 8),)})
-    assert groups.lost_in_the_window(history, short) == (
-        "a has 2 blocks in group 1, but 3 blocks of full attention"
-    )
+    assert groups.lost_in_the_window(history, short) == ("a has 2 blocks in group 1, but needs 3")
 
 
 def test_a_hit_is_whole_only_if_the_window_holds_its_tokens():
@@ -74,3 +72,43 @@ def test_a_block_has_one_group_and_one_place():
     assert groups.held_twice(history, after({"a": 4}, (2, 9))) == (
         "block 2 is block 0 of a in group 1, and block 1 in group 0"
     )
+
+
+MAMBA = {"kv_groups": [{"kind": "full"}, {"kind": "mamba"}], "max_num_batched_tokens": 8}
+
+
+def test_a_request_holds_the_two_states_that_its_step_reads_and_writes():
+    history = before(request("a", 30, 12), running="a", holds={9: (0, (("a", 12),))}, **MAMBA)
+    step = after({"a": 8}, (0, 0, 9, 0, 8))
+    for judge in (groups.lost_in_the_window, groups.too_many_states, groups.wrong_state):
+        assert judge(history, step) is None
+    assert groups.kept_out_of_the_window(history, step) is None
+    assert groups.an_old_state_was_left(history, step)
+    assert groups.too_many_states(history, after({"a": 8}, (0, 7, 9, 0, 8))) == (
+        "a holds 3 states in group 1 (places 1, 2, 4), but a step uses at most 2"
+    )
+    assert groups.lost_in_the_window(history, after({"a": 8}, (0, 0, 0, 9, 8))) == (
+        "a reads or writes block 2 of group 1, which it does not hold"
+    )
+
+
+def test_a_state_is_that_after_all_earlier_tokens():
+    history = before(request("a", 30, 12), running="a", holds={9: (0, (("a", 11),))}, **MAMBA)
+    assert groups.wrong_state(history, after({"a": 8}, (0, 0, 9, 0, 8))) == (
+        "a has 12 tokens behind it; block 9 of group 1 does not hold the state after these tokens"
+    )
+
+
+def test_a_chunk_ends_at_a_boundary_unless_it_is_the_last():
+    history = before(request("a", 14, 4), running="a", **MAMBA)
+    table = (0, 0, 9)
+    assert groups.crosses_a_boundary(history, after({"a": 8}, table)) is None
+    assert groups.a_prefill_goes_on(history, after({"a": 8}, table))
+    assert groups.crosses_a_boundary(history, after({"a": 7}, table)) == (
+        "a computes tokens 4 to 10, and stops inside a block"
+    )
+    assert groups.crosses_a_boundary(history, after({"a": 10}, table)) == (
+        "a computes tokens 4 to 13, past the boundary at 12"
+    )
+    ended = before(request("a", 14, 12), running="a", **MAMBA)
+    assert groups.crosses_a_boundary(ended, after({"a": 2}, table)) is None

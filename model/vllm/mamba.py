@@ -1,0 +1,95 @@
+"""Mamba layers, with a prefix cache: a chunk ends where a state can be found.
+
+Source: releases 0.28.0 and 0.33.0, Scheduler._mamba_block_aligned_split, MambaManager.
+
+A state sums up all tokens before it, so a step reads the state that the previous step left, and
+leaves the next one in the last block of its tokens (`kv_groups`). Such a block can be found only if
+it holds the state after its last token, so the chunks of a prefill end at block boundaries
+(`mamba_cache_mode` align).
+"""
+
+from collections.abc import Callable
+
+from ..pool import Pool
+from . import kv_groups
+from .config import VllmConfig
+from .queue import Plan
+from .state import Sequence
+
+# Returns the last block boundary at which the prefill of this many tokens must stop.
+LastStop = Callable[[VllmConfig, int], int]
+
+
+def last_stop(config: VllmConfig, tokens: int) -> int:
+    """Return the last block boundary, even if that is the end."""
+    return tokens // config.block_size * config.block_size
+
+
+def chunk(
+    config: VllmConfig,
+    sequence: Sequence,
+    start: int,
+    tokens: int,
+    junction: int,
+    last: LastStop = last_stop,
+) -> int:
+    """Return how many of `tokens` tokens from `start` on a request computes; perhaps 0.
+
+    A chunk of a prefill ends at a block boundary, unless it is the last one, or blocks are too
+    large for a chunk (V1-R56). No chunk runs past the last stop, the end of the block in which it
+    begins, or the `junction` up to which full attention has cached the tokens.
+    """
+    end, size = start + tokens, config.block_size
+    prefill = max(sequence.prompt, sequence.num_tokens - 1)
+    if start >= prefill:
+        return tokens
+    most = min(
+        config.max_num_batched_tokens, config.long_prefill_token_threshold or config.max_model_len
+    )
+    boundary = end // size * size
+    if end < prefill and (boundary > start or size <= most):
+        end = boundary
+    stops = [last(config, sequence.num_tokens)]
+    if start % size:
+        stops.append((start // size + 1) * size)
+    if start < junction < end:
+        stops.append(junction)
+    return max(min((stop for stop in stops if start < stop < end), default=end) - start, 0)
+
+
+def first_chunk(
+    config: VllmConfig,
+    pool: Pool,
+    sequence: Sequence,
+    hit: int,
+    tokens: int,
+    last: LastStop = last_stop,
+) -> int:
+    """Return the same for a waiting request with a hit of `hit` blocks."""
+    junction = kv_groups.junction_of(config, pool, sequence, hit)
+    return chunk(config, sequence, hit * config.block_size, tokens, junction, last)
+
+
+def is_being_computed(config: VllmConfig, plan: Plan, sequence: Sequence, hit: int) -> bool:
+    """Return whether a request that is already part of this step computes a state of the hit.
+
+    Until the step has been computed, the state cannot be read, so the request waits (V1-R58).
+    """
+    return any(
+        kv_groups.name(config, sequence, number, hit - 1) in published_now(config, plan, number)
+        for number, group in enumerate(config.more_groups)
+        if hit and group.kind == "mamba"
+    )
+
+
+def published_now(config: VllmConfig, plan: Plan, number: int) -> list[object]:
+    group, size = config.more_groups[number], config.block_size
+    return [
+        kv_groups.name(config, other, number, place)
+        for other in plan.running
+        for place in range(
+            other.computed // size, (other.computed + plan.scheduled.get(other.id, 0)) // size
+        )
+        if other.tables[number][place] != kv_groups.NULL
+        and kv_groups.is_retained(config, other, group, place)
+    ]

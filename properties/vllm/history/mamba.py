@@ -1,0 +1,44 @@
+"""Chunks that end where Mamba states can be cached, as far as a client can tell.
+
+Source: releases 0.28.0 and 0.33.0, comments of Scheduler._mamba_block_aligned_split.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from .request_history import VllmRequestHistory
+
+Config = Mapping[str, Any]
+
+
+def prefill_end(request: VllmRequestHistory) -> int:
+    """Return where the prefill ends: after the prompt, or before the last known token."""
+    return max(request.prompt, request.num_tokens - 1)
+
+
+def last_boundary(config: Config, request: VllmRequestHistory, *, before_end: bool) -> int:
+    """Return the last boundary whose state can be found; `before_end`: not if it is the end."""
+    size = int(config["block_size"])
+    return (request.num_tokens - before_end) // size * size
+
+
+def exceeds_chunks(config: Config) -> bool:
+    """Return whether a block is larger than the chunks of a step."""
+    limits = (config["max_num_batched_tokens"], config["long_prefill_token_threshold"])
+    return int(config["block_size"]) > min(limit for limit in limits if limit)
+
+
+def end_of_chunk(
+    config: Config, request: VllmRequestHistory, start: int, tokens: int, *, before_end: bool
+) -> int:
+    """Return where a chunk of at most `tokens` tokens from `start` on ends, as far as no other
+    request has the same tokens."""
+    size, end = int(config["block_size"]), start + tokens
+    if start >= prefill_end(request):
+        return end
+    if end < prefill_end(request):
+        whole = end - end % size
+        end = end if whole <= start and exceeds_chunks(config) else max(whole, start)
+    last = last_boundary(config, request, before_end=before_end)
+    begun = start - start % size + size if start % size else 0
+    return min([stop for stop in (last, begun) if start < stop < end], default=end)
