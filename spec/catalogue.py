@@ -34,7 +34,8 @@ FIELDS = (
     *("emitted", "tkv", "left_pad_blocks", "waiting", "running", "prefilling", "paused"),
     *("preempted", "finished", "computed", "prefix_hit", "blocks", "free_blocks"),
     *("reserved_blocks", "slot_blocks", "prompt_throughput", "decode_throughput"),
-    *("emitted_at", "parked", "encoder_inputs", "encoder_dropped", "group_blocks", "completes"),
+    *("emitted_at", "parked", "encoder_inputs", "encoder_dropped", "group_blocks", "sent"),
+    "completes",
 )
 # The other parts of the reply to `start` that a rule may need.
 STARTED = ("defaults",)

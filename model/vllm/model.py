@@ -10,7 +10,7 @@ from msgspec.structs import fields
 from ..pool import Content, blocks_for
 from ..scenario import CONTROLS, Request
 from ..systems import Reference, ReferenceModel
-from . import blocked, control, encoder, kv_groups, scheduler, speculation
+from . import blocked, control, encoder, kv_groups, scheduler, speculation, worker
 from .config import VllmConfig, read_config
 from .releases import RELEASES
 from .revision import DOCUMENTED, Revision
@@ -28,6 +28,7 @@ OBSERVES = (
     "finished",
     "computed",
     "blocks",
+    "sent",
 )
 # For each field of a request that needs a feature: the key of the feature, and the key's value.
 NEEDED = {
@@ -144,13 +145,14 @@ class VllmModel(ReferenceModel[State]):
         elif self.config.has_grammars:
             plan = blocked.decide(self.config, state, self.revision)
         else:
-            return scheduler.step(self.config, state, abort_inside, self.revision)
-        if not self.config.has_grammars:
-            return scheduler.carry_out(self.config, state, plan, abort_inside, self.revision)
-        reports = blocked.reports(self.config, state, plan)
-        plan = blocked.nearer(plan)
+            plan = scheduler.schedule(self.config, state, revision=self.revision)
+        reports = self.config.has_grammars and blocked.reports(self.config, state, plan)
+        if self.config.has_grammars:
+            plan = blocked.nearer(plan)
         after, seen = scheduler.carry_out(self.config, state, plan, abort_inside, self.revision)
-        return blocked.end_refused(after, seen) if reports else (after, seen)
+        if reports:
+            after, seen = blocked.end_refused(after, seen)
+        return worker.tell(self.config, state, plan, after, seen)
 
 
 def make_model(revision: str, config: Mapping[str, Any]) -> VllmModel:

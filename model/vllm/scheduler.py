@@ -248,16 +248,6 @@ def free(config: VllmConfig, state: State, sequence: Sequence) -> State:
     return state._replace(pool=kv_cache.free(config, state.pool, sequence, state.holders))
 
 
-def step(
-    config: VllmConfig,
-    state: State,
-    abort_inside: tuple[str, ...] = (),
-    revision: Revision = DOCUMENTED,
-) -> tuple[State, dict[str, Any]]:
-    plan = schedule(config, state, by_policy, revision)
-    return carry_out(config, state, plan, abort_inside, revision)
-
-
 def carry_out(
     config: VllmConfig,
     state: State,

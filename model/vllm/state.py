@@ -125,6 +125,7 @@ class State(Record, frozen=True):
             their blocks.
         outputs: encoder outputs that are kept, in the order of their last use.
         pause: "pause_new" or "pause_all" while an operator holds the scheduler back.
+        told: the requests that the worker knows.
     """
 
     waiting: tuple[Sequence, ...] = ()
@@ -139,6 +140,7 @@ class State(Record, frozen=True):
     leaving: tuple[Sequence, ...] = ()
     outputs: Content = ()
     pause: str | None = None
+    told: tuple[str, ...] = ()
 
     @property
     def holders(self) -> tuple[Sequence, ...]:

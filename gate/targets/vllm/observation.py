@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 from ..release_adapter import ids, kind_of, outputs
-from . import encoder, groups
+from . import encoder, groups, worker
 from .drafts import Drafts, count_drafts
 from .in_flight import Flight, Flights, depth
 
@@ -97,7 +97,7 @@ class SchedulerView:
 
 
 FIELDS = ["emitted", "waiting", "running", "prefilling", "preempted", "finished"]
-FIELDS += ["computed", "blocks"]
+FIELDS += ["computed", "blocks", "sent"]
 # Queues of waiting requests, in the order in which they are served. Releases keep requests that
 # wait for a remote cache, an adapter or a grammar in separate queues.
 QUEUES = ("skipped_waiting", "kv_holding_waiting", "waiting")
@@ -127,6 +127,7 @@ class Decided(NamedTuple):
     scheduled: dict[str, int]
     preempted: list[str]
     encoder: dict[str, Any]
+    sent: dict[str, Any]
 
 
 def look_before(engine: SchedulerView) -> dict[str, int]:
@@ -146,7 +147,8 @@ def look_at(engine: SchedulerView, before: dict[str, int], decision: Any) -> Dec
     # A joining request has computed nothing yet, so the tokens that it starts with were cached.
     engine.hits |= {name: start[name] for name in scheduled if name not in before}
     seen = encoder.encoder_fields(decision, engine.encoded)
-    return Decided(kind_of(decodes), scheduled, preempted, seen)
+    sent = worker.sent(engine.scheduler, decision)
+    return Decided(kind_of(decodes), scheduled, preempted, seen, sent)
 
 
 def decodes_at(engine: SchedulerView, request: Any, computed: int) -> bool:
@@ -190,6 +192,7 @@ def observe(
             }
         ),
         "blocks": engine.blocks(),
+        "sent": decided.sent,
         **outputs(completion, aborted),
     }
     if engine.config["enable_prefix_caching"]:

@@ -25,6 +25,7 @@ from .run import (
     outputs_after,
     requests_of,
     state_of,
+    worker_after,
 )
 
 Config = Mapping[str, Any]
@@ -179,6 +180,10 @@ class VllmFeatures(Features):
         ):
             known = groups_after(history, step)
             history.system_state = state_of(history)._replace(groups=known)
+        if step.sent is not None:
+            holds = worker_after(history, step)
+            if holds is not state_of(history).worker:
+                history.system_state = state_of(history)._replace(worker=holds)
         if loads.are_made(history.config):
             loads.book(history, step)
 

@@ -8,9 +8,10 @@ from ....model.observation import Step
 from ...history.per_step_cache import once
 from ...history.request_history import RequestHistory
 from ...history.run_history import RunHistory
-from . import encoder, groups, speculation
+from . import encoder, groups, speculation, worker
 from .groups import Groups
 from .request_history import VllmRequestHistory
+from .worker import Worker
 
 VllmRun: TypeAlias = RunHistory[VllmRequestHistory]
 
@@ -41,6 +42,7 @@ class VllmState(NamedTuple):
         outputs: encoder outputs that the worker has, with their tokens.
         groups: the content of the blocks in the groups of the KV cache after the first.
         was_reset: whether the prefix cache was reset in this run.
+        worker: what the worker holds, if the target shows what it is sent.
     """
 
     flights: tuple[Flight, ...] = ()
@@ -48,6 +50,7 @@ class VllmState(NamedTuple):
     outputs: Mapping[str, int] = MappingProxyType({})
     groups: Groups = Groups()
     was_reset: bool = False
+    worker: Worker = MappingProxyType({})
 
 
 def of(account: RequestHistory) -> VllmRequestHistory:
@@ -79,6 +82,13 @@ def outputs_after(history: RunHistory[Any], step: Step) -> Mapping[str, int]:
     """Return the encoder outputs that the worker has while it computes the step."""
     new = [item for _, item in encoded(history, step)]
     return encoder.after(state_of(history).outputs, step, new)
+
+
+@once
+def worker_after(history: RunHistory[Any], step: Step) -> Worker:
+    """Return what the worker holds while it computes the step."""
+    own = state_of(history).worker
+    return own if step.sent is None else worker.after(own, step.sent)
 
 
 @once

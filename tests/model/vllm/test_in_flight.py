@@ -11,7 +11,7 @@ from schedproof.model.vllm.config import read_config
 from schedproof.model.vllm.model import make_model
 from schedproof.model.vllm.state import Coming, State
 
-from .build import config, decoding, waiting
+from .build import config, decoding, stepped, waiting
 
 AHEAD = {"async_scheduling": True}
 PIPELINE = {"pipeline_parallel_size": 2}
@@ -165,9 +165,9 @@ def test_a_token_is_promised_of_what_computes_all_that_is_known():
 
 
 def test_a_decision_is_in_flight_until_it_completes():
-    state, _ = scheduler.step(of(**AHEAD), State(waiting=(waiting(4, name="a"),)))
+    state, _ = stepped(of(**AHEAD), State(waiting=(waiting(4, name="a"),)))
     assert state.in_flight == ({"a": Coming(0)},)
-    state, _ = scheduler.step(of(), State(waiting=(waiting(4, name="a"),)))
+    state, _ = stepped(of(), State(waiting=(waiting(4, name="a"),)))
     assert state.in_flight == ()
 
 
