@@ -28,6 +28,7 @@ SAYING_NOTHING = {
     "cache_partitions": False,
     "structured_outputs": False,
     "reused_ids": False,
+    "streaming_inputs": False,
 }
 
 
@@ -70,6 +71,8 @@ class VllmConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
 
     Grammars: with `structured_outputs`, requests may wait until their grammar is compiled.
 
+    Sessions: with `streaming_inputs`, a request may have several turns, with a further input each.
+
     Ids: with `reused_ids`, a request may have the id of a request that has ended.
     """
 
@@ -106,6 +109,8 @@ class VllmConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
     structured_outputs: bool | UnsetType = UNSET
     # Reused ids: inside the model, every request has an id of its own.
     reused_ids: bool | UnsetType = UNSET
+    # Requests with several turns (`sessions`).
+    streaming_inputs: bool | UnsetType = UNSET
 
     @property
     def watermark_blocks(self) -> int:
@@ -159,6 +164,12 @@ class VllmConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
     @property
     def has_grammars(self) -> bool:
         return self.structured_outputs is True
+
+    # Requests with several turns.
+
+    @property
+    def has_sessions(self) -> bool:
+        return self.streaming_inputs is True
 
     # Inputs that an encoder computes.
 
@@ -219,6 +230,7 @@ def read_config(values: Mapping[str, Any], revision: str) -> VllmConfig:
     _check_encoder(config)
     _check_groups(config)
     _check_grammars(config)
+    _check_sessions(config)
     if config.reused_ids is True and config.loads:
         problem = "true with a kv_connector is not modelled; valid: false, or no kv_connector"
         raise InputError("$.config.reused_ids", problem)
@@ -354,6 +366,23 @@ def _check_grammars(config: VllmConfig) -> None:
                 f"true with {key} {value} is not modelled; valid: false, or "
                 + ("no kv_connector" if config.loads else "at most 2 decisions in flight"),
             )
+
+
+def _check_sessions(config: VllmConfig) -> None:
+    others = {
+        "kv_connector": config.loads,
+        "num_speculative_tokens": config.drafts > 0,
+        "async_scheduling": config.decides_ahead,
+        "pipeline_parallel_size": config.depth > 1,
+        "encoder_cache_size": config.encodes,
+        "kv_groups": bool(config.more_groups),
+        "structured_outputs": config.has_grammars,
+        'policy "priority"': config.policy == "priority",
+    }
+    for key, is_on in others.items():
+        if config.has_sessions and is_on:
+            problem = f"true with {key} is not modelled; valid: false, or no {key}"
+            raise InputError("$.config.streaming_inputs", problem)
 
 
 # For each key, the value without effect, for comparisons with systems that lack the key.

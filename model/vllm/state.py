@@ -6,7 +6,7 @@ from typing import NamedTuple, Self
 from .. import sequence
 from ..members import Record
 from ..pool import Content, Pool, prefix
-from ..scenario import Segment
+from ..scenario import Segment, Turn
 
 EOS: Segment = ("end of sequence", 1)  # the last token of an answer that stops early
 
@@ -63,6 +63,8 @@ class Sequence(sequence.Sequence, frozen=True):
         blocked: the number of steps until its grammar is compiled.
         invalid, refused: whether its grammar cannot be compiled, and whether the scheduler has seen
             that.
+        turns: the turns of its session that have not begun.
+        awaits: how many steps its session still waits for its next input, if it does.
     """
 
     priority: int = 0
@@ -90,6 +92,8 @@ class Sequence(sequence.Sequence, frozen=True):
     blocked: int = 0
     invalid: bool = False
     refused: bool = False
+    turns: tuple[Turn, ...] = ()
+    awaits: int | None = None
 
     def name(self, number: int, block_size: int) -> Content:
         end = (number + 1) * block_size + self.named_beyond
@@ -120,7 +124,7 @@ class State(Record, frozen=True):
         early: consecutive steps in which the oldest decision completed before the pipeline was
             full.
         completes_next: whether a decision completes in the next step, if a recording says so.
-        parked: waiting requests whose blocks a connector fills.
+        parked: waiting requests whose blocks a connector fills, and sessions between two turns.
         leaving: requests that have ended while a load or a decision in flight was still writing to
             their blocks.
         outputs: encoder outputs that are kept, in the order of their last use.

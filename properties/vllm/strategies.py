@@ -39,7 +39,10 @@ EARLY_COMPLETIONS = st.sampled_from((0, 0, 1, 0, 3, 2))
 @st.composite
 def options(draw: st.DrawFn, config: Config, avoid: frozenset[str] = frozenset()) -> dict[str, Any]:
     in_flight = [kind for kind in IN_FLIGHT if kind not in avoid]
-    steps = draw(st.sampled_from((*3 * ("one",), *2 * ("drafts",), *in_flight, *2 * ("groups",))))
+    kinds = (*3 * ("one",), *2 * ("drafts",), *in_flight, *2 * ("groups",), "sessions")
+    steps = draw(st.sampled_from(kinds))
+    if steps == "sessions":
+        return {"streaming_inputs": True, "policy": "fcfs"}
     drawn: dict[str, Any] = draw(kv_groups(config)) if steps == "groups" else {}
     if steps == "drafts" or (steps == "loads" and draw(st.booleans())):
         drawn |= draw(speculations(config))
@@ -409,8 +412,15 @@ def contents(
         # If both run, they need their next block in the same step. If the prompt comes again after
         # others have been served, the cache still has some of its blocks, and copies of some.
         return draw(st.sampled_from((earlier[-1], earlier[0]))).prompt
-    units = borders(config)
     longest = longest_request(config) - 1
+    if config.get("streaming_inputs") and draw(st.booleans()):
+        # The whole first turn of a session, whose last token the session has dropped.
+        turns = [(*r.prompt, (f"out:{r.id}", r.tokens_to_emit)) for r in earlier if r.turns]
+        again = draw(st.sampled_from(turns or [own]))
+        room = longest - sum(tokens for _, tokens in again)
+        if room > 0:
+            return (*again, (name, draw(st.integers(1, min(room, 2)))))
+    units = borders(config)
     return like_an_earlier_prompt(draw, earlier, name, length, config["block_size"], units, longest)
 
 

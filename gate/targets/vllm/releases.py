@@ -47,6 +47,7 @@ SCALES = GateScales(
         {"prefix_cache_retention_interval": 0, **GROUPS},
         {"cache_partitions": True},
         {"structured_outputs": True},
+        {"streaming_inputs": True},
     ),
     kinds={
         WITH_THE_NULL_BLOCK: {"block_size": 16, "num_blocks": 4, "max_model_len": 80},
@@ -70,6 +71,7 @@ SCALES = GateScales(
         Configuration("encoder", ENCODER),
         Configuration("groups", GROUPS),
         Configuration("structured outputs", {"structured_outputs": True}),
+        Configuration("sessions", {"streaming_inputs": True, "policy": "fcfs"}),
         Configuration("groups, few blocks kept", {**GROUPS, "prefix_cache_retention_interval": 0}),
     ),
 )

@@ -12,6 +12,7 @@ from . import (
     loads,
     preemption,
     queues,
+    sessions,
     worker,
 )
 
@@ -26,6 +27,7 @@ PREDICATES = {
     **encoder.PREDICATES,
     **groups.PREDICATES,
     **control.PREDICATES,
+    **sessions.PREDICATES,
     **worker.PREDICATES,
     "V1CP-R06": default_is("enable_chunked_prefill", True),
     "V1CP-R09": default_is("long_prefill_token_threshold", 0),

@@ -9,7 +9,7 @@ from itertools import islice
 from ....model.observation import Step
 from ...history.content import surely_shared
 from ...history.prefix_hits import caches
-from ...rules.pool import blocks_for
+from ...rules.pool import blocks_before, blocks_for
 from ...rules.predicate import Predicate
 from ..history import groups, in_flight, loads, speculation
 from ..history.request_history import VllmRequestHistory
@@ -31,6 +31,7 @@ from .decision import (
     ran_before,
     round_may_end,
     since,
+    slots,
     surely_in_front,
     threshold,
     waited_before,
@@ -126,9 +127,10 @@ def admitted_after_preemption(history: VllmRun, step: Step) -> str | None:
     """No request is admitted in a step that preempted (V1-R16)."""
     again = [request for request in preempted(history, step) if request.id in step.scheduled]
     new = admitted(history, step) + again
-    if not new or not step.preempted:
+    gone = preempted(history, step)
+    if not new or not gone:
         return None
-    return f"{names(new)} admitted in the step that preempted {', '.join(step.preempted)}"
+    return f"{names(new)} admitted in the step that preempted {names(gone)}"
 
 
 def preempts_with_a_queue(history: VllmRun, step: Step) -> bool:
@@ -163,7 +165,7 @@ def _could_go(history: VllmRun, step: Step) -> VllmRequestHistory | None:
         return None
     run = kept(history, step) + admitted(history, step)
     remaining = history.config["max_num_batched_tokens"] - sum(step.scheduled.values())
-    if remaining <= 0 or len(run) >= history.config["max_num_seqs"]:
+    if remaining <= 0 or len(run) >= slots(history):
         return None
     if may_pad(history) and remaining <= speculation.drafts(history.config):
         return None
@@ -239,7 +241,8 @@ def _missing(history: VllmRun, request: VllmRequestHistory, tokens: int) -> int:
         shared = surely_shared(request, there, history.kin(request), block, of_prompts=True)
         if speculation.lookahead(history.config):
             shared = max(shared - block, 0)  # the last block may be computed again (V1-R61)
-    return blocks_for(history, tokens) - shared // block
+    held = blocks_before(history, request)  # by a session between two turns
+    return max(blocks_for(history, tokens) - max(shared // block, held), 0)
 
 
 def _must_fit(history: VllmRun, step: Step, request: VllmRequestHistory, remaining: int) -> int:
@@ -247,7 +250,7 @@ def _must_fit(history: VllmRun, step: Step, request: VllmRequestHistory, remaini
     ahead = speculation.lookahead(history.config) or may_pad(history)
     if history.config["reserve_full_isl"] and not ahead:
         return request.num_tokens
-    hit = history.max_hit(step, request) if caches(history.config) else 0
+    hit = history.max_hit(step, request) if caches(history.config) else request.kept_tokens
     chunk = min(request.num_tokens, hit + min(threshold(history), remaining))
     if may_pad(history):
         chunk += speculation.drafts(history.config)
