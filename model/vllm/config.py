@@ -249,17 +249,11 @@ def _check_speculation(config: VllmConfig) -> None:
 
 
 def _check_in_flight(config: VllmConfig) -> None:
-    stages = config.pipeline_parallel_size or 1
     if config.early and config.depth == 1:
         raise InputError(
             "$.config.early_completions",
             f"{config.early} if every step completes at once; valid: 0, or async_scheduling, or "
             "a pipeline_parallel_size of at least 2",
-        )
-    if config.drafts and stages > 1:
-        raise InputError(
-            "$.config.pipeline_parallel_size",
-            f"{stages} with drafts is not modelled; valid: 1, or no num_speculative_tokens",
         )
     if config.drafts and config.decides_ahead and config.lookahead != config.drafts:
         raise InputError(

@@ -352,14 +352,15 @@ class VllmTarget(HostedTarget):
         engine.drop_results({name for name in preempted if drops_results(engine.requests[name])})
         decided = look_at(engine, before, decision)
         engine.blocks()  # note blocks now, before requests end in this step
-        done = engine.flights.set_off(engine.execute(decision))
+        flight = engine.execute(decision)
+        done = engine.flights.set_off(flight)
         aborted = self.abort_inside(engine)
-        if done is None:
-            return observe(engine, decided, {}, aborted, {})
-        engine.loads_step(done.output)
-        completion = engine.scheduler.update_from_output(done.decision, done.output)
-        engine.drafts.propose(engine.scheduler, done.output)
-        return observe(engine, decided, completion, aborted, done.first)
+        completion: Any = {}
+        if done is not None:
+            engine.loads_step(done.output)
+            completion = engine.scheduler.update_from_output(done.decision, done.output)
+        engine.drafts.propose(engine.scheduler, flight.output)
+        return observe(engine, decided, completion, aborted, done.first if done else {})
 
 
 def main() -> None:
