@@ -26,6 +26,7 @@ SAYING_NOTHING = {
     "kv_groups": [{"kind": "full"}],
     "prefix_cache_retention_interval": None,
     "cache_partitions": False,
+    "max_loras": None,
     "structured_outputs": False,
     "reused_ids": False,
 }
@@ -66,7 +67,8 @@ class VllmConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
     with null, every block can be found.
 
     Partitions: with `cache_partitions`, requests may have a salt or an adapter, and find only
-    blocks of requests with the same salt and adapter.
+    blocks of requests with the same salt and adapter. A step computes requests with at most
+    `max_loras` different adapters; with null, there is no limit.
 
     Grammars: with `structured_outputs`, requests may wait until their grammar is compiled.
 
@@ -102,6 +104,7 @@ class VllmConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
     prefix_cache_retention_interval: Count | UnsetType | None = UNSET
     # Salts and adapters of requests (`partition`).
     cache_partitions: bool | UnsetType = UNSET
+    max_loras: Positive | UnsetType | None = UNSET
     # Requests that wait for their grammar (`blocked`).
     structured_outputs: bool | UnsetType = UNSET
     # Reused ids: inside the model, every request has an id of its own.
@@ -219,6 +222,7 @@ def read_config(values: Mapping[str, Any], revision: str) -> VllmConfig:
     _check_encoder(config)
     _check_groups(config)
     _check_grammars(config)
+    _check_adapters(config)
     if config.reused_ids is True and config.loads:
         problem = "true with a kv_connector is not modelled; valid: false, or no kv_connector"
         raise InputError("$.config.reused_ids", problem)
@@ -348,6 +352,20 @@ def _check_grammars(config: VllmConfig) -> None:
                 f"true with {key} {value} is not modelled; valid: false, or "
                 + ("no kv_connector" if config.loads else "at most 2 decisions in flight"),
             )
+
+
+def _check_adapters(config: VllmConfig) -> None:
+    others = {
+        "cache_partitions false": config.cache_partitions is not True,
+        "a kv_connector": config.loads,
+        "structured_outputs": config.has_grammars,
+        "several decisions in flight": config.depth > 1,
+        "an encoder": config.encodes,
+    }
+    for other, is_on in others.items():
+        if config.max_loras and is_on:
+            problem = f"{config.max_loras} with {other} is not modelled; valid: null"
+            raise InputError("$.config.max_loras", problem)
 
 
 # For each key, the value without effect, for comparisons with systems that lack the key.

@@ -38,11 +38,12 @@ def waits(
     arrival; None if unbounded.
 
     A request may be overtaken forever under the priority policy; by preempted requests, with more
-    than two steps in flight; by all others, while it is loading or waits for its grammar; and by
-    those that need no encoder, while the encoder has no room for it.
+    than two steps in flight; by all others, while it is loading or waits for its grammar; by those
+    that need no encoder, while the encoder has no room for it; and by those with other adapters.
     """
     depth = in_flight.depth(config)
     overtaken = loads.are_made(config) or encoder.encodes(config) or config.get(blocked.KEY)
+    overtaken = overtaken or config.get("max_loras")
     if config["policy"] == "priority" or depth > 2 or overtaken:
         return None
     return sum(alone(config, request) for request in started) + (len(started) + 2) * depth

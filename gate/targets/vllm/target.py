@@ -310,6 +310,7 @@ KEYS = {
     "prefix_cache_retention_interval": protocol_checks.or_null(protocol_checks.COUNT),
     "kv_groups": protocol_checks.Kind(groups.is_list, "a list of groups"),
     "cache_partitions": protocol_checks.FLAG,
+    "max_loras": protocol_checks.or_null(protocol_checks.POSITIVE),
     grammars.KEY: protocol_checks.FLAG,
     "reused_ids": protocol_checks.FLAG,
 }
@@ -323,6 +324,7 @@ MAY_MISS = (
     *ENCODER_KEYS,
     *groups.KEYS,
     "cache_partitions",
+    "max_loras",
     "reused_ids",
     grammars.KEY,
 )
