@@ -26,6 +26,7 @@ SAYING_NOTHING = {
     "kv_groups": [{"kind": "full"}],
     "prefix_cache_retention_interval": None,
     "cache_partitions": False,
+    "max_loras": None,
     "structured_outputs": False,
     "reused_ids": False,
     "streaming_inputs": False,
@@ -67,7 +68,8 @@ class VllmConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
     with null, every block can be found.
 
     Partitions: with `cache_partitions`, requests may have a salt or an adapter, and find only
-    blocks of requests with the same salt and adapter.
+    blocks of requests with the same salt and adapter. A step computes requests with at most
+    `max_loras` different adapters; with null, there is no limit.
 
     Grammars: with `structured_outputs`, requests may wait until their grammar is compiled.
 
@@ -105,6 +107,7 @@ class VllmConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
     prefix_cache_retention_interval: Count | UnsetType | None = UNSET
     # Salts and adapters of requests (`partition`).
     cache_partitions: bool | UnsetType = UNSET
+    max_loras: Positive | UnsetType | None = UNSET
     # Requests that wait for their grammar (`blocked`).
     structured_outputs: bool | UnsetType = UNSET
     # Reused ids: inside the model, every request has an id of its own.
@@ -231,6 +234,7 @@ def read_config(values: Mapping[str, Any], revision: str) -> VllmConfig:
     _check_groups(config)
     _check_grammars(config)
     _check_sessions(config)
+    _check_adapters(config)
     if config.reused_ids is True and config.loads:
         problem = "true with a kv_connector is not modelled; valid: false, or no kv_connector"
         raise InputError("$.config.reused_ids", problem)
@@ -261,17 +265,11 @@ def _check_speculation(config: VllmConfig) -> None:
 
 
 def _check_in_flight(config: VllmConfig) -> None:
-    stages = config.pipeline_parallel_size or 1
     if config.early and config.depth == 1:
         raise InputError(
             "$.config.early_completions",
             f"{config.early} if every step completes at once; valid: 0, or async_scheduling, or "
             "a pipeline_parallel_size of at least 2",
-        )
-    if config.drafts and stages > 1:
-        raise InputError(
-            "$.config.pipeline_parallel_size",
-            f"{stages} with drafts is not modelled; valid: 1, or no num_speculative_tokens",
         )
     if config.drafts and config.decides_ahead and config.lookahead != config.drafts:
         raise InputError(
@@ -383,6 +381,20 @@ def _check_sessions(config: VllmConfig) -> None:
         if config.has_sessions and is_on:
             problem = f"true with {key} is not modelled; valid: false, or no {key}"
             raise InputError("$.config.streaming_inputs", problem)
+
+
+def _check_adapters(config: VllmConfig) -> None:
+    others = {
+        "cache_partitions false": config.cache_partitions is not True,
+        "a kv_connector": config.loads,
+        "structured_outputs": config.has_grammars,
+        "several decisions in flight": config.depth > 1,
+        "an encoder": config.encodes,
+    }
+    for other, is_on in others.items():
+        if config.max_loras and is_on:
+            problem = f"{config.max_loras} with {other} is not modelled; valid: null"
+            raise InputError("$.config.max_loras", problem)
 
 
 # For each key, the value without effect, for comparisons with systems that lack the key.

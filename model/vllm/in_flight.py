@@ -16,7 +16,8 @@ def set_off(
     config: VllmConfig, running: tuple[Sequence, ...], flight: Flight
 ) -> tuple[Sequence, ...]:
     """Return the running requests once a decision is in flight. Its tokens are now promised, its
-    drafts are hoped for, and new drafts are proposed before it completes."""
+    drafts are hoped for. If the next step is decided ahead, new drafts are proposed before this
+    one completes."""
     if not flight:
         return running
     return tuple([_ahead(config, sequence, flight.get(sequence.id)) for sequence in running])
@@ -26,7 +27,9 @@ def _ahead(config: VllmConfig, sequence: Sequence, coming: Coming | None) -> Seq
     if coming is None:
         return sequence
     return sequence._replace(
-        promised=sequence.promised + 1, hoped=sequence.hoped + coming.drafts, drafted=config.drafts
+        promised=sequence.promised + 1,
+        hoped=sequence.hoped + coming.drafts,
+        drafted=config.drafts if config.decides_ahead else 0,
     )
 
 

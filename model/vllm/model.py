@@ -108,7 +108,8 @@ class VllmModel(ReferenceModel[State]):
         if self.config.lookahead:
             newcomer = newcomer._replace(named_beyond=self.revision.named_beyond(self.config))
         if self.config.cache_partitions is True:
-            newcomer = newcomer._replace(content=partitioned(request))
+            adapter = request.lora if self.config.max_loras else None
+            newcomer = newcomer._replace(content=partitioned(request), adapter=adapter)
         if self.config.loads:
             newcomer = newcomer._replace(
                 external=min(request.external_tokens, request.prompt_len),

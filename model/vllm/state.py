@@ -60,6 +60,7 @@ class Sequence(sequence.Sequence, frozen=True):
             null block stands for one that was given back.
         junction: how many of its tokens full attention had cached when it started, if another group
             lacked some of them; otherwise 0.
+        adapter: the LoRA adapter that it needs, if their number is limited.
         blocked: the number of steps until its grammar is compiled.
         invalid, refused: whether its grammar cannot be compiled, and whether the scheduler has seen
             that.
@@ -89,6 +90,7 @@ class Sequence(sequence.Sequence, frozen=True):
     needs: tuple[int, ...] = ()
     tables: tuple[tuple[int, ...], ...] = ()
     junction: int = 0
+    adapter: str | None = None
     blocked: int = 0
     invalid: bool = False
     refused: bool = False

@@ -51,8 +51,9 @@ def waits(
     arrival; None if unbounded.
 
     A request may be overtaken forever under the priority policy; by preempted requests, with more
-    than two steps in flight; by all others, while it is loading or waits for its grammar; and by
-    those that need no encoder, while the encoder has no room for it; and by sessions.
+    than two steps in flight; by all others, while it is loading or waits for its grammar; by those
+    that need no encoder, while the encoder has no room for it; by those with other adapters; and by
+    sessions.
     """
     depth = in_flight.depth(config)
     overtaken = (
@@ -60,6 +61,7 @@ def waits(
         or loads.are_made(config)
         or encoder.encodes(config)
         or config.get(blocked.KEY)
+        or config.get("max_loras")
     )
     if config["policy"] == "priority" or depth > 2 or overtaken:
         return None

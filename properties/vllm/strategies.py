@@ -31,6 +31,9 @@ IN_FLIGHT: Mapping[str, Config] = {
     "loads ahead": {"kv_connector": True, "async_scheduling": True},
 }
 WITHOUT_GRAMMARS = ("longer pipeline", AHEAD_IN_STAGES, "loads", "loads ahead")
+WITHOUT_ADAPTERS = {
+    *("async_scheduling", "pipeline_parallel_size", "kv_connector", "encoder_cache_size"),
+}
 FULL = {"kind": "full"}
 SEVERAL_ON_THEIR_WAY = {"async_scheduling", "pipeline_parallel_size"}
 EARLY_COMPLETIONS = st.sampled_from((0, 0, 1, 0, 3, 2))
@@ -55,7 +58,13 @@ def options(draw: st.DrawFn, config: Config, avoid: frozenset[str] = frozenset()
         drawn |= draw(encoders(config))
     if caches(config) and draw(st.sampled_from((*3 * (False,), True))):
         drawn |= {"cache_partitions": True}
-    if steps not in WITHOUT_GRAMMARS and draw(st.sampled_from((*4 * (False,), True))):
+        if not ({*IN_FLIGHT.get(steps, {})} | {*drawn}) & WITHOUT_ADAPTERS:
+            drawn |= draw(st.sampled_from(({}, {"max_loras": 1}, {"max_loras": 2})))
+    if (
+        steps not in WITHOUT_GRAMMARS
+        and "max_loras" not in drawn
+        and draw(st.sampled_from((*4 * (False,), True)))
+    ):
         drawn |= {"structured_outputs": True}
     drawn |= IN_FLIGHT.get(steps, {})
     if set(drawn) & SEVERAL_ON_THEIR_WAY and (early := draw(EARLY_COMPLETIONS)):

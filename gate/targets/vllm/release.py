@@ -101,7 +101,7 @@ KERNEL_BLOCK = 16
 
 
 def configure(release: Release, config: Mapping[str, Any]) -> tuple[Any, StartUp]:
-    options: dict[str, Any] = {}
+    options: dict[str, Any] = {"enable_lora": True} if config.get("max_loras") else {}
     if config["num_blocks"] is not None:
         options["num_gpu_blocks_override"] = config["num_blocks"] + NULL_BLOCK
     for key, value in config.items():
@@ -207,6 +207,7 @@ def defaults(release: Release) -> dict[str, Any]:
 def _value_of(vllm_config: Any, key: str) -> Any:
     scheduler, cache = vllm_config.scheduler_config, vllm_config.cache_config
     values = {
+        "max_loras": vllm_config.lora_config and vllm_config.lora_config.max_loras,
         "block_size": cache.block_size,
         "enable_prefix_caching": cache.enable_prefix_caching,
         "max_model_len": vllm_config.model_config.max_model_len,

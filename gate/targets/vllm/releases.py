@@ -46,6 +46,7 @@ SCALES = GateScales(
         GROUPS,
         {"prefix_cache_retention_interval": 0, **GROUPS},
         {"cache_partitions": True},
+        {"max_loras": 1, "cache_partitions": True},
         {"structured_outputs": True},
         {"streaming_inputs": True},
     ),

@@ -331,6 +331,7 @@ KEYS = {
     "prefix_cache_retention_interval": protocol_checks.or_null(protocol_checks.COUNT),
     "kv_groups": protocol_checks.Kind(groups.is_list, "a list of groups"),
     "cache_partitions": protocol_checks.FLAG,
+    "max_loras": protocol_checks.or_null(protocol_checks.POSITIVE),
     grammars.KEY: protocol_checks.FLAG,
     "reused_ids": protocol_checks.FLAG,
     sessions.KEY: protocol_checks.FLAG,
@@ -345,6 +346,7 @@ MAY_MISS = (
     *ENCODER_KEYS,
     *groups.KEYS,
     "cache_partitions",
+    "max_loras",
     "reused_ids",
     grammars.KEY,
     sessions.KEY,
@@ -376,15 +378,16 @@ class VllmTarget(HostedTarget):
         engine.drop_results({name for name in preempted if drops_results(engine.requests[name])})
         decided = look_at(engine, before, decision)
         engine.blocks()  # note blocks now, before requests end in this step
-        done = engine.flights.set_off(engine.execute(decision))
+        flight = engine.execute(decision)
+        done = engine.flights.set_off(flight)
         aborted = self.abort_inside(engine)
-        if done is None:
-            return observe(engine, decided, {}, aborted, {})
-        engine.loads_step(done.output)
-        completion = engine.scheduler.update_from_output(done.decision, done.output)
-        engine.sessions.turns_end(completion, engine.requests)
-        engine.drafts.propose(engine.scheduler, done.output)
-        return observe(engine, decided, completion, aborted, done.first)
+        completion: Any = {}
+        if done is not None:
+            engine.loads_step(done.output)
+            completion = engine.scheduler.update_from_output(done.decision, done.output)
+            engine.sessions.turns_end(completion, engine.requests)
+        engine.drafts.propose(engine.scheduler, flight.output)
+        return observe(engine, decided, completion, aborted, done.first if done else {})
 
 
 def main() -> None:

@@ -15,7 +15,7 @@ Config = Mapping[str, Any]
 
 
 def depth(config: Config) -> int:
-    stages = int(config.get("pipeline_parallel_size", 1))
+    stages = speculation.stages(config)
     return max(stages, 2) if speculation.decides_ahead(config) else stages
 
 
@@ -47,8 +47,8 @@ def set_off(history: VllmRun, step: Step) -> Mapping[str, Coming]:
         if coming is not None:
             requests[name].tokens_in_flight += 1
             requests[name].drafts_in_flight += coming.drafts
-            if speculation.drafts(config):
-                requests[name].drafted = speculation.drafts(config)
+            ahead = speculation.decides_ahead(config)
+            requests[name].drafted = speculation.drafts(config) if ahead else 0
     over = reports(history, step)
     early = state.early + 1 if over and not _is_waited_for(history, step) else 0
     flights = (*state.flights, flight) if flight else state.flights

@@ -2,6 +2,7 @@
 
 from ...rules.predicate import default_is
 from . import (
+    adapters,
     admission,
     blocks,
     budget,
@@ -27,6 +28,7 @@ PREDICATES = {
     **encoder.PREDICATES,
     **groups.PREDICATES,
     **control.PREDICATES,
+    **adapters.PREDICATES,
     **sessions.PREDICATES,
     **worker.PREDICATES,
     "V1CP-R06": default_is("enable_chunked_prefill", True),

@@ -83,18 +83,33 @@ def place_is_known(history: VllmRun, request: VllmRequestHistory) -> bool:
 
     With a connector, requests may be deferred, and a preempted request may be in front of some that
     arrived earlier. The latter is also possible if it overtook a request for which an encoder had
-    no room.
+    no room, or that lacked a slot for its adapter.
     """
     again = request.preemptions > 0 and history.config["policy"] != "priority"
     if not loads.are_made(history.config):
-        return not (again and encoder.encodes(history.config))
+        return not (again and _may_overtake(history))
     return not again and not loads.place_unknown(request)
 
 
 def places_are_known(history: VllmRun) -> bool:
-    if not loads.are_made(history.config) and not encoder.encodes(history.config):
+    if not loads.are_made(history.config) and not _may_overtake(history):
         return True
     return all(place_is_known(history, request) for request in waited_before(history))
+
+
+def _may_overtake(history: VllmRun) -> bool:
+    return encoder.encodes(history.config) or bool(history.config.get("max_loras"))
+
+
+def lacks_adapter_slot(history: VllmRun, step: Step, request: VllmRequestHistory) -> bool:
+    """Return whether the requests that run after the admissions of a step use all slots for
+    adapters, and not the adapter of this request."""
+    slots, (adapter, _) = history.config.get("max_loras"), request.partition
+    if not slots or adapter is None:
+        return False
+    run = (*kept(history, step), *admitted(history, step))
+    used = {other.partition[0] for other in run} - {None}
+    return len(used) >= slots and adapter not in used
 
 
 def _set_aside(history: VllmRun) -> bool:
@@ -109,9 +124,11 @@ def _order_is_shown(history: VllmRun) -> bool:
 
 
 def was_set_aside(history: VllmRun, request: VllmRequestHistory) -> bool:
-    """Return whether a request is in front of others because it had to wait for its grammar. Since
-    0.31.0, such a request keeps its place."""
-    return request.arrived_blocked and history.revision not in since("0.31")
+    """Return whether a request is in front of others because it had to wait for its grammar, or may
+    have had to wait for a slot for its adapter. Since 0.31.0, such a request keeps its place."""
+    slots = history.config.get("max_loras") and request.partition[0] is not None
+    waited = request.arrived_blocked or bool(slots)
+    return waited and history.revision not in since("0.31")
 
 
 def order_is_known(history: VllmRun) -> bool:
@@ -165,8 +182,8 @@ def surely_in_front(
 
 def may_go(history: VllmRun, step: Step) -> Iterator[VllmRequestHistory]:
     """Return, in the same order, the requests that could be admitted. These are not requests with a
-    decision or a load in flight, nor those that wait for their grammar; while the scheduler is
-    paused, there are none.
+    decision or a load in flight, nor those that wait for their grammar or a slot for their adapter;
+    while the scheduler is paused, there are none.
     """
     return (
         request
@@ -174,6 +191,7 @@ def may_go(history: VllmRun, step: Step) -> Iterator[VllmRequestHistory]:
         if request.id not in step.scheduled
         and not (request.blocked or request.invalid)
         and not in_flight.computed_still(history, request)
+        and not lacks_adapter_slot(history, step, request)
         and not _is_loaded(history, step, request)
     )
 

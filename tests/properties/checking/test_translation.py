@@ -61,6 +61,7 @@ def test_what_must_be_fixed_is_what_the_other_lacks():
         "kv_groups": [{"kind": "full"}],
         "prefix_cache_retention_interval": None,
         "cache_partitions": False,
+        "max_loras": None,
         "structured_outputs": False,
         "reused_ids": False,
         "streaming_inputs": False,

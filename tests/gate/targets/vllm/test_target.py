@@ -735,6 +735,13 @@ def test_a_hit_with_a_drafter_of_its_own_ends_where_the_drafter_read_the_same_to
     assert found == ([0, 8, 4] if vllm.version == SUPPORTED[-1] else [0, 4, 4])
 
 
+def test_a_request_whose_adapter_lacks_a_slot_waits_and_holds_up_no_other(vllm):
+    vllm.begin(cache_partitions=True, max_loras=1)
+    for name, adapter in zip("abcd", ("x", "y", None, "x"), strict=True):
+        vllm.ask(name, [name, 4], max_tokens=2, **({"lora": adapter} if adapter else {}))
+    assert list(vllm.step()["scheduled"]) == ["a", "c", "d"]
+
+
 def test_a_step_is_decided_while_the_one_before_it_is_computed(vllm):
     vllm.begin(async_scheduling=True)
     vllm.ask("a", max_tokens=3)
