@@ -323,8 +323,7 @@ def _check_groups(config: VllmConfig) -> None:
             problem = f"{group.kind} with {given}; valid: {valid}"
             raise InputError(f"{path}[{number}].window", problem)
     others = {
-        "async_scheduling": config.decides_ahead,
-        "pipeline_parallel_size": config.depth > 1,
+        "pipeline_parallel_size": (config.pipeline_parallel_size or 1) > 1,
         "kv_connector": config.loads,
         "num_lookahead_tokens": config.lookahead > 0,
     }

@@ -62,19 +62,20 @@ def new_blocks(group: KvGroup, held: int, wanted: int) -> int:
 def most_blocks(config: VllmConfig, group: KvGroup, tokens: int) -> int:
     """Return the most blocks that a request of this many tokens holds in a group at once.
 
-    These are the blocks of a window and of a step's tokens (which need not begin at a block
-    boundary), or the blocks of a chunk and of a step's tokens, or the two states that a step of
-    Mamba layers reads and writes.
+    These are the blocks of a window and of the tokens of all steps in flight (which need not begin
+    at a block boundary), or the blocks of a chunk and of these tokens, or the two states that a
+    step of Mamba layers reads and writes.
     """
     whole = places(config, group, tokens)
     if group.kind == "mamba":
         return min(whole, 2)
     if not group.window:
         return whole
+    in_steps = config.depth * config.max_num_batched_tokens
     if group.kind == "chunked_local":
-        at_once = min(group.window + config.max_num_batched_tokens, config.max_model_len)
+        at_once = min(group.window + in_steps, config.max_model_len)
         return min(whole, blocks_for(at_once, config.block_size))
-    at_once = min(group.window - 1 + config.max_num_batched_tokens, config.max_model_len)
+    at_once = min(group.window - 1 + in_steps, config.max_model_len)
     return min(whole, blocks_for(at_once, config.block_size) + 1)
 
 
@@ -210,6 +211,8 @@ def hold(config: VllmConfig, pool: Pool, sequence: Sequence, covered: int) -> tu
         new, pool = take(pool, new_blocks(group, len(table), wanted))
         tables.append(table + (NULL,) * (wanted - len(table) - len(new)) + new)
     sequence = sequence._replace(tables=tuple(tables))
+    if config.depth > 1:
+        sequence = sequence._replace(begun=(*sequence.begun, sequence.computed))
     if config.enable_prefix_caching:
         pool = publish_full(config, pool, sequence, min(covered, sequence.num_tokens))
     return sequence, pool
@@ -231,14 +234,14 @@ def publish_full(config: VllmConfig, pool: Pool, sequence: Sequence, covered: in
 
 def slide(config: VllmConfig, plan: Plan, place: int) -> tuple[Plan, Sequence]:
     """Return the plan in which the running request at `place` has given back the blocks that its
-    windows no longer cover.
+    windows no longer cover. Decisions in flight still read the blocks of their own windows.
 
     This happens before the request takes blocks for the tokens of this step (V1-R51).
     """
     sequence, pool = plan.running[place], plan.pool
     tables: list[Table] = []
     for number, (group, table) in enumerate(zip(config.more_groups, sequence.tables, strict=True)):
-        first = read_from(config, group, sequence.computed) // config.block_size
+        first = read_from(config, group, sequence.settled) // config.block_size
         pool = give_back_places(config, pool, sequence, number, range(first), plan.holders)
         tables.append((NULL,) * first + table[first:])
     sequence = sequence._replace(tables=tuple(tables))

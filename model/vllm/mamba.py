@@ -84,12 +84,14 @@ def is_being_computed(config: VllmConfig, plan: Plan, sequence: Sequence, hit: i
 
 def published_now(config: VllmConfig, plan: Plan, number: int) -> list[object]:
     group, size = config.more_groups[number], config.block_size
+    ends = {
+        other.id: min(other.computed + plan.scheduled.get(other.id, 0), other.num_tokens)
+        for other in plan.running
+    }
     return [
         kv_groups.name(config, other, number, place)
         for other in plan.running
-        for place in range(
-            other.computed // size, (other.computed + plan.scheduled.get(other.id, 0)) // size
-        )
+        for place in range(other.computed // size, ends[other.id] // size)
         if other.tables[number][place] != kv_groups.NULL
         and kv_groups.is_retained(config, other, group, place)
     ]

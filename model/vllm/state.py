@@ -57,6 +57,8 @@ class Sequence(sequence.Sequence, frozen=True):
             null block stands for one that was given back.
         junction: how many of its tokens full attention had cached when it started, if another group
             lacked some of them; otherwise 0.
+        begun: with several groups and decisions in flight, how many of its tokens were computed
+            before each decision in flight that computes it, the oldest first.
         blocked: the number of steps until its grammar is compiled.
         invalid, refused: whether its grammar cannot be compiled, and whether the scheduler has seen
             that.
@@ -83,12 +85,18 @@ class Sequence(sequence.Sequence, frozen=True):
     needs: tuple[int, ...] = ()
     tables: tuple[tuple[int, ...], ...] = ()
     junction: int = 0
+    begun: tuple[int, ...] = ()
     blocked: int = 0
     invalid: bool = False
     refused: bool = False
 
     def rewound(self) -> Self:
-        return super().rewound()._replace(tables=())
+        return super().rewound()._replace(tables=(), begun=())
+
+    @property
+    def settled(self) -> int:
+        """Return how many of its tokens were computed by decisions that have completed."""
+        return self.begun[0] if self.begun else self.computed
 
     @property
     def num_uncomputed_tokens(self) -> int:

@@ -40,7 +40,10 @@ EARLY_COMPLETIONS = st.sampled_from((0, 0, 1, 0, 3, 2))
 def options(draw: st.DrawFn, config: Config, avoid: frozenset[str] = frozenset()) -> dict[str, Any]:
     in_flight = [kind for kind in IN_FLIGHT if kind not in avoid]
     steps = draw(st.sampled_from((*3 * ("one",), *2 * ("drafts",), *in_flight, *2 * ("groups",))))
-    drawn: dict[str, Any] = draw(kv_groups(config)) if steps == "groups" else {}
+    ahead = steps == "groups" and "ahead" not in avoid and draw(st.sampled_from((False, True)))
+    drawn: dict[str, Any] = dict(IN_FLIGHT["ahead"]) if ahead else {}
+    if steps == "groups":
+        drawn |= draw(kv_groups({**config, **drawn}))
     if steps == "drafts" or (steps == "loads" and draw(st.booleans())):
         drawn |= draw(speculations(config))
     if steps.endswith("ahead") and (drafts := most_drafts(config)) and draw(st.booleans()):

@@ -12,7 +12,6 @@ KEY, RETENTION = KEYS = ("kv_groups", "prefix_cache_retention_interval")
 FULL, WINDOW, CHUNKS, MAMBA = KINDS = ("full", "sliding_window", "chunked_local", "mamba")
 # Keys that cannot be used with several groups, with the values that mean that they are unused.
 NOT_WITH = {
-    "async_scheduling": False,
     "pipeline_parallel_size": 1,
     "kv_connector": False,
     "num_lookahead_tokens": 0,

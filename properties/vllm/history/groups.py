@@ -78,16 +78,19 @@ def new_blocks(config: Config, group: Group, places: int, cached: int) -> int:
 def at_most(config: Config, group: Group, blocks: int) -> int:
     """Return the most blocks of a group that a request of this many blocks holds at once.
 
-    With a window, these are the blocks of the window and of a step's tokens, and one more, since
-    the window may begin inside a block. A chunk begins at a block boundary. Of Mamba states, these
-    are the ones that a step reads and writes, or a single one that is overwritten.
+    With a window, these are the blocks of the window and of the tokens of all steps in flight, and
+    one more, since the window may begin inside a block. A chunk begins at a block boundary. Of
+    Mamba states, these are the ones that a step reads and writes, or a single one that is
+    overwritten.
     """
     if group.kind == MAMBA:
         return min(blocks, 2 if caches(config) else 1)
     if group.window is None:
         return blocks
     begins = int(group.kind != CHUNKS)
-    tokens = min(group.window - begins + config["max_num_batched_tokens"], config["max_model_len"])
+    steps = 2 if config.get("async_scheduling") else 1
+    tokens = group.window - begins + steps * config["max_num_batched_tokens"]
+    tokens = min(tokens, config["max_model_len"])
     return int(min(blocks, -(-tokens // config["block_size"]) + begins))
 
 

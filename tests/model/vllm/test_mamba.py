@@ -137,3 +137,11 @@ def test_mamba_groups_that_cannot_be_are_refused(keys, words):
     with pytest.raises(InputError) as refused:
         read_config(keys, "documented")
     assert str(refused.value).startswith(words)
+
+
+def test_a_decision_in_flight_keeps_the_state_that_it_reads():
+    model = target(async_scheduling=True, max_num_batched_tokens=4)
+    add(model, "a", ("a", 30))
+    seen = steps(model, 5)
+    held = [sum(map(bool, step["group_blocks"]["a"][0])) for step in seen]
+    assert held == [1, 2, 3, 3, 3]
