@@ -131,6 +131,8 @@ def register_builtin() -> None:
             explored=False,
             schedulers=(),
             followed_by={"documented": PREEMPTS},
+            features=f"{PROPERTIES}.generic.history:FEATURES",
+            request_features=f"{PROPERTIES}.generic.strategies",
             neutral="schedproof.model.generic.model:NEUTRAL",
             builds_on="vllm",
         )

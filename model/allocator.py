@@ -8,7 +8,7 @@ freed block is handed out first. Counts are in blocks, lengths in tokens.
 from collections.abc import Container
 from typing import TypeVar
 
-from .pool import Content, Pool, blocks_for, prefix, publish, take, touch
+from .pool import Content, Pool, blocks_for, publish, take, touch
 from .sequence import Sequence
 
 One = TypeVar("One", bound=Sequence)
@@ -47,7 +47,7 @@ def publish_full(
     if full <= sequence.published:
         return sequence, pool
     filled = [
-        (sequence.blocks[number], prefix(sequence.known, (number + 1) * block_size))
+        (sequence.blocks[number], sequence.name(number, block_size))
         for number in range(sequence.published, full)
     ]
     if newest_only:
@@ -69,9 +69,7 @@ def freed(
     return [
         (
             block,
-            prefix(sequence.known, (number + 1) * block_size)
-            if number < sequence.published
-            else None,
+            sequence.name(number, block_size) if number < sequence.published else None,
         )
         for number, block in reversed(list(enumerate(sequence.blocks)))
         if block not in held

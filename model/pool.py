@@ -146,14 +146,17 @@ def prefix(content: Content, tokens: int) -> Content:
     return tuple(cut)
 
 
-def cached_blocks(pool: Pool, content: Content, tokens: int, block_size: int) -> tuple[int, ...]:
+def cached_blocks(
+    pool: Pool, content: Content, tokens: int, block_size: int, beyond: int = 0
+) -> tuple[int, ...]:
     """Return the numbers of the longest run of cached full blocks at the start of `tokens` tokens.
 
-    The last token is never taken from the cache, since computing it yields the next one.
+    The last token is never taken from the cache, since computing it yields the next one. `beyond`:
+    how many tokens after a block belong to its name.
     """
     hit: list[int] = []
     for number in range(1, (tokens - 1) // block_size + 1):
-        holders = pool.cached.get(prefix(content, number * block_size))
+        holders = pool.cached.get(prefix(content, number * block_size + beyond))
         if not holders:
             break
         hit.append(holders[0])

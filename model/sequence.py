@@ -3,7 +3,7 @@
 from typing import Any, Self
 
 from .members import Record
-from .pool import Content
+from .pool import Content, prefix
 from .scenario import Request
 
 
@@ -60,6 +60,11 @@ class Sequence(Record, frozen=True):
         if not self.generated:
             return self.content
         return (*self.content, (f"out:{self.id}", self.generated))
+
+    def name(self, number: int, block_size: int) -> Content:
+        """Return the content by which a block of the request can be found: all tokens up to its
+        end."""
+        return prefix(self.known, (number + 1) * block_size)
 
     def rewound(self) -> Self:
         return self._replace(computed=0, prefix_hit=0, blocks=(), published=0)

@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from typing import Any, Literal, NamedTuple
 
 import msgspec
@@ -36,10 +37,18 @@ MENDS = {
     "eos, and an aborted request in the next step, with aborted",
     "ALL-R09": "free_blocks must count all blocks of the pool that no request holds, including "
     "cached ones",
+    "GEN-R08": "a token must come in the step in which the decision that computed it completes",
+    "GEN-R15": "a request must emit as many drafts as `accepted` says, and one token more",
+    "GEN-R14": "`emitted_at` must be the position of the first emitted token in the output, from 0",
     "ALL-R13": "`kind` must be prefill if no scheduled request is generating, decode if all are, "
     "else mixed; a preempted request has no computed tokens",
 }
-
+# Optional features that are tried on their own, by their keys.
+OPTIONAL = {
+    "async_scheduling": "steps in flight",
+    "pipeline_parallel_size": "a pipeline",
+    "num_speculative_tokens": "drafts",
+}
 
 Says = Literal["ok", "wrong", "note"]
 
@@ -70,6 +79,7 @@ def examine(query: ProbeRequest, module: str | None) -> Remarks:
     yield from answers(query.target, scenario)
     yield from repeats(query.target, scenario)
     yield from keeps_the_common_rules(query, scenario, "accounting", "four plain requests")
+    yield from with_features(query, scenario)
     yield from with_aborts(query, scenario)
     yield from with_few_blocks(query, scenario, capabilities)
     yield from judgeable(query.rules, query.revision, capabilities.shows)
@@ -195,7 +205,7 @@ def keeps_the_common_rules(
     common = [rule for rule in query.rules if rule.id.startswith(FOLLOW_NOTHING)]
     outcome = replay(query.target, scenario, common)
     for failure in outcome.broken:
-        is_wrong = failure.rule in MENDS or what == "accounting"
+        is_wrong = failure.rule in MENDS or what in ("accounting", *OPTIONAL.values())
         # Under pressure, the scheduler itself may break other rules; judging those is left to the
         # gate.
         says: Says = "wrong" if is_wrong else "note"
@@ -216,6 +226,18 @@ def keeps_the_common_rules(
         yield Remark("ok", what, f"{requests} finish in {outcome.steps} steps")
     else:
         yield Remark("note", what, "finished is not shown, so it is not known whether requests end")
+
+
+def with_features(query: ProbeRequest, scenario: Scenario) -> Remarks:
+    """Repeat the plain requests with each optional feature that the target accepts."""
+    features = {next(iter(some)): some for some in reversed(scales_of(query.system).features)}
+    requests = tuple(msgspec.structs.replace(r, accepted=(1, 0, 2)) for r in scenario.requests)
+    for key, what in OPTIONAL.items():
+        with suppress(ConfigRefused, InputError):
+            values = {**scenario.config, **features.get(key, {key: None})}
+            config = full_config(query.system, query.revision, values)
+            changed = msgspec.structs.replace(scenario, config=config, requests=requests)
+            yield from keeps_the_common_rules(query, changed, what, "four plain requests")
 
 
 def with_aborts(query: ProbeRequest, scenario: Scenario) -> Remarks:

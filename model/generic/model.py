@@ -4,21 +4,33 @@ The comments of that code name the rules of every system (ALL-Rnn). The rules of
 implemented in these places: GEN-R01 in `vllm.scheduler.clamp`; GEN-R02, GEN-R04 and GEN-R10 in
 `admit_waiting`; GEN-R08 in `complete`; GEN-R09 in `carry_out` and `preempt`; GEN-R05 in
 `vllm.kv_cache.hold`; GEN-R06 and GEN-R07 in `allocator`; GEN-R11 in `vllm.kv_cache.free`; GEN-R12
-in `hold`; GEN-R13 in `advance_running`; GEN-R03 in `VllmModel.refusal`.
+in `hold`; GEN-R13 in `advance_running`; GEN-R14 in `tokens_on_their_way`; GEN-R15 in
+`vllm.speculation`; GEN-R03 in `VllmModel.refusal`.
 """
 
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
 import msgspec
+from msgspec import UNSET, UnsetType
 
-from ..config import MOST, Positive, convert
+from ..config import MOST, Count, Positive, convert
+from ..errors import InputError
 from ..systems import Reference
+from ..vllm.config import SAYING_NOTHING, in_effect
 from ..vllm.config import read_config as read_vllm_config
 from ..vllm.model import VllmModel
 
 ROOM = 131_072  # tokens; the bound if a configuration leaves it to the scheduler
 SLOTS = 32
+# Optional features, which work as vLLM's; each key has the value without effect.
+FEATURES: Mapping[str, Any] = {
+    key: SAYING_NOTHING[key]
+    for key in (
+        *("async_scheduling", "pipeline_parallel_size", "early_completions"),
+        "num_speculative_tokens",
+    )
+}
 
 
 class GenericConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -26,7 +38,11 @@ class GenericConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
     rule checks it.
 
     `order` is the order in which requests start: fcfs (first come, first served) or any. `own`
-    holds the keys that the scheduler declares as `config_keys` in its reply to `start`.
+    holds the keys that the scheduler declares as `config_keys` in its reply to `start`. The other
+    keys are absent unless they have an effect, so that schedulers without these features never see
+    them: with `async_scheduling`, a step is decided while the one before is computed, and in a
+    pipeline, each stage computes a different decision; `early_completions` models a fast worker.
+    After each token, a drafter proposes `num_speculative_tokens` more.
     """
 
     block_size: Positive = 16
@@ -38,10 +54,33 @@ class GenericConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
     enable_prefix_caching: bool = False
     order: Literal["fcfs", "any"] = "fcfs"
     own: dict[str, Any] = {}
+    async_scheduling: bool | UnsetType = UNSET
+    pipeline_parallel_size: Positive | UnsetType = UNSET
+    early_completions: Count | UnsetType = UNSET
+    num_speculative_tokens: Count | UnsetType = UNSET
+
+    @property
+    def features(self) -> dict[str, Any]:
+        """Return the optional features that are on."""
+        return in_effect({key: getattr(self, key) for key in FEATURES}, {})
 
 
 def read_config(values: Mapping[str, Any], revision: str) -> GenericConfig:
-    return convert(values, GenericConfig)
+    config = convert(in_effect(values, FEATURES), GenericConfig)
+    if _drafts_ahead(config) and config.enable_prefix_caching:
+        problem = "with async_scheduling and a prefix cache is not modelled"
+        valid = "0, or one of the others off"
+        raise InputError(
+            "$.config.num_speculative_tokens",
+            f"{config.num_speculative_tokens} {problem}; valid: {valid}",
+        )
+    if config.features:
+        read_vllm_config(as_vllm(config), "documented")  # refuses what it does not model together
+    return config
+
+
+def _drafts_ahead(config: GenericConfig) -> bool:
+    return bool(config.num_speculative_tokens and config.async_scheduling)
 
 
 def as_vllm(config: GenericConfig) -> dict[str, Any]:
@@ -56,6 +95,9 @@ def as_vllm(config: GenericConfig) -> dict[str, Any]:
         "max_model_len": config.max_model_len or ROOM,
         "enable_chunked_prefill": config.enable_chunked_prefill,
         "enable_prefix_caching": config.enable_prefix_caching,
+        **config.features,
+        # vLLM decides ahead only with a drafter that has blocks for its own keys and values.
+        "num_lookahead_tokens": config.num_speculative_tokens if _drafts_ahead(config) else 0,
     }
 
 
@@ -65,6 +107,7 @@ NEUTRAL: Mapping[str, Any] = {
     "enable_prefix_caching": False,
     "order": "fcfs",
     "own": {},
+    **FEATURES,
 }
 
 

@@ -201,12 +201,7 @@ class VllmConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
 
 
 def read_config(values: Mapping[str, Any], revision: str) -> VllmConfig:
-    given = {
-        key: value
-        for key, value in values.items()
-        if value is not UNSET and not _says_nothing(key, value)
-    }
-    config = convert(given, VllmConfig)
+    config = convert(in_effect(values, SAYING_NOTHING), VllmConfig)
     if config.max_num_batched_tokens < config.max_num_seqs:
         raise InputError(
             "$.config.max_num_batched_tokens",
@@ -230,11 +225,14 @@ def read_config(values: Mapping[str, Any], revision: str) -> VllmConfig:
     return config
 
 
-def _says_nothing(key: str, value: Any) -> bool:
-    if key not in SAYING_NOTHING:
-        return False
-    nothing = SAYING_NOTHING[key]
-    return bool(value == nothing) and type(value) is type(nothing)
+def in_effect(values: Mapping[str, Any], neutral: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the values that are given, without those that only repeat the neutral one."""
+
+    def says_nothing(key: str, value: Any) -> bool:
+        nothing = neutral.get(key, UNSET)
+        return value is UNSET or (bool(value == nothing) and type(value) is type(nothing))
+
+    return {key: value for key, value in values.items() if not says_nothing(key, value)}
 
 
 def _check_speculation(config: VllmConfig) -> None:
@@ -242,12 +240,6 @@ def _check_speculation(config: VllmConfig) -> None:
     if config.lookahead not in (0, config.drafts):
         valid = f"0, or num_speculative_tokens ({config.drafts})"
         raise InputError(path, f"{config.lookahead} fits no drafter; valid: {valid}")
-    if config.lookahead and config.enable_prefix_caching:
-        raise InputError(
-            path,
-            f"{config.lookahead} with prefix caching is not modelled: such a drafter computes the "
-            "last block of a hit again; valid: 0, or enable_prefix_caching false",
-        )
     if config.lookahead >= config.max_num_batched_tokens:
         raise InputError(
             path,

@@ -84,14 +84,13 @@ def places(config: VllmConfig, state: State, flight: Flight) -> dict[str, int]:
 
 def publish(config: VllmConfig, pool: Pool, sequence: Sequence) -> tuple[Sequence, Pool]:
     """Publish the blocks of a request whose last token is now known; return the request and the
-    pool. Drafts are never in flight together with a prefix cache."""
+    pool. Tokens and drafts in flight do not count."""
     if not config.enable_prefix_caching:
         return sequence, pool
+    covered = sequence.computed - sequence.promised - sequence.hoped
     if sequence.tables:
-        pool = kv_groups.publish_full(config, pool, sequence, sequence.computed - sequence.promised)
-    return allocator.publish_full(
-        pool, sequence, sequence.computed - sequence.promised, config.block_size
-    )
+        pool = kv_groups.publish_full(config, pool, sequence, covered)
+    return allocator.publish_full(pool, sequence, covered, config.block_size)
 
 
 def delivered(sequence: Sequence, coming: Coming) -> Sequence:

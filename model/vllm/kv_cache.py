@@ -5,7 +5,7 @@ scheduler asks for room here; counts are in blocks.
 """
 
 from .. import allocator
-from ..pool import Pool, blocks_for, cached_blocks, fits, forget, give_back, prefix, unheld
+from ..pool import Pool, blocks_for, cached_blocks, fits, forget, give_back, unheld
 from . import kv_groups
 from .config import VllmConfig
 from .state import Sequence
@@ -17,12 +17,17 @@ def prefix_hit(config: VllmConfig, pool: Pool, sequence: Sequence) -> tuple[int,
     Their content is the request's own tokens (ALL-R11), but never the last one, because computing
     that one yields the next token (V1CP-R28). Blocks of a running request can be hit as well
     (V1-R08). A block is hit only if all tokens up to its end are equal (V1-R12).
+
+    A drafter's keys and values of the last token in a block depend on the next token (V1-R61). So
+    the last block is computed again, unless the name of a block includes the next token.
     """
     if not config.enable_prefix_caching:
         return ()
     if config.more_groups:
         return kv_groups.whole_hit(config, pool, sequence)
-    return cached_blocks(pool, sequence.known, sequence.num_tokens, config.block_size)
+    beyond = sequence.named_beyond
+    hit = cached_blocks(pool, sequence.known, sequence.num_tokens, config.block_size, beyond)
+    return hit[:-1] if config.lookahead and not beyond else hit
 
 
 def grow(
@@ -88,7 +93,7 @@ def hold(config: VllmConfig, pool: Pool, sequence: Sequence, tokens: int) -> tup
         held, pool = kv_groups.hold(config, pool, held, covered)
     if not config.enable_prefix_caching:
         return held, pool
-    known = min(covered, sequence.num_tokens)
+    known = min(covered, sequence.num_tokens - sequence.named_beyond)
     return allocator.publish_full(pool, held, known, config.block_size)
 
 
@@ -103,7 +108,7 @@ def free(config: VllmConfig, pool: Pool, sequence: Sequence, others: tuple[Seque
     held = {block for other in others if other.id != sequence.id for block in other.blocks}
     filled = sequence.computed // config.block_size
     for number in range(filled, sequence.published):
-        content = prefix(sequence.known, (number + 1) * config.block_size)
+        content = sequence.name(number, config.block_size)
         pool = forget(pool, content, sequence.blocks[number])
     cut = sequence._replace(published=min(filled, sequence.published))
     pool = give_back(pool, allocator.freed(cut, held, config.block_size), nameless_first=True)

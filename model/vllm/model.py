@@ -102,6 +102,8 @@ class VllmModel(ReferenceModel[State]):
         accepted = request.accepted if self.config.drafts else ()
         inputs = encoder.inputs_of(request) if request.encoder_inputs else ()
         newcomer = Sequence.of(request, priority=request.priority, accepted=accepted, inputs=inputs)
+        if self.config.lookahead:
+            newcomer = newcomer._replace(named_beyond=self.revision.named_beyond(self.config))
         if self.config.cache_partitions is True:
             newcomer = newcomer._replace(content=partitioned(request))
         if self.config.loads:

@@ -110,6 +110,12 @@ def publishes_verified(config: VllmConfig) -> bool:
     return config.decides_ahead or config.drafts > 0
 
 
+def named_with_next(config: VllmConfig) -> int:
+    """With a drafter that has its own keys and values, let the next token be part of a block's
+    name, so that no block of a hit is computed again. Not with a connector. Since 0.33.0."""
+    return int(config.lookahead > 0 and not config.loads)
+
+
 def stops_before_the_end(config: VllmConfig, tokens: int) -> int:
     """Stop at the last block boundary before the end, since the last token is never taken from the
     cache. In 0.33.0, not yet in 0.28.0."""
@@ -126,6 +132,7 @@ RELEASE_0_33 = replace(
     name="0.33",
     ends_round=goes_on,
     publishes=publishes_verified,
+    named_beyond=named_with_next,
     last_stop=stops_before_the_end,
 )
 RELEASES = (RELEASE_0_25, RELEASE_0_30, RELEASE_0_31, RELEASE_0_33)

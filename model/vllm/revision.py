@@ -35,6 +35,11 @@ def publishes(config: VllmConfig) -> bool:
     return config.decides_ahead
 
 
+def named_beyond(config: VllmConfig) -> int:
+    """Return 0: the name of a block consists of all tokens up to its end (V1-R12)."""
+    return 0
+
+
 def queue_blocked(waiting: tuple[Sequence, ...]) -> tuple[Sequence, ...]:
     """Return the queue with its last request in front of all that were not set aside: a blocked
     request joins the queue of requests that were set aside, which comes first."""
@@ -60,6 +65,7 @@ class Revision:
             behind it get nothing.
         has_room: whether enough blocks are free for a load to begin.
         publishes: whether a block can be found as soon as emitted tokens have filled it.
+        named_beyond: how many tokens after a block belong to its name.
         queue_blocked: the queue after its last request, which is blocked, has arrived; only for
             first come, first served.
         last_stop: the last block boundary at which the prefill of this many tokens stops, so that
@@ -72,6 +78,7 @@ class Revision:
     ends_round: Callable[[VllmConfig], bool] = ends_round
     has_room: HasRoom = connector.has_room
     publishes: Callable[[VllmConfig], bool] = publishes
+    named_beyond: Callable[[VllmConfig], int] = named_beyond
     queue_blocked: Callable[[tuple[Sequence, ...]], tuple[Sequence, ...]] = queue_blocked
     last_stop: LastStop = mamba.last_stop
 

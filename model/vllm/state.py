@@ -5,8 +5,10 @@ from typing import NamedTuple, Self
 
 from .. import sequence
 from ..members import Record
-from ..pool import Content, Pool
+from ..pool import Content, Pool, prefix
 from ..scenario import Segment
+
+EOS: Segment = ("end of sequence", 1)  # the last token of an answer that stops early
 
 
 class Coming(NamedTuple):
@@ -41,6 +43,7 @@ class Sequence(sequence.Sequence, frozen=True):
             after its last entry, `accepted` is repeated. `verified` counts these times.
         promised, hoped: tokens in flight that are certain to arrive, and drafts in flight with
             them.
+        named_beyond: how many tokens after each of its blocks belong to the block's name.
         aside: whether it was preempted and waits for tokens in flight; then it is first in line.
         external, load_steps: how many tokens of its prompt a connector has, and the steps that
             loading them takes.
@@ -71,6 +74,7 @@ class Sequence(sequence.Sequence, frozen=True):
     verified: int = 0
     promised: int = 0
     hoped: int = 0
+    named_beyond: int = 0
     aside: bool = False
     external: int = 0
     load_steps: int = 0
@@ -89,6 +93,12 @@ class Sequence(sequence.Sequence, frozen=True):
     blocked: int = 0
     invalid: bool = False
     refused: bool = False
+
+    def name(self, number: int, block_size: int) -> Content:
+        end = (number + 1) * block_size + self.named_beyond
+        if end == self.prompt + self.output_len and self.output_len < self.max_tokens:
+            return (*prefix(self.known, end - 1), EOS)
+        return prefix(self.known, end)
 
     def rewound(self) -> Self:
         return super().rewound()._replace(tables=(), begun=())

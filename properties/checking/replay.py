@@ -99,7 +99,7 @@ def replay(
         outcome.cut_short = bool(outcome.broken) or ends_run(broken)
         if outcome.cut_short or number == last_step:
             break
-        if number >= last and (not session.unfinished or session.stands_still):
+        if number >= last and (session.is_over or session.stands_still):
             outcome.finished = True
             break
         history = session.monitor.history

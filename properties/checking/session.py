@@ -92,6 +92,7 @@ class Session:
         self.left_out: Counter[str] = Counter()
         self._model_reply: Reply | None = None
         self.details = ""
+        self._steps_after_end = 0
         self._lockstep = self._make_lockstep(system, revision, config)
         reuses_ids = self.monitor.history.features.reuses_ids(config)
         self._names = Names() if reuses_ids else None
@@ -188,8 +189,15 @@ class Session:
             # the model does not predict what comes after this
             if differences or self._model_reply is None:
                 self._lockstep = None
-        self.recent.append((self.monitor.history.step, step))
-        return self.monitor.observe(step, differences)
+        history = self.monitor.history
+        self.recent.append((history.step, step))
+        continued = self.unfinished or bool(history.aborts_to_report)
+        broken = self.monitor.observe(step, differences)
+        if continued:
+            self._steps_after_end = history.features.steps_after_end(history)
+        elif self._steps_after_end:
+            self._steps_after_end -= 1
+        return broken
 
     @property
     def excerpt(self) -> Excerpt:
@@ -219,6 +227,11 @@ class Session:
     @property
     def unfinished(self) -> bool:
         return bool(self.monitor.history.live)
+
+    @property
+    def is_over(self) -> bool:
+        """Return whether every request has ended, and nothing of them is still in flight."""
+        return not (self.unfinished or self._steps_after_end)
 
     @property
     def stands_still(self) -> bool:

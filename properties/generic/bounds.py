@@ -8,14 +8,15 @@ from typing import Any
 
 from ..history.bounds import Bounds, fits_pool, pool_limit
 from ..history.request_history import RequestHistory
+from ..vllm.history import in_flight, speculation
 
 Config = Mapping[str, Any]
 
 
 def alone(config: Config, request: RequestHistory) -> int:
     """Return one step per token. This is the worst case, since the scheduler may split a prompt as
-    it likes."""
-    return request.prompt + request.max_tokens
+    it likes. Each takes as many steps as there can be decisions in flight."""
+    return (request.prompt + request.max_tokens) * in_flight.depth(config)
 
 
 def waits(
@@ -24,16 +25,17 @@ def waits(
     """Return the most steps until all earlier requests have ended.
 
     The worst case: each of them starts again once for each of the others, and runs only in every
-    other step.
+    other step. With more than two decisions in flight, preempted requests may overtake it again and
+    again.
     """
-    if config["order"] != "fcfs":
+    if config["order"] != "fcfs" or in_flight.depth(config) > 2:
         return None
     ahead = sum(alone(config, request) for request in started)
-    return 2 * (len(started) + 1) * ahead + 2 * len(started) + 2
+    return 2 * (len(started) + 1) * ahead + 2 * (len(started) + 1) * in_flight.depth(config)
 
 
 def together(config: Config, work: int, requests: int) -> int:
-    return 2 * (requests + 1) * (work + 2 * requests + 2)
+    return 2 * (requests + 1) * (work + 2 * (requests + 1) * in_flight.depth(config))
 
 
 def can_run(config: Config, prompt: int, max_tokens: int) -> bool:
@@ -47,7 +49,13 @@ def can_run(config: Config, prompt: int, max_tokens: int) -> bool:
     if longest is None or config["num_blocks"] is None or whole > longest:
         return False
     cut = config["enable_chunked_prefill"] or (budget is not None and whole <= budget)
-    return bool(cut) and fits_pool(config, whole)
+    return bool(cut) and fits_pool(config, whole + ahead(config))
+
+
+def ahead(config: Config) -> int:
+    """Return for how many tokens beyond the known ones a request may have blocks: its drafts and,
+    with decisions ahead, the drafts of the previous decision and those of the next one."""
+    return speculation.drafts(config) * (3 if speculation.decides_ahead(config) else 1)
 
 
 def limits(config: Config) -> list[int]:

@@ -7,10 +7,19 @@ from collections.abc import Iterator
 
 from ...model.observation import Step
 from ..history.prefix_hits import caches
-from ..history.request_history import RequestHistory
-from ..history.run_history import RunHistory
 from ..rules.pool import blocks_for, found_again
 from ..rules.predicate import Predicate
+from ..vllm.history import speculation
+from ..vllm.history.request_history import VllmRequestHistory as RequestHistory
+from ..vllm.history.run import VllmRun as RunHistory
+from ..vllm.predicates.in_flight import (
+    comes_late,
+    out_of_turn,
+    some_right_some_wrong,
+    verified_wrongly,
+)
+from . import tokens_due
+from .bounds import ahead
 
 
 def too_few_blocks(history: RunHistory, step: Step) -> str | None:
@@ -69,6 +78,8 @@ def _held(step: Step) -> int:
 def emitted_too_early_or_late(history: RunHistory, step: Step) -> str | None:
     """A request emits a token in exactly those steps after which all its tokens are computed, and
     never computes more than its known tokens (GEN-R08)."""
+    if history.features.depth(history.config) > 1 or speculation.drafts(history.config):
+        return tokens_due.emitted_too_early_or_late(history, step)
     for request, computed in _computing(history, step):
         known, emitted = request.prompt + request.emitted, (step.emitted or {}).get(request.id, 0)
         if computed > known:
@@ -96,10 +107,12 @@ def counted_wrongly(history: RunHistory, step: Step) -> str | None:
         if had is None and step.prefix_hit is None and caches(history.config):
             continue  # how many tokens it found in the cache is not shown
         found = 0 if had is not None else (step.prefix_hit or {}).get(name, 0)
-        if computed != (had or 0) + found + tokens:
+        wrong = tokens_due.rejected(history, step, name)
+        if computed != (had or 0) + found + tokens - wrong:
+            rejects = f" and rejects {wrong} drafts" if wrong else ""
             return (
                 f"{name} has {computed} tokens computed; it had {had or 0}, found {found} in the "
-                f"cache, and this step schedules {tokens}"
+                f"cache, and this step schedules {tokens}{rejects}"
             )
     return None
 
@@ -163,8 +176,13 @@ def slots_are_taken(history: RunHistory, step: Step) -> bool:
 
 
 def too_long(history: RunHistory, step: Step) -> str | None:
-    """The prompt and answer of a request have at most max_model_len tokens together (GEN-R03)."""
+    """The prompt and answer of a request have at most max_model_len tokens together, and no draft
+    is computed beyond (GEN-R03)."""
     longest = history.config["max_model_len"]
+    if longest is not None and speculation.drafts(history.config):
+        for name, reached in tokens_due.reached(history, step).items():
+            if reached > longest:
+                return f"{name} computes {reached} tokens, but max_model_len is {longest}"
     for name, emitted in (step.emitted or {}).items():
         request = history.live.get(name)
         if longest is None or request is None:
@@ -215,8 +233,10 @@ def more_than_its_life(history: RunHistory, step: Step) -> str | None:
     """A request holds no more blocks than its prompt and max_tokens can need (GEN-R12)."""
     for name, held in (step.blocks or {}).items():
         request = history.live.get(name)
-        most = 0 if request is None else blocks_for(history, request.prompt + request.max_tokens)
-        if request is not None and len(held) > most:
+        if request is None:
+            continue
+        most = blocks_for(history, request.prompt + request.max_tokens + ahead(history.config))
+        if len(held) > most:
             return f"{name} holds {len(held)} blocks; its prompt and max_tokens need at most {most}"
     return None
 
@@ -245,6 +265,8 @@ PREDICATES = {
     "GEN-R07": Predicate(more_than_the_pool, pool_is_taken, reads=("blocks",)),
     "GEN-R08": Predicate(emitted_too_early_or_late, one_is_computed_in_part),
     "GEN-R09": Predicate(counted_wrongly, one_continues),
+    "GEN-R14": Predicate(out_of_turn, comes_late),
+    "GEN-R15": Predicate(verified_wrongly, some_right_some_wrong),
     "GEN-R10": Predicate(cut_although_off, starts_unchunked),
     "GEN-R01": Predicate(budget_exceeded, budget_used_up, reads=("scheduled",)),
     "GEN-R02": Predicate(too_many_at_once, slots_are_taken, reads=("scheduled",)),

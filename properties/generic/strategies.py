@@ -8,15 +8,17 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from ...model.generic.model import as_vllm, read_config
+from ...model.generic.model import FEATURES, as_vllm, read_config
 from ...model.pool import Content
 from ...model.scenario import Request
 from ...model.systems import full_config
 from ..history.run_history import RunHistory
 from ..search.generators import Shape
 from ..vllm import strategies as vllm
+from ..vllm.request_features import has_features, too_large, with_features
 from ..vllm.strategies import Scale
 
+__all__ = ["has_features", "too_large", "with_features"]  # its requests have those of vLLM's
 Config = Mapping[str, Any]
 LATE_STEPS = vllm.LATE_STEPS
 _PUBLISHED: Mapping[str, Sequence[Any]] = {
@@ -68,6 +70,7 @@ def configs(scale: Scale, revision: str) -> st.SearchStrategy[dict[str, Any]]:
 
 def _in_own_terms(config: Config, beyond: int) -> dict[str, Any]:
     drawn = {**{key: config[key] for key in KEYS}, "order": "fcfs", "own": {}}
+    drawn |= {key: config[key] for key in FEATURES if key in config}
     if config["num_blocks"] is not None:
         drawn["max_model_len"] *= beyond
     return drawn

@@ -117,6 +117,11 @@ class Features:
         """Return how many consecutive steps, in addition to one, may compute nothing."""
         return 1
 
+    def steps_after_end(self, history: Run) -> int:
+        """Return after how many steps, once every request has ended, nothing of them is in flight,
+        being loaded, or being sent."""
+        return 0
+
     # The pool
 
     def held_after_end(self, config: Config) -> bool:

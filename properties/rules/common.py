@@ -168,6 +168,8 @@ def tokens_wrong(history: RunHistory[Any], step: Step) -> str | None:
     for name, tokens in emitted.items():
         if name not in over:
             return f"{name} emitted {tokens} without being scheduled"
+        if name not in history.live:
+            return f"{name} emitted {tokens} although it has ended or was never accepted"
         if name in history.aborts_inside:
             return f"{name} emitted {tokens} although it was aborted inside the step"
     aborts_inside = history.aborts_inside

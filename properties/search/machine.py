@@ -241,9 +241,9 @@ class SchedulerMachine(RuleBasedStateMachine):
     @precondition(lambda self: not self.over and len(self.requests) >= MAX_REQUESTS // 2)
     @rule()
     def drain(self) -> None:
-        """Take steps until no request is left, or the bound on steps is exceeded."""
+        """Take steps until nothing is left to do, or the bound on steps is exceeded."""
         bound = self.history.max_steps
-        while not self.over and self.session.unfinished and self.history.busy_steps <= bound:
+        while not self.over and not self.session.is_over and self.history.busy_steps <= bound:
             self.one_step()
 
     def teardown(self) -> None:

@@ -47,7 +47,7 @@ def options(draw: st.DrawFn, config: Config, avoid: frozenset[str] = frozenset()
     if steps == "drafts" or (steps == "loads" and draw(st.booleans())):
         drawn |= draw(speculations(config))
     if steps.endswith("ahead") and (drafts := most_drafts(config)) and draw(st.booleans()):
-        drawn |= {"enable_prefix_caching": False, **with_lookahead(drafts)}
+        drawn |= with_lookahead(drafts)
     if steps.startswith("loads") and draw(st.sampled_from((False, True, False))):
         drawn |= {"kv_load_failure_policy": "fail"}
     takes_inputs = "num_lookahead_tokens" not in drawn and not groups.has_mamba(drawn)
@@ -96,7 +96,7 @@ def speculations(draw: st.DrawFn, config: Config) -> dict[str, Any]:
     """Draw the number of drafts after each token, a few; the pool must have room for them and the
     shortest request.
 
-    Without a prefix cache there is sometimes a lookahead; the budget must have room for that, too.
+    Sometimes there is a lookahead; the budget must have room for that, too.
     """
     drafts = draw(st.sampled_from((1, 3, 2)))
     if config["num_blocks"] is not None:
@@ -104,10 +104,7 @@ def speculations(draw: st.DrawFn, config: Config) -> dict[str, Any]:
         drafts = min(drafts, room)
         if 2 * drafts > room:
             return {"num_speculative_tokens": drafts}
-    may_look_ahead = (
-        not config["enable_prefix_caching"] and drafts < config["max_num_batched_tokens"]
-    )
-    if not may_look_ahead or draw(st.booleans()):
+    if drafts >= config["max_num_batched_tokens"] or draw(st.booleans()):
         return {"num_speculative_tokens": drafts}
     return with_lookahead(drafts)
 

@@ -20,6 +20,7 @@ FEW = 16  # the most values of a number that the code uses as an index
 # resource units of Z3 (`obligation.UNITS`) per branch; an undecided branch is followed
 UNITS = 10_000_000
 MAX_PATHS = 256  # the most paths of a function whose paths are combined
+MOST_PATHS = 10_000  # the most paths of any function; the step itself has up to 1,500
 MAX_ANSWERS = 250  # the most branches on a path, since a loop bounded only by a symbol never ends
 
 
@@ -73,7 +74,7 @@ class SymbolicRun:
         if known is not None:
             return known
         if len(self.taken) == MAX_ANSWERS:
-            raise TooManyPathsError
+            raise TooManyPathsError(f"a path with more than {MAX_ANSWERS} branches")
         if len(self.taken) < len(self.given):
             holds = self.given[len(self.taken)]
         else:
@@ -253,7 +254,7 @@ class BeyondPrefixError(Exception):
 
 
 class TooManyPathsError(Exception):
-    """A function branches so often that its paths cannot be combined."""
+    """A function branches so often that its paths cannot be combined, or not even followed."""
 
 
 def merged(numbers: Numbers, code: Callable[[SymbolicRun], Any]) -> Any:
@@ -264,7 +265,7 @@ def merged(numbers: Numbers, code: Callable[[SymbolicRun], Any]) -> Any:
     """
     taken = list(islice(paths(numbers, code), MAX_PATHS + 1))
     if len(taken) > MAX_PATHS:
-        raise TooManyPathsError
+        raise TooManyPathsError(f"more than {MAX_PATHS} paths")
     *others, last = taken
     result = last.result
     for path in others:
@@ -279,9 +280,16 @@ def paths(
 
     `quick`: see `SymbolicRun`. If the result is a comparison, it is decided as well. The facts of
     `numbers` hold on every path. Paths beyond the known part of a sequence are left out.
+
+    Raises:
+        TooManyPathsError: there are more than MOST_PATHS, or a path does not end.
     """
     waiting: list[list[bool]] = [[]]
+    tried = 0
     while waiting:
+        if tried == MOST_PATHS:
+            raise TooManyPathsError(f"more than {MOST_PATHS:,} paths")
+        tried += 1
         run = SymbolicRun(numbers, waiting.pop(), quick=quick)
         try:
             result = code(run)

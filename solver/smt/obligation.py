@@ -13,6 +13,7 @@ from typing import Any, Literal, NamedTuple
 import z3
 
 from ...model.scenario import Scenario
+from .execution import TooManyPathsError
 
 
 class ScenarioPair(NamedTuple):
@@ -202,7 +203,7 @@ class Discharged:
     Attributes:
         status: "proven", "refuted", "unknown", or "unguarded": the guard holds as well, so the
             lemma says nothing.
-        by: the solver that decided the claim.
+        by: the solver that decided the claim, or "none" if the code has too many paths.
         code: functions of the model that the claim runs, as in `Obligation`.
         certified: the second solver's answers, if a certificate is written.
     """
@@ -222,7 +223,13 @@ def discharge(
     """Decide each lemma and its guard; `write` gets each certificate file's name and text."""
     for obligation in obligations:
         began = time.monotonic()
-        claim = obligation.claim()
+        named = obligation.name, obligation.sentence
+        try:
+            claim = obligation.claim()
+        except TooManyPathsError as why:
+            named = obligation.name, f"{obligation.sentence} (undecided: the code has {why})"
+            yield Discharged(*named, "unknown", time.monotonic() - began, "none", obligation.code)
+            continue
         answer, by = _decided(claim)
         status = {"unsat": "proven", "sat": "refuted", "unknown": "unknown"}[answer]
         certified, guard = None, None
@@ -234,7 +241,6 @@ def discharge(
         spent = time.monotonic() - began
         if write is not None:
             certified = certify(obligation, claim, guard, write)
-        named = obligation.name, obligation.sentence
         yield Discharged(*named, status, spent, by, obligation.code, certified)
 
 

@@ -14,13 +14,13 @@ def numbered(prefix, last, width=2):
 
 ROWS = {
     "vllm": [
-        *(*numbered("V1-R", 43), *numbered("V1-R", 58)[50:], *numbered("V1-I", 5, 1)),
+        *(*numbered("V1-R", 43), *numbered("V1-R", 58)[50:], "V1-R61", *numbered("V1-I", 5, 1)),
         *(*numbered("V1CP-R", 36), "V1-P01"),
     ],
     "nano_vllm": numbered("NAN-R", 48),
     "llmservingsim": [*numbered("LSS-R", 35), "LSS-P01", "LSS-P03"],
 }
-CHECKED = {"vllm": 71, "nano_vllm": 24, "llmservingsim": 24}
+CHECKED = {"vllm": 72, "nano_vllm": 24, "llmservingsim": 24}
 # What nothing else can show: line numbers, a refuted claim; a key, the model runner's, bytes,
 # another system, a boundary; the command line, the main loop, the pipeline, other instances.
 NOTHING_STANDS_IN = {

@@ -51,7 +51,7 @@ class Judging(NamedTuple):
 
 SPYRE = ("documented", "blocks", "forward", "peak", "scheduler")
 NANO_VLLM = ("block_manager", "documented", "scheduler")
-LLMSERVINGSIM = ("kv_cache", "scheduler", "completion")
+LLMSERVINGSIM = ("kv_cache", "scheduler")
 JUDGED = (
     Judging("spyre", "sound", SPYRE),
     Judging("vllm", "documented", ("kv_cache", "queue", "scheduler", "speculation")),
@@ -195,7 +195,12 @@ Question = Callable[[Judging, dict[str, Any]], Any]
 
 
 def start(
-    judging: Judging, mutant: Mutant | None, data: Path, out: Path, question: Question
+    judging: Judging,
+    mutant: Mutant | None,
+    data: Path,
+    out: Path,
+    question: Question,
+    seconds: float,
 ) -> int:
     """Start a process that answers the question for a change, and return its id.
 
@@ -211,7 +216,7 @@ def start(
             with imported_anew({}):
                 data.write_text(json.dumps(prepare(judging)), encoding="utf-8")
             os._exit(0)
-        signal.setitimer(signal.ITIMER_PROF, SECONDS)
+        signal.setitimer(signal.ITIMER_PROF, seconds)
         with imported_anew(mutant.texts):
             try:
                 for file in mutant.texts:
@@ -233,11 +238,17 @@ def start(
 
 
 def ask_all(
-    folder: Path, judging: Judging, mutants: list[Mutant], jobs: int, question: Question
+    folder: Path,
+    judging: Judging,
+    mutants: list[Mutant],
+    jobs: int,
+    question: Question,
+    seconds: float = SECONDS,
 ) -> Iterator[tuple[Mutant, Any]]:
-    """Yield each change with the answer, or with `LATE` if it hangs or needs too much memory."""
+    """Yield each change with the answer, or with `LATE` if it hangs or needs too much memory. Each
+    change gets this many CPU seconds."""
     data = folder / f"{judging.system}-{judging.revision}.json"
-    prepares = start(judging, None, data, data, question)
+    prepares = start(judging, None, data, data, question, seconds)
     if os.waitstatus_to_exitcode(os.waitpid(prepares, 0)[1]):
         sys.exit(f"{judging.system} {judging.revision}: the scenarios cannot be made")
     running: dict[int, tuple[Mutant, Path]] = {}
@@ -246,7 +257,7 @@ def ask_all(
         while len(running) < jobs and (following := next(waiting, None)):
             number, mutant = following
             out = folder / f"change-{number}.json"
-            running[start(judging, mutant, data, out, question)] = mutant, out
+            running[start(judging, mutant, data, out, question, seconds)] = mutant, out
         if not running:
             return
         pid, status = os.wait()

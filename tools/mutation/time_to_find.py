@@ -1,15 +1,16 @@
-"""Time to find: how long does a gate take to find a changed decision, and how long does Hypothesis
-take?
+"""Reach: which share of the changed decisions does a gate find by itself, and how soon?
 
     make tool NAME=mutation.time_to_find OPTIONS="vllm --sample 40"
 
 draws 40 changes from each list (0: all), seeded with `--seed`. The changes are those of rule
 coverage: decisions of a model, changed by operators or by hand, whose change is visible in a run
 and not left open by the document. Each change is judged without lockstep, in its own process: by
-the runs of a gate with the profiles `quick` and `ci`, and by plain Hypothesis with the same rules.
-Plain Hypothesis draws lists of requests evenly, in configurations as small as those of the gate.
-Times are CPU times until a rule is broken, without shrinking. If nothing is found, the time is a
-lower bound. `--json FILE` writes each change with its times.
+a whole gate of the profile `quick` from each of `--seeds` seeds, by one of the profile `ci`, and by
+plain Hypothesis with the same rules. Plain Hypothesis draws lists of requests evenly, in
+configurations as small as those of the gate. Times are CPU times until the first finding, with the
+rest of the part of the gate that found it. If nothing is found, the time is a lower bound. A change
+that some seed of `quick` misses is named on stderr. `--json FILE` writes each change with its
+times.
 """
 
 import argparse
@@ -17,10 +18,14 @@ import json
 import os
 import sys
 import tempfile
+import time
+from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
+from schedproof.tools.mutation.operators import Mutant
 from schedproof.tools.mutation.rule_coverage import (
     JUDGED,
     LATE,
@@ -33,37 +38,78 @@ from schedproof.tools.mutation.rule_coverage import (
 )
 from schedproof.tools.mutation.times import Took, rows
 
-QUICK, CI, PLAIN = "gate, quick", "gate, ci", "plain Hypothesis"
+CI, PLAIN = "gate, ci, seed 0", "plain Hypothesis"
 PLAIN_SECONDS = 10.0  # CPU seconds for one change
+SECONDS = 1_500  # CPU seconds for one change, all engines together
 
 
-def time_engines(judging: Judging, known: dict[str, Any]) -> dict[str, Took] | None:
-    """Run every engine on the changed model, which is loaded in this process, and return the times.
-    Return None if the change shows in no step."""
-    if not any(True for _ in shown(judging, known)):
-        return None
-    from schedproof.gate.judging.profiles import PROFILES
-    from schedproof.model.faults import TargetBroken
+def quick(seed: int) -> str:
+    """Return the name of a gate of the profile quick with this seed."""
+    return f"gate, quick, seed {seed}"
+
+
+class Times(NamedTuple):
+    """The question that is asked of each change: how long does each engine take? `seeds` is the
+    number of gates of the profile quick."""
+
+    seeds: int
+
+    def __call__(self, judging: Judging, known: dict[str, Any]) -> dict[str, Took] | None:
+        """Run every engine on the changed model, which is loaded in this process, and return the
+        times. Return None if the change shows in no step."""
+        if not any(True for _ in shown(judging, known)):
+            return None
+        from schedproof.model.faults import TargetBroken
+        from schedproof.model.target import ModelTarget
+        from schedproof.tools.benchmarks import plain
+        from schedproof.tools.benchmarks.finding import Sought, by_plain, warm_up
+
+        sought = Sought(ModelTarget(), judging.system, judging.revision, rules_of(judging))
+        with suppress(TargetBroken):
+            warm_up([(judging.system, judging.revision)])
+        engines: dict[str, Callable[[], Any]] = {
+            quick(seed): partial(by_whole_gate, judging, "quick", seed)
+            for seed in range(self.seeds)
+        }
+        engines[CI] = partial(by_whole_gate, judging, "ci", 0)
+        engines[PLAIN] = lambda: by_plain(sought, plain.by_hypothesis, PLAIN_SECONDS)
+        return {engine: Took(*_trial(look)) for engine, look in engines.items()}
+
+
+def by_whole_gate(judging: Judging, profile: str, seed: int) -> Any:
+    """Run a gate as a user does, but without shrinking, until a part of it has a finding."""
+    from schedproof.gate.judging.context import GateContext, GateOptions
+    from schedproof.gate.judging.judge import judge
+    from schedproof.gate.targets.target_spec import model_spec
     from schedproof.model.target import ModelTarget
-    from schedproof.tools.benchmarks import plain
-    from schedproof.tools.benchmarks.finding import Sought, by_gate, by_plain, warm_up
+    from schedproof.properties.explanations.evidence import Evidence
+    from schedproof.tools.benchmarks.finding import Trial
 
-    sought = Sought(ModelTarget(), judging.system, judging.revision, rules_of(judging))
-    with suppress(TargetBroken):
-        warm_up([(judging.system, judging.revision)])
-    engines = {
-        QUICK: lambda: by_gate(sought, PROFILES["quick"]),
-        CI: lambda: by_gate(sought, PROFILES["ci"]),
-        PLAIN: lambda: by_plain(sought, plain.by_hypothesis, PLAIN_SECONDS),
-    }
-    return {engine: Took(*_trial(look)) for engine, look in engines.items()}
+    # In this process, the models from which explanations compute are the changed ones.
+    Evidence.cause = lambda *_: None  # type: ignore[method-assign]
+    began = time.process_time()
+    with tempfile.TemporaryDirectory() as folder:
+        options = GateOptions(
+            model_spec(None),
+            judging.system,
+            judging.revision,
+            rules_of(judging),
+            profile_name=profile,
+            seed=seed,
+            max_failures=0,
+            out=Path(folder),
+            first_only=True,
+            compare_with="none",
+        )
+        verdict = judge(GateContext(options, ModelTarget(), lambda _: None))
+    steps = sum(run.steps for run in verdict.engines)
+    found = bool(verdict.findings or verdict.fault)
+    return Trial(found, time.process_time() - began, 0, steps)
 
 
 def _trial(look: Any) -> tuple[bool, float, int]:
     """Return whether the fault was found, and in how many seconds and steps. An invalid reply
     counts as found."""
-    import time
-
     from schedproof.model.faults import TargetBroken
 
     began = time.process_time()
@@ -74,6 +120,14 @@ def _trial(look: Any) -> tuple[bool, float, int]:
     return trial.found, trial.seconds, trial.steps
 
 
+def _name_missed(judging: Judging, mutant: Mutant, trial: dict[str, Took]) -> None:
+    """Name the change on stderr if a gate of the profile quick missed it."""
+    if any(name.startswith("gate, quick") and not took.found for name, took in trial.items()):
+        by = ", ".join(name for name, took in trial.items() if took.found) or "nothing"
+        where = f"{judging.revision}, line {mutant.line} {mutant.change}"
+        print(f"{where}: found by {by}", file=sys.stderr, flush=True)
+
+
 def main() -> int:
     """Measure the times and print the table."""
     systems = list(dict.fromkeys(judging.system for judging in JUDGED))
@@ -82,6 +136,7 @@ def main() -> int:
     parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("--sample", type=int, default=40, help="changes of each list; 0: all")
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--seeds", type=int, default=3, help="gates of the profile quick")
     parser.add_argument(
         "--json", type=Path, help="write a line for each measured change to this file"
     )
@@ -101,7 +156,9 @@ def main() -> int:
                 for mutants in lists_of(judging).values():
                     closed = [candidate for candidate in mutants if not candidate.is_open]
                     drawn = sampled(closed, given.sample, given.seed)
-                    answers = ask_all(Path(folder), judging, drawn, given.jobs, time_engines)
+                    answers = ask_all(
+                        Path(folder), judging, drawn, given.jobs, Times(given.seeds), SECONDS
+                    )
                     for mutant, answer in answers:
                         if answer == LATE:
                             hung += 1
@@ -111,6 +168,7 @@ def main() -> int:
                             )
                             change = {"revision": judging.revision, "change": mutant.change}
                             kept.write(json.dumps({**change, "took": answer}) + "\n")
+                            _name_missed(judging, mutant, trials[-1])
             print(*rows(system, trials), sep="\n", flush=True)
             every += trials
     print(*rows("all", every), sep="\n")

@@ -21,6 +21,11 @@ SCALES = GateScales(
         {"enable_chunked_prefill": True},
         {"enable_prefix_caching": True},
         {"order": "fcfs"},
+        {"async_scheduling": True},
+        {"pipeline_parallel_size": 2},
+        {"early_completions": 1, "pipeline_parallel_size": 2},
+        {"early_completions": 1, "async_scheduling": True},
+        {"num_speculative_tokens": 2},
     ),
     chunk_key="max_num_batched_tokens",
 )

@@ -69,7 +69,9 @@ def block_hasher(vllm_config: Any) -> Any:
     hashing = importlib.import_module("vllm.utils.hashing")
     function = hashing.get_hash_fn_by_name(cache.prefix_caching_hash_algo)
     utils.init_none_hash(function)
-    return utils.get_request_block_hasher(cache.block_size, function)
+    # Since 0.33, a hash may cover tokens after its block.
+    beyond = getattr(vllm_config, "num_hash_lookahead_tokens", 0)
+    return utils.get_request_block_hasher(cache.block_size, function, *([beyond] if beyond else []))
 
 
 def version_of(name: str) -> str:

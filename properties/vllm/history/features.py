@@ -132,6 +132,13 @@ class VllmFeatures(Features):
         waits = loads.deferrals(of(request) for request in history.live.values())
         return in_flight.depth(history.config) + waits
 
+    def steps_after_end(self, history: RunHistory[Any]) -> int:
+        if history.live:
+            return 0
+        ended = history.requests.values() if loads.are_made(history.config) else ()
+        left = max((of(request).load_left for request in ended), default=0)
+        return left + in_flight.depth(history.config) - 1
+
     def held_after_end(self, config: Config) -> bool:
         """Return whether blocks are kept until a load has landed or they are sent."""
         return loads.are_made(config)

@@ -2,8 +2,10 @@
 
 Source: cheat-sheet, "Knobs" and "The Phase 02-03 seam"; chunked-prefill chapter, "When the cache,
 not the budget, runs out"; release 0.28.0 for the last token and the null block; release
-0.33.0 for partitions (generate_block_hash_extra_keys).
+0.33.0 for partitions (generate_block_hash_extra_keys) and EAGLE (KVCacheCoordinator).
 """
+
+from collections.abc import Iterator
 
 from ....model.observation import Step
 from ...history.content import in_common, surely_shared
@@ -144,7 +146,8 @@ def _shared_with_running(history: VllmRun, step: Step) -> dict[str, int]:
 
     The number is 0 for a request with a load, and if another KV group may lack some of these
     tokens. Blocks of a decision that has not completed do not count, since they may not be
-    published yet.
+    published yet. With a drafter that has its own keys and values, neither does the last block,
+    which may be computed again.
     """
     config, starting = history.config, admitted(history, step)
     shared = {request.id: 0 for request in starting}
@@ -154,7 +157,8 @@ def _shared_with_running(history: VllmRun, step: Step) -> dict[str, int]:
     for request in starting:
         if not request.tokens_loading:
             kin, block = history.kin(request), config["block_size"]
-            shared[request.id] = surely_shared(request, there, kin, block, of_prompts=True)
+            found = surely_shared(request, there, kin, block, of_prompts=True)
+            shared[request.id] = max(found - block, 0) if speculation.lookahead(config) else found
     return shared
 
 
@@ -214,6 +218,40 @@ def _starting(history: VllmRun, step: Step) -> list[tuple[VllmRequestHistory, in
     return first_hits(history, step) if history.config.get("cache_partitions") else []
 
 
+def hit_with_another_next_token(history: VllmRun, step: Step) -> str | None:
+    """With EAGLE, a hit ends where another request went on with the same token (V1-R61)."""
+    for request, hit, _, known in _drafters_hits(history, step):
+        if hit > known:
+            return (
+                f"{request.id} takes {hit} tokens from the cache, but no request had the same "
+                f"token after them; the drafter may use at most {known} of them"
+            )
+    return None
+
+
+def next_token_decides(history: VllmRun, step: Step) -> bool:
+    block = history.config["block_size"]
+    return any(
+        shared // block > known // block for *_, shared, known in _drafters_hits(history, step)
+    )
+
+
+def _drafters_hits(
+    history: VllmRun, step: Step
+) -> Iterator[tuple[VllmRequestHistory, int, int, int]]:
+    """Yield each starting request with its hit; its leading tokens, without the last, that some
+    request has computed; and those after which some request had the same token."""
+    if not speculation.lookahead(history.config):
+        return
+    for request, hit in first_hits(history, step):
+        shared = known = 0
+        for other in history.requests.values():
+            computed = computed_of(history, step, request, other)
+            shared = max(shared, min(computed, request.num_tokens - 1))
+            known = max(known, min(computed, in_common(request, other) - 1))
+        yield request, hit, shared, known
+
+
 PREDICATES = {
     "V1CP-R34": Predicate(null_block_held, pool_used_up, reads=("blocks", "free_blocks")),
     "V1-R12": Predicate(shared_wrongly, something_shared),
@@ -221,5 +259,6 @@ PREDICATES = {
     "V1-R08": Predicate(hit_missed, shares_with_running),
     "V1CP-R36": found_again(_starting_plainly),
     "V1-R14": Predicate(holds_wrong_number, block_border_crossed),
+    "V1-R61": Predicate(hit_with_another_next_token, next_token_decides),
     "V1-R40": Predicate(hit_of_another_partition, could_hit_another_partition),
 }

@@ -106,10 +106,8 @@ def waits_though_loaded(history: VllmRun, step: Step) -> str | None:
         history, step, request.inputs
     ):
         return None
-    needed = max(
-        first_step(history, step, request),
-        lacks(history, step, request, request.num_tokens + drafts),
-    )
+    slots = speculation.slots(history.config, request.num_tokens + drafts)
+    needed = lacks(history, step, request, slots)
     reserve = watermark_blocks(history.config) if running else 0
     free = step.free_blocks or 0
     if needed + reserve > free:

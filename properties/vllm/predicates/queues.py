@@ -231,6 +231,8 @@ def _missing(history: VllmRun, request: VllmRequestHistory, tokens: int) -> int:
             other for other in ran_before(history) if not in_flight.computed_still(history, other)
         ]
         shared = surely_shared(request, there, history.kin(request), block, of_prompts=True)
+        if speculation.lookahead(history.config):
+            shared = max(shared - block, 0)  # the last block may be computed again (V1-R61)
     return blocks_for(history, tokens) - shared // block
 
 

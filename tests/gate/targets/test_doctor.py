@@ -299,3 +299,19 @@ def test_a_wrong_kind_after_a_preemption_is_told(system):
         r"kind is decode in step \d+, but r\d computes \d+ lost tokens", remarks[0].why
     )
     assert "a preempted request has no computed tokens" in remarks[0].why
+
+
+class CountsTokensFromOne(ModelTarget):
+    def step(self):
+        reply = super().step()
+        places = reply["step"].get("emitted_at", {})
+        places.update({name: place + 1 for name, place in places.items()})
+        return reply
+
+
+def test_an_optional_feature_is_tried_with_plain_requests():
+    subject = ProbeRequest(CountsTokensFromOne(), "generic", "documented", load("generic"))
+    remarks = [remark for remark in examine(subject, None) if remark.says == "wrong"]
+    assert [remark.what for remark in remarks] == ["GEN-R14", "GEN-R14"]
+    assert [remark.why.partition(",")[0] for remark in remarks] == ["steps in flight", "a pipeline"]
+    assert "position of the first emitted token" in remarks[0].why

@@ -2,10 +2,11 @@
 
 import pytest
 
+from schedproof.model.target import ModelTarget
 from schedproof.model.vllm import scheduler, speculation
 from schedproof.model.vllm.state import State
 
-from .build import config, decoding, pool, waiting
+from .build import SMALL, config, decoding, pool, waiting
 
 DRAFTS = {"num_speculative_tokens": 3}
 
@@ -78,3 +79,55 @@ def test_a_block_is_found_only_when_its_drafts_were_verified():
     assert state.running[0].published == 1
     state, _ = scheduler.step(drafting, state)
     assert state.running[0].published == 2
+
+
+EAGLE = {"num_speculative_tokens": 2, "num_lookahead_tokens": 2, "enable_prefix_caching": True}
+
+
+def hits(revision, *prompts, **changes):
+    """The prefix hits of requests that come one after the other; each generates four tokens."""
+    target = ModelTarget()
+    assert target.start("vllm", revision, {**SMALL, **EAGLE, **changes})["ok"]
+    found = []
+    for number, prompt in enumerate(prompts):
+        request = {"id": str(number), "prompt": prompt, "max_tokens": 4, "accepted": [1]}
+        assert target.add(request) == {"ok": True}
+        found.append(target.step()["step"]["prefix_hit"][str(number)])
+        for _ in range(6):
+            target.step()
+    return found
+
+
+@pytest.mark.parametrize("ahead", [False, True])
+def test_with_eagle_the_last_block_of_a_hit_is_computed_again(ahead):
+    same, other = [["p", 12]], [["p", 8], ["q", 4]]
+    assert hits("documented", same, same, other, async_scheduling=ahead) == [0, 4, 4]
+
+
+@pytest.mark.parametrize("ahead", [False, True])
+def test_from_0_33_on_a_hit_with_eagle_ends_where_the_next_token_differs(ahead):
+    same, other = [["p", 12]], [["p", 8], ["q", 4]]
+    assert hits("0.33", same, same, other, same, async_scheduling=ahead) == [0, 8, 4, 8]
+
+
+def test_with_a_connector_0_33_computes_the_last_block_of_a_hit_again():
+    same = [["p", 12]]
+    assert hits("0.33", same, same, kv_connector=True) == [0, 4]
+
+
+def test_from_0_33_on_a_block_is_found_with_eagle_once_its_next_token_is_known():
+    first, goes_on = [["p", 8]], [["p", 8], ["out:0", 1], ["q", 4]]
+    assert hits("0.33", first, goes_on, first) == [0, 8, 4]
+
+
+def test_from_0_33_on_a_block_in_front_of_the_end_of_an_answer_has_another_name():
+    target = ModelTarget()
+    assert target.start("vllm", "0.33", {**SMALL, **EAGLE})["ok"]
+    ends = {"id": "a", "prompt": [["p", 6]], "max_tokens": 9, "output_len": 3, "accepted": [0]}
+    assert target.add(ends) == {"ok": True}
+    for _ in range(5):
+        target.step()
+    goes_on = {"id": "b", "prompt": [["p", 6], ["out:a", 3]], "max_tokens": 1}
+    assert target.add(goes_on) == {"ok": True}
+    seen = target.step()["step"]
+    assert (seen["scheduled"], seen["finished"]) == ({"b": 5}, {"b": "length"})

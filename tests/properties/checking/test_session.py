@@ -12,9 +12,10 @@ from schedproof.model.faults import (
     TargetDied,
     TargetHung,
 )
-from schedproof.model.scenario import Request
+from schedproof.model.scenario import Request, Scenario
 from schedproof.model.systems import full_config
 from schedproof.model.target import ModelTarget
+from schedproof.properties.checking.replay import replay
 from schedproof.properties.checking.session import CONTEXT_STEPS, Session
 from schedproof.spec.catalogue import load
 
@@ -45,6 +46,24 @@ def test_a_run_of_the_sound_model_breaks_nothing():
     assert run_out(run) == []
     assert run.monitor.history.requests["b"].ended == "length"
     assert (run.started.name, run.started.version) == ("schedproof model of spyre", "sound")
+
+
+class OneTokenMore(ModelTarget):
+    """Emits a token of a request that has ended with an earlier one."""
+
+    def step(self):
+        reply = super().step()
+        if reply["step"]["kind"] == "idle":
+            reply["step"] |= {"emitted": {"a": 1}, "emitted_at": {"a": 1}}
+        return reply
+
+
+def test_a_run_goes_on_until_nothing_of_what_has_ended_is_in_flight():
+    config = {"async_scheduling": True, "block_size": 4}
+    early = Request(id="a", arrival=0, prompt=(("a", 5),), max_tokens=4, output_len=1)
+    scenario = Scenario(system="vllm", config=config, requests=(early,))
+    [broken] = replay(OneTokenMore(), scenario, load("vllm")).broken
+    assert broken.message == "a emitted 1 although it has ended or was never accepted"
 
 
 def test_a_request_that_is_rejected_is_no_part_of_the_run():

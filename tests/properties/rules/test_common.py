@@ -145,6 +145,12 @@ def test_a_request_that_uses_all_its_tokens_ends_by_length():
     assert exercised("ALL-R04", book, seen)
 
 
+def test_no_token_comes_of_a_request_that_has_ended():
+    seen = decode("a", "gone", emitted={"gone": 1})
+    message = "gone emitted 1 although it has ended or was never accepted"
+    assert broken("ALL-R04", history(decoding("a", 9)), seen) == message
+
+
 def test_an_abort_is_reported_in_its_step_and_emits_nothing():
     inside = history(decoding("a", 9), aborts_inside=["a"])
     assert broken("ALL-R04", inside, decode("a", finished={"a": "aborted"})) is None

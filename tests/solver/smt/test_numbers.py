@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from schedproof.model.pool import blocks_for
 from schedproof.model.spyre import documented
 from schedproof.solver.smt import obligation
-from schedproof.solver.smt.execution import TooManyPathsError, bare, merged, paths
+from schedproof.solver.smt.execution import TooManyPathsError, bare, holds_on, merged, paths
 from schedproof.solver.smt.numbers import Numbers, read
 from schedproof.solver.smt.obligation import Obligation, decide, decide_by_cvc5, discharge
 
@@ -315,3 +315,19 @@ def test_a_loop_whose_end_a_symbol_decides_is_given_up(monkeypatch):
 
     with pytest.raises(TooManyPathsError):
         merged(numbers, code)
+
+
+def test_code_with_more_paths_than_can_be_followed_leaves_its_lemma_undecided(monkeypatch):
+    monkeypatch.setattr("schedproof.solver.smt.execution.MOST_PATHS", 20)
+
+    def facts():
+        numbers = Numbers()
+
+        def code(run):
+            return sum(bool(run.number(numbers.fresh(f"n{at}", 0)) > 1) for at in range(8))
+
+        return holds_on(numbers, list(paths(numbers, code)), lambda total: total <= 8)
+
+    [lemma] = discharge([Obligation("few_are_counted", "Eight are counted.", facts, facts)])
+    assert (lemma.status, lemma.by) == ("unknown", "none")
+    assert "more than 20 paths" in lemma.sentence

@@ -725,6 +725,16 @@ def test_a_drafter_of_its_own_needs_blocks_ahead(vllm, lookahead, blocks):
     assert len(vllm.step()["blocks"]["a"]) == blocks
 
 
+def test_a_hit_with_a_drafter_of_its_own_ends_where_the_drafter_read_the_same_token(vllm):
+    vllm.begin(num_speculative_tokens=2, num_lookahead_tokens=2, enable_prefix_caching=True)
+    found = []
+    for name, prompt in zip("abc", ([["p", 12]], [["p", 12]], [["p", 8], ["q", 4]]), strict=True):
+        vllm.ask(name, *prompt, max_tokens=4)
+        found.append(vllm.step()["prefix_hit"].get(name, 0))
+        vllm.finish()
+    assert found == ([0, 8, 4] if vllm.version == SUPPORTED[-1] else [0, 4, 4])
+
+
 def test_a_step_is_decided_while_the_one_before_it_is_computed(vllm):
     vllm.begin(async_scheduling=True)
     vllm.ask("a", max_tokens=3)

@@ -125,6 +125,13 @@ def test_a_request_that_has_landed_and_fits_does_not_wait():
     assert not loads.one_has_landed(loading, waits)
 
 
+def test_a_request_that_has_landed_may_wait_for_the_lookahead_behind_its_padding():
+    drafts = {"num_speculative_tokens": 2, "num_lookahead_tokens": 2, "revision": "0.33"}
+    history = before(parked(prompt=5, steps_left=0), step=3, enable_prefix_caching=False, **drafts)
+    assert loads.waits_though_loaded(history, after(free_blocks=0)) is None
+    assert loads.waits_though_loaded(history, after(free_blocks=1)) is not None
+
+
 def test_the_watermark_is_kept_beside_requests_that_run():
     history = before(
         parked(prompt=9, steps_left=0), request("b"), step=3, running="b", watermark=0.25

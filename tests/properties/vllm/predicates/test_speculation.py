@@ -129,3 +129,35 @@ def test_beside_a_prefill_and_further_behind_nobody_is_padded():
     assert budget.beyond_known(decodes, ran({"a": 3, "b": 4}, prefix_hit={"b": 0})) is not None
     running = book(request("b", 6, 6, 1), running="b", **drafts)
     assert budget.beyond_known(running, ran({"b": 3})) is not None
+
+
+EAGLE = {"num_speculative_tokens": 3, "num_lookahead_tokens": 3}
+
+
+@pytest.mark.parametrize(
+    ("shared", "hit", "breaks", "decides"),
+    [(8, 8, True, True), (8, 4, False, True), (9, 8, False, False), (7, 4, False, False)],
+)
+def test_a_hit_with_eagle_ends_before_the_same_token(shared, hit, breaks, decides):
+    other = request("b", 12, 12, 1, content=(("p", shared), ("b", 12 - shared)))
+    newcomer = request("a", 12, content=(("p", shared), ("a", 12 - shared)))
+    history = book(other, newcomer, running="b", **EAGLE)
+    step = ran({"a": 12 - hit, "b": 1}, "ba", prefix_hit={"a": hit, "b": 0})
+    broken = blocks.hit_with_another_next_token(history, step)
+    assert broken == (
+        "a takes 8 tokens from the cache, but no request had the same token after them; the "
+        "drafter may use at most 7 of them"
+        if breaks
+        else None
+    )
+    assert blocks.next_token_decides(history, step) is decides
+    without = book(other, newcomer, running="b")
+    assert blocks.hit_with_another_next_token(without, step) is None
+
+
+@pytest.mark.parametrize(("hit", "breaks"), [(0, True), (4, False), (8, False)])
+def test_with_eagle_a_hit_may_lack_the_last_shared_block(hit, breaks):
+    other = request("b", 12, 12, 1, content=(("p", 12),))
+    history = book(other, request("a", 12, content=(("p", 12),)), running="b", **EAGLE)
+    step = ran({"a": 12 - hit, "b": 1}, "ba", prefix_hit={"a": hit, "b": 0})
+    assert (blocks.hit_missed(history, step) is not None) is breaks

@@ -1,0 +1,84 @@
+"""When tokens are due, with drafts and with several decisions in flight (GEN-R08, GEN-R09).
+
+Source: target protocol, "Optional features".
+"""
+
+from collections.abc import Iterator
+
+from ...model.observation import Step
+from ..vllm.history import speculation
+from ..vllm.history.in_flight import completes
+from ..vllm.history.request_history import VllmRequestHistory
+from ..vllm.history.run import VllmRun, state_of
+
+
+def emitted_too_early_or_late(history: VllmRun, step: Step) -> str | None:
+    """A decision computes only known tokens and proposed drafts; a token in flight is known if
+    decisions are made ahead. When the decision completes, it emits a token for each request of
+    which it computed all known ones. A request that was preempted in the meantime may lose it."""
+    ahead = speculation.decides_ahead(history.config)
+    for name, tokens in reached(history, step).items():
+        request = history.live[name]
+        known = request.num_tokens - (0 if ahead else request.tokens_in_flight)
+        if tokens > known + request.drafted:
+            drafts = f", and {request.drafted} drafts proposed" if request.drafted else ""
+            return f"{name} has {tokens} tokens computed, but {known} are known{drafts}"
+    for request, is_whole in _completing(history, step):
+        emitted = (step.emitted or {}).get(request.id, 0)
+        if emitted and not is_whole:
+            return f"{request.id} emits a token, but the decision left some tokens uncomputed"
+        if is_whole and not emitted and not _lost(history, step, request):
+            return f"the decision computed all tokens of {request.id}, but it emits none"
+    return None
+
+
+def reached(history: VllmRun, step: Step) -> dict[str, int]:
+    """Return how many tokens of each request the decision leaves computed, with drafts, if the
+    prefix hit is known."""
+    names = [name for name, tokens in step.scheduled.items() if tokens]
+    counts = {name: _reached(history, step, name) for name in names}
+    return {name: tokens for name, tokens in counts.items() if tokens is not None}
+
+
+def _completing(history: VllmRun, step: Step) -> Iterator[tuple[VllmRequestHistory, bool]]:
+    """Return the requests of the decision that completes, and whether it computed all tokens."""
+    flights = state_of(history).flights
+    for name in completes(history, step):
+        request = history.live.get(name)
+        if request is None or name in history.aborts_inside:
+            continue
+        if flights:
+            yield request, flights[0][name] is not None
+        elif (tokens := _reached(history, step, name)) is not None:
+            yield request, tokens >= request.num_tokens
+
+
+def _reached(history: VllmRun, step: Step, name: str) -> int | None:
+    """Return how many tokens the decision leaves computed; None if the prefix hit is unknown."""
+    request = history.live.get(name)
+    if request is None:
+        return None
+    hit = 0 if request.started else history.hit_now(step, request)
+    return None if hit is None else request.computed + hit + step.scheduled.get(name, 0)
+
+
+def _lost(history: VllmRun, step: Step, request: VllmRequestHistory) -> bool:
+    """Return whether a preemption may have dropped the token that is due."""
+    flights = state_of(history).flights
+    due = sum(flight.get(request.id) is not None for flight in flights)
+    return request.id in (step.preempted or ()) or due > request.tokens_in_flight
+
+
+def rejected(history: VllmRun, step: Step, name: str) -> int:
+    """Return how many drafts of a request turn out to be wrong in the step, so that they do not
+    count as computed."""
+    emitted, request = (step.emitted or {}).get(name, 0), history.live.get(name)
+    if request is None or not emitted or not speculation.drafts(history.config):
+        return 0
+    flights = state_of(history).flights
+    if flights:
+        coming = flights[0].get(name)
+        drafts = 0 if coming is None else min(coming.drafts, request.drafts_in_flight)
+    else:
+        drafts = max((_reached(history, step, name) or 0) - request.num_tokens, 0)
+    return max(drafts - (emitted - 1), 0)
