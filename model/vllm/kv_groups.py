@@ -53,10 +53,12 @@ def places(config: VllmConfig, group: KvGroup, tokens: int) -> int:
     return 1 if keeps_one_block(config, group) else blocks_for(tokens, config.block_size)
 
 
-def new_blocks(group: KvGroup, held: int, wanted: int) -> int:
+def new_blocks(config: VllmConfig, group: KvGroup, held: int, wanted: int) -> int:
     """Return how many blocks make a table of `held` places one of `wanted` places. A Mamba group
-    needs only the block in which the step leaves its state."""
-    return int(wanted > held) if group.kind == "mamba" else max(wanted - held, 0)
+    needs only those in which the step leaves a state."""
+    if group.kind == "mamba" and not config.leaves_every_state:
+        return int(wanted > held)
+    return max(wanted - held, 0)
 
 
 def most_blocks(config: VllmConfig, group: KvGroup, tokens: int) -> int:
@@ -68,7 +70,7 @@ def most_blocks(config: VllmConfig, group: KvGroup, tokens: int) -> int:
     """
     whole = places(config, group, tokens)
     if group.kind == "mamba":
-        return min(whole, 2)
+        return whole if config.leaves_every_state else min(whole, 2)
     if not group.window:
         return whole
     in_steps = config.depth * config.max_num_batched_tokens
@@ -138,13 +140,14 @@ def missing(config: VllmConfig, pool: Pool, sequence: Sequence, hit: int, tokens
     covered = hit * config.block_size + tokens
     step = blocks_for(covered, config.block_size) - hit
     all_steps = step + sum(
-        new_blocks(group, hit, places(config, group, covered)) for group in config.more_groups
+        new_blocks(config, group, hit, places(config, group, covered))
+        for group in config.more_groups
     )
     if not config.reserve_full_isl:
         return all_steps - step + cached
     first = blocks_for(sequence.num_tokens, config.block_size) - hit
     whole = [
-        new_blocks(group, hit, reserved(config, group, sequence.num_tokens))
+        new_blocks(config, group, hit, reserved(config, group, sequence.num_tokens))
         for group in config.more_groups
     ]
     all_whole = first + sum(whole)
@@ -161,7 +164,7 @@ def missing_to_grow(config: VllmConfig, sequence: Sequence, covered: int) -> int
     """Return how many blocks a running request lacks for its first `covered` tokens, in the groups
     after the first."""
     return sum(
-        new_blocks(group, len(table), places(config, group, covered))
+        new_blocks(config, group, len(table), places(config, group, covered))
         for group, table in zip(config.more_groups, sequence.tables, strict=True)
     )
 
@@ -208,7 +211,7 @@ def hold(config: VllmConfig, pool: Pool, sequence: Sequence, covered: int) -> tu
     tables = []
     for group, table in zip(config.more_groups, sequence.tables, strict=True):
         wanted = 1 if keeps_one_block(config, group) else len(sequence.blocks)
-        new, pool = take(pool, new_blocks(group, len(table), wanted))
+        new, pool = take(pool, new_blocks(config, group, len(table), wanted))
         tables.append(table + (NULL,) * (wanted - len(table) - len(new)) + new)
     sequence = sequence._replace(tables=tuple(tables))
     if config.depth > 1:

@@ -5,7 +5,8 @@ Source: releases 0.28.0 and 0.33.0, Scheduler._mamba_block_aligned_split, MambaM
 A state sums up all tokens before it, so a step reads the state that the previous step left, and
 leaves the next one in the last block of its tokens (`kv_groups`). Such a block can be found only if
 it holds the state after its last token, so the chunks of a prefill end at block boundaries
-(`mamba_cache_mode` align).
+(`mamba_cache_mode` align). With the mode all, a step leaves a state at the end of each block, so
+chunks end anywhere.
 """
 
 from collections.abc import Callable
@@ -41,7 +42,7 @@ def chunk(
     """
     end, size = start + tokens, config.block_size
     prefill = max(sequence.prompt, sequence.num_tokens - 1)
-    if start >= prefill:
+    if start >= prefill or config.leaves_every_state:
         return tokens
     most = min(
         config.max_num_batched_tokens, config.long_prefill_token_threshold or config.max_model_len

@@ -309,6 +309,7 @@ KEYS = {
     "encoder_cache_size": protocol_checks.COUNT,
     "prefix_cache_retention_interval": protocol_checks.or_null(protocol_checks.COUNT),
     "kv_groups": protocol_checks.Kind(groups.is_list, "a list of groups"),
+    groups.MODE: protocol_checks.one_of(*groups.MODES),
     "cache_partitions": protocol_checks.FLAG,
     grammars.KEY: protocol_checks.FLAG,
     "reused_ids": protocol_checks.FLAG,

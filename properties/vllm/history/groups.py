@@ -59,18 +59,38 @@ def last_place(config: Config, computed: int) -> int:
     return max(computed - 1, 0) // int(config["block_size"]) if caches(config) else 0
 
 
+def states_left(config: Config, start: int, end: int) -> list[tuple[int, int]]:
+    """Return the place of each state that the step from `start` to `end` leaves, and the tokens up
+    to the state."""
+    if not leaves_every_state(config):
+        return [(last_place(config, end), end)]
+    size = int(config["block_size"])
+    return [
+        (place, min((place + 1) * size, end)) for place in range(start // size, -(-end // size))
+    ]
+
+
 def has_mamba(config: Config) -> bool:
     return any(group.kind == MAMBA for group in further(config))
 
 
+def caches_states(config: Config) -> bool:
+    return caches(config) and has_mamba(config)
+
+
+def leaves_every_state(config: Config) -> bool:
+    """Return whether a step leaves a Mamba state at the end of each of its blocks."""
+    return config.get("mamba_cache_mode") == "all"
+
+
 def aligns(config: Config) -> bool:
     """Return whether chunks end at block boundaries, where Mamba states can be cached."""
-    return caches(config) and has_mamba(config)
+    return caches_states(config) and not leaves_every_state(config)
 
 
 def new_blocks(config: Config, group: Group, places: int, cached: int) -> int:
     """Return how many blocks a group adds to `cached` ones for a table of this many places."""
-    if group.kind == MAMBA:
+    if group.kind == MAMBA and not leaves_every_state(config):
         return int(places > cached)
     return max(places - cached, 0)
 
@@ -83,7 +103,7 @@ def at_most(config: Config, group: Group, blocks: int) -> int:
     Mamba states, these are the ones that a step reads and writes, or a single one that is
     overwritten.
     """
-    if group.kind == MAMBA:
+    if group.kind == MAMBA and not leaves_every_state(config):
         return min(blocks, 2 if caches(config) else 1)
     if group.window is None:
         return blocks

@@ -22,6 +22,7 @@ from ..history.groups import (
     first_block_read,
     further,
     last_place,
+    leaves_every_state,
     new_blocks,
 )
 from ..history.request_history import VllmRequestHistory
@@ -51,7 +52,7 @@ def computing(
 def kept_out_of_the_window(history: VllmRun, step: Step) -> str | None:
     """A request that computes has given back the blocks that slid out of its window (V1-R51)."""
     for request, number, table, first in computing(history, step):
-        if is_mamba(history, number):
+        if keeps_few(history, number):
             continue  # V1-R58
         first = first_read_in_flight(history, request, number, first)
         for place, block in enumerate(table[:first]):
@@ -74,9 +75,13 @@ def first_read_in_flight(
 
 def something_slides_out(history: VllmRun, step: Step) -> bool:
     return any(
-        request.started and first > 0 and not is_mamba(history, number)
+        request.started and first > 0 and not keeps_few(history, number)
         for request, number, _, first in computing(history, step)
     )
+
+
+def keeps_few(history: VllmRun, number: int) -> bool:
+    return is_mamba(history, number) and not leaves_every_state(history.config)
 
 
 def is_mamba(history: VllmRun, number: int) -> bool:
@@ -92,7 +97,7 @@ def lost_in_the_window(history: VllmRun, step: Step) -> str | None:
         if len(table) != needed:
             return f"{request.id} has {len(table)} blocks in group {number + 1}, but needs {needed}"
         used = [*range(first_read_in_flight(history, request, number, first), len(table))]
-        if is_mamba(history, number):
+        if keeps_few(history, number):
             reads = (computed_before(history, step, request), *request.begun)
             used = [*(last_place(history.config, read) for read in reads if read), *used[-1:]]
         for place in used:
@@ -298,7 +303,7 @@ def too_many_states(history: VllmRun, step: Step) -> str | None:
     for request, number, table, _ in computing(history, step):
         most = 2 + len(request.begun) if caches(history.config) else 1
         held = [place for place, block in enumerate(table) if block != NULL_BLOCK]
-        if is_mamba(history, number) and len(held) > most:
+        if keeps_few(history, number) and len(held) > most:
             return (
                 f"{request.id} holds {len(held)} states in group {number + 1} (places "
                 f"{', '.join(map(str, held))}), but at most {most} are in use"
@@ -308,7 +313,7 @@ def too_many_states(history: VllmRun, step: Step) -> str | None:
 
 def an_old_state_was_left(history: VllmRun, step: Step) -> bool:
     return any(
-        request.started and first > 0 and is_mamba(history, number)
+        request.started and first > 0 and keeps_few(history, number)
         for request, number, _, first in computing(history, step)
     )
 

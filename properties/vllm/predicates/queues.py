@@ -196,7 +196,7 @@ def _state_may_be_missing(history: VllmRun, step: Step, request: VllmRequestHist
     """Return whether another request may compute, in this step, the Mamba state that this one has
     to begin with (V1-R57)."""
     size = int(history.config["block_size"])
-    return groups.aligns(history.config) and history.max_hit(step, request) >= size
+    return groups.caches_states(history.config) and history.max_hit(step, request) >= size
 
 
 def _is_surely_first(history: VllmRun, step: Step, request: VllmRequestHistory) -> bool:
