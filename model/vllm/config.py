@@ -25,6 +25,7 @@ SAYING_NOTHING = {
     "encoder_cache_size": 0,
     "kv_groups": [{"kind": "full"}],
     "prefix_cache_retention_interval": None,
+    "mamba_cache_mode": "none",
     "cache_partitions": False,
     "max_loras": None,
     "structured_outputs": False,
@@ -65,7 +66,8 @@ class VllmConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
     Groups: each of `kv_groups` holds its own blocks for every request, all from one pool. The first
     is full attention. With `prefix_cache_retention_interval` 0, a block of a sliding window can be
     found only if the same prompt, or one that shares its cached beginning, would read the block;
-    with null, every block can be found.
+    with null, every block can be found. Of Mamba layers, a prefix cache keeps the states at which
+    steps end; with `mamba_cache_mode` all, those at the end of every block.
 
     Partitions: with `cache_partitions`, requests may have a salt or an adapter, and find only
     blocks of requests with the same salt and adapter. A step computes requests with at most
@@ -105,6 +107,7 @@ class VllmConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
     # Layers that do not all keep the same tokens (`kv_groups`).
     kv_groups: tuple[KvGroup, ...] | UnsetType = UNSET
     prefix_cache_retention_interval: Count | UnsetType | None = UNSET
+    mamba_cache_mode: Literal["none", "align", "all"] | UnsetType = UNSET
     # Salts and adapters of requests (`partition`).
     cache_partitions: bool | UnsetType = UNSET
     max_loras: Positive | UnsetType | None = UNSET
@@ -205,9 +208,13 @@ class VllmConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
         return self.kv_groups[1:] if self.kv_groups else ()
 
     @property
-    def aligns(self) -> bool:
-        """Return whether chunks end at block boundaries, so that Mamba states can be cached."""
+    def caches_states(self) -> bool:
         return self.enable_prefix_caching and self.has_mamba
+
+    @property
+    def leaves_every_state(self) -> bool:
+        """Return whether a step leaves a Mamba state at the end of each of its blocks."""
+        return self.mamba_cache_mode == "all"
 
     @property
     def has_mamba(self) -> bool:
@@ -232,6 +239,7 @@ def read_config(values: Mapping[str, Any], revision: str) -> VllmConfig:
     _check_in_flight(config)
     _check_encoder(config)
     _check_groups(config)
+    _check_mamba(config)
     _check_grammars(config)
     _check_sessions(config)
     _check_adapters(config)
@@ -325,8 +333,7 @@ def _check_groups(config: VllmConfig) -> None:
             problem = f"{group.kind} with {given}; valid: {valid}"
             raise InputError(f"{path}[{number}].window", problem)
     others = {
-        "async_scheduling": config.decides_ahead,
-        "pipeline_parallel_size": config.depth > 1,
+        "pipeline_parallel_size": (config.pipeline_parallel_size or 1) > 1,
         "kv_connector": config.loads,
         "num_lookahead_tokens": config.lookahead > 0,
     }
@@ -334,7 +341,6 @@ def _check_groups(config: VllmConfig) -> None:
         if config.more_groups and is_on:
             problem = f"{len(config.kv_groups)} groups with {key} are not modelled"
             raise InputError(path, f"{problem}; valid: one group, or no {key}")
-    _check_mamba(config)
 
 
 def _check_mamba(config: VllmConfig) -> None:
@@ -343,7 +349,14 @@ def _check_mamba(config: VllmConfig) -> None:
         if config.has_mamba and value:
             problem = f"{value} with a mamba group is not modelled"
             raise InputError(f"$.config.{key}", f"{problem}; valid: 0, or no mamba group")
-    if config.aligns and not config.enable_chunked_prefill:
+    mode = config.mamba_cache_mode
+    if mode and not config.caches_states:
+        missing = "a mamba group" if config.enable_prefix_caching else "prefix caching"
+        raise InputError(
+            "$.config.mamba_cache_mode", f"{mode} without {missing}; valid: none, or {missing}"
+        )
+    aligns = config.caches_states and not config.leaves_every_state
+    if aligns and not config.enable_chunked_prefill:
         raise InputError(
             "$.config.enable_chunked_prefill",
             "false with a mamba group and prefix caching: vLLM needs chunks that end at block "

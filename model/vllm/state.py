@@ -61,6 +61,8 @@ class Sequence(sequence.Sequence, frozen=True):
         junction: how many of its tokens full attention had cached when it started, if another group
             lacked some of them; otherwise 0.
         adapter: the LoRA adapter that it needs, if their number is limited.
+        begun: with several groups and decisions in flight, how many of its tokens were computed
+            before each decision in flight that computes it, the oldest first.
         blocked: the number of steps until its grammar is compiled.
         invalid, refused: whether its grammar cannot be compiled, and whether the scheduler has seen
             that.
@@ -91,6 +93,7 @@ class Sequence(sequence.Sequence, frozen=True):
     tables: tuple[tuple[int, ...], ...] = ()
     junction: int = 0
     adapter: str | None = None
+    begun: tuple[int, ...] = ()
     blocked: int = 0
     invalid: bool = False
     refused: bool = False
@@ -104,7 +107,12 @@ class Sequence(sequence.Sequence, frozen=True):
         return prefix(self.known, end)
 
     def rewound(self) -> Self:
-        return super().rewound()._replace(tables=())
+        return super().rewound()._replace(tables=(), begun=())
+
+    @property
+    def settled(self) -> int:
+        """Return how many of its tokens were computed by decisions that have completed."""
+        return self.begun[0] if self.begun else self.computed
 
     @property
     def num_uncomputed_tokens(self) -> int:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from ...model.pool import Content, blocks_for
 from ...model.scenario import Request
 from ..search.generators import Shape, like_an_earlier_prompt
-from . import AHEAD_IN_STAGES, ANY_LENGTH, WITH_THE_NULL_BLOCK
+from . import AHEAD_IN_STAGES, ANY_LENGTH, EVERY_STATE, MAMBA_LAYERS, WITH_THE_NULL_BLOCK
 from .history import groups, speculation
 from .history.request_history import VllmRequestHistory
 from .history.run import VllmRun
@@ -46,7 +46,10 @@ def options(draw: st.DrawFn, config: Config, avoid: frozenset[str] = frozenset()
     steps = draw(st.sampled_from(kinds))
     if steps == "sessions":
         return {"streaming_inputs": True, "policy": "fcfs"}
-    drawn: dict[str, Any] = draw(kv_groups(config)) if steps == "groups" else {}
+    ahead = steps == "groups" and "ahead" not in avoid and draw(st.sampled_from((False, True)))
+    drawn: dict[str, Any] = dict(IN_FLIGHT["ahead"]) if ahead else {}
+    if steps == "groups":
+        drawn |= draw(kv_groups({**config, **drawn}, avoid))
     if steps == "drafts" or (steps == "loads" and draw(st.booleans())):
         drawn |= draw(speculations(config))
     if steps.endswith("ahead") and (drafts := most_drafts(config)) and draw(st.booleans()):
@@ -73,7 +76,9 @@ def options(draw: st.DrawFn, config: Config, avoid: frozenset[str] = frozenset()
 
 
 @st.composite
-def kv_groups(draw: st.DrawFn, config: Config) -> dict[str, Any]:
+def kv_groups(
+    draw: st.DrawFn, config: Config, avoid: frozenset[str] = frozenset()
+) -> dict[str, Any]:
     """Draw one or two groups in addition to full attention, and a pool that holds little more than
     the longest request.
 
@@ -83,10 +88,12 @@ def kv_groups(draw: st.DrawFn, config: Config) -> dict[str, Any]:
     windows = st.sampled_from((block + 1, 2 * block, 2, 3 * block + 1, block, length + 1))
     slides = windows.map(lambda tokens: {"kind": groups.WINDOW, "window": max(tokens, 2)})
     chunks = st.integers(1, 3).map(lambda n: {"kind": groups.CHUNKS, "window": n * block})
-    states = st.just({"kind": groups.MAMBA})
+    states = chunks if MAMBA_LAYERS in avoid else st.just({"kind": groups.MAMBA})
     more = st.lists(st.one_of(slides, chunks, st.just(FULL), states), max_size=1)
     further = [draw(st.one_of(slides, states, slides, chunks)), *draw(more)]
     drawn: dict[str, Any] = {"kv_groups": [FULL, *further]}
+    if groups.caches_states({**config, **drawn}) and EVERY_STATE not in avoid:
+        drawn |= draw(st.sampled_from(({}, {}, {"mamba_cache_mode": "all"})))
     if groups.aligns({**config, **drawn}):
         drawn["enable_chunked_prefill"] = True
     if draw(st.booleans()):

@@ -215,6 +215,7 @@ def _value_of(vllm_config: Any, key: str) -> Any:
         "watermark": getattr(scheduler, "watermark", 0),
         "pipeline_parallel_size": vllm_config.parallel_config.pipeline_parallel_size,
         groups.RETENTION: getattr(cache, groups.RETENTION, None),
+        groups.MODE: getattr(cache, groups.MODE, "none"),
     }
     return values[key] if key in values else getattr(scheduler, key)
 

@@ -330,6 +330,7 @@ KEYS = {
     "encoder_cache_size": protocol_checks.COUNT,
     "prefix_cache_retention_interval": protocol_checks.or_null(protocol_checks.COUNT),
     "kv_groups": protocol_checks.Kind(groups.is_list, "a list of groups"),
+    groups.MODE: protocol_checks.one_of(*groups.MODES),
     "cache_partitions": protocol_checks.FLAG,
     "max_loras": protocol_checks.or_null(protocol_checks.POSITIVE),
     grammars.KEY: protocol_checks.FLAG,

@@ -31,6 +31,8 @@ class VllmRequestHistory(RequestHistory):
         send_steps: the number of worker reports that sending its blocks takes after its end;
             `load_left` counts these, too.
         blocks: the blocks last shown for it, if loads and decisions may be in flight together.
+        begun: how many of its tokens were computed before each decision in flight that computes it,
+            the oldest first.
         inputs: the segments of its prompt that an encoder computes.
         since_reset: how many of its tokens were computed since the prefix cache was last reset.
         blocked: for how many steps, including the coming one, its grammar is not compiled yet, or
@@ -58,6 +60,7 @@ class VllmRequestHistory(RequestHistory):
     send_steps: int | None = None
     external: int = 0
     tokens_loading: int = 0
+    begun: tuple[int, ...] = ()
     inputs: tuple[Input, ...] = ()
     since_reset: int = 0
     blocked: int = 0
@@ -86,6 +89,11 @@ class VllmRequestHistory(RequestHistory):
     @property
     def kept_tokens(self) -> int:
         return self.tokens_loading if self.between_turns else self.computed
+
+    @property
+    def settled(self) -> int:
+        """Return how many of its tokens were computed by decisions that have completed."""
+        return self.begun[0] if self.begun else self.computed
 
     @property
     def held_tokens(self) -> int:

@@ -14,7 +14,7 @@ from ....spec.systems import SYSTEMS
 from ...history.per_step_cache import once
 from ...history.prefix_hits import caches
 from ...rules.pool import blocks_for
-from ..history import blocked, encoder, in_flight, loads, sessions, speculation
+from ..history import blocked, encoder, groups, in_flight, loads, sessions, speculation
 from ..history.request_history import VllmRequestHistory
 from ..history.run import VllmRun, encoded, outputs_after
 
@@ -325,6 +325,13 @@ def threshold(history: VllmRun) -> int:
     if is_alone(history):
         return budget
     return min(history.config["long_prefill_token_threshold"] or budget, budget)
+
+
+def lacks_budget_for_a_block(history: VllmRun, step: Step) -> bool:
+    """Return whether chunks end at block boundaries, and less than a block is left for a chunk."""
+    remaining = history.config["max_num_batched_tokens"] - sum(step.scheduled.values())
+    most = min(threshold(history), remaining)
+    return groups.aligns(history.config) and most < int(history.config["block_size"])
 
 
 def is_alone(history: VllmRun) -> bool:

@@ -20,6 +20,7 @@ from .decision import (
     free_unchanged,
     input_missing,
     kept,
+    lacks_budget_for_a_block,
     may_go,
     may_lack_input,
     may_pad,
@@ -175,7 +176,7 @@ def _could_go(history: VllmRun, step: Step) -> VllmRequestHistory | None:
         return None
     if not places_are_known(history):
         return None
-    if _lacks_budget_for_a_block(history, step) or _state_may_be_missing(history, step, request):
+    if lacks_budget_for_a_block(history, step) or _state_may_be_missing(history, step, request):
         return None
     # By the chapter, a prompt that the budget would cut does not start; releases first cut it to
     # the threshold.
@@ -193,18 +194,11 @@ def _could_go(history: VllmRun, step: Step) -> VllmRequestHistory | None:
     return request
 
 
-def _lacks_budget_for_a_block(history: VllmRun, step: Step) -> bool:
-    """Return whether chunks end at block boundaries, and less than a block is left for a chunk."""
-    remaining = history.config["max_num_batched_tokens"] - sum(step.scheduled.values())
-    most = min(threshold(history), remaining)
-    return groups.aligns(history.config) and most < int(history.config["block_size"])
-
-
 def _state_may_be_missing(history: VllmRun, step: Step, request: VllmRequestHistory) -> bool:
     """Return whether another request may compute, in this step, the Mamba state that this one has
     to begin with (V1-R57)."""
     size = int(history.config["block_size"])
-    return groups.aligns(history.config) and history.max_hit(step, request) >= size
+    return groups.caches_states(history.config) and history.max_hit(step, request) >= size
 
 
 def _is_surely_first(history: VllmRun, step: Step, request: VllmRequestHistory) -> bool:
@@ -281,7 +275,7 @@ def passed_by(history: VllmRun, step: Step) -> str | None:
         request
         for request in without
         if not input_missing(history, step, request, request.computed)
-        and not _lacks_budget_for_a_block(history, step)
+        and not lacks_budget_for_a_block(history, step)
     ]
     if not skipped or any(
         round_may_end(history, request) for request in without[: without.index(skipped[0]) + 1]
