@@ -84,7 +84,7 @@ def _coming(config: Config, request: VllmRequestHistory | None) -> Coming | None
     if request is None or request.computed < request.num_tokens:
         return None
     drafts = speculation.drafts_computed(request, 0) if speculation.drafts(config) else 0
-    return Coming(drafts, min(drafts, request.drafted))
+    return Coming(drafts, min(drafts, request.drafted), request.computed)
 
 
 def _with_a_token(flight: Flight) -> dict[str, Coming]:

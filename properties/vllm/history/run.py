@@ -22,10 +22,12 @@ class Coming(NamedTuple):
     Attributes:
         drafts: tokens computed beyond the known ones; some releases pad a joining request.
         proposed: how many of these tokens the drafter had proposed.
+        computed: from how many tokens of the request it follows.
     """
 
     drafts: int = 0
     proposed: int = 0
+    computed: int = 0
 
 
 NOTHING = Coming()
