@@ -109,7 +109,14 @@ def test_it_shows_what_it_promises(pipe):
     reply = begin(pipe)
     assert reply["name"] == SYSTEM
     unseen = {"tkv", "left_pad_blocks", "paused", "reserved_blocks", "slot_blocks", "parked"}
-    unseen |= {"emitted_at", "completes", "encoder_inputs", "encoder_dropped", "group_blocks"}
+    unseen |= {
+        "emitted_at",
+        "completes",
+        "encoder_inputs",
+        "encoder_dropped",
+        "group_blocks",
+        "sent",
+    }
     assert {*reply["observes"], "kind", "scheduled"} == FIELDS - unseen
     ask(pipe, "a", 10, 3, output_len=2)
     assert step(pipe) == {
