@@ -38,15 +38,16 @@ class Step(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     `emitted_at`: for each request, the position in its output, from 0, of the first token emitted
     in this step. `parked`: the waiting requests that hold blocks for a load, whether it is under
-    way or done. `encoder_inputs`: the segments of each prompt that an encoder computes in this
-    step, by number from 0. `encoder_dropped`: the names of segments whose outputs are no longer
-    kept. `group_blocks`: if the KV cache has several groups, a block table for each of them except
-    the first (the table of the first is in `blocks`); 0 stands for a block that was given back.
-    `sent`: what the decision tells the worker. `completes`: whether a decision completes in this
-    step. Only recordings of a server with several decisions in flight need this field; if
-    schedproof drives the scheduler, the protocol determines when decisions complete. Token counts
-    and throughputs are in tokens; `left_pad_blocks`, `free_blocks` and `reserved_blocks` are in
-    blocks. Lists are in queue order, after finished requests have left.
+    way or done, or between two turns of a session. `encoder_inputs`: the segments of each prompt
+    that an encoder computes in this step, by number from 0. `encoder_dropped`: the names of
+    segments whose outputs are no longer kept. `group_blocks`: if the KV cache has several groups, a
+    block table for each of them except the first (the table of the first is in `blocks`); 0 stands
+    for a block that was given back. `sent`: what the decision tells the worker. `completes`:
+    whether a decision completes in this step. Only recordings of a server with several decisions in
+    flight need this field; if schedproof drives the scheduler, the protocol determines when
+    decisions complete. Token counts and throughputs are in tokens; `left_pad_blocks`, `free_blocks`
+    and `reserved_blocks` are in blocks. Lists are in queue order, after finished requests have
+    left.
     """
 
     kind: Kind

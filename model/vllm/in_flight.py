@@ -16,7 +16,8 @@ def set_off(
     config: VllmConfig, running: tuple[Sequence, ...], flight: Flight
 ) -> tuple[Sequence, ...]:
     """Return the running requests once a decision is in flight. Its tokens are now promised, its
-    drafts are hoped for, and new drafts are proposed before it completes."""
+    drafts are hoped for. If the next step is decided ahead, new drafts are proposed before this
+    one completes."""
     if not flight:
         return running
     return tuple([_ahead(config, sequence, flight.get(sequence.id)) for sequence in running])
@@ -26,7 +27,9 @@ def _ahead(config: VllmConfig, sequence: Sequence, coming: Coming | None) -> Seq
     if coming is None:
         return sequence
     return sequence._replace(
-        promised=sequence.promised + 1, hoped=sequence.hoped + coming.drafts, drafted=config.drafts
+        promised=sequence.promised + 1,
+        hoped=sequence.hoped + coming.drafts,
+        drafted=config.drafts if config.decides_ahead else 0,
     )
 
 
@@ -60,7 +63,14 @@ def arrived(config: VllmConfig, state: State, decided: bool) -> tuple[State, Fli
         state = state._replace(completes_next=None)
     if not state.in_flight or not reports:
         return state, {}
-    return state._replace(in_flight=state.in_flight[1:]), state.in_flight[0]
+    flight, *rest = state.in_flight
+    if config.more_groups:
+        running = [
+            sequence._replace(begun=sequence.begun[1:]) if sequence.id in flight else sequence
+            for sequence in state.running
+        ]
+        state = state._replace(running=tuple(running))
+    return state._replace(in_flight=tuple(rest)), flight
 
 
 def places(config: VllmConfig, state: State, flight: Flight) -> dict[str, int]:
@@ -81,7 +91,7 @@ def publish(config: VllmConfig, pool: Pool, sequence: Sequence) -> tuple[Sequenc
     if not config.enable_prefix_caching:
         return sequence, pool
     covered = sequence.computed - sequence.promised - sequence.hoped
-    if config.more_groups:
+    if sequence.tables:
         pool = kv_groups.publish_full(config, pool, sequence, covered)
     return allocator.publish_full(pool, sequence, covered, config.block_size)
 

@@ -14,7 +14,7 @@ never enters the file:
 - `connector`: keys and values are loaded and sent (`config.loads`);
 - `encoder`: parts of a prompt are encoded first (`config.encodes`, `inputs` of a request);
 - `kv_groups`: not all layers keep the same tokens (`config.more_groups`, `tables` of a request);
-- `mamba`: chunks end where Mamba layers can be cached (`config.aligns`).
+- `mamba`: chunks end where Mamba layers can be cached (`config.caches_states`).
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -22,7 +22,7 @@ from typing import Any
 
 from ..members import changed, find, without
 from ..pool import Pool, free_blocks
-from . import connector, encoder, in_flight, kv_cache, kv_groups, mamba, queue, speculation
+from . import connector, encoder, in_flight, kv_cache, kv_groups, loras, mamba, queue, speculation
 from .config import VllmConfig
 from .encoder import Fit
 from .queue import Plan
@@ -68,7 +68,7 @@ def advance_running(
     while place < len(plan.running) and plan.budget > 0:
         sequence = plan.running[place]
         tokens, fit = clamp(config, behind(config, sequence), plan.budget), None
-        if config.aligns:
+        if config.caches_states:
             start, junction = sequence.computed, sequence.junction
             tokens = mamba.chunk(config, sequence, start, tokens, junction, revision.last_stop)
         if sequence.inputs:
@@ -115,7 +115,7 @@ def admit_waiting(config: VllmConfig, plan: Plan, revision: Revision = DOCUMENTE
     for sequence in (*plan.parked, *plan.waiting):
         if plan.budget <= 0 or len(plan.running) >= config.max_num_seqs:
             return plan
-        if plan.in_flight and in_flight.computed_still(plan.in_flight, sequence):
+        if loras.is_overtaken(config, plan, sequence):
             plan = plan._replace(waiting=queue.set_aside(plan.waiting, sequence))
             continue
         if config.loads:
@@ -139,7 +139,7 @@ def admit_waiting(config: VllmConfig, plan: Plan, revision: Revision = DOCUMENTE
         if not config.enable_chunked_prefill and capped(config, uncomputed) > plan.budget:
             return plan
         tokens, fit = clamp(config, uncomputed, plan.budget), None
-        if config.aligns:
+        if config.caches_states:
             last, cached = revision.last_stop, len(hit)
             tokens = mamba.first_chunk(config, plan.pool, sequence, cached, tokens, last)
             if not tokens or mamba.is_being_computed(config, plan, sequence, cached):

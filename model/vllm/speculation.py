@@ -22,7 +22,7 @@ def most_slots(config: VllmConfig, longest: int) -> int:
     """Return the maximum number of tokens for which a request may need blocks at once, when
     `longest` of its tokens are computed. Its drafts count, and so do those of a decision made
     ahead."""
-    drafts = config.depth * config.drafts
+    drafts = config.drafts * (config.depth if config.decides_ahead else 1)
     return kv_cache.slots(config, min(longest + drafts, config.max_model_len - 1))
 
 
@@ -40,11 +40,12 @@ def right(sequence: Sequence, drafts: int) -> int:
 
 def verified(config: VllmConfig, sequence: Sequence, drafts: int, emitted: int) -> Sequence:
     """Return the request after it emitted `emitted` tokens. Wrong drafts do not count as computed
-    (V1CP-R05), and the drafter proposes new ones unless it already has."""
+    (V1CP-R05), and the drafter proposes new ones unless it already has, or the request was
+    preempted."""
     known = sequence.num_tokens + emitted + sequence.promised + sequence.hoped
     return sequence._replace(
         generated=sequence.generated + emitted,
         computed=min(sequence.computed, known - 1),
-        drafted=sequence.drafted if config.depth > 1 else config.drafts,
+        drafted=sequence.drafted if config.decides_ahead or not sequence.blocks else config.drafts,
         verified=sequence.verified + (drafts > 0),
     )

@@ -286,7 +286,7 @@ def ask(op: str, method: Any, *args: Any) -> Reply:
         reply: Reply = method(*args)
     except TargetFault:
         raise
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         is_call = error.__traceback__ is not None and error.__traceback__.tb_next is None
         if isinstance(error, TypeError) and is_call:
             raise AdapterFault(op, f"it cannot be called ({error})", "") from None

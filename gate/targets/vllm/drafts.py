@@ -62,7 +62,11 @@ class Drafts:
         self._verified.pop(name, None)
 
     def propose(self, scheduler: Any, output: Any) -> None:
-        """Propose drafts for every request that has just received a token."""
+        """Propose drafts for every request to which a decision gives a token.
+
+        The engine core asks its workers for the drafts of the newest decision, even if earlier ones
+        have not completed (EngineCore.post_step): its workers answer in the order of the questions.
+        """
         if not self.count:
             return
         names = [

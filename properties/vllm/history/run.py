@@ -109,14 +109,13 @@ def groups_after(history: RunHistory[Any], step: Step) -> Groups:
         computed = min(history.reached(step, account), request.num_tokens)
         for number, group in enumerate(groups.further(config)):
             if group.kind == groups.MAMBA:
-                left = request.computed + hit + step.scheduled[name]
-                state = number, groups.content_of(request, left)
-                if shown is None:
-                    unseen.add(state)
-                elif number < len(shown) and (place := groups.last_place(config, left)) < len(
-                    shown[number]
-                ):
-                    holds[shown[number][place]] = state
+                start, table = request.computed + hit, (shown or {number: ()})[number]
+                for place, end in groups.states_left(config, start, start + step.scheduled[name]):
+                    state = number, groups.content_of(request, end)
+                    if shown is None:
+                        unseen.add(state)
+                    elif place < len(table):
+                        holds[table[place]] = state
                 continue
             for place in range(first // size, computed // size):
                 content = number, groups.content_until(config, request, place)

@@ -24,15 +24,20 @@ def lookahead(config: Config) -> int:
 
 def most_ahead(config: Config) -> int:
     """Return for how many tokens beyond the known ones a request may need blocks: its drafts, the
-    lookahead and, with decisions ahead, the drafts of the previous decision.
+    lookahead and, with decisions ahead, the drafts of the previous decisions in flight.
     """
-    return (2 if decides_ahead(config) else 1) * drafts(config) + lookahead(config)
+    decisions = max(stages(config), 2) if decides_ahead(config) else 1
+    return decisions * drafts(config) + lookahead(config)
 
 
 def decides_ahead(config: Config) -> bool:
     """Return whether a request is scheduled again while its last token is in flight. Drafts are
     then proposed with every decision, not after every token."""
     return bool(config.get("async_scheduling", False))
+
+
+def stages(config: Config) -> int:
+    return int(config.get("pipeline_parallel_size", 1))
 
 
 def drafts_to_compute(config: Config, request: VllmRequestHistory) -> int:
@@ -68,10 +73,10 @@ def drafts_right(config: Config, request: VllmRequestHistory, step: Step, tokens
     """Return how many of the tokens that a request computes in the step are correct drafts.
 
     These are all emitted tokens but the last one or, if the target does not show emitted tokens, as
-    many as the scenario says. With decisions ahead, all drafts count, since only a later step
-    verifies them.
+    many as the scenario says. With several decisions in flight, all drafts count, since only a
+    later step verifies them.
     """
-    if drafts(config) and decides_ahead(config):
+    if drafts(config) and (decides_ahead(config) or stages(config) > 1):
         return drafts_computed(request, tokens)
     if not request.drafted:
         return 0
@@ -99,9 +104,9 @@ def compute(config: Config, request: VllmRequestHistory, first: bool) -> None:
 def verify(config: Config, request: VllmRequestHistory, verified: int) -> None:
     """Record that `verified` drafts were verified, once the emitted tokens are recorded. All known
     tokens but the last then count as computed, and the drafter proposes more drafts unless it
-    already has.
+    already has or the request was preempted.
     """
     request.verified += verified > 0
     request.computed = min(request.computed, request.num_tokens - 1)
-    if not decides_ahead(config):
+    if not decides_ahead(config) and request.started:
         request.drafted = drafts(config)

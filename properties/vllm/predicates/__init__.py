@@ -2,6 +2,7 @@
 
 from ...rules.predicate import default_is
 from . import (
+    adapters,
     admission,
     blocks,
     budget,
@@ -12,6 +13,7 @@ from . import (
     loads,
     preemption,
     queues,
+    sessions,
     worker,
 )
 
@@ -26,6 +28,8 @@ PREDICATES = {
     **encoder.PREDICATES,
     **groups.PREDICATES,
     **control.PREDICATES,
+    **adapters.PREDICATES,
+    **sessions.PREDICATES,
     **worker.PREDICATES,
     "V1CP-R06": default_is("enable_chunked_prefill", True),
     "V1CP-R09": default_is("long_prefill_token_threshold", 0),

@@ -14,7 +14,7 @@ from ....spec.systems import SYSTEMS
 from ...history.per_step_cache import once
 from ...history.prefix_hits import caches
 from ...rules.pool import blocks_for
-from ..history import blocked, encoder, in_flight, loads, speculation
+from ..history import blocked, encoder, groups, in_flight, loads, sessions, speculation
 from ..history.request_history import VllmRequestHistory
 from ..history.run import VllmRun, encoded, outputs_after
 
@@ -44,14 +44,19 @@ def ran_before(history: VllmRun) -> list[VllmRequestHistory]:
 def waited_before(history: VllmRun) -> list[VllmRequestHistory]:
     """Return all other unfinished requests in the order of their turns, parked ones first.
 
-    There are two cases in which only the target shows this order: with more than two decisions in
-    flight, preempted requests are set aside in the order of their preemptions; and if some requests
-    wait for a grammar, admission is not in order of arrival.
+    With sessions, this is the order that the target shows. There are two more cases in which only
+    the target shows this order: with more than two decisions in flight, preempted requests are set
+    aside in the order of their preemptions; and if some requests wait for a grammar, admission is
+    not in order of arrival.
     """
     running = {request.id for request in ran_before(history)}
     waiting = [request for request in history.live.values() if request.id not in running]
     if loads.are_made(history.config):
         return _parked_first(history, waiting)
+    if sessions.are_held(history.config):
+        line = (history.last.waiting or ()) if history.last is not None else ()
+        places = {name: place for place, name in enumerate(line)}
+        return sorted(waiting, key=lambda request: places.get(request.id, len(places)))
     if not _order_is_shown(history):
         if history.config.get("policy") != "priority":
             return waiting  # unfinished requests are in order of arrival
@@ -78,18 +83,33 @@ def place_is_known(history: VllmRun, request: VllmRequestHistory) -> bool:
 
     With a connector, requests may be deferred, and a preempted request may be in front of some that
     arrived earlier. The latter is also possible if it overtook a request for which an encoder had
-    no room.
+    no room, or that lacked a slot for its adapter.
     """
     again = request.preemptions > 0 and history.config["policy"] != "priority"
     if not loads.are_made(history.config):
-        return not (again and encoder.encodes(history.config))
+        return not (again and _may_overtake(history))
     return not again and not loads.place_unknown(request)
 
 
 def places_are_known(history: VllmRun) -> bool:
-    if not loads.are_made(history.config) and not encoder.encodes(history.config):
+    if not loads.are_made(history.config) and not _may_overtake(history):
         return True
     return all(place_is_known(history, request) for request in waited_before(history))
+
+
+def _may_overtake(history: VllmRun) -> bool:
+    return encoder.encodes(history.config) or bool(history.config.get("max_loras"))
+
+
+def lacks_adapter_slot(history: VllmRun, step: Step, request: VllmRequestHistory) -> bool:
+    """Return whether the requests that run after the admissions of a step use all slots for
+    adapters, and not the adapter of this request."""
+    slots, (adapter, _) = history.config.get("max_loras"), request.partition
+    if not slots or adapter is None:
+        return False
+    run = (*kept(history, step), *admitted(history, step))
+    used = {other.partition[0] for other in run} - {None}
+    return len(used) >= slots and adapter not in used
 
 
 def _set_aside(history: VllmRun) -> bool:
@@ -104,9 +124,11 @@ def _order_is_shown(history: VllmRun) -> bool:
 
 
 def was_set_aside(history: VllmRun, request: VllmRequestHistory) -> bool:
-    """Return whether a request is in front of others because it had to wait for its grammar. Since
-    0.31.0, such a request keeps its place."""
-    return request.arrived_blocked and history.revision not in since("0.31")
+    """Return whether a request is in front of others because it had to wait for its grammar, or may
+    have had to wait for a slot for its adapter. Since 0.31.0, such a request keeps its place."""
+    slots = history.config.get("max_loras") and request.partition[0] is not None
+    waited = request.arrived_blocked or bool(slots)
+    return waited and history.revision not in since("0.31")
 
 
 def order_is_known(history: VllmRun) -> bool:
@@ -122,6 +144,8 @@ def order_is_known(history: VllmRun) -> bool:
         arrivals = [request.arrival for request in line if not request.preemptions]
         aside = any(was_set_aside(history, request) for request in line)
         return sum(again[1:]) == 0 and arrivals == sorted(arrivals) and not aside
+    if sessions.are_held(history.config):
+        return history.last is None or history.last.waiting is not None
     if not _order_is_shown(history):
         return True
     if loads.are_made(history.config):
@@ -158,8 +182,8 @@ def surely_in_front(
 
 def may_go(history: VllmRun, step: Step) -> Iterator[VllmRequestHistory]:
     """Return, in the same order, the requests that could be admitted. These are not requests with a
-    decision or a load in flight, nor those that wait for their grammar; while the scheduler is
-    paused, there are none.
+    decision or a load in flight, nor those that wait for their grammar or a slot for their adapter;
+    while the scheduler is paused, there are none.
     """
     return (
         request
@@ -167,6 +191,7 @@ def may_go(history: VllmRun, step: Step) -> Iterator[VllmRequestHistory]:
         if request.id not in step.scheduled
         and not (request.blocked or request.invalid)
         and not in_flight.computed_still(history, request)
+        and not lacks_adapter_slot(history, step, request)
         and not _is_loaded(history, step, request)
     )
 
@@ -182,7 +207,15 @@ def _is_loaded(history: VllmRun, step: Step, request: VllmRequestHistory) -> boo
 
 @once
 def preempted(history: VllmRun, step: Step) -> list[VllmRequestHistory]:
-    return [history.live[name] for name in step.preempted or () if name in history.live]
+    """Return the preempted requests, without sessions that lost their blocks between two turns."""
+    gone = [history.live[name] for name in step.preempted or () if name in history.live]
+    return [request for request in gone if not request.between_turns]
+
+
+def slots(history: VllmRun) -> int:
+    """Return how many requests may run in the coming step: sessions that wait for their next input
+    keep their slots."""
+    return int(history.config["max_num_seqs"]) - len(sessions.awaiting(history.live))
 
 
 @once
@@ -292,6 +325,13 @@ def threshold(history: VllmRun) -> int:
     if is_alone(history):
         return budget
     return min(history.config["long_prefill_token_threshold"] or budget, budget)
+
+
+def lacks_budget_for_a_block(history: VllmRun, step: Step) -> bool:
+    """Return whether chunks end at block boundaries, and less than a block is left for a chunk."""
+    remaining = history.config["max_num_batched_tokens"] - sum(step.scheduled.values())
+    most = min(threshold(history), remaining)
+    return groups.aligns(history.config) and most < int(history.config["block_size"])
 
 
 def is_alone(history: VllmRun) -> bool:

@@ -420,7 +420,7 @@ def test_what_does_not_go_with_what_is_set_is_not_run(run):
         (["policy=lifo"], "policy"),
         (['policy="\\ud800"'], "is not UTF-8"),
         (['kv_groups=[{"kind": "full", "kind": "full"}]'], "kv_groups"),
-        (["pipeline_parallel_size=2", "num_speculative_tokens=2"], "2 with drafts is not modelled"),
+        (["reused_ids=true", "kv_connector=true"], "true with a kv_connector is not modelled"),
     ],
 )
 def test_a_key_that_cannot_be_set_is_one_line(run, changes, says):

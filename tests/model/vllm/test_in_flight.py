@@ -9,6 +9,7 @@ from schedproof.model.target import ModelTarget
 from schedproof.model.vllm import in_flight, scheduler
 from schedproof.model.vllm.config import read_config
 from schedproof.model.vllm.model import make_model
+from schedproof.model.vllm.speculation import most_slots, verified
 from schedproof.model.vllm.state import Coming, State
 
 from .build import config, decoding, stepped, waiting
@@ -50,10 +51,6 @@ def test_keys_that_say_nothing_are_absent():
     ("values", "says"),
     [
         (AHEAD | {"num_speculative_tokens": 2}, "$.config.num_lookahead_tokens: 0 with async"),
-        (
-            PIPELINE | {"num_speculative_tokens": 2},
-            "$.config.pipeline_parallel_size: 2 with drafts is not modelled; valid: 1",
-        ),
         ({"early_completions": 1}, "$.config.early_completions: 1 if every step completes at"),
         (AHEAD | {"early_completions": -1}, "$.config.early_completions: -1: Expected `int` >= 0"),
         ({"async_scheduling": 0}, "$.config.async_scheduling: 0: Expected `bool`"),
@@ -221,6 +218,28 @@ def test_drafts_are_computed_ahead_and_those_that_were_wrong_are_taken_back():
     assert [step["emitted"] for step in steps] == [{}, {"a": 1}, {"a": 2}, {"a": 3}, {}]
     assert [step["emitted_at"] for step in steps] == [{}, {"a": 0}, {"a": 1}, {"a": 3}, {}]
     assert [step["computed"].get("a") for step in steps] == [6, 9, 11, None, None]
+
+
+def test_in_a_pipeline_drafts_come_with_the_token_that_they_follow():
+    target = ModelTarget()
+    target.start("vllm", "documented", {**SMALL, **PIPELINE, "num_speculative_tokens": 2})
+    target.add({"id": "a", "prompt": [["a", 6]], "max_tokens": 6, "accepted": [1, 2]})
+    steps = [target.step()["step"] for _ in range(6)]
+    assert [step["scheduled"] for step in steps] == [{"a": 6}, {}, {"a": 3}, {}, {"a": 3}, {}]
+    assert [step["emitted"] for step in steps] == [{}, {"a": 1}, {}, {"a": 2}, {}, {"a": 3}]
+    assert [step["computed"].get("a") for step in steps] == [6, 6, 9, 8, 11, None]
+
+
+def test_in_a_pipeline_a_preempted_request_gets_no_drafts():
+    drafting = of(**PIPELINE, num_speculative_tokens=2)
+    assert verified(drafting, decoding("a", 8, 1, 2), 0, 1).drafted == 2
+    assert verified(drafting, waiting(8), 0, 1).drafted == 0
+
+
+def test_drafts_of_every_decision_in_flight_may_need_blocks():
+    stages = {"pipeline_parallel_size": 3}
+    assert most_slots(of(**stages, num_speculative_tokens=2), 8) == 10
+    assert most_slots(of(**stages, **AHEAD, **DRAFTS), 8) == 8 + 3 * 2 + 2
 
 
 def test_where_all_positions_may_be_taken_a_request_waits_for_what_is_on_its_way():
