@@ -14,20 +14,40 @@ Reason = Literal["length", "eos", "aborted", "error"]
 Ids = tuple[str, ...]
 
 
+class Sent(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What a decision tells the worker, which keeps everything that it is told.
+
+    `dropped`: the requests that the worker forgets before it reads the rest. `computed`: for each
+    scheduled request, how many of its tokens are computed before the step. `new` and `resumed`:
+    which of them are sent whole, because the worker does not have them, or has an old version.
+    `blocks`: a list for each group of the KV cache; the worker appends it to the block table of the
+    request or, if the request is sent whole, replaces the table by it. `tokens`: if a pipeline's
+    first stage is sent the tokens, how many tokens of each request it then knows, with drafts.
+    """
+
+    computed: dict[str, Count]
+    new: Ids = ()
+    resumed: Ids = ()
+    blocks: dict[str, tuple[tuple[Count, ...], ...]] = msgspec.field(default_factory=dict)
+    tokens: dict[str, Count] = msgspec.field(default_factory=dict)
+    dropped: Ids = ()
+
+
 class Step(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One step after its completion; `None` marks a field that the target does not show.
 
     `emitted_at`: for each request, the position in its output, from 0, of the first token emitted
     in this step. `parked`: the waiting requests that hold blocks for a load, whether it is under
-    way or done. `encoder_inputs`: the segments of each prompt that an encoder computes in this
-    step, by number from 0. `encoder_dropped`: the names of segments whose outputs are no longer
-    kept. `group_blocks`: if the KV cache has several groups, a block table for each of them except
-    the first (the table of the first is in `blocks`); 0 stands for a block that was given back.
-    `completes`: whether a decision completes in this step. Only recordings of a server with several
-    decisions in flight need this field; if schedproof drives the scheduler, the protocol determines
-    when decisions complete. Token counts and throughputs are in tokens; `left_pad_blocks`,
-    `free_blocks` and `reserved_blocks` are in blocks. Lists are in queue order, after finished
-    requests have left.
+    way or done, or between two turns of a session. `encoder_inputs`: the segments of each prompt
+    that an encoder computes in this step, by number from 0. `encoder_dropped`: the names of
+    segments whose outputs are no longer kept. `group_blocks`: if the KV cache has several groups, a
+    block table for each of them except the first (the table of the first is in `blocks`); 0 stands
+    for a block that was given back. `sent`: what the decision tells the worker. `completes`:
+    whether a decision completes in this step. Only recordings of a server with several decisions in
+    flight need this field; if schedproof drives the scheduler, the protocol determines when
+    decisions complete. Token counts and throughputs are in tokens; `left_pad_blocks`, `free_blocks`
+    and `reserved_blocks` are in blocks. Lists are in queue order, after finished requests have
+    left.
     """
 
     kind: Kind
@@ -54,15 +74,19 @@ class Step(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     encoder_inputs: dict[str, tuple[Count, ...]] | None = None
     encoder_dropped: Ids | None = None
     group_blocks: dict[str, tuple[tuple[Count, ...], ...]] | None = None
+    sent: Sent | None = None
     completes: bool | None = None
 
 
 def renamed(step: Mapping[str, Any], names: Mapping[str, str]) -> dict[str, Any]:
     """Return the step as a target shows it, in which some requests have other names."""
-    return {
-        field: value if field == "encoder_dropped" else _renamed(value, names)
+    others = {
+        field: value if field in ("encoder_dropped", "sent") else _renamed(value, names)
         for field, value in step.items()
     }
+    if "sent" in step:
+        others["sent"] = renamed(step["sent"], names)
+    return others
 
 
 def _renamed(value: Any, names: Mapping[str, str]) -> Any:

@@ -33,12 +33,34 @@ OF_FEATURES = {
     **TO_CONNECTOR,
     **{"cache_salt": None, "lora": None},
     **{"grammar_steps": 0, "grammar_fails": False},
+    "turns": (),
 }
 # An operator's actions on the whole scheduler, named as in vLLM's engine.
 Control = Literal[
     "reset_prefix_cache", "reset_running_requests", "pause_new", "pause_all", "resume"
 ]
 CONTROLS: tuple[str, ...] = get_args(Control)
+
+
+class Turn(
+    msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, omit_defaults=True
+):
+    """A further input of a session. `delay`: for how many steps, after the turn before it has
+    ended, the session waits for it; None means that it arrives together with the turn before it.
+    """
+
+    prompt: Annotated[tuple[Segment, ...], msgspec.Meta(min_length=1)]
+    max_tokens: Positive
+    output_len: Positive | None = None
+    delay: StepNumber | None = 0
+
+    @property
+    def prompt_len(self) -> int:
+        return sum(length for _, length in self.prompt)
+
+    @property
+    def tokens_to_emit(self) -> int:
+        return self.max_tokens if self.output_len is None else self.output_len
 
 
 class Request(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -54,9 +76,10 @@ class Request(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
     encoder computes before the model does. `cache_salt` and `lora`: requests with different salts
     or adapters never share blocks, even for equal tokens. `grammar_steps`: for how many steps after
     the request's arrival the grammar of its structured output is being compiled; with
-    `grammar_fails`, the grammar then turns out to be invalid. `sent_as`: the id under which the
-    target sees the request, used before by an earlier request; if that one is still active, the
-    target sees the request's own id.
+    `grammar_fails`, the grammar then turns out to be invalid. `turns`: with streaming inputs, the
+    turns of the session after the first one; the session ends with the last of them. `sent_as`: the
+    id under which the target sees the request, used before by an earlier request; if that one is
+    still active, the target sees the request's own id.
     """
 
     id: Name
@@ -78,6 +101,7 @@ class Request(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
     lora: Name | None = None
     grammar_steps: StepNumber = 0
     grammar_fails: bool = False
+    turns: tuple[Turn, ...] = ()
     sent_as: Name | None = None
 
     @property
@@ -93,6 +117,16 @@ class Request(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
     def tokens_to_emit(self) -> int:
         """Return the number of tokens that the request generates unless it is aborted."""
         return self.max_tokens if self.output_len is None else self.output_len
+
+    @property
+    def whole(self) -> tuple[int, int]:
+        """Return the tokens before the last turn's output, and the last turn's max_tokens; without
+        further turns, these are the lengths of prompt and output."""
+        if not self.turns:
+            return self.prompt_len, self.max_tokens
+        inputs = sum(turn.prompt_len for turn in self.turns)
+        outputs = sum(turn.max_tokens for turn in self.turns[:-1])
+        return self.prompt_len + self.max_tokens + inputs + outputs, self.turns[-1].max_tokens
 
     def for_target(self) -> dict[str, Any]:
         options: dict[str, Any] = {
@@ -110,7 +144,7 @@ class Request(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
             options["encoder_inputs"] = list(self.encoder_inputs)
         for key, nothing in OF_FEATURES.items():
             if getattr(self, key) != nothing:
-                options[key] = getattr(self, key)
+                options[key] = msgspec.to_builtins(getattr(self, key))
         return options
 
     def without_connector(self) -> "Request":
@@ -172,6 +206,13 @@ def check_requests(requests: tuple[Request, ...]) -> None:
                 f"{request.output_len} is more than max_tokens ({request.max_tokens}); "
                 f"valid: 1 to {request.max_tokens}",
             )
+        for number, turn in enumerate(request.turns):
+            if turn.tokens_to_emit > turn.max_tokens:
+                raise InputError(
+                    f"{path}.turns[{number}].output_len",
+                    f"{turn.output_len} is more than max_tokens ({turn.max_tokens}); "
+                    f"valid: 1 to {turn.max_tokens}",
+                )
         if request.abort_inside and request.abort_at is None:
             raise InputError(
                 f"{path}.abort_inside", "true needs abort_at, the step in which to abort"

@@ -34,7 +34,8 @@ FIELDS = (
     *("emitted", "tkv", "left_pad_blocks", "waiting", "running", "prefilling", "paused"),
     *("preempted", "finished", "computed", "prefix_hit", "blocks", "free_blocks"),
     *("reserved_blocks", "slot_blocks", "prompt_throughput", "decode_throughput"),
-    *("emitted_at", "parked", "encoder_inputs", "encoder_dropped", "group_blocks", "completes"),
+    *("emitted_at", "parked", "encoder_inputs", "encoder_dropped", "group_blocks", "sent"),
+    "completes",
 )
 # The other parts of the reply to `start` that a rule may need.
 STARTED = ("defaults",)
@@ -72,13 +73,15 @@ class Divergence(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     `releases`: "2.1.2", "2.0.0 and 2.0.1", "2.0.0 to 2.1.0", "2.4.0 and later", "2.4.0 and before"
     or "all releases"; or a description of code that was not released ("after 1.1.0", "before
     0.2.0"). `change`: the pull request that introduced or removed the difference, if known.
-    `system`: the system that these releases belong to; "" if it is the rule's own.
+    `system`: the system that these releases belong to; "" if it is the rule's own. `only_with`:
+    configuration keys without which the difference cannot occur.
     """
 
     releases: str
     statement: str
     change: str = ""
     system: str = ""
+    only_with: tuple[str, ...] = ()
 
     def covers(self, version: str) -> bool:
         """Return whether the divergence applies to this release."""

@@ -35,6 +35,7 @@ from ..model.errors import InputError
 from ..model.faults import ConfigRefused, TargetFault
 from ..model.target import Target
 from ..properties.checking.replay import replay
+from ..properties.rules.registry import LOCKSTEP
 from .pages import DOCS, put
 
 ROOT, FINDINGS = DOCS.parent, DOCS / "findings"
@@ -264,7 +265,8 @@ def _states(record: Record, name: str, fault: Fault) -> States:
 def state_of(target: Target, spec: TargetSpec, fault: Fault) -> str:
     """Replay the scenario of a fault; return "broken", "holds", or why it is neither."""
     scenario = read_scenario(ROOT / fault.scenario)
-    rules = judged_by(scenario.system, [fault.rule], scenario.revision or "", spec, NO_LOCKSTEP)
+    beside = None if fault.rule == LOCKSTEP else NO_LOCKSTEP
+    rules = judged_by(scenario.system, [fault.rule], scenario.revision or "", spec, beside)
     try:
         outcome = replay(target, scenario, rules)
     except (ConfigRefused, InputError) as refusal:

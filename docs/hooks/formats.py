@@ -31,6 +31,7 @@ STRUCTS: dict[str, type[msgspec.Struct]] = {
     "Event": scenario.Event,
     "Expectation": scenario.Expectation,
     "Step": observation.Step,
+    "Sent": observation.Sent,
     "Verdict": verdict.Verdict,
     "Change": verdict.Change,
     "TargetInfo": verdict.TargetInfo,

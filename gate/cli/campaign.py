@@ -13,6 +13,7 @@ from rich.console import Console
 from ...model.errors import InputError
 from ..console import INCONCLUSIVE, output
 from ..console.option_checks import at_least, check_places
+from ..targets.target_spec import parse_target
 
 if TYPE_CHECKING:
     from ..campaign.options import CampaignOptions
@@ -106,6 +107,11 @@ def _run(
     from ..processes.executors import ClusterError, make_executor
 
     with opened(path, lambda begun: options.settings(path, begun)) as ledger:
+        target = parse_target(ledger.settings.target)
+        if ledger.items and target.may_change:
+            kept = f"{output.plural(ledger.items, 'item')} of earlier runs"
+            kept += " counts as well" if ledger.items == 1 else " count as well"
+            output.say(console, f"{kept}; if {target} has changed since, use a new --ledger")
         try:
             with make_executor(work, workers, cluster) as executor, console.status("") as status:
                 run_campaign(

@@ -66,7 +66,7 @@ def command(
     at_least("--step-ms", step_ms, 0.001)
     revision = resolved_revision(system, revision)
     values = read_changes(system, revision, config or [], {})
-    place = out or Path(file.with_suffix(".json").name)
+    place = out or Path(f"{file.stem}.json")
     check_file("--out", place)
     check_not_input("--out", place, "the recorded load", file)
     load = read_load(form, file, first, requests, tokens_per_hash)

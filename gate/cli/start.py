@@ -52,7 +52,9 @@ def _run() -> None:
     except OSError as error:
         _silence()
         sys.exit(_said(f"{error.filename or 'stdout'}: {error.strerror}", USAGE))
-    except Exception as error:  # a bug in schedproof: no rule is broken, and nothing was judged
+    except SystemExit:
+        raise
+    except BaseException as error:  # a bug in schedproof: no rule is broken, nothing was judged
         sys.exit(_said(_internal(error), INCONCLUSIVE))
 
 
@@ -71,7 +73,7 @@ def _end_with(code: Any) -> None:
     os._exit(code if isinstance(code, int) else INCONCLUSIVE)
 
 
-def _internal(error: Exception) -> str:
+def _internal(error: BaseException) -> str:
     place = traceback.extract_tb(error.__traceback__)[-1]
     words = " ".join(str(error).split()) or "no message"
     where = f"{os.path.basename(place.filename)}:{place.lineno}, in {place.name}"

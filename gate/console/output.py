@@ -214,10 +214,22 @@ def request_lines(scenario: Scenario) -> list[str]:
         if request.grammar_steps:
             words += f", its grammar is compiled after {request.grammar_steps} steps"
         words += ", its grammar is invalid" if request.grammar_fails else ""
-        lines.append(f"{arrives}: {lengths}{words}{stops}{aborted}")
+        turns = turn_words(request)
+        lines.append(f"{arrives}: {lengths}{words}{stops}{aborted}{turns}")
     more = len(scenario.requests) - SHOWN_REQUESTS
     events = [f"{event.kind} before step {event.step}" for event in scenario.events]
     return lines + ([f"and {more} more requests"] if more > 0 else []) + events
+
+
+def turn_words(request: Request) -> str:
+    words = ""
+    for turn in request.turns:
+        when = "at once" if turn.delay is None else f"after {turn.delay} steps"
+        stops = ""
+        if turn.tokens_to_emit < turn.max_tokens:
+            stops = f", stops after {turn.tokens_to_emit}"
+        words += f"; turn {when}: {turn.prompt_len} more, max_tokens {turn.max_tokens}{stops}"
+    return words
 
 
 def partition_words(request: Request) -> str:

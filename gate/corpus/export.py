@@ -64,7 +64,7 @@ def exported(kind: str, entries: Sequence[Entry], target: str | None = None) -> 
         rows = ",\n".join(scenario_json(entry.scenario).rstrip() for entry in entries)
         return f"[\n{rows}\n]\n"
     if kind == "pytest":
-        head = PYTEST_HEAD.replace("{target}", json.dumps(target or found_on(entries)))
+        head = PYTEST_HEAD.replace("{target}", _literal(target or found_on(entries)))
         return head + "".join(_pytest_test(entry) for entry in entries)
     return as_repository_tests(entries)
 
@@ -182,6 +182,11 @@ class RepositoryTest:
             f"{self.rule} cannot be asserted in the target's own vocabulary; leave it out with "
             f"--rule"
         )
+
+
+def _literal(text: str) -> str:
+    # Escapes of JSON beyond U+FFFF are pairs, which Python reads as two letters.
+    return json.dumps(text, ensure_ascii=False) if text.isprintable() else ascii(text)
 
 
 def test_name(entry: Entry) -> str:

@@ -14,7 +14,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from itertools import islice, pairwise
+from itertools import islice, pairwise, takewhile
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
@@ -87,18 +87,18 @@ def scenario_of_load(
     start, requests = load.rows[0].time, list[Request]()
     prompts = prompts_of(load.rows, piece)
     for row, prompt in zip(load.rows, prompts, strict=True):
-        arrival = int((row.time - start) / step_ms)
-        if arrival > LAST_ARRIVAL:
+        steps = (row.time - start) / step_ms  # infinite if a time is out of all proportion
+        if steps >= LAST_ARRIVAL + 1:
             raise InputError(
                 "--step-ms",
-                f"row {row.number:,} would arrive in step {arrival:,}; valid: at most "
-                f"{LAST_ARRIVAL:,} steps, with longer steps or fewer --requests",
+                f"row {row.number:,} would arrive more than {LAST_ARRIVAL:,} steps after row "
+                f"{load.rows[0].number:,}; valid: longer steps or fewer --requests",
             )
         if not prompt or not row.output:
             load.unfit[row.number] = f"{row.prompt} prompt tokens, {row.output} generated"
             continue
         request = Request(
-            id=f"r{row.number}", arrival=arrival, prompt=prompt, max_tokens=row.output
+            id=f"r{row.number}", arrival=int(steps), prompt=prompt, max_tokens=row.output
         )
         if (why := model.refusal(request)) is not None:
             load.unfit[row.number] = why
@@ -144,13 +144,14 @@ def _prompt(row: Row, piece: int, begins: set[int]) -> tuple[Segment, ...]:
 def shared_tokens(load: Load, piece: int) -> int:
     """Return how many prompt tokens belong to a prefix that an earlier prompt shares; rows that
     cannot run do not count."""
-    seen, shared = set[int](), 0
+    seen, shared = dict[int, int](), 0  # by hash, the tokens up to its end
     for row in load.rows:
         if row.number in load.unfit:
             continue
-        known = next((n for n, name in enumerate(row.hashes) if name not in seen), len(row.hashes))
-        shared += min(known * piece, row.prompt)
-        seen.update(row.hashes)
+        ends = {name: min(n * piece, row.prompt) for n, name in enumerate(row.hashes, 1)}
+        known = [*takewhile(seen.__contains__, row.hashes)]
+        shared += min(seen[known[-1]], ends[known[-1]]) if known else 0
+        seen |= {name: max(end, seen.get(name, 0)) for name, end in ends.items()}
     return shared
 
 

@@ -241,6 +241,8 @@ def read_deviations(
         if (entry.scenario is None) == (entry.version is None):
             given = "neither is" if entry.scenario is None else "both are"
             raise FileError(f"{place}: {given} given; valid: either scenario or version")
+        if entry.version is not None and not entry.version.strip():
+            raise FileError(f"{place}.version: {entry.version!r}; valid: a version")
         if entry.scenario is not None:
             try:
                 scenarios[number] = read_scenario(path.parent / entry.scenario)

@@ -61,6 +61,7 @@ KINDS = {
     "ALL-R08": "blocks",
     "ALL-R09": "blocks",
     "ALL-R11": "blocks",
+    "V1-R71": "blocks",
     AT_THE_DOOR: "door",
 }
 BY_RULE_KIND = {"progress": "wait", "decision": "decision", "safety": "limit"}

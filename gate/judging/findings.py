@@ -5,14 +5,15 @@ import shlex
 import sysconfig
 import time
 from collections import deque
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
 
 import msgspec
 from msgspec.structs import replace
 
 from ...model.faults import ConfigRefused, TargetBroken
 from ...model.scenario import Scenario
+from ...model.systems import full_config
 from ...model.target import ModelTarget, model_name
 from ...properties.checking.failure_signature import shape
 from ...properties.checking.replay import Outcome, replay
@@ -127,7 +128,7 @@ def keep(
         # A failure that the base does not share is not a known divergence of the release.
         divergence=None
         if gate.base is not None
-        else _divergence(gate, first.rule, started.name, started.version),
+        else _divergence(gate, first.rule, started.name, started.version, scenario.config),
         behind=behind,
         replay=f"schedproof replay {shlex.quote(str(path))}{options}",
         needs=needs,
@@ -246,10 +247,13 @@ def collect_into(steps: list[list[Broken]]) -> New:
     return new
 
 
-def _divergence(gate: GateContext, rule: str, name: str, version: str) -> str | None:
-    """Return the catalogue's known divergences of this release from this rule, if there are any. A
-    release judged by the revision that describes it has none. A class that replaces a release's
-    scheduler reports the release's version, and so inherits its divergences."""
+def _divergence(
+    gate: GateContext, rule: str, name: str, version: str, config: Mapping[str, Any]
+) -> str | None:
+    """Return the catalogue's known divergences of this release from this rule that can occur with
+    this configuration, if there are any. A release judged by the revision that describes it has
+    none. A class that replaces a release's scheduler reports the release's version, and so inherits
+    its divergences."""
     system = gate.options.system
     published = (*SYSTEMS[system].schedulers, model_name(system))
     base, _, release = version.rpartition(" ")
@@ -260,10 +264,12 @@ def _divergence(gate: GateContext, rule: str, name: str, version: str) -> str | 
     if SYSTEMS[system].decides_as.get(release, release) == gate.options.revision:
         return None
     by_id = {entry.id: entry for entry in load(system, gate.options.revision)}
+    keys = full_config(system, gate.options.revision, config)
     return (
         "; or ".join(
             f"{known.releases}: {known.statement}" + f" ({known.change})" * bool(known.change)
             for known in by_id[rule].divergences_of(release)
+            if all(keys.get(key) for key in known.only_with)
         )
         or None
     )

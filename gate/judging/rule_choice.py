@@ -218,6 +218,9 @@ def _rule(path: Path, number: int, own: Any, known: set[str]) -> systems.OwnRule
     for name in ("title", "statement", "witness", "source"):
         if not isinstance(getattr(own, name), str) or not getattr(own, name).strip():
             raise FileError(f"{place}.{name}: {getattr(own, name)!r:.60}; valid: words")
+    if not isinstance(own.needs, list | tuple):
+        problem = f"{own.needs!r:.60}; valid: a list of {', '.join(FIELDS)}"
+        raise FileError(f"{place}.needs: {problem}")
     if unknown := [name for name in own.needs if name not in FIELDS]:
         raise FileError(f"{place}.needs: {unknown[0]!r:.60}; valid: {', '.join(FIELDS)}")
     for name in ("broken", "exercised"):

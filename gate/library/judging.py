@@ -91,16 +91,17 @@ def open_target(
 
 
 class _ObjectTarget:
-    """Wraps a user's object so that its replies are exactly what they would be through a pipe."""
+    """Wraps a user's object so that what it is given and what it replies are exactly what they
+    would be through a pipe. The object may keep or change what it is given."""
 
     def __init__(self, target: Target) -> None:
         self._target = target
 
     def start(self, system: str, revision: str, config: Mapping[str, Any]) -> Reply:
-        return _plain("start", self._target.start(system, revision, config))
+        return _plain("start", self._target.start(system, revision, _copied(config)))
 
     def add(self, request: Mapping[str, Any]) -> Reply:
-        return _plain("add", self._target.add(request))
+        return _plain("add", self._target.add(_copied(request)))
 
     def abort(self, id: str, inside: bool = False) -> Reply:  # noqa: A002 (the protocol's word)
         return _plain("abort", self._target.abort(id, *[True] * inside))
@@ -113,6 +114,11 @@ class _ObjectTarget:
 
     def stop(self) -> Reply:
         return _plain("stop", self._target.stop())
+
+
+def _copied(sent: Mapping[str, Any]) -> dict[str, Any]:
+    copied: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(sent))
+    return copied
 
 
 def _plain(op: str, reply: Any) -> Reply:
@@ -187,6 +193,9 @@ def gate_options(
     catalogue = load(system)
     left_out = {**dict.fromkeys(excluded(catalogue, exclude), "--exclude"), **by_design}
     named = rules_named(catalogue, rules) if rules else {}
+    if both := [rule for rule in by_design if named.get(rule)]:
+        problem = f"{both[0]} is by design, but --rule names it; valid: one of the two"
+        raise InputError("--deviations", problem)
     return GateOptions(
         spec=spec,
         system=system,

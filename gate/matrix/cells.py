@@ -190,6 +190,10 @@ def _store(cell: Cell, folder: Path, ran: GateRun) -> CellVerdict:
         with naming_file(path):
             path.parent.mkdir(parents=True, exist_ok=True)
         write(path, data)
+    name = f"verdicts/{cell.file_name}.json"
+    if name not in ran.files:  # otherwise an earlier gate's verdict would count as this gate's
+        with naming_file(folder / name):
+            (folder / name).unlink(missing_ok=True)
     verdict = _read(cell, folder)
     if verdict is not None:
         return CellVerdict(cell, verdict)

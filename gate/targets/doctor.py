@@ -48,6 +48,7 @@ OPTIONAL = {
     "async_scheduling": "steps in flight",
     "pipeline_parallel_size": "a pipeline",
     "num_speculative_tokens": "drafts",
+    "kv_connector": "a connector",
 }
 
 Says = Literal["ok", "wrong", "note"]
@@ -231,7 +232,9 @@ def keeps_the_common_rules(
 def with_features(query: ProbeRequest, scenario: Scenario) -> Remarks:
     """Repeat the plain requests with each optional feature that the target accepts."""
     features = {next(iter(some)): some for some in reversed(scales_of(query.system).features)}
-    requests = tuple(msgspec.structs.replace(r, accepted=(1, 0, 2)) for r in scenario.requests)
+    block = scenario.config["block_size"]
+    uses: dict[str, Any] = {"accepted": (1, 0, 2), "external_tokens": block, "load_steps": 1}
+    requests = tuple(msgspec.structs.replace(request, **uses) for request in scenario.requests)
     for key, what in OPTIONAL.items():
         with suppress(ConfigRefused, InputError):
             values = {**scenario.config, **features.get(key, {key: None})}

@@ -52,8 +52,10 @@ def opened(
         yield Opened(ModelTarget(spec.formula), lambda: "")
         return
     command, env = _command(spec, imports, offline=offline, report=report)
+    env = {**(os.environ if env is None else env)}
+    env.pop(coverage.VARIABLE, None)  # the folder of a gate that may have started this one
     if spec.coverage is not None:
-        env = {**(os.environ if env is None else env), coverage.VARIABLE: str(spec.coverage)}
+        env[coverage.VARIABLE] = str(spec.coverage)
     pipe = PipeTarget(
         command,
         env=env,

@@ -124,6 +124,16 @@ class EncoderInput(NamedTuple):
     length: int
 
 
+class Turn(NamedTuple):
+    """A further input of a session; `prompt` contains its tokens. `delay`: for how many steps the
+    session waits for it; None: it comes together with the turn before it."""
+
+    prompt: list[int]
+    max_tokens: int
+    output: Output
+    delay: int | None
+
+
 class CheckedRequest(NamedTuple):
     """A client's request that has passed the checks; `prompt` contains the tokens."""
 
@@ -141,6 +151,7 @@ class CheckedRequest(NamedTuple):
     lora: str | None = None
     grammar_steps: int = 0
     grammar_fails: bool = False
+    turns: tuple[Turn, ...] = ()
 
 
 def read_request(request: Mapping[str, Any]) -> CheckedRequest:
@@ -182,7 +193,22 @@ def read_request(request: Mapping[str, Any]) -> CheckedRequest:
         raise ProtocolError(f"request {name!r}: cache_salt and lora must be strings")
     fails = bool(request.get("grammar_fails"))
     others = {**loads, **partition, "grammar_steps": grammar_steps, "grammar_fails": fails}
+    others["turns"] = _turns(name, stream, request.get("turns", []))
     return CheckedRequest(prompt, max_tokens, priority, output, inputs=inputs, **others)
+
+
+def _turns(name: str, stream: str, turns: Any) -> tuple[Turn, ...]:
+    checked = []
+    for turn in turns if isinstance(turns, list) else [turns]:
+        delay = turn.get("delay", 0) if isinstance(turn, dict) else turn
+        if not isinstance(turn, dict) or not (delay is None or COUNT.accepts(delay)):
+            raise ProtocolError(
+                f"request {name!r}: turns must be a list like "
+                '[{"prompt": [["r0.0", 4]], "max_tokens": 3, "delay": 0}]; delay may be null'
+            )
+        read = read_request({**turn, "id": name, "stream": stream})
+        checked.append(Turn(read.prompt, read.max_tokens, read.output, delay))
+    return tuple(checked)
 
 
 def _encoder_inputs(

@@ -79,6 +79,12 @@ class TargetSpec:
         return self.is_model and self.formula is None
 
     @property
+    def may_change(self) -> bool:
+        """Return whether the target's code may change under the same name, unlike that of a model
+        or a release."""
+        return self.kind not in ("model", "release") or bool(self.scheduler)
+
+    @property
     def own_system(self) -> str | None:
         if self.checkout is not None:
             return self.checkout.system

@@ -12,6 +12,7 @@ from ...properties.explanations.lockstep import Departure, Explainer, Match
 from ...properties.history.request_history import RequestHistory
 from ...spec.catalogue import load
 from ..console import BROKEN, CONFORMS, INCONCLUSIVE, output
+from ..console.output import plural
 from ..console.step_lines import step_line
 from ..reports import terminal
 from .judge import TraceRun
@@ -197,10 +198,10 @@ def _request(request: RequestHistory) -> str:
 
 
 def _counts(part: Part) -> str:
-    rejected = f", {part.rejected_requests:,} requests refused"
+    rejected = f", {plural(part.rejected_requests, 'request')} refused"
     unjudged = f", {part.steps_not_judged:,} of them after a broken rule and not judged"
     return (
-        f"{part.target.spec}: {part.runs:,} run{'s' * (part.runs != 1)}, {part.steps:,} steps"
+        f"{part.target.spec}: {plural(part.runs, 'run')}, {plural(part.steps, 'step')}"
         f"{unjudged * bool(part.steps_not_judged)}{rejected * bool(part.rejected_requests)}"
     )
 

@@ -5,7 +5,8 @@ implemented in these places: GEN-R01 in `vllm.scheduler.clamp`; GEN-R02, GEN-R04
 `admit_waiting`; GEN-R08 in `complete`; GEN-R09 in `carry_out` and `preempt`; GEN-R05 in
 `vllm.kv_cache.hold`; GEN-R06 and GEN-R07 in `allocator`; GEN-R11 in `vllm.kv_cache.free`; GEN-R12
 in `hold`; GEN-R13 in `advance_running`; GEN-R14 in `tokens_on_their_way`; GEN-R15 in
-`vllm.speculation`; GEN-R03 in `VllmModel.refusal`.
+`vllm.speculation`; GEN-R16, GEN-R17, GEN-R18, GEN-R19 and GEN-R20
+in `vllm.connector`; GEN-R03 in `VllmModel.refusal`.
 """
 
 from collections.abc import Mapping
@@ -28,7 +29,7 @@ FEATURES: Mapping[str, Any] = {
     key: SAYING_NOTHING[key]
     for key in (
         *("async_scheduling", "pipeline_parallel_size", "early_completions"),
-        "num_speculative_tokens",
+        *("num_speculative_tokens", "kv_connector", "kv_load_failure_policy"),
     )
 }
 
@@ -42,7 +43,9 @@ class GenericConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
     keys are absent unless they have an effect, so that schedulers without these features never see
     them: with `async_scheduling`, a step is decided while the one before is computed, and in a
     pipeline, each stage computes a different decision; `early_completions` models a fast worker.
-    After each token, a drafter proposes `num_speculative_tokens` more.
+    After each token, a drafter proposes `num_speculative_tokens` more. With a `kv_connector`,
+    requests may be parked while it loads their blocks; `kv_load_failure_policy` says whether a
+    request whose load fails computes the tokens itself or ends.
     """
 
     block_size: Positive = 16
@@ -58,6 +61,8 @@ class GenericConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
     pipeline_parallel_size: Positive | UnsetType = UNSET
     early_completions: Count | UnsetType = UNSET
     num_speculative_tokens: Count | UnsetType = UNSET
+    kv_connector: bool | UnsetType = UNSET
+    kv_load_failure_policy: Literal["recompute", "fail"] | UnsetType = UNSET
 
     @property
     def features(self) -> dict[str, Any]:

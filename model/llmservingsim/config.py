@@ -1,4 +1,4 @@
-"""LLMServingSim's parameters, in its own terms, with the defaults of the scenario format."""
+"""LLMServingSim's parameters, in its own terms, with the page's defaults (LSS-R36)."""
 
 from collections.abc import Mapping
 from typing import Any

@@ -13,7 +13,7 @@ from .state import Revision, Sequence, State
 
 OBSERVES = (
     *("kind", "scheduled", "emitted", "waiting", "running", "prefilling", "preempted"),
-    *("finished", "computed", "blocks", "prompt_throughput", "decode_throughput"),
+    *("finished", "blocks", "prompt_throughput", "decode_throughput"),
 )
 
 REVISIONS = {
@@ -34,6 +34,7 @@ class LlmServingSimModel(ReferenceModel[State]):
     def options(self) -> dict[str, bool]:
         bounded = self.config.num_blocks is not None
         return {
+            "computed": scheduler.shows_computed(self.config, self.revision),
             "prefix_hit": self.config.enable_prefix_caching,
             "free_blocks": bounded,
             "reserved_blocks": bounded and self.revision.promises,

@@ -38,20 +38,29 @@ def step(
         state = abort(config, state, request_id)
     done = Done()
     finished = dict.fromkeys(state.aborted, "aborted")
-    if batch is not None:
-        running = {sequence.id: sequence for sequence in state.running}
-        state, done = add_done(revision, config, state, batch.number)
+    due = completing(config, state, batch)
+    if due is not None:
+        sequences = {sequence.id: sequence for sequence in (*state.waiting, *state.running)}
+        state, done = add_done(revision, config, state, due.number)
         for name in done.finished:
-            early = running[name].output_len < running[name].max_tokens
+            early = sequences[name].output_len < sequences[name].max_tokens
             finished[name] = "eos" if early else "length"
     state = state._replace(aborted=())
-    seen = observe(config, state, decision, revision.promises)
+    seen = observe(config, state, decision, revision)
     seen |= {"kind": kind_of(revision, decision), "emitted": dict.fromkeys(done.emitted, 1)}
     return state, seen | {
         "finished": finished,
         "prompt_throughput": done.prompt_throughput,
         "decode_throughput": done.decode_throughput,
     }
+
+
+def completing(config: LlmServingSimConfig, state: State, batch: Batch | None) -> Batch | None:
+    """Return the batch that completes in this step: the one just built or, with several stages, the
+    oldest in flight as soon as none can be built."""
+    if config.pp_size == 1:
+        return batch
+    return state.inflight[0] if batch is None and state.inflight else None
 
 
 def kind_of(revision: Revision, decision: Decision) -> str:
@@ -69,7 +78,7 @@ def kind_of(revision: Revision, decision: Decision) -> str:
 
 
 def observe(
-    config: LlmServingSimConfig, state: State, decision: Decision, promises: bool
+    config: LlmServingSimConfig, state: State, decision: Decision, revision: Revision
 ) -> dict[str, Any]:
     """Return the step observation of the state and the decision (ALL-R13)."""
     scheduled = () if decision.batch is None else decision.batch.scheduled
@@ -82,18 +91,29 @@ def observe(
         "scheduled": dict(scheduled),
         "waiting": [sequence.id for sequence in state.waiting],
         "running": [sequence.id for sequence in state.running],
-        "prefilling": [sequence.id for sequence in state.running if not sequence.decodes],
+        "prefilling": [
+            sequence.id
+            for sequence in state.running
+            if not sequence.generated or sequence.num_uncomputed_tokens > 1
+        ],
         "preempted": [*decision.preempted],
-        "computed": {sequence.id: sequence.computed for sequence in holders},
         "blocks": {sequence.id: [*sequence.blocks] for sequence in holders},
     }
+    if shows_computed(config, revision):
+        seen["computed"] = {sequence.id: sequence.computed for sequence in holders}
     if config.enable_prefix_caching:
         seen["prefix_hit"] = {sequence.id: sequence.prefix_hit for sequence in holders}
     if config.num_blocks is not None:
         seen["free_blocks"] = free_blocks(state.pool)
-    if config.num_blocks is not None and promises:
+    if config.num_blocks is not None and revision.promises:
         seen["reserved_blocks"] = kv_cache.promised(config, state.running)
     return seen
+
+
+def shows_computed(config: LlmServingSimConfig, revision: Revision) -> bool:
+    """Return whether the count of computed tokens includes those of every decision, as the protocol
+    requires; by the page, it leaves out tokens in flight."""
+    return config.pp_size == 1 or revision.counts_early
 
 
 def built(state: State, plan: Plan, counted: bool = False) -> Decision:

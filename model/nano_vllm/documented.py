@@ -26,7 +26,7 @@ def prefill(config: NanoConfig, state: State) -> Plan:
     while plan.waiting and len(plan.running) < config.max_num_seqs:
         sequence = plan.waiting[0]
         hit = block_manager.prefix_hit(config, plan.pool, sequence)
-        # Cached tokens are skipped and cost no budget (NAN-R08).
+        # Cached tokens are skipped and cost no budget (NAN-R08, NAN-R38).
         tokens = sequence.num_tokens - len(hit) * config.block_size
         # The check counts all blocks of a sequence, including those that could be shared (NAN-R09).
         needed = blocks_for(sequence.num_tokens, config.block_size)

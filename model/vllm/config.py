@@ -26,10 +26,12 @@ SAYING_NOTHING = {
     "encoder_cache_size": 0,
     "kv_groups": [{"kind": "full"}],
     "prefix_cache_retention_interval": None,
+    "mamba_cache_mode": "none",
     "cache_partitions": False,
     "max_loras": None,
     "structured_outputs": False,
     "reused_ids": False,
+    "streaming_inputs": False,
 }
 
 
@@ -67,13 +69,16 @@ class VllmConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
     Groups: each of `kv_groups` holds its own blocks for every request, all from one pool. The first
     is full attention. With `prefix_cache_retention_interval` 0, a block of a sliding window can be
     found only if the same prompt, or one that shares its cached beginning, would read the block;
-    with null, every block can be found.
+    with null, every block can be found. Of Mamba layers, a prefix cache keeps the states at which
+    steps end; with `mamba_cache_mode` all, those at the end of every block.
 
     Partitions: with `cache_partitions`, requests may have a salt or an adapter, and find only
     blocks of requests with the same salt and adapter. A step computes requests with at most
     `max_loras` different adapters; with null, there is no limit.
 
     Grammars: with `structured_outputs`, requests may wait until their grammar is compiled.
+
+    Sessions: with `streaming_inputs`, a request may have several turns, with a further input each.
 
     Ids: with `reused_ids`, a request may have the id of a request that has ended.
     """
@@ -108,6 +113,7 @@ class VllmConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
     # Layers that do not all keep the same tokens (`kv_groups`).
     kv_groups: tuple[KvGroup, ...] | UnsetType = UNSET
     prefix_cache_retention_interval: Count | UnsetType | None = UNSET
+    mamba_cache_mode: Literal["none", "align", "all"] | UnsetType = UNSET
     # Salts and adapters of requests (`partition`).
     cache_partitions: bool | UnsetType = UNSET
     max_loras: Positive | UnsetType | None = UNSET
@@ -115,6 +121,8 @@ class VllmConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
     structured_outputs: bool | UnsetType = UNSET
     # Reused ids: inside the model, every request has an id of its own.
     reused_ids: bool | UnsetType = UNSET
+    # Requests with several turns (`sessions`).
+    streaming_inputs: bool | UnsetType = UNSET
 
     @property
     def watermark_blocks(self) -> int:
@@ -174,6 +182,12 @@ class VllmConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
     def has_grammars(self) -> bool:
         return self.structured_outputs is True
 
+    # Requests with several turns.
+
+    @property
+    def has_sessions(self) -> bool:
+        return self.streaming_inputs is True
+
     # Inputs that an encoder computes.
 
     @property
@@ -205,9 +219,13 @@ class VllmConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
         return self.kv_groups[1:] if self.kv_groups else ()
 
     @property
-    def aligns(self) -> bool:
-        """Return whether chunks end at block boundaries, so that Mamba states can be cached."""
+    def caches_states(self) -> bool:
         return self.enable_prefix_caching and self.has_mamba
+
+    @property
+    def leaves_every_state(self) -> bool:
+        """Return whether a step leaves a Mamba state at the end of each of its blocks."""
+        return self.mamba_cache_mode == "all"
 
     @property
     def has_mamba(self) -> bool:
@@ -233,7 +251,9 @@ def read_config(values: Mapping[str, Any], revision: str) -> VllmConfig:
     _check_in_flight(config)
     _check_encoder(config)
     _check_groups(config)
+    _check_mamba(config)
     _check_grammars(config)
+    _check_sessions(config)
     _check_adapters(config)
     if config.reused_ids is True and config.loads:
         problem = "true with a kv_connector is not modelled; valid: false, or no kv_connector"
@@ -347,8 +367,7 @@ def _check_groups(config: VllmConfig) -> None:
             problem = f"{group.kind} with {given}; valid: {valid}"
             raise InputError(f"{path}[{number}].window", problem)
     others = {
-        "async_scheduling": config.decides_ahead,
-        "pipeline_parallel_size": config.depth > 1,
+        "pipeline_parallel_size": (config.pipeline_parallel_size or 1) > 1,
         "kv_connector": config.loads,
         "num_lookahead_tokens": config.lookahead > 0,
     }
@@ -356,7 +375,6 @@ def _check_groups(config: VllmConfig) -> None:
         if config.more_groups and is_on:
             problem = f"{len(config.kv_groups)} groups with {key} are not modelled"
             raise InputError(path, f"{problem}; valid: one group, or no {key}")
-    _check_mamba(config)
 
 
 def _check_mamba(config: VllmConfig) -> None:
@@ -365,7 +383,14 @@ def _check_mamba(config: VllmConfig) -> None:
         if config.has_mamba and value:
             problem = f"{value} with a mamba group is not modelled"
             raise InputError(f"$.config.{key}", f"{problem}; valid: 0, or no mamba group")
-    if config.aligns and not config.enable_chunked_prefill:
+    mode = config.mamba_cache_mode
+    if mode and not config.caches_states:
+        missing = "a mamba group" if config.enable_prefix_caching else "prefix caching"
+        raise InputError(
+            "$.config.mamba_cache_mode", f"{mode} without {missing}; valid: none, or {missing}"
+        )
+    aligns = config.caches_states and not config.leaves_every_state
+    if aligns and not config.enable_chunked_prefill:
         raise InputError(
             "$.config.enable_chunked_prefill",
             "false with a mamba group and prefix caching: vLLM needs chunks that end at block "
@@ -386,6 +411,23 @@ def _check_grammars(config: VllmConfig) -> None:
                 f"true with {key} {value} is not modelled; valid: false, or "
                 + ("no kv_connector" if config.loads else "at most 2 decisions in flight"),
             )
+
+
+def _check_sessions(config: VllmConfig) -> None:
+    others = {
+        "kv_connector": config.loads,
+        "num_speculative_tokens": config.drafts > 0,
+        "async_scheduling": config.decides_ahead,
+        "pipeline_parallel_size": config.depth > 1,
+        "encoder_cache_size": config.encodes,
+        "kv_groups": bool(config.more_groups),
+        "structured_outputs": config.has_grammars,
+        'policy "priority"': config.policy == "priority",
+    }
+    for key, is_on in others.items():
+        if config.has_sessions and is_on:
+            problem = f"true with {key} is not modelled; valid: false, or no {key}"
+            raise InputError("$.config.streaming_inputs", problem)
 
 
 def _check_adapters(config: VllmConfig) -> None:

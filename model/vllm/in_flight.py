@@ -65,7 +65,14 @@ def arrived(config: VllmConfig, state: State, decided: bool) -> tuple[State, Fli
         state = state._replace(completes_next=None)
     if not state.in_flight or not reports:
         return state, {}
-    return state._replace(in_flight=state.in_flight[1:]), state.in_flight[0]
+    flight, *rest = state.in_flight
+    if config.more_groups:
+        running = [
+            sequence._replace(begun=sequence.begun[1:]) if sequence.id in flight else sequence
+            for sequence in state.running
+        ]
+        state = state._replace(running=tuple(running))
+    return state._replace(in_flight=tuple(rest)), flight
 
 
 def places(config: VllmConfig, state: State, flight: Flight) -> dict[str, int]:
@@ -86,7 +93,7 @@ def publish(config: VllmConfig, pool: Pool, sequence: Sequence) -> tuple[Sequenc
     if not config.enable_prefix_caching:
         return sequence, pool
     covered = sequence.computed - sequence.promised - sequence.hoped
-    if config.more_groups:
+    if sequence.tables:
         pool = kv_groups.publish_full(config, pool, sequence, covered)
     return allocator.publish_full(pool, sequence, covered, config.block_size)
 

@@ -53,28 +53,31 @@ def places(config: VllmConfig, group: KvGroup, tokens: int) -> int:
     return 1 if keeps_one_block(config, group) else blocks_for(tokens, config.block_size)
 
 
-def new_blocks(group: KvGroup, held: int, wanted: int) -> int:
+def new_blocks(config: VllmConfig, group: KvGroup, held: int, wanted: int) -> int:
     """Return how many blocks make a table of `held` places one of `wanted` places. A Mamba group
-    needs only the block in which the step leaves its state."""
-    return int(wanted > held) if group.kind == "mamba" else max(wanted - held, 0)
+    needs only those in which the step leaves a state."""
+    if group.kind == "mamba" and not config.leaves_every_state:
+        return int(wanted > held)
+    return max(wanted - held, 0)
 
 
 def most_blocks(config: VllmConfig, group: KvGroup, tokens: int) -> int:
     """Return the most blocks that a request of this many tokens holds in a group at once.
 
-    These are the blocks of a window and of a step's tokens (which need not begin at a block
-    boundary), or the blocks of a chunk and of a step's tokens, or the two states that a step of
-    Mamba layers reads and writes.
+    These are the blocks of a window and of the tokens of all steps in flight (which need not begin
+    at a block boundary), or the blocks of a chunk and of these tokens, or the two states that a
+    step of Mamba layers reads and writes.
     """
     whole = places(config, group, tokens)
     if group.kind == "mamba":
-        return min(whole, 2)
+        return whole if config.leaves_every_state else min(whole, 2)
     if not group.window:
         return whole
+    in_steps = config.depth * config.max_num_batched_tokens
     if group.kind == "chunked_local":
-        at_once = min(group.window + config.max_num_batched_tokens, config.max_model_len)
+        at_once = min(group.window + in_steps, config.max_model_len)
         return min(whole, blocks_for(at_once, config.block_size))
-    at_once = min(group.window - 1 + config.max_num_batched_tokens, config.max_model_len)
+    at_once = min(group.window - 1 + in_steps, config.max_model_len)
     return min(whole, blocks_for(at_once, config.block_size) + 1)
 
 
@@ -137,13 +140,14 @@ def missing(config: VllmConfig, pool: Pool, sequence: Sequence, hit: int, tokens
     covered = hit * config.block_size + tokens
     step = blocks_for(covered, config.block_size) - hit
     all_steps = step + sum(
-        new_blocks(group, hit, places(config, group, covered)) for group in config.more_groups
+        new_blocks(config, group, hit, places(config, group, covered))
+        for group in config.more_groups
     )
     if not config.reserve_full_isl:
         return all_steps - step + cached
     first = blocks_for(sequence.num_tokens, config.block_size) - hit
     whole = [
-        new_blocks(group, hit, reserved(config, group, sequence.num_tokens))
+        new_blocks(config, group, hit, reserved(config, group, sequence.num_tokens))
         for group in config.more_groups
     ]
     all_whole = first + sum(whole)
@@ -160,7 +164,7 @@ def missing_to_grow(config: VllmConfig, sequence: Sequence, covered: int) -> int
     """Return how many blocks a running request lacks for its first `covered` tokens, in the groups
     after the first."""
     return sum(
-        new_blocks(group, len(table), places(config, group, covered))
+        new_blocks(config, group, len(table), places(config, group, covered))
         for group, table in zip(config.more_groups, sequence.tables, strict=True)
     )
 
@@ -207,9 +211,11 @@ def hold(config: VllmConfig, pool: Pool, sequence: Sequence, covered: int) -> tu
     tables = []
     for group, table in zip(config.more_groups, sequence.tables, strict=True):
         wanted = 1 if keeps_one_block(config, group) else len(sequence.blocks)
-        new, pool = take(pool, new_blocks(group, len(table), wanted))
+        new, pool = take(pool, new_blocks(config, group, len(table), wanted))
         tables.append(table + (NULL,) * (wanted - len(table) - len(new)) + new)
     sequence = sequence._replace(tables=tuple(tables))
+    if config.depth > 1:
+        sequence = sequence._replace(begun=(*sequence.begun, sequence.computed))
     if config.enable_prefix_caching:
         pool = publish_full(config, pool, sequence, min(covered, sequence.num_tokens))
     return sequence, pool
@@ -231,14 +237,14 @@ def publish_full(config: VllmConfig, pool: Pool, sequence: Sequence, covered: in
 
 def slide(config: VllmConfig, plan: Plan, place: int) -> tuple[Plan, Sequence]:
     """Return the plan in which the running request at `place` has given back the blocks that its
-    windows no longer cover.
+    windows no longer cover. Decisions in flight still read the blocks of their own windows.
 
     This happens before the request takes blocks for the tokens of this step (V1-R51).
     """
     sequence, pool = plan.running[place], plan.pool
     tables: list[Table] = []
     for number, (group, table) in enumerate(zip(config.more_groups, sequence.tables, strict=True)):
-        first = read_from(config, group, sequence.computed) // config.block_size
+        first = read_from(config, group, sequence.settled) // config.block_size
         pool = give_back_places(config, pool, sequence, number, range(first), plan.holders)
         tables.append((NULL,) * first + table[first:])
     sequence = sequence._replace(tables=tuple(tables))

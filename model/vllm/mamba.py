@@ -5,7 +5,8 @@ Source: releases 0.28.0 and 0.33.0, Scheduler._mamba_block_aligned_split, MambaM
 A state sums up all tokens before it, so a step reads the state that the previous step left, and
 leaves the next one in the last block of its tokens (`kv_groups`). Such a block can be found only if
 it holds the state after its last token, so the chunks of a prefill end at block boundaries
-(`mamba_cache_mode` align).
+(`mamba_cache_mode` align). With the mode all, a step leaves a state at the end of each block, so
+chunks end anywhere.
 """
 
 from collections.abc import Callable
@@ -41,7 +42,7 @@ def chunk(
     """
     end, size = start + tokens, config.block_size
     prefill = max(sequence.prompt, sequence.num_tokens - 1)
-    if start >= prefill:
+    if start >= prefill or config.leaves_every_state:
         return tokens
     most = min(
         config.max_num_batched_tokens, config.long_prefill_token_threshold or config.max_model_len
@@ -84,12 +85,14 @@ def is_being_computed(config: VllmConfig, plan: Plan, sequence: Sequence, hit: i
 
 def published_now(config: VllmConfig, plan: Plan, number: int) -> list[object]:
     group, size = config.more_groups[number], config.block_size
+    ends = {
+        other.id: min(other.computed + plan.scheduled.get(other.id, 0), other.num_tokens)
+        for other in plan.running
+    }
     return [
         kv_groups.name(config, other, number, place)
         for other in plan.running
-        for place in range(
-            other.computed // size, (other.computed + plan.scheduled.get(other.id, 0)) // size
-        )
+        for place in range(other.computed // size, ends[other.id] // size)
         if other.tables[number][place] != kv_groups.NULL
         and kv_groups.is_retained(config, other, group, place)
     ]

@@ -5,12 +5,13 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+from msgspec import to_builtins
 from msgspec.structs import fields
 
 from ..pool import Content, blocks_for
 from ..scenario import CONTROLS, Request
 from ..systems import Reference, ReferenceModel
-from . import blocked, control, encoder, kv_groups, scheduler, speculation
+from . import blocked, control, encoder, kv_groups, scheduler, sessions, speculation, worker
 from .config import VllmConfig, read_config
 from .releases import RELEASES
 from .revision import DOCUMENTED, Revision
@@ -28,6 +29,7 @@ OBSERVES = (
     "finished",
     "computed",
     "blocks",
+    "sent",
 )
 # For each field of a request that needs a feature: the key of the feature, and the key's value.
 NEEDED = {
@@ -39,6 +41,7 @@ NEEDED = {
     "lora": ("cache_partitions", "cache_partitions true"),
     "grammar_steps": ("structured_outputs", "structured_outputs true"),
     "grammar_fails": ("structured_outputs", "structured_outputs true"),
+    "turns": ("streaming_inputs", "streaming_inputs true"),
     "sent_as": ("reused_ids", "reused_ids true"),
 }
 DEFAULTS = {field.name: field.default for field in fields(Request)}
@@ -58,7 +61,7 @@ class VllmModel(ReferenceModel[State]):
             "prefix_hit": self.config.enable_prefix_caching,
             "free_blocks": self.config.num_blocks is not None,
             "emitted_at": self.config.depth > 1,
-            "parked": self.config.loads,
+            "parked": self.config.loads or self.config.has_sessions,
             "encoder_inputs": self.config.encodes,
             "encoder_dropped": self.config.encodes,
             "group_blocks": bool(self.config.more_groups),
@@ -70,7 +73,7 @@ class VllmModel(ReferenceModel[State]):
         Source: target protocol, "Refusals at add".
         """
         config = self.config
-        longest = request.prompt_len + request.max_tokens
+        longest = sum(request.whole)
         if longest > config.max_model_len:
             return (
                 f"prompt + max_tokens = {longest} tokens is beyond max_model_len "
@@ -115,6 +118,8 @@ class VllmModel(ReferenceModel[State]):
                 deferrals=request.load_deferrals,
                 send_steps=request.send_steps,
             )
+        if request.turns:
+            newcomer = sessions.of(newcomer, request.turns)
         if self.config.has_grammars and (request.grammar_steps or request.grammar_fails):
             newcomer = newcomer._replace(
                 blocked=request.grammar_steps, invalid=request.grammar_fails
@@ -123,13 +128,15 @@ class VllmModel(ReferenceModel[State]):
         return scheduler.arrive(self.config, state, newcomer)
 
     def abort(self, state: State, request_id: str) -> State:
+        if self.config.has_sessions:
+            return sessions.abort(self.config, state, request_id)
         return scheduler.abort(self.config, state, request_id)
 
     @property
     def controls(self) -> tuple[str, ...]:
-        """Return all control events; none with a connector, since a reset frees no parked
-        blocks."""
-        return () if self.config.loads else CONTROLS
+        """Return all control events; none with a connector or sessions, since a reset frees no
+        parked blocks."""
+        return () if self.config.loads or self.config.has_sessions else CONTROLS
 
     def control(self, state: State, kind: str) -> tuple[State, bool]:
         """Reset, pause or resume; return the state, and whether the event was carried out
@@ -140,18 +147,21 @@ class VllmModel(ReferenceModel[State]):
         self, state: State, abort_inside: tuple[str, ...] = ()
     ) -> tuple[State, dict[str, Any]]:
         """Make one decision and complete it (ALL-R07)."""
+        if self.config.has_sessions:
+            return sessions.step(self.config, state, abort_inside, self.revision)
         if state.pause:
             plan = control.decide(self.config, state, self.revision)
         elif self.config.has_grammars:
             plan = blocked.decide(self.config, state, self.revision)
         else:
-            return scheduler.step(self.config, state, abort_inside, self.revision)
-        if not self.config.has_grammars:
-            return scheduler.carry_out(self.config, state, plan, abort_inside, self.revision)
-        reports = blocked.reports(self.config, state, plan)
-        plan = blocked.nearer(plan)
+            plan = scheduler.schedule(self.config, state, revision=self.revision)
+        reports = self.config.has_grammars and blocked.reports(self.config, state, plan)
+        if self.config.has_grammars:
+            plan = blocked.nearer(plan)
         after, seen = scheduler.carry_out(self.config, state, plan, abort_inside, self.revision)
-        return blocked.end_refused(after, seen) if reports else (after, seen)
+        if reports:
+            after, seen = blocked.end_refused(after, seen)
+        return worker.tell(self.config, state, plan, after, seen)
 
 
 def make_model(revision: str, config: Mapping[str, Any]) -> VllmModel:
@@ -164,7 +174,8 @@ def unsupported(request: Request, config: Mapping[str, Any]) -> Iterator[tuple[s
     for field, (key, value) in NEEDED.items():
         given = getattr(request, field)
         if given != DEFAULTS[field] and not config.get(key):
-            yield field, f"{json.dumps(given)} needs a configuration of vllm with {value}"
+            shown = json.dumps(to_builtins(given))
+            yield field, f"{shown} needs a configuration of vllm with {value}"
     if request.grammar_fails and config.get("max_num_encoder_input_tokens"):
         problem = "not modelled together with an encoder; valid: false, or no encoder_cache_size"
         yield "grammar_fails", problem
@@ -173,7 +184,7 @@ def unsupported(request: Request, config: Mapping[str, Any]) -> Iterator[tuple[s
 def most_blocks(request: Request, config: Mapping[str, Any]) -> int:
     """Return the most blocks that a request can hold: in each group, those of its tokens and of the
     drafts in a step."""
-    tokens = request.prompt_len + request.max_tokens + config.get("num_speculative_tokens", 0)
+    tokens = sum(request.whole) + config.get("num_speculative_tokens", 0)
     groups = len(config.get("kv_groups") or ("full",))
     return groups * blocks_for(tokens, config["block_size"])
 
@@ -181,7 +192,7 @@ def most_blocks(request: Request, config: Mapping[str, Any]) -> int:
 REFERENCE = Reference(
     *(read_config, make_model),
     unsupported=unsupported,
-    valid_events="no events with a kv_connector",
+    valid_events="no events with a kv_connector or streaming_inputs",
     most_blocks=most_blocks,
 )
 

@@ -70,6 +70,12 @@ def keep_place(waiting: tuple[Sequence, ...]) -> tuple[Sequence, ...]:
     return waiting
 
 
+def keep_in_front(state: State, sequence: Sequence) -> State:
+    """Put a session whose turn has ended behind the other waiting requests that hold blocks, which
+    come first (V1-R47). Since 0.31.0."""
+    return state._replace(parked=(*state.parked, sequence))
+
+
 def has_room(
     config: VllmConfig, plan: Plan, sequence: Sequence, hit: tuple[int, ...], tokens: int
 ) -> bool:
@@ -128,7 +134,12 @@ def stops_before_the_end(config: VllmConfig, tokens: int) -> int:
 RELEASE_0_25 = replace(DOCUMENTED, name="0.25", padding=pads_beside_decodes)
 RELEASE_0_30 = replace(RELEASE_0_25, name="0.30", padding=pads_with_head_start)
 RELEASE_0_31 = replace(
-    RELEASE_0_30, name="0.31", begin=begin, has_room=has_room, queue_blocked=keep_place
+    RELEASE_0_30,
+    name="0.31",
+    begin=begin,
+    has_room=has_room,
+    queue_blocked=keep_place,
+    queue_session=keep_in_front,
 )
 RELEASE_0_33 = replace(
     RELEASE_0_31,

@@ -48,6 +48,15 @@ def queue_blocked(waiting: tuple[Sequence, ...]) -> tuple[Sequence, ...]:
     return (*others[:front], newcomer._replace(aside=True), *others[front:])
 
 
+def queue_session(state: State, sequence: Sequence) -> State:
+    """Return the state with a session whose turn has ended. If its next input is there already, it
+    goes to the end of the queue; else it joins the requests that were set aside, which come first
+    (V1-R47)."""
+    if sequence.awaits is None:
+        return state._replace(waiting=(*state.waiting, sequence))
+    return state._replace(parked=(*state.parked, sequence))
+
+
 @dataclass(frozen=True, slots=True)
 class Revision:
     """The functions that make the decisions of one published behaviour.
@@ -68,6 +77,7 @@ class Revision:
         named_beyond: how many tokens after a block belong to its name.
         queue_blocked: the queue after its last request, which is blocked, has arrived; only for
             first come, first served.
+        queue_session: the state after a session's turn has ended.
         last_stop: the last block boundary at which the prefill of this many tokens stops, so that
             its Mamba state can be found.
     """
@@ -80,6 +90,7 @@ class Revision:
     publishes: Callable[[VllmConfig], bool] = publishes
     named_beyond: Callable[[VllmConfig], int] = named_beyond
     queue_blocked: Callable[[tuple[Sequence, ...]], tuple[Sequence, ...]] = queue_blocked
+    queue_session: Callable[[State, Sequence], State] = queue_session
     last_stop: LastStop = mamba.last_stop
 
 

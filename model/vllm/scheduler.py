@@ -14,7 +14,7 @@ never enters the file:
 - `connector`: keys and values are loaded and sent (`config.loads`);
 - `encoder`: parts of a prompt are encoded first (`config.encodes`, `inputs` of a request);
 - `kv_groups`: not all layers keep the same tokens (`config.more_groups`, `tables` of a request);
-- `mamba`: chunks end where Mamba layers can be cached (`config.aligns`).
+- `mamba`: chunks end where Mamba layers can be cached (`config.caches_states`).
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -68,7 +68,7 @@ def advance_running(
     while place < len(plan.running) and plan.budget > 0:
         sequence = plan.running[place]
         tokens, fit = clamp(config, behind(config, sequence), plan.budget), None
-        if config.aligns:
+        if config.caches_states:
             start, junction = sequence.computed, sequence.junction
             tokens = mamba.chunk(config, sequence, start, tokens, junction, revision.last_stop)
         if sequence.inputs:
@@ -139,7 +139,7 @@ def admit_waiting(config: VllmConfig, plan: Plan, revision: Revision = DOCUMENTE
         if not config.enable_chunked_prefill and capped(config, uncomputed) > plan.budget:
             return plan
         tokens, fit = clamp(config, uncomputed, plan.budget), None
-        if config.aligns:
+        if config.caches_states:
             last, cached = revision.last_stop, len(hit)
             tokens = mamba.first_chunk(config, plan.pool, sequence, cached, tokens, last)
             if not tokens or mamba.is_being_computed(config, plan, sequence, cached):
@@ -244,16 +244,6 @@ def abort(config: VllmConfig, state: State, request_id: str) -> State:
 
 def free(config: VllmConfig, state: State, sequence: Sequence) -> State:
     return state._replace(pool=kv_cache.free(config, state.pool, sequence, state.holders))
-
-
-def step(
-    config: VllmConfig,
-    state: State,
-    abort_inside: tuple[str, ...] = (),
-    revision: Revision = DOCUMENTED,
-) -> tuple[State, dict[str, Any]]:
-    plan = schedule(config, state, by_policy, revision)
-    return carry_out(config, state, plan, abort_inside, revision)
 
 
 def carry_out(

@@ -6,7 +6,7 @@ from typing import NamedTuple, Self
 from .. import sequence
 from ..members import Record
 from ..pool import Content, Pool, prefix
-from ..scenario import Segment
+from ..scenario import Segment, Turn
 
 EOS: Segment = ("end of sequence", 1)  # the last token of an answer that stops early
 
@@ -61,9 +61,13 @@ class Sequence(sequence.Sequence, frozen=True):
         junction: how many of its tokens full attention had cached when it started, if another group
             lacked some of them; otherwise 0.
         adapter: the LoRA adapter that it needs, if their number is limited.
+        begun: with several groups and decisions in flight, how many of its tokens were computed
+            before each decision in flight that computes it, the oldest first.
         blocked: the number of steps until its grammar is compiled.
         invalid, refused: whether its grammar cannot be compiled, and whether the scheduler has seen
             that.
+        turns: the turns of its session that have not begun.
+        awaits: how many steps its session still waits for its next input, if it does.
     """
 
     priority: int = 0
@@ -89,9 +93,12 @@ class Sequence(sequence.Sequence, frozen=True):
     tables: tuple[tuple[int, ...], ...] = ()
     junction: int = 0
     adapter: str | None = None
+    begun: tuple[int, ...] = ()
     blocked: int = 0
     invalid: bool = False
     refused: bool = False
+    turns: tuple[Turn, ...] = ()
+    awaits: int | None = None
 
     def name(self, number: int, block_size: int) -> Content:
         end = (number + 1) * block_size + self.named_beyond
@@ -100,7 +107,12 @@ class Sequence(sequence.Sequence, frozen=True):
         return prefix(self.known, end)
 
     def rewound(self) -> Self:
-        return super().rewound()._replace(tables=())
+        return super().rewound()._replace(tables=(), begun=())
+
+    @property
+    def settled(self) -> int:
+        """Return how many of its tokens were computed by decisions that have completed."""
+        return self.begun[0] if self.begun else self.computed
 
     @property
     def num_uncomputed_tokens(self) -> int:
@@ -122,11 +134,12 @@ class State(Record, frozen=True):
         early: consecutive steps in which the oldest decision completed before the pipeline was
             full.
         completes_next: whether a decision completes in the next step, if a recording says so.
-        parked: waiting requests whose blocks a connector fills.
+        parked: waiting requests whose blocks a connector fills, and sessions between two turns.
         leaving: requests that have ended while a load or a decision in flight was still writing to
             their blocks.
         outputs: encoder outputs that are kept, in the order of their last use.
         pause: "pause_new" or "pause_all" while an operator holds the scheduler back.
+        told: the requests that the worker knows.
     """
 
     waiting: tuple[Sequence, ...] = ()
@@ -141,6 +154,7 @@ class State(Record, frozen=True):
     leaving: tuple[Sequence, ...] = ()
     outputs: Content = ()
     pause: str | None = None
+    told: tuple[str, ...] = ()
 
     @property
     def holders(self) -> tuple[Sequence, ...]:

@@ -69,7 +69,7 @@ class Monitor:
         config = self.history.config
         if not checked or self.history.features.can_never_run(config, request):
             return False
-        return can_run(config, request.prompt_len, request.max_tokens)
+        return can_run(config, *request.whole)
 
     def abort(self, request_id: str, inside: bool) -> None:
         self.history.abort(request_id, inside)

@@ -286,7 +286,7 @@ def ask(op: str, method: Any, *args: Any) -> Reply:
         reply: Reply = method(*args)
     except TargetFault:
         raise
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         is_call = error.__traceback__ is not None and error.__traceback__.tb_next is None
         if isinstance(error, TypeError) and is_call:
             raise AdapterFault(op, f"it cannot be called ({error})", "") from None
@@ -305,6 +305,7 @@ class Names:
     def __init__(self) -> None:
         self._ids: dict[str, str] = {}  # by request, its id at the target
         self._newest: dict[str, str] = {}  # by id at the target, the newest request that has it
+        self._told: dict[str, str] = {}  # the same, as of the last step
 
     def chosen(self, request: Request, unfinished: Collection[str]) -> dict[str, str]:
         """Return the fields in which a request differs when it is sent to the target: its id,
@@ -326,5 +327,13 @@ class Names:
         return self._ids.get(request, request)
 
     def restored(self, step: Mapping[str, Any]) -> dict[str, Any]:
-        """Return a step with the scenario's names; an id means its newest request."""
-        return renamed(step, self._newest)
+        """Return a step with the scenario's names. An id means its newest request; but what the
+        worker drops is the request that had the id before."""
+        seen = renamed(step, self._newest)
+        if dropped := step.get("sent", {}).get("dropped"):
+            seen["sent"] = {
+                **seen["sent"],
+                "dropped": [self._told.get(name, name) for name in dropped],
+            }
+        self._told = {**self._newest}
+        return seen

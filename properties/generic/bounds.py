@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ..history.bounds import Bounds, fits_pool, pool_limit
-from ..history.request_history import RequestHistory
-from ..vllm.history import in_flight, speculation
+from ..vllm.history import in_flight, loads, speculation
+from ..vllm.history.request_history import VllmRequestHistory as RequestHistory
 
 Config = Mapping[str, Any]
 
@@ -16,7 +16,8 @@ Config = Mapping[str, Any]
 def alone(config: Config, request: RequestHistory) -> int:
     """Return one step per token. This is the worst case, since the scheduler may split a prompt as
     it likes. Each takes as many steps as there can be decisions in flight."""
-    return (request.prompt + request.max_tokens) * in_flight.depth(config)
+    steps = (request.prompt + request.max_tokens) * in_flight.depth(config)
+    return steps + request.deferrals
 
 
 def waits(
@@ -26,9 +27,9 @@ def waits(
 
     The worst case: each of them starts again once for each of the others, and runs only in every
     other step. With more than two decisions in flight, preempted requests may overtake it again and
-    again.
+    again; with a connector, all others may, while it is loading.
     """
-    if config["order"] != "fcfs" or in_flight.depth(config) > 2:
+    if config["order"] != "fcfs" or in_flight.depth(config) > 2 or loads.are_made(config):
         return None
     ahead = sum(alone(config, request) for request in started)
     return 2 * (len(started) + 1) * ahead + 2 * (len(started) + 1) * in_flight.depth(config)

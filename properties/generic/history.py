@@ -3,8 +3,12 @@
 from collections.abc import Mapping
 from typing import Any
 
+from ...model.observation import Step
 from ..history.prefix_hits import caches
+from ..history.request_history import RequestHistory
+from ..history.run_history import RunHistory
 from ..vllm.history.features import VllmFeatures
+from ..vllm.history.run import of
 
 
 class GenericFeatures(VllmFeatures):
@@ -12,6 +16,14 @@ class GenericFeatures(VllmFeatures):
 
     def may_forget(self, config: Mapping[str, Any]) -> bool:
         return not caches(config)
+
+    def hit(self, history: RunHistory[Any], step: Step, account: RequestHistory) -> int | None:
+        """Return the tokens that a request finds in the cache or has loaded; None if unknown. How
+        many loaded tokens it uses is up to the scheduler."""
+        shown, tokens = (step.computed or {}).get(account.id), step.scheduled.get(account.id)
+        if account.started or not of(account).tokens_loading or shown is None or tokens is None:
+            return super().hit(history, step, account)
+        return max(shown - tokens, 0)
 
 
 FEATURES = GenericFeatures()

@@ -18,7 +18,8 @@ from ..vllm.predicates.in_flight import (
     some_right_some_wrong,
     verified_wrongly,
 )
-from . import tokens_due
+from ..vllm.predicates.loads import PREDICATES as LOADS
+from . import loads, tokens_due
 from .bounds import ahead
 
 
@@ -101,9 +102,11 @@ def counted_wrongly(history: RunHistory, step: Step) -> str | None:
     before = (history.last.computed or {}) if history.last is not None else {}
     for name, computed in (step.computed or {}).items():
         request = history.live.get(name)
-        if request is None or name in (step.preempted or ()):
+        if request is None or name in {*(step.preempted or ()), *(step.parked or ())}:
             continue
         had, tokens = before.get(name), step.scheduled.get(name, 0)
+        if request.tokens_loading and not request.started:
+            continue  # what it starts with is judged by GEN-R19
         if had is None and step.prefix_hit is None and caches(history.config):
             continue  # how many tokens it found in the cache is not shown
         found = 0 if had is not None else (step.prefix_hit or {}).get(name, 0)
@@ -211,9 +214,11 @@ def overtaken(history: RunHistory, step: Step) -> str | None:
     for request in history.live.values():
         if request.id in history.aborts_inside and request.id not in step.scheduled:
             continue
-        if not _begun(request) and not request.never_runnable and request.id not in step.scheduled:
+        if _begun(request) or loads.may_be_passed(history, step, request):
+            continue
+        if not request.never_runnable and request.id not in step.scheduled:
             waits = waits or request
-        elif waits is not None and not _begun(request) and step.scheduled.get(request.id):
+        elif waits is not None and step.scheduled.get(request.id):
             return f"{request.id} starts, but {waits.id} came before it and has not started"
     return None
 
@@ -242,11 +247,15 @@ def more_than_its_life(history: RunHistory, step: Step) -> str | None:
 
 
 def preempts_for_nobody(history: RunHistory, step: Step) -> str | None:
-    """A step that preempts lets another request continue, or leaves one that could (GEN-R13)."""
+    """A step that preempts lets another request continue, or leaves one that could, or was loaded
+    (GEN-R13). Blocks that a connector loads or sends may leave none for the only request."""
     gone = set(step.preempted or ())
     if not gone or any(step.scheduled.values()):
         return None
-    if any(request.started and request.id not in gone for request in history.live.values()):
+    if history.features.may_compute_nothing(history, step):
+        return None
+    others = [request for request in history.live.values() if request.id not in gone]
+    if any(request.started or request.tokens_loading for request in others):
         return None
     return f"{', '.join(sorted(gone))} preempted, nothing is computed, and no other request runs"
 
@@ -256,7 +265,9 @@ def one_is_preempted(history: RunHistory, step: Step) -> bool:
 
 
 def _starting(history: RunHistory, step: Step) -> list[RequestHistory]:
-    return [history.live[name] for name in step.scheduled if name in history.live]
+    """Return the scheduled requests, without those whose tokens a connector has loaded."""
+    requests = [history.live[name] for name in step.scheduled if name in history.live]
+    return [request for request in requests if not request.tokens_loading]
 
 
 PREDICATES = {
@@ -267,6 +278,11 @@ PREDICATES = {
     "GEN-R09": Predicate(counted_wrongly, one_continues),
     "GEN-R14": Predicate(out_of_turn, comes_late),
     "GEN-R15": Predicate(verified_wrongly, some_right_some_wrong),
+    "GEN-R16": LOADS["V1-R20"],
+    "GEN-R17": LOADS["V1-R23"],
+    "GEN-R18": LOADS["V1-R25"],
+    "GEN-R19": Predicate(loads.starts_with_too_much, loads.one_starts_with_loaded_tokens),
+    "GEN-R20": LOADS["V1-R28"],
     "GEN-R10": Predicate(cut_although_off, starts_unchunked),
     "GEN-R01": Predicate(budget_exceeded, budget_used_up, reads=("scheduled",)),
     "GEN-R02": Predicate(too_many_at_once, slots_are_taken, reads=("scheduled",)),

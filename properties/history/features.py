@@ -113,6 +113,10 @@ class Features:
     def may_end_early(self, history: Run, account: RequestHistory) -> bool:
         return False
 
+    def goes_on(self, account: RequestHistory) -> bool:
+        """Return whether a request continues after the last token of its output."""
+        return False
+
     def idle_steps(self, history: Run) -> int:
         """Return how many consecutive steps, in addition to one, may compute nothing."""
         return 1

@@ -96,6 +96,11 @@ class RequestHistory:
         return 0
 
     @property
+    def kept_tokens(self) -> int:
+        """Return the number of computed tokens whose blocks it holds, even while it waits."""
+        return self.computed
+
+    @property
     def held_tokens(self) -> int:
         return self.computed
 

@@ -154,7 +154,7 @@ class RunHistory(Generic[R]):
         known yet."""
         account: Any = self.features.request_history.of(request, self.arrived, open_ended)
         beyond = bounds_of(self.system).beyond
-        account.never_runnable = beyond(self.config, request.prompt_len, request.max_tokens)
+        account.never_runnable = beyond(self.config, *request.whole)
         account.never_runnable |= self.features.can_never_run(self.config, request)
         self._kin.add(account, instead_of=self.requests.get(request.id))
         is_new = request.id not in self.live and request.id not in self.paused

@@ -337,7 +337,7 @@ class ShadowCache:
                 if request is None or number not in shown.get(name, ()):
                     continue
                 place = self.read[name].index(number)
-                conflict = self.mismatch(request, request.computed, number, place, entry, [])
+                conflict = self.mismatch(request, request.kept_tokens, number, place, entry, [])
                 if conflict is not None:
                     return conflict
         return None

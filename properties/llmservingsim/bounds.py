@@ -14,6 +14,7 @@ from ..history.bounds import (
     pool_limit,
 )
 from ..history.request_history import RequestHistory
+from .history import depth
 
 Config = Mapping[str, Any]
 
@@ -31,7 +32,17 @@ def waits(
     overtakes = revision == "documented" or not config["enable_chunked_prefill"]
     if overtakes and config["num_blocks"] is not None:
         return None
-    return sum(in_chunks(config, request) for request in started) + len(started) + 2
+    return sum(alone(config, request) for request in started) + len(started) + 2 * depth(config)
+
+
+def alone(config: Config, request: RequestHistory) -> int:
+    """Return the steps of a request that has the scheduler to itself. With several stages, each
+    batch may have to wait until those in flight have completed, one in each step."""
+    return in_chunks(config, request) * (2 * depth(config) if depth(config) > 1 else 1)
+
+
+def together(config: Config, work: int, requests: int) -> int:
+    return one_after_the_other(config, work, requests) * depth(config)
 
 
 def limits(config: Config) -> list[int]:
@@ -40,4 +51,4 @@ def limits(config: Config) -> list[int]:
     return pool_limit(config) + ([] if cut else [budget])
 
 
-BOUNDS = Bounds(in_chunks, waits, one_after_the_other, fits_pool_and_budget, limits)
+BOUNDS = Bounds(alone, waits, together, fits_pool_and_budget, limits)

@@ -42,6 +42,7 @@ WORKLOADS: Mapping[str, Mapping[str, Sequence[Any]]] = {
 # A cap of 1 is rare, since then no two requests share a batch; 0 means no cap.
 MAX_IN_A_BATCH = (4, 3, 0, 5, 2, 6, 0, 4, 3, 1)
 SEATS_WITHOUT_A_CAP = 6
+STAGES = (1, 1, 1, 1, 2, 3)
 LONGEST_IN_BLOCKS = 8  # the most blocks in a request, so that a larger pool has room for several
 ROOMY = 4 * LONGEST_IN_BLOCKS  # blocks in the largest pool of a scale
 
@@ -50,8 +51,6 @@ ROOMY = 4 * LONGEST_IN_BLOCKS  # blocks in the largest pool of a scale
 def configs(draw: st.DrawFn, scale: Scale, revision: str) -> dict[str, Any]:
     """Draw configurations in which the pool, the budget, the cap or the threshold is the first
     limit to be reached.
-
-    Only one batch is in flight at a time, since more make no difference in the step protocol.
     """
     block = draw(st.sampled_from(vllm.BLOCK_SIZES[scale]))
     blocks = draw(st.sampled_from(vllm.MODEL_LENGTHS_IN_BLOCKS[scale]))
@@ -76,7 +75,7 @@ def configs(draw: st.DrawFn, scale: Scale, revision: str) -> dict[str, Any]:
         "enable_chunked_prefill": chunks,
         "enable_prefix_caching": draw(st.sampled_from((True, True, False))),
         "prioritize_prefill": revision == "documented" and draw(st.booleans()),
-        "pp_size": 1,
+        "pp_size": draw(st.sampled_from(STAGES)),
     }
 
 

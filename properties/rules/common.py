@@ -196,6 +196,10 @@ def tokens_wrong(history: RunHistory[Any], step: Step) -> str | None:
             due = min(total, account.max_tokens) if at_once else account.max_tokens
         if total > due:
             return f"{name} emitted {total} tokens of {due}"
+        if total == due and history.features.goes_on(account):
+            if reason is not None:
+                return f"{name} finished ({reason}) before its last turn"
+            continue
         if total < due:
             if reason is not None:
                 return f"{name} finished ({reason}) after {total} tokens of {due}"

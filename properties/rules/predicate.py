@@ -1,7 +1,7 @@
 """The form of a check: a function that finds a broken rule, and one that tells whether the rule
 could break."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Literal, NamedTuple
 
 from ...model.observation import Step
@@ -61,19 +61,27 @@ class Broken(NamedTuple):
 
 
 def default_is(key: str, value: Any) -> Predicate:
-    """Return the predicate that the target's default for `key` is `value`.
+    """Return the predicate that the target's default for `key` is `value`."""
+    return defaults_are({key: value})
+
+
+def defaults_are(values: Mapping[str, Any]) -> Predicate:
+    """Return the predicate that the target has these defaults, by key.
 
     Source: the documents, where they name a default (SPY-R33, V1CP-R06, V1CP-R09, V1CP-R21,
-    V1CP-R23). A target reports its defaults in the reply to `start`.
+    V1CP-R23, LSS-R36). A target reports its defaults in the reply to `start`.
     """
 
     def another(history: RunHistory[Any], step: Step) -> str | None:
-        default = history.defaults.get(key, value)
-        if history.step or default == value:
-            return None
-        return f"{key} is {default!r} if a configuration does not give it, expected {value!r}"
+        for key, value in values.items():
+            default = history.defaults.get(key, value)
+            if not history.step and default != value:
+                return (
+                    f"{key} is {default!r} if a configuration does not give it, expected {value!r}"
+                )
+        return None
 
     def names_default(history: RunHistory[Any], step: Step) -> bool:
-        return not history.step and key in history.defaults
+        return not history.step and not values.keys().isdisjoint(history.defaults)
 
     return Predicate(another, names_default, reads=(FIRST,))

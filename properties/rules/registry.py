@@ -70,7 +70,9 @@ def observable(
         and observes.issuperset(rule.needs)
         and not (hidden and not rule.id.startswith(exempt))
         and not (rule.id == NONE_LOST and "paused" in hidden)
-        and not (rule.id in (*PROGRESS, HITS) and "parked" in hidden)
+        and not (
+            (rule.id in (*PROGRESS, HITS) or rule.id.startswith("GEN-")) and "parked" in hidden
+        )
         and not (rule.id in (OWN_TOKENS, SHOWN) and hidden)
     ]
 

@@ -116,6 +116,7 @@ def simpler_requests(request: Request, block: int) -> Iterator[Request]:
     for key in ("load_steps", "load_deferrals", "send_steps", "grammar_steps"):
         for smaller in smaller_numbers(getattr(request, key) or 0, 0, block):
             yield replace(request, **{key: smaller})
+    yield from _simpler_turns(request, block)
     if request.output_len is not None and request.output_len != request.max_tokens:
         yield replace(request, output_len=None)
     if request.priority:
@@ -134,6 +135,22 @@ def simpler_requests(request: Request, block: int) -> Iterator[Request]:
     yield from _fewer_encoder_inputs(request)
     for smaller in smaller_numbers(request.prompt_len, 1, block):
         yield _cut(request, smaller)
+
+
+def _simpler_turns(request: Request, block: int) -> Iterator[Request]:
+    for number, turn in enumerate(request.turns):
+        before, after = request.turns[:number], request.turns[number + 1 :]
+        yield replace(request, turns=(*before, *after))
+        plainer = [replace(turn, output_len=None)] if turn.output_len is not None else []
+        for delay in smaller_numbers(turn.delay or 0, 0, block):
+            plainer.append(replace(turn, delay=delay))
+        for tokens in smaller_numbers(turn.prompt_len, 1, block):
+            plainer.append(replace(turn, prompt=((turn.prompt[0][0], tokens),)))
+        for most in smaller_numbers(turn.max_tokens, 1, block):
+            emitted = min(turn.tokens_to_emit, most)
+            plainer.append(replace(turn, max_tokens=most, output_len=emitted))
+        for simpler_turn in plainer:
+            yield replace(request, turns=(*before, simpler_turn, *after))
 
 
 def _fewer_encoder_inputs(request: Request) -> Iterator[Request]:

@@ -4,3 +4,5 @@
 WITH_THE_NULL_BLOCK = "max_model_len that needs the null block"
 ANY_LENGTH = "max_model_len beyond the pool"
 AHEAD_IN_STAGES = "asynchronous with pipeline stages"
+MAMBA_LAYERS = "Mamba layers"
+EVERY_STATE = "Mamba states at every block boundary"

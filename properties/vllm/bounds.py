@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ..history.bounds import Bounds, fits_pool, fits_pool_and_budget, in_chunks, pool_limit
-from .history import blocked, encoder, groups, in_flight, loads
+from .history import blocked, encoder, groups, in_flight, loads, sessions
 from .history.request_history import VllmRequestHistory
 from .history.speculation import lookahead, most_ahead
 
@@ -23,9 +23,22 @@ def alone(config: Config, request: VllmRequestHistory) -> int:
     # A chunk ends before an encoder input for which the step has no room; the next chunk begins
     # there.
     steps = in_chunks(config, request) + 2 * len(request.inputs)
+    if request.turns:
+        steps += of_turns(config, request)
     if groups.aligns(config):  # a chunk also ends at block boundaries, the last of them included
         steps += -(-(request.prompt + request.max_tokens) // config["block_size"]) + 2
     return steps * in_flight.depth(config) + request.deferrals
+
+
+def of_turns(config: Config, request: VllmRequestHistory) -> int:
+    """Return the most steps of a session's further turns. At worst, each turn computes all tokens
+    of the session again, one in each step."""
+    tokens = request.prompt + request.max_tokens
+    steps = 0
+    for turn in request.turns:
+        tokens += turn.prompt_len + turn.max_tokens
+        steps += tokens + (turn.delay or 0) + 1
+    return steps
 
 
 def waits(
@@ -39,11 +52,17 @@ def waits(
 
     A request may be overtaken forever under the priority policy; by preempted requests, with more
     than two steps in flight; by all others, while it is loading or waits for its grammar; by those
-    that need no encoder, while the encoder has no room for it; and by those with other adapters.
+    that need no encoder, while the encoder has no room for it; by those with other adapters; and by
+    sessions.
     """
     depth = in_flight.depth(config)
-    overtaken = loads.are_made(config) or encoder.encodes(config) or config.get(blocked.KEY)
-    overtaken = overtaken or config.get("max_loras")
+    overtaken = (
+        sessions.are_held(config)
+        or loads.are_made(config)
+        or encoder.encodes(config)
+        or config.get(blocked.KEY)
+        or config.get("max_loras")
+    )
     if config["policy"] == "priority" or depth > 2 or overtaken:
         return None
     return sum(alone(config, request) for request in started) + (len(started) + 2) * depth
@@ -54,9 +73,10 @@ def together(config: Config, work: int, requests: int) -> int:
 
     Under FCFS, the oldest request is never preempted. Under the priority policy, the most important
     request is never preempted, but for each other request, it may have to wait again behind every
-    running one.
+    running one. So it is with sessions, which may lose their blocks while they wait.
     """
-    turns = requests + 1 if config["policy"] == "priority" else 1
+    waits_again = config["policy"] == "priority" or sessions.are_held(config)
+    turns = requests + 1 if waits_again else 1
     return turns * (work + (2 * requests + 2) * in_flight.depth(config))
 
 

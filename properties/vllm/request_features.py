@@ -10,8 +10,8 @@ import msgspec
 from hypothesis import strategies as st
 
 from ...model.pool import Content
-from ...model.scenario import Request, Segment
-from .history import blocked, encoder, loads, speculation
+from ...model.scenario import Request, Segment, Turn
+from .history import blocked, encoder, loads, sessions, speculation
 
 PICTURE = "picture"
 MOST = 8  # the most items in a list of a request
@@ -20,6 +20,7 @@ TITLES = "abcdef"
 PARTITIONS = st.sampled_from((None, None, "x", "y"))
 GRAMMAR_FAILS = st.sampled_from((*7 * (False,), True))
 GRAMMAR_STEPS = st.sampled_from((0, 1, 3, 0, 2, 8))
+DELAYS = st.sampled_from((0, None, 2, 8, None, 1))
 
 
 @st.composite
@@ -88,11 +89,52 @@ def with_features(draw: st.DrawFn, request: Request, config: Mapping[str, Any]) 
         request = msgspec.structs.replace(
             request, grammar_steps=draw(GRAMMAR_STEPS), grammar_fails=fails
         )
+    if sessions.are_held(config):
+        request = draw(with_turns(request, config))
     return request
 
 
+@st.composite
+def with_turns(draw: st.DrawFn, request: Request, config: Mapping[str, Any]) -> Request:
+    """Return the request, usually with further turns. Most inputs and outputs end at the border of
+    a block, or a token beside it; so that there is room for a turn, outputs become shorter."""
+    block, room = config["block_size"], most_tokens(config) - request.prompt_len
+    if room < 3 or not draw(st.integers(0, 3)):
+        return request
+    border = -request.prompt_len % block or block
+    tokens = st.sampled_from((1, 2, block, block + 1, 2 * block, max(block - 1, 1)))
+    first = min(draw(st.one_of(tokens, st.just(border))), room)
+    room -= first
+    turns: list[Turn] = []
+    for number in range(draw(st.integers(1, 3))):
+        length, most = draw(tokens), draw(tokens)
+        if length + most > room:
+            break
+        room -= length + most
+        name = draw(st.sampled_from((f"{request.id}.{number}", "more")))
+        stops = draw(st.sampled_from((None, None, 1, max(most // 2, 1))))
+        delay = draw(DELAYS)
+        turns.append(Turn(prompt=((name, length),), max_tokens=most, output_len=stops, delay=delay))
+    if not turns:
+        return request
+    emitted = min(request.tokens_to_emit, first)
+    return msgspec.structs.replace(
+        request, max_tokens=first, output_len=emitted, turns=tuple(turns)
+    )
+
+
+def most_tokens(config: Mapping[str, Any]) -> int:
+    """Return the most tokens with which every target accepts a session."""
+    limits = [config["max_model_len"]]
+    if config["num_blocks"] is not None:
+        limits.append(config["num_blocks"] * config["block_size"])
+    if not config["enable_chunked_prefill"]:
+        limits.append(config["max_num_batched_tokens"])
+    return int(min(limits))
+
+
 def has_features(config: Mapping[str, Any]) -> bool:
-    named = config.get("cache_partitions") or config.get(blocked.KEY)
+    named = config.get("cache_partitions") or config.get(blocked.KEY) or sessions.are_held(config)
     drafts = speculation.drafts(config)
     return bool(drafts or named or loads.are_made(config) or encoder.encodes(config))
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from ...model.pool import Content, blocks_for
 from ...model.scenario import Request
 from ..search.generators import Shape, like_an_earlier_prompt
-from . import AHEAD_IN_STAGES, ANY_LENGTH, WITH_THE_NULL_BLOCK
+from . import AHEAD_IN_STAGES, ANY_LENGTH, EVERY_STATE, MAMBA_LAYERS, WITH_THE_NULL_BLOCK
 from .history import groups, speculation
 from .history.request_history import VllmRequestHistory
 from .history.run import VllmRun
@@ -44,8 +44,14 @@ EARLY_COMPLETIONS = st.sampled_from((0, 0, 1, 0, 3, 2))
 @st.composite
 def options(draw: st.DrawFn, config: Config, avoid: frozenset[str] = frozenset()) -> dict[str, Any]:
     in_flight = [kind for kind in IN_FLIGHT if kind not in avoid]
-    steps = draw(st.sampled_from((*3 * ("one",), *2 * ("drafts",), *in_flight, *2 * ("groups",))))
-    drawn: dict[str, Any] = draw(kv_groups(config)) if steps == "groups" else {}
+    kinds = (*3 * ("one",), *2 * ("drafts",), *in_flight, *2 * ("groups",), "sessions")
+    steps = draw(st.sampled_from(kinds))
+    if steps == "sessions":
+        return {"streaming_inputs": True, "policy": "fcfs"}
+    ahead = steps == "groups" and "ahead" not in avoid and draw(st.sampled_from((False, True)))
+    drawn: dict[str, Any] = dict(IN_FLIGHT["ahead"]) if ahead else {}
+    if steps == "groups":
+        drawn |= draw(kv_groups({**config, **drawn}, avoid))
     if steps == "drafts" or (steps == "loads" and draw(st.booleans())):
         drawn |= draw(speculations(config))
     if steps.endswith("ahead") and (drafts := most_drafts(config)) and draw(st.booleans()):
@@ -84,7 +90,9 @@ def dynamic_drafts(config: Config, drafts: int) -> st.SearchStrategy[dict[str, A
 
 
 @st.composite
-def kv_groups(draw: st.DrawFn, config: Config) -> dict[str, Any]:
+def kv_groups(
+    draw: st.DrawFn, config: Config, avoid: frozenset[str] = frozenset()
+) -> dict[str, Any]:
     """Draw one or two groups in addition to full attention, and a pool that holds little more than
     the longest request.
 
@@ -94,10 +102,12 @@ def kv_groups(draw: st.DrawFn, config: Config) -> dict[str, Any]:
     windows = st.sampled_from((block + 1, 2 * block, 2, 3 * block + 1, block, length + 1))
     slides = windows.map(lambda tokens: {"kind": groups.WINDOW, "window": max(tokens, 2)})
     chunks = st.integers(1, 3).map(lambda n: {"kind": groups.CHUNKS, "window": n * block})
-    states = st.just({"kind": groups.MAMBA})
+    states = chunks if MAMBA_LAYERS in avoid else st.just({"kind": groups.MAMBA})
     more = st.lists(st.one_of(slides, chunks, st.just(FULL), states), max_size=1)
     further = [draw(st.one_of(slides, states, slides, chunks)), *draw(more)]
     drawn: dict[str, Any] = {"kv_groups": [FULL, *further]}
+    if groups.caches_states({**config, **drawn}) and EVERY_STATE not in avoid:
+        drawn |= draw(st.sampled_from(({}, {}, {"mamba_cache_mode": "all"})))
     if groups.aligns({**config, **drawn}):
         drawn["enable_chunked_prefill"] = True
     if draw(st.booleans()):
@@ -432,8 +442,15 @@ def contents(
         # If both run, they need their next block in the same step. If the prompt comes again after
         # others have been served, the cache still has some of its blocks, and copies of some.
         return draw(st.sampled_from((earlier[-1], earlier[0]))).prompt
-    units = borders(config)
     longest = longest_request(config) - 1
+    if config.get("streaming_inputs") and draw(st.booleans()):
+        # The whole first turn of a session, whose last token the session has dropped.
+        turns = [(*r.prompt, (f"out:{r.id}", r.tokens_to_emit)) for r in earlier if r.turns]
+        again = draw(st.sampled_from(turns or [own]))
+        room = longest - sum(tokens for _, tokens in again)
+        if room > 0:
+            return (*again, (name, draw(st.integers(1, min(room, 2)))))
+    units = borders(config)
     return like_an_earlier_prompt(draw, earlier, name, length, config["block_size"], units, longest)
 
 

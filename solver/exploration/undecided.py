@@ -185,6 +185,8 @@ class OpenRequestHistory:
     since_reset = 0
     blocked = 0  # nor grammars
     arrived_blocked = invalid = False
+    turns: ClassVar[tuple[()]] = ()  # nor sessions
+    between_turns = aside = False
 
     def __init__(self, request: str, candidates: Candidates, arrival: int = 0) -> None:
         self.id = request
@@ -215,6 +217,7 @@ class OpenRequestHistory:
     started = RequestHistory.started
     prefilled = RequestHistory.prefilled
     held_tokens = RequestHistory.held_tokens
+    kept_tokens = RequestHistory.kept_tokens
     max_computed = RequestHistory.max_computed
     num_tokens = RequestHistory.num_tokens
 

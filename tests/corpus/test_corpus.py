@@ -52,6 +52,10 @@ RELEASE_ALONE = [
         "a-token-of-an-aborted-request",
         "skipped-behind-a-preempted-request",
         "a-token-from-before-a-reset",
+        "sessions-wait-for-each-others-blocks",
+        "a-turn-has-the-max-tokens-of-the-first",
+        "a-dropped-token-names-a-block",
+        "a-session-without-a-slot",
         "drafts-before-their-token",
     }
 ]

@@ -128,9 +128,9 @@ SPYRE = (
     "kind scheduled emitted tkv left_pad_blocks slot_blocks waiting running prefilling"
     " finished computed blocks"
 )
-VLLM = f"{STEP} preempted finished computed blocks"
+VLLM = f"{STEP} preempted finished computed blocks sent"
 NANO = f"{STEP} preempted finished computed prefix_hit blocks free_blocks slot_blocks"
-LLMSERVINGSIM = f"{VLLM} prompt_throughput decode_throughput"
+LLMSERVINGSIM = f"{VLLM.removesuffix(' sent')} prompt_throughput decode_throughput"
 
 
 @pytest.mark.parametrize("caching", [False, True])

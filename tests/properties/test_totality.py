@@ -38,6 +38,14 @@ VALUES: dict[str, st.SearchStrategy[Any]] = {
     "encoder_dropped": QUEUES,
     "group_blocks": st.dictionaries(IDS, st.lists(BLOCKS, max_size=2)),
     "completes": st.booleans(),
+    "sent": st.fixed_dictionaries(
+        {"computed": st.dictionaries(IDS, COUNTS)},
+        optional={
+            **dict.fromkeys(("new", "resumed", "dropped"), QUEUES),
+            "blocks": st.dictionaries(IDS, st.lists(BLOCKS, max_size=2)),
+            "tokens": st.dictionaries(IDS, COUNTS),
+        },
+    ),
     "left_pad_blocks": st.dictionaries(IDS, st.integers(-3, 9)),
     "finished": st.dictionaries(IDS, REASONS),
 }

@@ -69,6 +69,7 @@ PROTOCOL_FIELDS = {
     "encoder_inputs",
     "encoder_dropped",
     "group_blocks",
+    "sent",
     "completes",
 }
 

@@ -26,6 +26,8 @@ SCALES = GateScales(
         {"early_completions": 1, "pipeline_parallel_size": 2},
         {"early_completions": 1, "async_scheduling": True},
         {"num_speculative_tokens": 2},
+        {"kv_connector": True},
+        {"kv_load_failure_policy": "fail", "kv_connector": True},
     ),
     chunk_key="max_num_batched_tokens",
 )

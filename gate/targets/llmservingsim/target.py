@@ -10,6 +10,9 @@ size of the pool follows from the memory of the accelerator. There are two gener
   moved to the host, which has room for all of them. These keep their computed tokens, so no request
   is preempted.
 
+With several pipeline stages (`pp_size`), batches stay in flight. In a step in which the scheduler
+builds no batch, the oldest one completes.
+
 Source: serving/core/scheduler.py of the checkout, inference_serving/scheduler.py of 1.0.0.
 
 Needs the few packages that the checkout imports (numpy, pyyaml, rich):
@@ -17,6 +20,9 @@ Needs the few packages that the checkout imports (numpy, pyyaml, rich):
     SCHEDPROOF_LLMSERVINGSIM=DIR python gate/targets/run_adapter.py llmservingsim
 """
 
+import argparse
+import ast
+import functools
 import importlib
 import importlib.util
 import inspect
@@ -43,12 +49,10 @@ KEYS = {
     "enable_chunked_prefill": protocol_checks.FLAG,
     "enable_prefix_caching": protocol_checks.FLAG,
     "prioritize_prefill": protocol_checks.FLAG,
-    "pp_size": protocol_checks.Kind(
-        lambda value: value == 1 and value is not True, "1: a step completes at once"
-    ),
+    "pp_size": protocol_checks.POSITIVE,
 }
 FIELDS = ["emitted", "waiting", "running", "prefilling", "preempted", "finished"]
-FIELDS += ["computed", "prompt_throughput", "decode_throughput"]
+FIELDS += ["prompt_throughput", "decode_throughput"]
 MODEL = "meta-llama/Llama-3.1-8B"  # a model in the checkout's configs/model
 GIB = 1024**3
 BITS = 16  # bits of a number in memory
@@ -59,6 +63,7 @@ NEVER = -1  # stands for times that are not known yet
 PLENTY = 20_000  # blocks of a pool that stands for an unbounded one; building it takes 20 ms
 ROOMY = 10**9  # blocks of such a pool without numbered blocks, and of the host's memory
 PACKAGES = ("serving.core", "inference_serving")  # possible names, the newer one first
+MAINS = ("serving/__main__.py", "main.py")  # the simulator's entry point, the newer one first
 # Only the trace generator needs these modules, to read tables and fit curves to them.
 NOT_NEEDED = ("pandas", "sklearn", "joblib")
 
@@ -66,15 +71,19 @@ NOT_NEEDED = ("pandas", "sklearn", "joblib")
 class Checkout(NamedTuple):
     """The scheduler of a checkout, and its memory needs.
 
-    `weight` is the size of the model, and `token` the size of one token's KV cache, both in bytes.
-    `has_pool` says whether the code has a pool of numbered blocks.
+    `token` is the size of one token's KV cache, in bytes. `has_pool` says whether the code has a
+    pool of numbered blocks. `defaults` are those of its command line, by configuration key.
     """
 
     version: str
     scheduler: Any
-    weight: int
     token: int
     has_pool: bool
+    defaults: Mapping[str, Any] = types.MappingProxyType({})
+
+    def weight_of(self, stages: int) -> int:
+        """Return the size, in bytes, of the part of the model that one stage holds."""
+        return int(_memory(self.scheduler, stages).weight)
 
 
 def package_in(folder: str) -> str:
@@ -96,12 +105,35 @@ def load(folder: str) -> Checkout:
     except ImportError as error:
         raise RefusedError(f"{folder} cannot be imported: {error}") from error
     logging.getLogger("llmservingsim").setLevel(logging.CRITICAL)
-    gib, block = PROBE
-    config = {**SMALLEST, "block_size": block}
     has_pool = hasattr(scheduler, "_schedule_running")
-    memory = build(scheduler, gib, config).memory
-    version = version_of(Path(folder))
-    return Checkout(version, scheduler, memory.weight, memory.get_kv(1), has_pool)
+    token = _memory(scheduler, 1).get_kv(1)
+    defaults = command_line_defaults(Path(folder))
+    return Checkout(version_of(Path(folder)), scheduler, token, has_pool, defaults)
+
+
+def command_line_defaults(folder: Path) -> dict[str, Any]:
+    """Return the defaults of the simulator's command line, by configuration key.
+
+    The checkout defines its options inside `main`, which also starts the simulator; so only the
+    calls that add an option run here.
+    """
+    source = next((folder / name for name in MAINS if (folder / name).is_file()), None)
+    if source is None:
+        return {}
+    parser = argparse.ArgumentParser()
+    for node in ast.walk(ast.parse(source.read_text("utf-8"))):
+        if isinstance(node, ast.Call) and ast.unparse(node.func) == "parser.add_argument":
+            call = ast.Expression(ast.fix_missing_locations(node))
+            eval(compile(call, str(source), "eval"), {"parser": parser, "argparse": argparse})
+    values = vars(parser.parse_args([]))
+    named = {key: values.get(key, values.get(OLD_NAMES.get(key, key))) for key in KEYS}
+    return {key: value for key, value in named.items() if value is not None}
+
+
+@functools.cache
+def _memory(scheduler: Any, stages: int) -> Any:
+    gib, block = PROBE
+    return build(scheduler, gib, {**SMALLEST, "block_size": block}, stages).memory
 
 
 SMALLEST = {
@@ -161,11 +193,20 @@ class Engine:
         self.scheduler, self.config = scheduler, config
         self.outputs: dict[int, Output] = {}
         self.time = 0  # in steps
+        self.flights: list[Any] = []  # batches that have not completed, the oldest first
 
     @property
     def fields(self) -> list[str]:
         hit = ["prefix_hit"] if self.config["enable_prefix_caching"] else []
         return [*FIELDS, *hit, *(["free_blocks"] if self.config["num_blocks"] else [])]
+
+    def completing(self, batch: Any) -> Any:
+        """Return the batch that completes in this step, or None; `batch` was just built."""
+        stages = self.config["pp_size"]
+        self.flights += [] if batch is None else [batch]
+        if stages == 1 or batch is None or len(self.flights) > stages:
+            return self.flights.pop(0) if self.flights else None
+        return None
 
     def add(self, request: CheckedRequest) -> None:
         output, prompt = request.output, request.prompt
@@ -220,10 +261,12 @@ class PoolEngine(Engine):
             raise refuse("prioritize_prefill", True, "false: the scheduler has no such option")
         blocks_in_all = config["num_blocks"] or PLENTY
         block = checkout.token * config["block_size"]
+        weight = checkout.weight_of(config["pp_size"])
         # One byte more, because the number of GiB is rounded.
-        gib = (checkout.weight + blocks_in_all * block + 1) / GIB
+        gib = (weight + blocks_in_all * block + 1) / GIB
         try:
-            super().__init__(build(checkout.scheduler, gib, config), config)
+            scheduler = build(checkout.scheduler, gib, config, config["pp_size"])
+            super().__init__(scheduler, config)
         except OverflowError as error:
             raise refuse("max_num_seqs", 0, f"at least 1: the checkout raises {error!r}") from error
         self.pool = self.scheduler.memory.npu_pool
@@ -232,7 +275,7 @@ class PoolEngine(Engine):
 
     @property
     def fields(self) -> list[str]:
-        return [*super().fields, "blocks"]
+        return [*super().fields, "computed", "blocks"]
 
     def check_room(self, tokens: int) -> None:
         if self.config["num_blocks"] is not None:
@@ -250,7 +293,6 @@ class PoolEngine(Engine):
         batch = self.schedule()
         requests = [] if batch is None else batch.requests
         tokens = {} if batch is None else batch.scheduled_tokens
-        reached = {request.id: request.num_tokens_reached for request in requests}
         # The scheduler counts a batch's tokens as computed as soon as it has built the batch.
         start = {
             request.id: request.num_computed_tokens - tokens[request.id] for request in requests
@@ -261,13 +303,16 @@ class PoolEngine(Engine):
             for request in self.scheduler.waiting
             if request.num_preemptions > before.get(request.id, request.num_preemptions)
         ]
-        completed = self.complete(batch)
+        due = self.completing(batch)
+        ending = [] if due is None else list(due.requests)
+        reached = {request.id: request.num_tokens_reached for request in ending}
+        completed = self.complete(due)
         return {
             "kind": kind_of(decodes),
             "scheduled": {self.name(request): tokens[request.id] for request in requests},
             "emitted": {
                 self.name(request): request.num_tokens_reached - reached[request.id]
-                for request in requests
+                for request in ending
                 if request.num_tokens_reached > reached[request.id]
             },
             "preempted": preempted,
@@ -307,10 +352,10 @@ class PoolEngine(Engine):
 
 
 def decodes_at(request: Any, computed: int) -> bool:
-    """Return whether, after `computed` tokens, only the last generated token remains to be
+    """Return whether, after `computed` tokens, at most the last generated token remains to be
     computed."""
     generated: int = request.num_tokens_reached - request.original_input
-    return generated > 0 and request.num_tokens_reached - computed == 1
+    return generated > 0 and request.num_tokens_reached - computed <= 1
 
 
 class RadixEngine(Engine):
@@ -330,8 +375,13 @@ class RadixEngine(Engine):
         self.block = checkout.token * config["block_size"]
         pool = (config["num_blocks"] or ROOMY) * self.block
         # One byte more, because the number of GiB is rounded.
-        gib, host = (checkout.weight + pool + 1) / GIB, ROOMY * self.block / GIB
-        super().__init__(build(checkout.scheduler, gib, config, host=host), config)
+        gib = (checkout.weight_of(config["pp_size"]) + pool + 1) / GIB
+        host = ROOMY * self.block / GIB
+        super().__init__(build(checkout.scheduler, gib, config, config["pp_size"], host), config)
+
+    @property
+    def fields(self) -> list[str]:
+        return [*super().fields, *(["computed"] if self.config["pp_size"] == 1 else [])]
 
     def step(self) -> dict[str, Any]:
         batch = self.schedule()
@@ -339,7 +389,9 @@ class RadixEngine(Engine):
         tokens = [] if batch is None else list(batch.q_list)
         # Such a request has generated a token.
         decodes = {not request.is_init for request in requests}
-        completed = self.complete(batch)
+        due = self.completing(batch)
+        ending = [] if due is None else list(due.requests)
+        completed = self.complete(due)
         return {
             "kind": kind_of(decodes),
             "scheduled": {
@@ -347,7 +399,7 @@ class RadixEngine(Engine):
             },
             # A request records only the time of its last token.
             "emitted": {
-                self.name(request): 1 for request in requests if request.recent_end == self.time
+                self.name(request): 1 for request in ending if request.recent_end == self.time
             },
             "preempted": [],
             **completed,
@@ -355,14 +407,17 @@ class RadixEngine(Engine):
         }
 
     def _seen_after(self) -> dict[str, Any]:
-        queue = self.scheduler.request
-        running = [request for request in queue if has_started(request)]
+        # A request leaves the queue for as long as it is in a batch in flight.
+        away = [request for batch in self.flights for request in batch.requests]
+        waiting = [request for request in self.scheduler.request if not has_started(request)]
+        running = away + [request for request in self.scheduler.request if has_started(request)]
         seen: dict[str, Any] = {
-            "waiting": [self.name(request) for request in queue if not has_started(request)],
+            "waiting": [self.name(request) for request in waiting],
             "running": [self.name(request) for request in running],
             "prefilling": [self.name(request) for request in running if request.is_init],
-            "computed": {self.name(request): computed(request) for request in running},
         }
+        if self.config["pp_size"] == 1:  # tokens in flight are not counted
+            seen["computed"] = {self.name(request): computed(request) for request in running}
         if self.config["enable_prefix_caching"]:
             seen["prefix_hit"] = {
                 self.name(request): request.prefix_cache_hit for request in running
@@ -407,7 +462,8 @@ class LlmServingSimTarget(HostedTarget):
             self._checkout = load(folder)
         kind = PoolEngine if self._checkout.has_pool else RadixEngine
         engine = kind(self._checkout, config)
-        return Hosted(engine, "llmservingsim", self._checkout.version, engine.fields)
+        described = ("llmservingsim", self._checkout.version, engine.fields)
+        return Hosted(engine, *described, self._checkout.defaults)
 
     def admit(self, engine: Engine, request: CheckedRequest) -> None:
         engine.add(request)

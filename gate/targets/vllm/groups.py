@@ -1,5 +1,6 @@
 """vLLM's KV cache groups: layers with full attention, layers with a window, and Mamba layers."""
 
+import dataclasses
 import importlib
 import json
 from collections.abc import Iterable, Mapping
@@ -8,11 +9,15 @@ from typing import Any
 from ..protocol_checks import refuse
 from . import start_up
 
-KEY, RETENTION = KEYS = ("kv_groups", "prefix_cache_retention_interval")
+KEY, RETENTION, MODE = KEYS = (
+    "kv_groups",
+    "prefix_cache_retention_interval",
+    "mamba_cache_mode",
+)
+MODES = ("none", "align", "all")
 FULL, WINDOW, CHUNKS, MAMBA = KINDS = ("full", "sliding_window", "chunked_local", "mamba")
 # Keys that cannot be used with several groups, with the values that mean that they are unused.
 NOT_WITH = {
-    "async_scheduling": False,
     "pipeline_parallel_size": 1,
     "kv_connector": False,
     "num_lookahead_tokens": 0,
@@ -63,7 +68,11 @@ def has_mamba(config: Mapping[str, Any]) -> bool:
 
 def derive_mamba(vllm_config: Any) -> None:
     """Let vLLM derive the mode and block size of the Mamba cache, as it does for a model with Mamba
-    layers."""
+    layers. The mode all needs layers that support it."""
+    if vllm_config.cache_config.mamba_cache_mode == "all":
+        model = vllm_config.model_config
+        supports = {"supports_mamba_prefix_caching": True}
+        model._model_info = dataclasses.replace(model._model_info, **supports)
     models = importlib.import_module("vllm.model_executor.models.config")
     models.MambaModelConfig.verify_and_update_config(vllm_config)
 

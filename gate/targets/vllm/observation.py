@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 from ..release_adapter import ids, kind_of, outputs
-from . import encoder, groups
+from . import encoder, groups, sessions, worker
 from .drafts import Drafts, count_drafts
 from .in_flight import Flight, Flights, depth
 
@@ -97,7 +97,7 @@ class SchedulerView:
 
 
 FIELDS = ["emitted", "waiting", "running", "prefilling", "preempted", "finished"]
-FIELDS += ["computed", "blocks"]
+FIELDS += ["computed", "blocks", "sent"]
 # Queues of waiting requests, in the order in which they are served. Releases keep requests that
 # wait for a remote cache, an adapter or a grammar in separate queues.
 QUEUES = ("skipped_waiting", "kv_holding_waiting", "waiting")
@@ -111,13 +111,17 @@ def observed_fields(engine: SchedulerView) -> list[str]:
         fields.append("free_blocks")
     if engine.flights.most > 1:
         fields.append("emitted_at")
-    if engine.config.get("kv_connector"):
+    if shows_parked(engine.config):
         fields.append("parked")
     if engine.config.get(encoder.BUDGET):
         fields += ["encoder_inputs", "encoder_dropped"]
     if groups.after_first(engine.config):
         fields.append("group_blocks")
     return fields
+
+
+def shows_parked(config: Mapping[str, Any]) -> bool:
+    return bool(config.get("kv_connector") or config.get(sessions.KEY))
 
 
 class Decided(NamedTuple):
@@ -127,6 +131,7 @@ class Decided(NamedTuple):
     scheduled: dict[str, int]
     preempted: list[str]
     encoder: dict[str, Any]
+    sent: dict[str, Any]
 
 
 def look_before(engine: SchedulerView) -> dict[str, int]:
@@ -146,7 +151,8 @@ def look_at(engine: SchedulerView, before: dict[str, int], decision: Any) -> Dec
     # A joining request has computed nothing yet, so the tokens that it starts with were cached.
     engine.hits |= {name: start[name] for name in scheduled if name not in before}
     seen = encoder.encoder_fields(decision, engine.encoded)
-    return Decided(kind_of(decodes), scheduled, preempted, seen)
+    sent = worker.sent(engine.scheduler, decision)
+    return Decided(kind_of(decodes), scheduled, preempted, seen, sent)
 
 
 def decodes_at(engine: SchedulerView, request: Any, computed: int) -> bool:
@@ -190,10 +196,17 @@ def observe(
             }
         ),
         "blocks": engine.blocks(),
+        "sent": decided.sent,
         **outputs(completion, aborted),
     }
+    if shows_parked(engine.config):
+        seen["parked"] = [name for name in seen["waiting"] if name in seen["blocks"]]
     if engine.config["enable_prefix_caching"]:
-        seen["prefix_hit"] = non_empty({name: engine.hits[name] for name in seen["running"]})
+        # A session may begin and end a turn in one step.
+        parked = seen["parked"] if engine.config.get(sessions.KEY) else ()
+        started = [name for name in parked if name in decided.scheduled]
+        hits = {name: engine.hits[name] for name in (*seen["running"], *started)}
+        seen["prefix_hit"] = non_empty(hits)
     if engine.config["num_blocks"] is not None:
         seen["free_blocks"] = engine.free_blocks()
     if engine.flights.most > 1:
@@ -203,8 +216,6 @@ def observe(
         seen |= decided.encoder
     if groups.after_first(engine.config):
         seen["group_blocks"] = engine.group_blocks(seen["blocks"])
-    if engine.config.get("kv_connector"):
-        seen["parked"] = [name for name in seen["waiting"] if name in seen["blocks"]]
     for name in seen["finished"]:
         if name not in engine.requests:  # unless a new request already has the same id
             engine.forget(name)

@@ -119,7 +119,7 @@ class Record:
                 raise RecordEnds("a step completed out of turn")
             return
         if self._decided is None:
-            self._decided = Decided("idle", {}, [], {})
+            self._decided = Decided("idle", {}, [], {}, {"computed": {}})
         late, self._late = self._late, []
         self._write_aborts(late, {"inside": True})
         self._contents.grown([self._view.requests.get(name) for name in flight.first])

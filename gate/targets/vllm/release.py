@@ -13,7 +13,7 @@ from typing import Any
 from .. import scheduler_class
 from ..protocol_checks import RefusedError, refuse
 from ..release_adapter import StartUp, checked_start
-from . import grammars, groups, start_up
+from . import grammars, groups, sessions, start_up
 from .drafts import KEYS as DRAFT_KEYS
 from .drafts import Ranges, drafter, speculative_config
 from .encoder import KEYS as ENCODER_KEYS
@@ -29,7 +29,7 @@ NULL_BLOCK = 1  # one block of vLLM's pool is never given to a request
 NOT_OPTIONS = frozenset(
     {
         *("num_blocks", "early_completions", "kv_connector", "kv_load_failure_policy"),
-        *("cache_partitions", "reused_ids", grammars.KEY),
+        *("cache_partitions", "reused_ids", grammars.KEY, sessions.KEY),
         *(*DRAFT_KEYS, *ENCODER_KEYS, groups.KEY),
     }
 )
@@ -215,6 +215,7 @@ def _value_of(vllm_config: Any, key: str) -> Any:
         "watermark": getattr(scheduler, "watermark", 0),
         "pipeline_parallel_size": vllm_config.parallel_config.pipeline_parallel_size,
         groups.RETENTION: getattr(cache, groups.RETENTION, None),
+        groups.MODE: getattr(cache, groups.MODE, "none"),
     }
     return values[key] if key in values else getattr(scheduler, key)
 

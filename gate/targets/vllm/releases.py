@@ -3,7 +3,13 @@ them."""
 
 from packaging.version import Version
 
-from ....properties.vllm import AHEAD_IN_STAGES, ANY_LENGTH, WITH_THE_NULL_BLOCK
+from ....properties.vllm import (
+    AHEAD_IN_STAGES,
+    ANY_LENGTH,
+    EVERY_STATE,
+    MAMBA_LAYERS,
+    WITH_THE_NULL_BLOCK,
+)
 from ....spec.systems import SYSTEMS
 from ..checkouts import Checkout
 from ..scales import POOL, Configuration, GateScales
@@ -16,6 +22,7 @@ ENCODER = dict.fromkeys(
 )
 # Full attention, and a sliding window that is one token longer than a block.
 GROUPS = {"kv_groups": [{"kind": "full"}, {"kind": "sliding_window", "window": 17}]}
+MAMBA = {"kv_groups": [{"kind": "full"}, {"kind": "mamba"}]}
 
 SCALES = GateScales(
     scales={
@@ -49,11 +56,14 @@ SCALES = GateScales(
         {"cache_partitions": True},
         {"max_loras": 1, "cache_partitions": True},
         {"structured_outputs": True},
+        {"streaming_inputs": True},
     ),
     kinds={
         WITH_THE_NULL_BLOCK: {"block_size": 16, "num_blocks": 4, "max_model_len": 80},
         ANY_LENGTH: {"block_size": 16, "num_blocks": 4, "max_model_len": 128},
         AHEAD_IN_STAGES: {"async_scheduling": True, "pipeline_parallel_size": 3},
+        MAMBA_LAYERS: MAMBA,
+        EVERY_STATE: {**MAMBA, "enable_prefix_caching": True, "mamba_cache_mode": "all"},
     },
     chunk_key="max_num_batched_tokens",
     configurations=(
@@ -71,7 +81,9 @@ SCALES = GateScales(
         ),
         Configuration("encoder", ENCODER),
         Configuration("groups", GROUPS),
+        Configuration("Mamba layers", MAMBA),
         Configuration("structured outputs", {"structured_outputs": True}),
+        Configuration("sessions", {"streaming_inputs": True, "policy": "fcfs"}),
         Configuration("groups, few blocks kept", {**GROUPS, "prefix_cache_retention_interval": 0}),
     ),
 )

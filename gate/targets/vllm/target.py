@@ -18,9 +18,9 @@ from typing import Any
 
 from .. import coverage, protocol_checks, scheduler_class
 from ..jsonl import serve
-from ..protocol_checks import EOS, CheckedRequest, Output, RefusedError, refuse
+from ..protocol_checks import EOS, CheckedRequest, Output, RefusedError, Turn, refuse
 from ..release_adapter import Hosted, HostedTarget
-from . import encoder, grammars, groups, in_flight
+from . import encoder, grammars, groups, in_flight, sessions
 from .drafts import KEYS as DRAFT_KEYS
 from .drafts import PER_BATCH_SIZE, is_ranges
 from .encoder import KEYS as ENCODER_KEYS
@@ -58,6 +58,8 @@ class VllmEngine(SchedulerView):
         self._runner_output = importlib.import_module("vllm.v1.outputs").ModelRunnerOutput
         self._loads = self.scheduler.connector.loads if config.get("kv_connector") else None
         self.grammars = grammars.Grammars()
+        sending = sessions.Sending(self._turn, self._end_of_session, self.scheduler.add_request)
+        self.sessions = sessions.Sessions(sending)
         self._outputs: dict[str, Output] = {}
         self._arrivals = 0
         self._adapters: dict[str, int] = {}  # vLLM's number of each adapter
@@ -67,14 +69,16 @@ class VllmEngine(SchedulerView):
         name = request.output.id
         if name in self.requests:
             raise RefusedError(f"a live request already has the id {name!r}")
-        arrival = float(self._arrivals + 1)
-        taken = core_request(self.release, self.config["max_model_len"], request, arrival)
+        longest = self.config["max_model_len"]
+        tokens = sessions.check_length(request, longest)
+        taken = core_request(self.release, longest, request, float(self._arrivals + 1))
         taken.cache_salt, taken.lora_request = request.cache_salt, self._adapter(request.lora)
         if request.inputs:
             taken.mm_features = encoder.features(self.config, request)
             self.encoded[name] = tuple(segment.number for segment in request.inputs)
-        self._check_unbounded(len(request.prompt) + request.max_tokens)
+        self._check_unbounded(tokens)
         self._arrivals += 1
+        taken.resumable = bool(request.turns)
         has_grammar = request.grammar_steps or request.grammar_fails
         if has_grammar:
             grammars.ask_for(taken)
@@ -87,6 +91,23 @@ class VllmEngine(SchedulerView):
         self.drafts.forget(name)
         if self._loads is not None:
             self._offer(self._loads, request)
+        if request.turns:
+            self.sessions.begin(name, request.output, request.turns)
+
+    def _turn(self, name: str, turn: Turn) -> Any:
+        """Return the request with which a client sends a further input of a session."""
+        self._arrivals += 1
+        request = CheckedRequest(turn.prompt, turn.max_tokens, 0, turn.output)
+        longest = self.config["max_model_len"]
+        taken = core_request(self.release, longest, request, float(self._arrivals))
+        taken.resumable = True
+        return self._request_class.from_engine_core_request(taken, self._hasher)
+
+    def _end_of_session(self, name: str) -> Any:
+        """Return the request with which a client ends a session: one token, not resumable."""
+        request = CheckedRequest([0], 1, 0, Output(name, 1, False))
+        taken = core_request(self.release, self.config["max_model_len"], request, 0.0)
+        return self._request_class.from_engine_core_request(taken, self._hasher)
 
     def _adapter(self, name: str | None) -> Any:
         if name is None:
@@ -169,7 +190,7 @@ class VllmEngine(SchedulerView):
             )
 
     def _sample(self, name: str, first: int, drafts: int) -> list[int]:
-        output = self._outputs[name]
+        output = self.sessions.output(name) or self._outputs[name]
         last = first + self.drafts.count_right(output, drafts)
         return [output.token(number) for number in range(first, last + 1)]
 
@@ -311,10 +332,12 @@ KEYS = {
     "encoder_cache_size": protocol_checks.COUNT,
     "prefix_cache_retention_interval": protocol_checks.or_null(protocol_checks.COUNT),
     "kv_groups": protocol_checks.Kind(groups.is_list, "a list of groups"),
+    groups.MODE: protocol_checks.one_of(*groups.MODES),
     "cache_partitions": protocol_checks.FLAG,
     "max_loras": protocol_checks.or_null(protocol_checks.POSITIVE),
     grammars.KEY: protocol_checks.FLAG,
     "reused_ids": protocol_checks.FLAG,
+    sessions.KEY: protocol_checks.FLAG,
 }
 
 
@@ -329,6 +352,7 @@ MAY_MISS = (
     "max_loras",
     "reused_ids",
     grammars.KEY,
+    sessions.KEY,
 )
 
 
@@ -350,6 +374,7 @@ class VllmTarget(HostedTarget):
 
     def advance(self, engine: VllmEngine) -> dict[str, Any]:
         engine.grammars.step()
+        engine.sessions.step(engine.requests)
         before = look_before(engine)
         decision = engine.scheduler.schedule()
         preempted = getattr(decision, "preempted_req_ids", None) or ()
@@ -363,6 +388,7 @@ class VllmTarget(HostedTarget):
         if done is not None:
             engine.loads_step(done.output)
             completion = engine.scheduler.update_from_output(done.decision, done.output)
+            engine.sessions.turns_end(completion, engine.requests)
         engine.drafts.propose(engine.scheduler, decision, flight.output)
         return observe(engine, decided, completion, aborted, done.first if done else {})
 
@@ -381,8 +407,8 @@ RESETS = ("reset_prefix_cache", OF_RUNNING)
 
 def accepted_events(engine: SchedulerView) -> tuple[str, ...]:
     """Return the control events that this scheduler accepts. A reset does not wait for a
-    connector's transfers, so with a connector there are no such events."""
-    if engine.config.get("kv_connector"):
+    connector's transfers, nor for sessions, so with them there are no such events."""
+    if engine.config.get("kv_connector") or engine.config.get(sessions.KEY):
         return ()
     own = type(engine.scheduler)
     resets = OF_RUNNING in inspect.signature(own.reset_prefix_cache).parameters

@@ -10,6 +10,7 @@ from ....model.observation import Step
 from ...history.per_step_cache import once
 from ...rules.pool import blocks_for
 from ...rules.predicate import Predicate
+from ...vllm.history import in_flight
 from ...vllm.history.request_history import VllmRequestHistory
 from ...vllm.history.run import VllmRun
 from ...vllm.predicates import budget, preemption
@@ -26,6 +27,14 @@ def queue(history: VllmRun) -> list[VllmRequestHistory]:
     return sorted(
         history.live.values(), key=lambda request: (first and request.emitted > 0, request.arrival)
     )
+
+
+def away(history: VllmRun, request: VllmRequestHistory) -> bool:
+    """Return whether a request cannot be scheduled before a batch in flight completes: by the page,
+    if it is in such a batch; at HEAD, if all its known tokens are."""
+    if history.revision == PAGE:
+        return in_flight.computed_still(history, request)
+    return request.started and request.computed >= request.prompt + request.emitted
 
 
 def budget_left(history: VllmRun, step: Step) -> int:
@@ -184,6 +193,8 @@ def _cut_wrongly(history: VllmRun, step: Step, who: list[VllmRequestHistory]) ->
 def prompt_miscounted(history: VllmRun, step: Step) -> str | None:
     """The prompt throughput counts every token of a prompt once. Cached tokens count with the
     prompt's last chunk or with its first one (LSS-R23)."""
+    if history.features.depth(history.config) > 1:
+        return None  # the batch that completes is not the one that the step shows
     prompts = _prompts(history, step)
     expected = sum(counted for _, counted in prompts)
     if step.prompt_throughput in (expected, _counted_first(history, step)):

@@ -13,7 +13,7 @@ from ...vllm.history.request_history import VllmRequestHistory
 from ...vllm.history.run import VllmRun
 from ...vllm.predicates.blocks import everything_known_elsewhere, hit_too_long
 from ...vllm.predicates.decision import admitted, kept
-from .budget import promised, waited, whole
+from .budget import PAGE, away, promised, waited, whole
 
 
 def starts_late(history: VllmRun, step: Step) -> str | None:
@@ -52,11 +52,16 @@ def shares_with_running(history: VllmRun, step: Step) -> bool:
 
 
 def hit_at_least(history: VllmRun, step: Step, request: VllmRequestHistory) -> int:
-    """Return the tokens that a starting request must find, all in blocks that others hold."""
+    """Return the tokens that a starting request must find, all in blocks that others hold.
+
+    By the page, a batch in flight may publish its blocks only when it completes.
+    """
     if not caches(history.config):
         return 0
-    block = history.config["block_size"]
-    return surely_shared(request, kept(history, step), history.kin(request), block, of_prompts=True)
+    block, holders = history.config["block_size"], kept(history, step)
+    if history.revision == PAGE:
+        holders = [other for other in holders if not away(history, other)]
+    return surely_shared(request, holders, history.kin(request), block, of_prompts=True)
 
 
 def not_promised(history: VllmRun, step: Step) -> str | None:

@@ -10,11 +10,21 @@ from ....model.observation import Step
 from ...rules.pool import blocks_for
 from ...rules.predicate import Predicate
 from ...vllm.history.request_history import VllmRequestHistory
-from ...vllm.history.run import VllmRun
+from ...vllm.history.run import VllmRun, state_of
 from ...vllm.predicates.decision import admitted, free_unchanged, kept, names, preempted, ran_before
 from ...vllm.predicates.preemption import needless_preemption, victim_keeps_something
 from ...vllm.predicates.queues import admitted_after_preemption
-from .budget import PAGE, budget_left, must_not_be_cut, promised, queue, seat_left, waited, whole
+from .budget import (
+    PAGE,
+    away,
+    budget_left,
+    must_not_be_cut,
+    promised,
+    queue,
+    seat_left,
+    waited,
+    whole,
+)
 from .memory import hit_at_least
 
 
@@ -53,6 +63,7 @@ def _out_of_order(history: VllmRun, step: Step) -> str | None:
         if (
             request.started
             and request.id not in step.scheduled
+            and not away(history, request)
             and not must_not_be_cut(history, step, request)
         ):
             return (
@@ -78,7 +89,11 @@ def decodes_beside(history: VllmRun, step: Step) -> bool:
 
 
 def _decoding(history: VllmRun, step: Step) -> list[VllmRequestHistory]:
-    return [request for request in kept(history, step) if request.emitted and request.prefilled]
+    return [
+        request
+        for request in kept(history, step)
+        if request.emitted and request.prefilled and not away(history, request)
+    ]
 
 
 def waits_for_a_slot(history: VllmRun, step: Step) -> str | None:
@@ -123,7 +138,7 @@ def left_out(history: VllmRun, step: Step) -> list[VllmRequestHistory]:
 
     Of the possible cache hits, only those shared with running requests count.
     """
-    if budget_left(history, step) <= 0 or step.preempted:
+    if budget_left(history, step) <= 0 or step.preempted or pipeline_is_full(history):
         return []
     if history.revision == PAGE:
         if not seat_left(history, step):
@@ -133,10 +148,15 @@ def left_out(history: VllmRun, step: Step) -> list[VllmRequestHistory]:
             for request in queue(history)
             if request.started
             and request.id not in step.scheduled
+            and not away(history, request)
             and not must_not_be_cut(history, step, request)
         ]
         return started + _could_start(history, step)
-    running = [request for request in kept(history, step) if request.id not in step.scheduled]
+    running = [
+        request
+        for request in kept(history, step)
+        if request.id not in step.scheduled and not away(history, request)
+    ]
     first = waited(history, step)[:1] if seat_left(history, step) else []
     return running + [request for request in first if _may_be_admitted(history, step, request)]
 
@@ -173,6 +193,26 @@ def _may_be_admitted(history: VllmRun, step: Step, request: VllmRequestHistory) 
 
 def _shared_blocks(history: VllmRun, step: Step, request: VllmRequestHistory) -> int:
     return hit_at_least(history, step, request) // int(history.config["block_size"])
+
+
+def pipeline_is_full(history: VllmRun) -> bool:
+    stages = history.config["pp_size"]
+    return bool(stages > 1) and len(state_of(history).flights) >= stages
+
+
+def starts_in_a_full_pipeline(history: VllmRun, step: Step) -> str | None:
+    """At most pp_size batches are in flight (LSS-R19)."""
+    if not step.scheduled or not pipeline_is_full(history):
+        return None
+    return (
+        f"a batch with {', '.join(step.scheduled)} starts, while {history.config['pp_size']} "
+        "batches are in flight, one for each stage"
+    )
+
+
+def work_for_a_full_pipeline(history: VllmRun, step: Step) -> bool:
+    idle = (request for request in history.live.values() if not away(history, request))
+    return pipeline_is_full(history) and any(idle)
 
 
 def not_as_vllm(history: VllmRun, step: Step) -> str | None:
@@ -229,6 +269,7 @@ def two_wait_or_one_joins(history: VllmRun, step: Step) -> bool:
 
 
 PREDICATES = {
+    "LSS-R19": Predicate(starts_in_a_full_pipeline, work_for_a_full_pipeline),
     "LSS-R18": Predicate(prefill_not_first, prefill_overtakes),
     "LSS-R08": Predicate(not_by_arrival, both_phases),
     "LSS-R17": Predicate(decode_left_out, decodes_beside),

@@ -118,8 +118,8 @@ def needless_wait(history: RunHistory, step: Step) -> str | None:
     new, order = prefilled(history, step), waited_before(history)
     if history.aborts_inside or len(new) >= len(order):
         return None
-    request, free = order[len(new)], free_before(history)
-    if not _passes(history, step, request, new, free):
+    request = order[len(new)]
+    if not _passes(history, step, request, new, request.num_tokens):
         return None
     return (
         f"{request.id} waits although a slot and the budget are left for its "
@@ -127,13 +127,54 @@ def needless_wait(history: RunHistory, step: Step) -> str | None:
     )
 
 
+def hit_costs_budget(history: RunHistory, step: Step) -> str | None:
+    """A request that is next in line does not wait because its cached tokens exceed the budget
+    (NAN-R38). Only tokens that it must find count."""
+    new, order = prefilled(history, step), waited_before(history)
+    if history.aborts_inside or len(new) >= len(order):
+        return None
+    request = order[len(new)]
+    hit = _must_find(history, step, request)
+    tokens = request.num_tokens - hit
+    if not hit or not _passes(history, step, request, new, tokens):
+        return None
+    if _passes(history, step, request, new, request.num_tokens):
+        return None  # NAN-R10
+    return (
+        f"{request.id} waits; {hit} of its {request.num_tokens} tokens are cached, and the budget "
+        f"left is enough for the other {tokens}"
+    )
+
+
+def fits_by_its_hit(history: RunHistory, step: Step) -> bool:
+    """In its turn, a request fits the budget only without its cached tokens."""
+    budget = history.config["max_num_batched_tokens"]
+    for request in waited_before(history):
+        hit = _must_find(history, step, request)
+        if not request.computed and request.num_tokens - hit <= budget < request.num_tokens:
+            return True
+        if request.id not in step.scheduled:
+            return False
+        budget -= step.scheduled[request.id]
+    return False
+
+
+def _must_find(history: RunHistory, step: Step, request: RequestHistory) -> int:
+    """Return the tokens that a request that has not started finds, if it starts in this step."""
+    found = 0 if history.kept is None else history.kept.must_find(history, step, request)
+    return max(found, hit_at_least(history, request))
+
+
 def _passes(
     history: RunHistory,
     step: Step,
     request: RequestHistory,
     new: list[RequestHistory],
-    free: int | None,
+    tokens: int,
 ) -> bool:
+    """Return whether a request that has not started, and would compute `tokens`, passes every check
+    behind the requests in `new`."""
+    free = free_before(history)
     if (
         free is None
         or request.computed
@@ -144,10 +185,10 @@ def _passes(
     taken = sum(blocks_for(history, other.num_tokens) for other in new if not other.computed)
     if history.revision == WHOLE_PROMPTS:
         slots = history.config["max_num_seqs"] - len(ran_before(history)) - len(new)
-        fits = request.num_tokens <= budget
+        fits = tokens <= budget
     else:
         slots = history.config["max_num_seqs"] - len(new)
-        fits = request.num_tokens <= budget or not new
+        fits = tokens <= budget or not new
     return slots > 0 and fits and _needed(history, request) <= free - taken
 
 
@@ -268,6 +309,7 @@ PREDICATES = {
         phases_mixed, both_phases_wanted, reads=("kind", "running", "scheduled", "waiting")
     ),
     "NAN-R08": Predicate(budget_exceeded, budget_binds),
+    "NAN-R38": Predicate(hit_costs_budget, fits_by_its_hit, reads_kept=True),
     "NAN-R40": Predicate(too_many_run, every_slot_taken),
     "NAN-R12": Predicate(cut_wrongly, long_prompt),
     "NAN-R07": Predicate(overtaken, the_head_waits),

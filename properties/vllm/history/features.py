@@ -14,7 +14,7 @@ from ...history import prefix_hits
 from ...history.features import Features
 from ...history.request_history import RequestHistory
 from ...history.run_history import RunHistory
-from . import blocked, encoder, groups, in_flight, loads, speculation
+from . import blocked, encoder, groups, in_flight, loads, sessions, speculation
 from .request_history import VllmRequestHistory
 from .run import (
     NOTHING,
@@ -25,6 +25,7 @@ from .run import (
     outputs_after,
     requests_of,
     state_of,
+    worker_after,
 )
 
 Config = Mapping[str, Any]
@@ -48,6 +49,8 @@ class VllmFeatures(Features):
             request = replace(request, cache_salt=None, lora=None)
         if not config.get(blocked.KEY):
             request = replace(request, grammar_steps=0, grammar_fails=False)
+        if not sessions.are_held(config):
+            request = replace(request, turns=())
         if not self.reuses_ids(config):
             request = replace(request, sent_as=None)
         return request if loads.are_made(config) else request.without_connector()
@@ -62,13 +65,16 @@ class VllmFeatures(Features):
         if config.get(blocked.KEY):
             occurs["grammar"] = any(request.grammar_steps for request in requests)
             occurs["invalid grammar"] = any(request.grammar_fails for request in requests)
+        if sessions.are_held(config):
+            occurs["session"] = any(request.turns for request in requests)
         return occurs
 
     def follows(self, config: Config) -> tuple[str, ...]:
-        """Return the fields that show which requests wait for a load, and which end because of a
-        load or an invalid grammar."""
+        """Return the fields that show which requests wait for a load, which end because of a load
+        or an invalid grammar, and which turns of a session end."""
         loading = ("parked", "finished") if loads.are_made(config) else ()
-        return (*loading, *(("finished",) if config.get(blocked.KEY) else ()))
+        turns = ("parked", "emitted", "preempted") if sessions.are_held(config) else ()
+        return (*loading, *turns, *(("finished",) if config.get(blocked.KEY) else ()))
 
     def may_forget(self, config: Config) -> bool:
         """Return whether only blocks can still hold the tokens of ended requests."""
@@ -117,7 +123,10 @@ class VllmFeatures(Features):
         return right if request.drafted or right else None
 
     def may_compute_nothing(self, history: RunHistory[Any], step: Step) -> bool:
-        """Return whether a load is in progress or just failed, or all wait for grammars."""
+        """Return whether a load is in progress or just failed, all wait for grammars, or a session
+        waits for its next input."""
+        if sessions.are_held(history.config):
+            return bool(sessions.awaiting(requests_of(history.live)))
         return loads.under_way(
             history.config, requests_of(history.requests).values(), step
         ) or blocked.all_are(history.config, requests_of(history.live).values())
@@ -127,10 +136,13 @@ class VllmFeatures(Features):
         request = of(account)
         return request.invalid or loads.ends_on_failure(history.config, request)
 
+    def goes_on(self, account: RequestHistory) -> bool:
+        return bool(of(account).turns)
+
     def idle_steps(self, history: RunHistory) -> int:
         """Return the idle steps due to a full pipeline, or a connector without an answer."""
         waits = loads.deferrals(of(request) for request in history.live.values())
-        return in_flight.depth(history.config) + waits
+        return self.depth(history.config) + waits
 
     def steps_after_end(self, history: RunHistory[Any]) -> int:
         if history.live:
@@ -179,6 +191,10 @@ class VllmFeatures(Features):
         ):
             known = groups_after(history, step)
             history.system_state = state_of(history)._replace(groups=known)
+        if step.sent is not None:
+            holds = worker_after(history, step)
+            if holds is not state_of(history).worker:
+                history.system_state = state_of(history)._replace(worker=holds)
         if loads.are_made(history.config):
             loads.book(history, step)
 
@@ -186,6 +202,8 @@ class VllmFeatures(Features):
         """Record the tokens that a load brought, and the slots taken by drafts."""
         request = of(account)
         request.since_reset = max(request.since_reset, request.computed)
+        if request.between_turns:
+            request.between_turns = request.aside = False
         if request.tokens_loading:
             loads.begin(request, step, int(history.config["block_size"]))
         if speculation.drafts(history.config):
@@ -211,7 +229,7 @@ class VllmFeatures(Features):
     ) -> None:
         """Record that tokens have arrived, and that drafts are verified."""
         coming = completes.get(account.id, NOTHING)
-        if in_flight.depth(config) > 1:
+        if self.depth(config) > 1:
             in_flight.deliver(of(account), tokens, coming)
         if tokens and speculation.drafts(config):
             speculation.verify(config, of(account), coming.proposed, coming.requests)
@@ -219,6 +237,10 @@ class VllmFeatures(Features):
     def end(self, history: RunHistory[Any], step: Step) -> None:
         if history.config.get(blocked.KEY):
             blocked.step(requests_of(history.live).values())
+        if sessions.are_held(history.config):
+            live = requests_of(history.live)
+            names = live.keys() - history.aborts_inside
+            sessions.step([live[name] for name in names], history.step)
 
     def ended(self, account: RequestHistory) -> None:
         loads.note_end(of(account))

@@ -59,18 +59,38 @@ def last_place(config: Config, computed: int) -> int:
     return max(computed - 1, 0) // int(config["block_size"]) if caches(config) else 0
 
 
+def states_left(config: Config, start: int, end: int) -> list[tuple[int, int]]:
+    """Return the place of each state that the step from `start` to `end` leaves, and the tokens up
+    to the state."""
+    if not leaves_every_state(config):
+        return [(last_place(config, end), end)]
+    size = int(config["block_size"])
+    return [
+        (place, min((place + 1) * size, end)) for place in range(start // size, -(-end // size))
+    ]
+
+
 def has_mamba(config: Config) -> bool:
     return any(group.kind == MAMBA for group in further(config))
 
 
+def caches_states(config: Config) -> bool:
+    return caches(config) and has_mamba(config)
+
+
+def leaves_every_state(config: Config) -> bool:
+    """Return whether a step leaves a Mamba state at the end of each of its blocks."""
+    return config.get("mamba_cache_mode") == "all"
+
+
 def aligns(config: Config) -> bool:
     """Return whether chunks end at block boundaries, where Mamba states can be cached."""
-    return caches(config) and has_mamba(config)
+    return caches_states(config) and not leaves_every_state(config)
 
 
 def new_blocks(config: Config, group: Group, places: int, cached: int) -> int:
     """Return how many blocks a group adds to `cached` ones for a table of this many places."""
-    if group.kind == MAMBA:
+    if group.kind == MAMBA and not leaves_every_state(config):
         return int(places > cached)
     return max(places - cached, 0)
 
@@ -78,16 +98,19 @@ def new_blocks(config: Config, group: Group, places: int, cached: int) -> int:
 def at_most(config: Config, group: Group, blocks: int) -> int:
     """Return the most blocks of a group that a request of this many blocks holds at once.
 
-    With a window, these are the blocks of the window and of a step's tokens, and one more, since
-    the window may begin inside a block. A chunk begins at a block boundary. Of Mamba states, these
-    are the ones that a step reads and writes, or a single one that is overwritten.
+    With a window, these are the blocks of the window and of the tokens of all steps in flight, and
+    one more, since the window may begin inside a block. A chunk begins at a block boundary. Of
+    Mamba states, these are the ones that a step reads and writes, or a single one that is
+    overwritten.
     """
-    if group.kind == MAMBA:
+    if group.kind == MAMBA and not leaves_every_state(config):
         return min(blocks, 2 if caches(config) else 1)
     if group.window is None:
         return blocks
     begins = int(group.kind != CHUNKS)
-    tokens = min(group.window - begins + config["max_num_batched_tokens"], config["max_model_len"])
+    steps = 2 if config.get("async_scheduling") else 1
+    tokens = group.window - begins + steps * config["max_num_batched_tokens"]
+    tokens = min(tokens, config["max_model_len"])
     return int(min(blocks, -(-tokens // config["block_size"]) + begins))
 
 

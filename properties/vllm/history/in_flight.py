@@ -25,7 +25,7 @@ def completes(history: VllmRun, step: Step) -> Collection[str]:
     This is the step's own decision or, with several in flight, the oldest one if the worker reports
     it.
     """
-    if depth(history.config) == 1:
+    if history.features.depth(history.config) == 1:
         return step.scheduled
     flights = state_of(history).flights
     if step.scheduled:
@@ -42,9 +42,12 @@ def set_off(history: VllmRun, step: Step) -> Mapping[str, Coming]:
     config, requests, state = history.config, history.requests, state_of(history)
     decided = len(step.scheduled)
     flight = {name: _coming(config, requests.get(name), decided) for name in step.scheduled}
-    if depth(config) == 1:
+    if history.features.depth(config) == 1:
         return _with_a_token(flight)
     for name, coming in flight.items():
+        if name in requests:
+            began = requests[name].computed - step.scheduled[name]
+            requests[name].begun = (*requests[name].begun, began)
         if coming is not None:
             requests[name].tokens_in_flight += 1
             requests[name].drafts_in_flight += coming.drafts
@@ -57,6 +60,8 @@ def set_off(history: VllmRun, step: Step) -> Mapping[str, Coming]:
     if flights and over:
         complete, *rest = flights
         flights = tuple(rest)
+        for name in complete.keys() & requests.keys():
+            requests[name].begun = requests[name].begun[1:]
     history.system_state = state._replace(flights=flights, early=early)
     return _with_a_token(complete)
 
@@ -64,6 +69,9 @@ def set_off(history: VllmRun, step: Step) -> Mapping[str, Coming]:
 def drop_running(history: VllmRun) -> None:
     """Record that the tokens in flight of all running requests will not arrive."""
     names = (history.last.running or ()) if history.last is not None else ()
+    for name in names:
+        if name in history.requests:
+            history.requests[name].begun = ()
     state = state_of(history)
     flights = tuple(
         {name: coming for name, coming in flight.items() if name not in names}
@@ -98,7 +106,7 @@ def reports(history: VllmRun, step: Step) -> bool:
 
 def _is_waited_for(history: VllmRun, step: Step) -> bool:
     in_flight = len(state_of(history).flights) + 1
-    return not step.scheduled or in_flight >= depth(history.config)
+    return not step.scheduled or in_flight >= history.features.depth(history.config)
 
 
 def due(history: VllmRun, step: Step) -> Flight:

@@ -25,7 +25,7 @@ def last_boundary(config: Config, request: VllmRequestHistory, *, before_end: bo
 def exceeds_chunks(config: Config) -> bool:
     """Return whether a block is larger than the chunks of a step."""
     limits = (config["max_num_batched_tokens"], config["long_prefill_token_threshold"])
-    return int(config["block_size"]) > min(limit for limit in limits if limit)
+    return bool(config["block_size"] > min(limit for limit in limits if limit))
 
 
 def end_of_chunk(

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Any
 
-from ....model.scenario import Request
+from ....model.scenario import Request, Turn
 from ...history.request_history import RequestHistory
 from .encoder import Input, inputs_of
 
@@ -31,11 +31,17 @@ class VllmRequestHistory(RequestHistory):
         send_steps: the number of worker reports that sending its blocks takes after its end;
             `load_left` counts these, too.
         blocks: the blocks last shown for it, if loads and decisions may be in flight together.
+        begun: how many of its tokens were computed before each decision in flight that computes it,
+            the oldest first.
         inputs: the segments of its prompt that an encoder computes.
         since_reset: how many of its tokens were computed since the prefix cache was last reset.
-        blocked: for how many steps, including the coming one, its grammar is not compiled yet.
+        blocked: for how many steps, including the coming one, its grammar is not compiled yet, or
+            its next input has not come.
         arrived_blocked: whether it had to wait for its grammar; `invalid`: whether that never
             compiles.
+        turns: the turns of its session that have not begun.
+        between_turns: whether it has not been scheduled since a turn ended; then `tokens_loading`
+            are the tokens that it has computed, and `aside` says whether it had to wait for input.
     """
 
     accepted: tuple[int, ...] = ()
@@ -54,11 +60,15 @@ class VllmRequestHistory(RequestHistory):
     send_steps: int | None = None
     external: int = 0
     tokens_loading: int = 0
+    begun: tuple[int, ...] = ()
     inputs: tuple[Input, ...] = ()
     since_reset: int = 0
     blocked: int = 0
     arrived_blocked: bool = False
     invalid: bool = False
+    turns: tuple[Turn, ...] = ()
+    between_turns: bool = False
+    aside: bool = False
 
     @staticmethod
     def own_fields(request: Request) -> dict[str, Any]:
@@ -73,7 +83,17 @@ class VllmRequestHistory(RequestHistory):
             "blocked": request.grammar_steps,
             "arrived_blocked": request.grammar_steps > 0 or request.grammar_fails,
             "invalid": request.grammar_fails,
+            "turns": request.turns,
         }
+
+    @property
+    def kept_tokens(self) -> int:
+        return self.tokens_loading if self.between_turns else self.computed
+
+    @property
+    def settled(self) -> int:
+        """Return how many of its tokens were computed by decisions that have completed."""
+        return self.begun[0] if self.begun else self.computed
 
     @property
     def held_tokens(self) -> int:
@@ -94,3 +114,4 @@ class VllmRequestHistory(RequestHistory):
         RequestHistory.rewind(self)
         self.drafted = self.slots = self.most_slots = 0
         self.tokens_in_flight = self.drafts_in_flight = self.tokens_loading = 0
+        self.between_turns = False

@@ -8,9 +8,10 @@ from ....model.observation import Step
 from ...history.per_step_cache import once
 from ...history.request_history import RequestHistory
 from ...history.run_history import RunHistory
-from . import encoder, groups, speculation
+from . import encoder, groups, speculation, worker
 from .groups import Groups
 from .request_history import VllmRequestHistory
+from .worker import Worker
 
 VllmRun: TypeAlias = RunHistory[VllmRequestHistory]
 
@@ -43,6 +44,7 @@ class VllmState(NamedTuple):
         outputs: encoder outputs that the worker has, with their tokens.
         groups: the content of the blocks in the groups of the KV cache after the first.
         was_reset: whether the prefix cache was reset in this run.
+        worker: what the worker holds, if the target shows what it is sent.
     """
 
     flights: tuple[Flight, ...] = ()
@@ -50,6 +52,7 @@ class VllmState(NamedTuple):
     outputs: Mapping[str, int] = MappingProxyType({})
     groups: Groups = Groups()
     was_reset: bool = False
+    worker: Worker = MappingProxyType({})
 
 
 def of(account: RequestHistory) -> VllmRequestHistory:
@@ -84,6 +87,13 @@ def outputs_after(history: RunHistory[Any], step: Step) -> Mapping[str, int]:
 
 
 @once
+def worker_after(history: RunHistory[Any], step: Step) -> Worker:
+    """Return what the worker holds while it computes the step."""
+    own = state_of(history).worker
+    return own if step.sent is None else worker.after(own, step.sent)
+
+
+@once
 def groups_after(history: RunHistory[Any], step: Step) -> Groups:
     """Return the content of the blocks in the groups after the first while the step is computed.
 
@@ -101,14 +111,13 @@ def groups_after(history: RunHistory[Any], step: Step) -> Groups:
         computed = min(history.reached(step, account), request.num_tokens)
         for number, group in enumerate(groups.further(config)):
             if group.kind == groups.MAMBA:
-                left = request.computed + hit + step.scheduled[name]
-                state = number, groups.content_of(request, left)
-                if shown is None:
-                    unseen.add(state)
-                elif number < len(shown) and (place := groups.last_place(config, left)) < len(
-                    shown[number]
-                ):
-                    holds[shown[number][place]] = state
+                start, table = request.computed + hit, (shown or {number: ()})[number]
+                for place, end in groups.states_left(config, start, start + step.scheduled[name]):
+                    state = number, groups.content_of(request, end)
+                    if shown is None:
+                        unseen.add(state)
+                    elif place < len(table):
+                        holds[table[place]] = state
                 continue
             for place in range(first // size, computed // size):
                 content = number, groups.content_until(config, request, place)

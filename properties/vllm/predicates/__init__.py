@@ -13,6 +13,8 @@ from . import (
     loads,
     preemption,
     queues,
+    sessions,
+    worker,
 )
 
 PREDICATES = {
@@ -27,6 +29,8 @@ PREDICATES = {
     **groups.PREDICATES,
     **control.PREDICATES,
     **adapters.PREDICATES,
+    **sessions.PREDICATES,
+    **worker.PREDICATES,
     "V1CP-R06": default_is("enable_chunked_prefill", True),
     "V1CP-R09": default_is("long_prefill_token_threshold", 0),
     "V1CP-R21": default_is("watermark", 0),

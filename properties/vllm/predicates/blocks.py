@@ -164,13 +164,15 @@ def _shared_with_running(history: VllmRun, step: Step) -> dict[str, int]:
 
 def _starting_plainly(history: VllmRun, step: Step) -> list[VllmRequestHistory]:
     """Return the starting requests if the configuration has none of these: several decisions in
-    flight, drafts, a connector, an encoder, or more than one KV group."""
+    flight, drafts, a connector, an encoder, or more than one KV group. A session between two turns
+    looks nothing up."""
     config = history.config
     if groups.further(config):
         return []
     if in_flight.depth(config) > 1 or loads.are_made(config) or speculation.most_ahead(config):
         return []
-    return [request for request in admitted(history, step) if not request.inputs]
+    starting = admitted(history, step)
+    return [request for request in starting if not (request.inputs or request.tokens_loading)]
 
 
 def _known_elsewhere(history: VllmRun, request: VllmRequestHistory) -> int:

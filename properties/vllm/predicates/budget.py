@@ -129,7 +129,7 @@ def prompt_too_long_for_now(history: VllmRun, step: Step) -> bool:
 def emission_wrong(history: VllmRun, step: Step) -> str | None:
     """A request emits a token if and only if all its known tokens are computed (V1-I4)."""
     emitted = step.emitted or {}
-    if in_flight.depth(history.config) > 1:
+    if history.features.depth(history.config) > 1:
         return _delivered_wrongly(history, step)
     for request in scheduled(history, step):
         missing = behind(history, step, request)

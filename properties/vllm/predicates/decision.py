@@ -14,7 +14,7 @@ from ....spec.systems import SYSTEMS
 from ...history.per_step_cache import once
 from ...history.prefix_hits import caches
 from ...rules.pool import blocks_for
-from ..history import blocked, encoder, in_flight, loads, speculation
+from ..history import blocked, encoder, groups, in_flight, loads, sessions, speculation
 from ..history.request_history import VllmRequestHistory
 from ..history.run import VllmRun, encoded, outputs_after
 
@@ -44,14 +44,19 @@ def ran_before(history: VllmRun) -> list[VllmRequestHistory]:
 def waited_before(history: VllmRun) -> list[VllmRequestHistory]:
     """Return all other unfinished requests in the order of their turns, parked ones first.
 
-    There are two cases in which only the target shows this order: with more than two decisions in
-    flight, preempted requests are set aside in the order of their preemptions; and if some requests
-    wait for a grammar, admission is not in order of arrival.
+    With sessions, this is the order that the target shows. There are two more cases in which only
+    the target shows this order: with more than two decisions in flight, preempted requests are set
+    aside in the order of their preemptions; and if some requests wait for a grammar, admission is
+    not in order of arrival.
     """
     running = {request.id for request in ran_before(history)}
     waiting = [request for request in history.live.values() if request.id not in running]
     if loads.are_made(history.config):
         return _parked_first(history, waiting)
+    if sessions.are_held(history.config):
+        line = (history.last.waiting or ()) if history.last is not None else ()
+        places = {name: place for place, name in enumerate(line)}
+        return sorted(waiting, key=lambda request: places.get(request.id, len(places)))
     if not _order_is_shown(history):
         if history.config.get("policy") != "priority":
             return waiting  # unfinished requests are in order of arrival
@@ -139,6 +144,8 @@ def order_is_known(history: VllmRun) -> bool:
         arrivals = [request.arrival for request in line if not request.preemptions]
         aside = any(was_set_aside(history, request) for request in line)
         return sum(again[1:]) == 0 and arrivals == sorted(arrivals) and not aside
+    if sessions.are_held(history.config):
+        return history.last is None or history.last.waiting is not None
     if not _order_is_shown(history):
         return True
     if loads.are_made(history.config):
@@ -200,7 +207,15 @@ def _is_loaded(history: VllmRun, step: Step, request: VllmRequestHistory) -> boo
 
 @once
 def preempted(history: VllmRun, step: Step) -> list[VllmRequestHistory]:
-    return [history.live[name] for name in step.preempted or () if name in history.live]
+    """Return the preempted requests, without sessions that lost their blocks between two turns."""
+    gone = [history.live[name] for name in step.preempted or () if name in history.live]
+    return [request for request in gone if not request.between_turns]
+
+
+def slots(history: VllmRun) -> int:
+    """Return how many requests may run in the coming step: sessions that wait for their next input
+    keep their slots."""
+    return int(history.config["max_num_seqs"]) - len(sessions.awaiting(history.live))
 
 
 @once
@@ -310,6 +325,13 @@ def threshold(history: VllmRun) -> int:
     if is_alone(history):
         return budget
     return min(history.config["long_prefill_token_threshold"] or budget, budget)
+
+
+def lacks_budget_for_a_block(history: VllmRun, step: Step) -> bool:
+    """Return whether chunks end at block boundaries, and less than a block is left for a chunk."""
+    remaining = history.config["max_num_batched_tokens"] - sum(step.scheduled.values())
+    most = min(threshold(history), remaining)
+    return groups.aligns(history.config) and most < int(history.config["block_size"])
 
 
 def is_alone(history: VllmRun) -> bool:

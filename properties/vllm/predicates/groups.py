@@ -21,6 +21,8 @@ from ..history.groups import (
     content_until,
     first_block_read,
     further,
+    last_place,
+    leaves_every_state,
     new_blocks,
 )
 from ..history.request_history import VllmRequestHistory
@@ -50,8 +52,9 @@ def computing(
 def kept_out_of_the_window(history: VllmRun, step: Step) -> str | None:
     """A request that computes has given back the blocks that slid out of its window (V1-R51)."""
     for request, number, table, first in computing(history, step):
-        if is_mamba(history, number):
+        if keeps_few(history, number):
             continue  # V1-R58
+        first = first_read_in_flight(history, request, number, first)
         for place, block in enumerate(table[:first]):
             if block != NULL_BLOCK:
                 return (
@@ -61,11 +64,24 @@ def kept_out_of_the_window(history: VllmRun, step: Step) -> str | None:
     return None
 
 
+def first_read_in_flight(
+    history: VllmRun, request: VllmRequestHistory, number: int, first: int
+) -> int:
+    """Return the first block that the step (from `first` on) or one in flight reads."""
+    if not request.begun:
+        return first
+    return first_block_read(history.config, further(history.config)[number], request.settled)
+
+
 def something_slides_out(history: VllmRun, step: Step) -> bool:
     return any(
-        request.started and first > 0 and not is_mamba(history, number)
+        request.started and first > 0 and not keeps_few(history, number)
         for request, number, _, first in computing(history, step)
     )
+
+
+def keeps_few(history: VllmRun, number: int) -> bool:
+    return is_mamba(history, number) and not leaves_every_state(history.config)
 
 
 def is_mamba(history: VllmRun, number: int) -> bool:
@@ -73,16 +89,17 @@ def is_mamba(history: VllmRun, number: int) -> bool:
 
 
 def lost_in_the_window(history: VllmRun, step: Step) -> str | None:
-    """A request has every block that it reads or writes in a group (V1-R52)."""
+    """A request has every block that it, or a step in flight, reads or writes (V1-R52)."""
     for request, number, table, first in computing(history, step):
         needed = len((step.blocks or {}).get(request.id, table))
         if is_mamba(history, number) and not caches(history.config):
             needed = 1
         if len(table) != needed:
             return f"{request.id} has {len(table)} blocks in group {number + 1}, but needs {needed}"
-        used = [*range(first, len(table))]
-        if is_mamba(history, number):
-            used = [*([first] if computed_before(history, step, request) else []), *used[-1:]]
+        used = [*range(first_read_in_flight(history, request, number, first), len(table))]
+        if keeps_few(history, number):
+            reads = (computed_before(history, step, request), *request.begun)
+            used = [*(last_place(history.config, read) for read in reads if read), *used[-1:]]
         for place in used:
             if table[place] != NULL_BLOCK:
                 continue
@@ -282,21 +299,21 @@ def a_state_is_found(history: VllmRun, step: Step) -> bool:
 
 
 def too_many_states(history: VllmRun, step: Step) -> str | None:
-    """A request holds only the states that its step reads and writes (V1-R58)."""
-    most = 2 if caches(history.config) else 1
+    """A request holds only the states that its step and those in flight read or write (V1-R58)."""
     for request, number, table, _ in computing(history, step):
+        most = 2 + len(request.begun) if caches(history.config) else 1
         held = [place for place, block in enumerate(table) if block != NULL_BLOCK]
-        if is_mamba(history, number) and len(held) > most:
+        if keeps_few(history, number) and len(held) > most:
             return (
                 f"{request.id} holds {len(held)} states in group {number + 1} (places "
-                f"{', '.join(map(str, held))}), but a step uses at most {most}"
+                f"{', '.join(map(str, held))}), but at most {most} are in use"
             )
     return None
 
 
 def an_old_state_was_left(history: VllmRun, step: Step) -> bool:
     return any(
-        request.started and first > 0 and is_mamba(history, number)
+        request.started and first > 0 and keeps_few(history, number)
         for request, number, _, first in computing(history, step)
     )
 

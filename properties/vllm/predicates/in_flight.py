@@ -17,6 +17,7 @@ from .decision import (
     given,
     input_missing,
     kept,
+    lacks_budget_for_a_block,
     ran_before,
     round_may_end,
     waited_before,
@@ -112,7 +113,11 @@ def scheduled_for_nothing(history: VllmRun, step: Step) -> str | None:
                 )
                 return f"{request.id} is scheduled with {coming}"
             passed = request
-        elif history.pause == "pause_all" or round_may_end(history, request):
+        elif (
+            history.pause == "pause_all"
+            or round_may_end(history, request)
+            or lacks_budget_for_a_block(history, step)
+        ):
             return None
         elif input_missing(history, step, request, request.computed):
             continue  # the request stops at that input, and the round continues (V1-R33)

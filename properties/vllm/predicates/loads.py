@@ -303,6 +303,8 @@ def first_landed(history: VllmRun, step: Step) -> VllmRequestHistory | None:
 
     None if a request that lost its blocks to a failed load may be in front of it.
     """
+    if not loads.are_made(history.config):
+        return None  # sessions may be parked
     before = (history.last.parked if history.last else None) or ()
     if any(
         lost_its_blocks(request) and request.id not in before for request in history.live.values()

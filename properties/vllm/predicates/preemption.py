@@ -7,7 +7,7 @@ four/five invariants".
 from ....model.observation import Step
 from ...rules.pool import free_when_decided, released_by, taken_by
 from ...rules.predicate import PHASES, Predicate
-from ..history import groups, in_flight, loads, speculation
+from ..history import groups, in_flight, loads, sessions, speculation
 from ..history.request_history import VllmRequestHistory
 from ..history.run import VllmRun
 from .decision import kept, key, names, preempted, ran_before, wants, was_set_aside
@@ -150,23 +150,37 @@ def someone_is_preempted(history: VllmRun, step: Step) -> bool:
 
 
 def newcomer_before_preempted(history: VllmRun, step: Step) -> str | None:
-    """Under FCFS, a preempted request waits in front of all that have never started (V1CP-R17)."""
+    """Under FCFS, a preempted request waits in front of all that have never started, and of those
+    that were preempted in an earlier step (V1CP-R17).
+
+    A session that lost its blocks between two turns keeps its place (V1-R47).
+    """
     if history.config["policy"] == "priority":
         return None
-    gone = set(step.preempted or ())
-    newcomer = None
+    gone = {request.id for request in preempted(history, step)}
+    keep_places = sessions.are_held(history.config)
+    newcomer = earlier = None
     for name in step.waiting or ():
         request = history.live.get(name)
         if request is None or name in (step.parked or ()) or loads.place_unknown(request):
             continue
         if was_set_aside(history, request) and not request.preemptions:
             continue
-        if request.id in gone or request.preemptions:
+        if request.id in gone or (request.preemptions and not keep_places):
             if newcomer is not None:
                 return f"{newcomer}, never started, waits in front of {name}, which was preempted"
+            if request.id in gone and earlier is not None:
+                return f"{earlier}, preempted before this step, waits in front of {name}"
+            if request.id not in gone and not _set_aside_again(history, request):
+                earlier = earlier or name
         elif newcomer is None:
             newcomer = name
     return None
+
+
+def _set_aside_again(history: VllmRun, request: VllmRequestHistory) -> bool:
+    """Return whether a preempted request may be in front because it waits for something else."""
+    return was_set_aside(history, request) or in_flight.depth(history.config) > 1
 
 
 def preempted_and_new_wait(history: VllmRun, step: Step) -> bool:
@@ -181,6 +195,7 @@ def stops_running(history: VllmRun, step: Step) -> str | None:
     running = step.running or ()
     for request in kept(history, step):
         ended = request.id in (step.finished or {}) or request.id in history.aborts_inside
+        ended = ended or request.id in _parked(history, step)
         if not ended and request.id not in running:
             return (
                 f"{request.id} was running, did not end and was not preempted, but no longer runs"
@@ -192,14 +207,23 @@ def prompt_goes_on(history: VllmRun, step: Step) -> bool:
     return any(request.started and not request.prefilled for request in kept(history, step))
 
 
+def _parked(history: VllmRun, step: Step | None) -> tuple[str, ...]:
+    """Return the parked sessions, or all that may be; V1-R45 says that a turn of theirs must have
+    ended."""
+    if step is None or not sessions.are_held(history.config):
+        return ()
+    return tuple(history.live) if step.parked is None else step.parked
+
+
 def preemption_not_counted(history: VllmRun, step: Step) -> str | None:
     """A request counts as preempted if and only if it ran and is waiting again (V1CP-R29)."""
     before = {request.id for request in ran_before(history)}
     gone = set(step.preempted or ())
+    parked = _parked(history, step)
     for name in step.waiting or ():
-        if name in before and name not in gone:
+        if name in before and name not in gone and name not in parked:
             return f"{name} was running and waits, but is not counted as preempted"
-    strangers = sorted(gone - before)
+    strangers = sorted(gone - before.union(_parked(history, history.last)))
     if strangers:
         return f"{', '.join(strangers)} counted as preempted, but was not running"
     return None
@@ -253,10 +277,14 @@ PREDICATES = {
     "V1-I5": Predicate(victim_keeps_something, someone_is_preempted),
     "V1CP-R17": Predicate(newcomer_before_preempted, preempted_and_new_wait),
     "V1CP-R03": Predicate(
-        stops_running, prompt_goes_on, reads=("finished", PHASES, "preempted", "running")
+        stops_running,
+        prompt_goes_on,
+        reads=("finished", "parked", PHASES, "preempted", "running"),
     ),
     "V1CP-R29": Predicate(
-        preemption_not_counted, someone_is_preempted, reads=("preempted", "running", "waiting")
+        preemption_not_counted,
+        someone_is_preempted,
+        reads=("parked", "preempted", "running", "waiting"),
     ),
     "V1CP-R05": Predicate(counter_wrong, someone_runs),
 }

@@ -9,7 +9,7 @@ from itertools import islice
 from ....model.observation import Step
 from ...history.content import surely_shared
 from ...history.prefix_hits import caches
-from ...rules.pool import blocks_for
+from ...rules.pool import blocks_before, blocks_for
 from ...rules.predicate import Predicate
 from ..history import groups, in_flight, loads, speculation
 from ..history.request_history import VllmRequestHistory
@@ -20,6 +20,7 @@ from .decision import (
     free_unchanged,
     input_missing,
     kept,
+    lacks_budget_for_a_block,
     may_go,
     may_lack_input,
     may_pad,
@@ -31,6 +32,7 @@ from .decision import (
     ran_before,
     round_may_end,
     since,
+    slots,
     surely_in_front,
     threshold,
     waited_before,
@@ -126,9 +128,10 @@ def admitted_after_preemption(history: VllmRun, step: Step) -> str | None:
     """No request is admitted in a step that preempted (V1-R16)."""
     again = [request for request in preempted(history, step) if request.id in step.scheduled]
     new = admitted(history, step) + again
-    if not new or not step.preempted:
+    gone = preempted(history, step)
+    if not new or not gone:
         return None
-    return f"{names(new)} admitted in the step that preempted {', '.join(step.preempted)}"
+    return f"{names(new)} admitted in the step that preempted {names(gone)}"
 
 
 def preempts_with_a_queue(history: VllmRun, step: Step) -> bool:
@@ -163,7 +166,7 @@ def _could_go(history: VllmRun, step: Step) -> VllmRequestHistory | None:
         return None
     run = kept(history, step) + admitted(history, step)
     remaining = history.config["max_num_batched_tokens"] - sum(step.scheduled.values())
-    if remaining <= 0 or len(run) >= history.config["max_num_seqs"]:
+    if remaining <= 0 or len(run) >= slots(history):
         return None
     if may_pad(history) and remaining <= speculation.drafts(history.config):
         return None
@@ -173,7 +176,7 @@ def _could_go(history: VllmRun, step: Step) -> VllmRequestHistory | None:
         return None
     if not places_are_known(history):
         return None
-    if _lacks_budget_for_a_block(history, step) or _state_may_be_missing(history, step, request):
+    if lacks_budget_for_a_block(history, step) or _state_may_be_missing(history, step, request):
         return None
     # By the chapter, a prompt that the budget would cut does not start; releases first cut it to
     # the threshold.
@@ -191,18 +194,11 @@ def _could_go(history: VllmRun, step: Step) -> VllmRequestHistory | None:
     return request
 
 
-def _lacks_budget_for_a_block(history: VllmRun, step: Step) -> bool:
-    """Return whether chunks end at block boundaries, and less than a block is left for a chunk."""
-    remaining = history.config["max_num_batched_tokens"] - sum(step.scheduled.values())
-    most = min(threshold(history), remaining)
-    return groups.aligns(history.config) and most < int(history.config["block_size"])
-
-
 def _state_may_be_missing(history: VllmRun, step: Step, request: VllmRequestHistory) -> bool:
     """Return whether another request may compute, in this step, the Mamba state that this one has
     to begin with (V1-R57)."""
     size = int(history.config["block_size"])
-    return groups.aligns(history.config) and history.max_hit(step, request) >= size
+    return groups.caches_states(history.config) and history.max_hit(step, request) >= size
 
 
 def _is_surely_first(history: VllmRun, step: Step, request: VllmRequestHistory) -> bool:
@@ -239,7 +235,8 @@ def _missing(history: VllmRun, request: VllmRequestHistory, tokens: int) -> int:
         shared = surely_shared(request, there, history.kin(request), block, of_prompts=True)
         if speculation.lookahead(history.config):
             shared = max(shared - block, 0)  # the last block may be computed again (V1-R61)
-    return blocks_for(history, tokens) - shared // block
+    held = blocks_before(history, request)  # by a session between two turns
+    return max(blocks_for(history, tokens) - max(shared // block, held), 0)
 
 
 def _must_fit(history: VllmRun, step: Step, request: VllmRequestHistory, remaining: int) -> int:
@@ -247,7 +244,7 @@ def _must_fit(history: VllmRun, step: Step, request: VllmRequestHistory, remaini
     ahead = speculation.lookahead(history.config) or may_pad(history)
     if history.config["reserve_full_isl"] and not ahead:
         return request.num_tokens
-    hit = history.max_hit(step, request) if caches(history.config) else 0
+    hit = history.max_hit(step, request) if caches(history.config) else request.kept_tokens
     chunk = min(request.num_tokens, hit + min(threshold(history), remaining))
     if may_pad(history):
         chunk += speculation.drafts(history.config)
@@ -278,7 +275,7 @@ def passed_by(history: VllmRun, step: Step) -> str | None:
         request
         for request in without
         if not input_missing(history, step, request, request.computed)
-        and not _lacks_budget_for_a_block(history, step)
+        and not lacks_budget_for_a_block(history, step)
     ]
     if not skipped or any(
         round_may_end(history, request) for request in without[: without.index(skipped[0]) + 1]

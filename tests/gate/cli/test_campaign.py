@@ -1,5 +1,6 @@
 """`schedproof campaign`: what is said of options, and what a ledger tells."""
 
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
@@ -115,6 +116,33 @@ def test_the_same_command_goes_on_with_a_campaign_of_a_target():
     other = nothing._replace(target="m:f", systems=("nano_vllm",), revisions=("0.2.0",))
     with pytest.raises(InputError, match="was started with nano_vllm documented"):
         other.settings(Path("L"), begun)
+
+
+@pytest.mark.parametrize(
+    ("target", "may_change"),
+    [
+        ("model", False),
+        ("vllm==0.33.0", False),
+        ("m:f", True),
+        ("cmd:./s", True),
+        ("nano-vllm:/co", True),
+        (f"vllm==0.33.0:{__file__}:C", True),
+    ],
+)
+def test_earlier_results_of_a_target_that_may_have_changed_are_named(
+    target, may_change, run, monkeypatch
+):
+    monkeypatch.setattr("schedproof.gate.campaign.running.run_campaign", lambda *_, **__: None)
+    monkeypatch.setattr(
+        "schedproof.gate.processes.executors.make_executor", lambda *_: nullcontext()
+    )
+    filled(Path("L"), replace(SETTINGS, target=target), items=1)
+    words = [] if target == "model" else ["--target", target]
+    _, out, _ = run("--ledger", "L", "--items", "1", *words)
+    says = f"1 item of earlier runs counts as well; if {target} has changed since, use a new --led"
+    assert (says in out) == may_change
+    filled(Path("N"), replace(SETTINGS, target=target), items=0)
+    assert "of earlier runs" not in run("--ledger", "N", "--items", "1", *words)[1]
 
 
 def test_a_pattern_of_rules_is_the_same_when_it_is_given_again():

@@ -203,6 +203,7 @@ def test_a_wrong_table_is_one_line_with_its_column(run, form, text, problem):
     ("words", "problem"),
     [
         (("import", "sharegpt", "trace.jsonl"), "FORM: 'sharegpt'; valid: mooncake, azure, b"),
+        (("import", "mooncake", "."), ".: cannot be read (Is a directory)"),
         (("import", "mooncake", "none"), "none: cannot be read (No such file or directory)"),
         (("import", "mooncake", "trace.jsonl", "--requests", "0"), "--requests: 0; valid: at l"),
         (
@@ -214,10 +215,25 @@ def test_a_wrong_table_is_one_line_with_its_column(run, form, text, problem):
         (("import", "mooncake", "trace.jsonl", "--system", "x"), "--system: 'x' is not a system"),
         (
             ("import", "mooncake", "trace.jsonl", "--step-ms", "0.001"),
-            "--step-ms: row 4 would arrive in step 90,000,000; valid: at most 10,000,000 steps",
+            "--step-ms: row 4 would arrive more than 10,000,000 steps after row 1; valid: longer",
         ),
     ],
 )
 def test_an_option_that_means_nothing_is_one_line(run, words, problem):
     mooncake([*MOONCAKE[:3], {**MOONCAKE[3], "timestamp": 90_000}])
     run(*words).refused(problem)
+
+
+def test_a_time_that_no_step_can_have_is_one_line(run):
+    mooncake([MOONCAKE[0], {**MOONCAKE[1], "timestamp": 1e308}])
+    problem = "--step-ms: row 2 would arrive more than 10,000,000 steps after row 1; valid: longer"
+    run("import", "mooncake", "trace.jsonl", "--step-ms", "0.001").refused(problem)
+    early, late = BURSTGPT.replace("5,1", "-1e305,1"), BURSTGPT.replace("5.5", "1e305")
+    for text in (early, late, early.replace("5.5", "1e305")):
+        run("import", "burstgpt", written("t.csv", text)).refused("--step-ms: row 2 would arrive")
+
+
+def test_a_prompt_shares_no_more_tokens_than_an_earlier_prompt_has(run):
+    rows = [{**MOONCAKE[0], "input_length": length} for length in (1030, 1025, 1536)]
+    out = run("import", "mooncake", mooncake(rows)).out
+    assert "3,591 prompt tokens, 2,055 of them shared with an earlier prompt" in out

@@ -83,6 +83,7 @@ def test_an_error_of_our_own_is_one_line_and_no_verdict():
     for error, named in (
         ("ZeroDivisionError('a\\nb')", "ZeroDivisionError: a b (<string>:5, in fails)"),
         ("MemoryError", "MemoryError: no message (<string>:5, in fails)"),
+        ("GeneratorExit", "GeneratorExit: no message (<string>:5, in fails)"),
     ):
         code = FAILS.format(error=error)
         done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)

@@ -88,6 +88,8 @@ def test_the_pytest_file_tests_what_the_entries_were_found_on(run, tmp_path):
     path.write_text(text.replace('"target": "model"', '"target": "mine:Target"'))
     assert 'get("SCHEDPROOF_TARGET", "mine:Target")' in on("")
     assert 'get("SCHEDPROOF_TARGET", "cmd:./a")' in on("--target cmd:./a")
+    [line] = [line for line in on("--target cmd:é😀").splitlines() if line.startswith("TARGET")]
+    assert eval(line.partition('"SCHEDPROOF_TARGET", ')[2].removesuffix(")")) == "cmd:é😀"
     assert (
         "TARGET 'a b' is not understood"
         in run(*("corpus", "export", "--as", "pytest", "--target", "a b")).err

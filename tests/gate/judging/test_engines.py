@@ -148,7 +148,22 @@ def test_a_version_of_two_words_is_no_class_of_a_scheduler(gate, revision, versi
     judged = gate(Toy(), "ALL-R01")
     options = replace(judged.options, system="llmservingsim", revision=revision)
     judged = replace(judged, options=options)
-    assert (_divergence(judged, "LSS-P03", "llmservingsim", version) is not None) == known
+    assert (_divergence(judged, "LSS-P03", "llmservingsim", version, {}) is not None) == known
+
+
+@pytest.mark.parametrize(
+    ("config", "known"),
+    [
+        ({}, None),
+        ({"kv_connector": True}, "one queue"),
+        ({"max_num_encoder_input_tokens": 8, "encoder_cache_size": 8}, "ends the round"),
+    ],
+)
+def test_a_known_difference_excuses_only_a_configuration_in_which_it_can_occur(gate, config, known):
+    judged = gate(Toy(), "ALL-R01")
+    judged = replace(judged, options=replace(judged.options, system="vllm", revision="0.25"))
+    excused = _divergence(judged, "ALL-R07", "my vllm", "vllm 0.30.0", config)
+    assert excused is None if known is None else known in excused and "; or " not in excused
 
 
 @pytest.mark.slow

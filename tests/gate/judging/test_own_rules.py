@@ -107,6 +107,14 @@ def test_they_are_gone_with_the_next_call():
         (RULE.format(more="").replace("OUR-R01", "ALL-R01"), "('ALL-R01').id: this id is taken"),
         (RULE.format(more="") + "RULES += RULES", "RULES[1] ('OUR-R01').id: this id is taken"),
         (RULE.format(more="").replace("running", "runing"), "needs: 'runing'; valid: emitted"),
+        (
+            RULE.format(more="").replace('["running"]', "None"),
+            "needs: None; valid: a list of emitted, tkv",
+        ),
+        (
+            RULE.format(more="").replace('["running"]', "'running'"),
+            "needs: 'running'; valid: a list of emitted, tkv",
+        ),
         (RULE.format(more="").replace("broken=broken", "broken=3"), "broken: 3; valid: a function"),
         (RULE.format(more="").replace("two at most", " "), "title: ' '; valid: words"),
     ],

@@ -4,6 +4,7 @@ import pytest
 
 from schedproof.gate.judging.rule_choice import judged_by, lockstep_of
 from schedproof.gate.judging.verdict import RuleVerdict, exit_code
+from schedproof.gate.library.judging import gate_options
 from schedproof.gate.targets.target_spec import MODEL, parse_target
 from schedproof.model.errors import InputError
 from schedproof.model.scenario import Expectation, Request, Scenario
@@ -54,6 +55,13 @@ def test_what_contradicts_itself_is_refused(words, exclude, says):
     with pytest.raises(InputError) as error:
         ids(*words, exclude=exclude)
     assert says in str(error.value)
+
+
+def test_a_named_rule_that_is_broken_by_design_is_refused_with_the_option_that_says_so():
+    with pytest.raises(InputError, match="--deviations: V1-R09 is by design, but --rule names it"):
+        gate_options(
+            parse_target("model"), system="vllm", rules=["V1-R09"], by_design={"V1-R09": "ours"}
+        )
 
 
 @pytest.mark.parametrize("word", ["V2-*", "V1-R999"])

@@ -5,6 +5,8 @@ import pytest
 import schedproof
 from schedproof.model.errors import InputError
 from schedproof.model.faults import TargetBroken
+from schedproof.model.scenario import Request, Scenario
+from schedproof.model.systems import full_config
 from schedproof.model.target import ModelTarget
 
 pytestmark = pytest.mark.usefixtures("working_folder")
@@ -37,6 +39,48 @@ def test_an_object_is_judged_in_this_process():
     assert verdict.target.spec == "schedproof.model.target:ModelTarget"
     with pytest.raises(InputError, match="jobs: 2; valid if the target is an object: 1"):
         schedproof.judge(ModelTarget(), jobs=2)
+
+
+def one_request():
+    config = full_config("generic", "documented", {"max_num_seqs": 4})
+    request = Request(id="r0", arrival=0, prompt=(("r0", 3),), max_tokens=2)
+    return Scenario(system="generic", revision="documented", config=config, requests=(request,))
+
+
+class Careless(ModelTarget):
+    """Changes everything that it is given."""
+
+    def start(self, system, revision, config):
+        reply = super().start(system, revision, config)
+        config["max_num_seqs"] = 99
+        del config["order"]
+        return reply
+
+    def add(self, request):
+        reply = super().add(request)
+        request["prompt"].clear()
+        request.clear()
+        return reply
+
+
+def test_an_object_may_change_what_it_is_given():
+    scenario = one_request()
+    outcome = schedproof.replay(scenario, Careless())
+    assert (outcome.finished, outcome.broken) == (True, [])
+    assert outcome.session.monitor.history.config == scenario.config == one_request().config
+
+
+class Leaves(ModelTarget):
+    """Leaves Python instead of stepping."""
+
+    def step(self):
+        raise SystemExit(0)
+
+
+def test_an_object_that_leaves_python_has_crashed():
+    [broken] = schedproof.replay(one_request(), Leaves()).broken
+    assert broken.rule == "ALL-R01"
+    assert "SystemExit: 0" in broken.message
 
 
 class Unprintable:

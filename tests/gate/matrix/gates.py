@@ -31,3 +31,8 @@ def dies_once(cell: Cell) -> GateRun:
         mark.touch()
         os._exit(1)
     return GateRun(1, {f"logs/{cell.file_name}.txt": b"schedproof: it ran\n"}, 1.0)
+
+
+def refuses(cell: Cell) -> GateRun:
+    said = b"schedproof: mine.py has no class 'Mine'\n"
+    return GateRun(2, {f"logs/{cell.file_name}.txt": said}, 1.0)

@@ -28,7 +28,7 @@ from schedproof.gate.processes.executors import DEATHS, ClusterError
 from schedproof.gate.targets.scales import Configuration
 from schedproof.gate.targets.supported_releases import ReleaseError
 from schedproof.model.errors import InputError
-from schedproof.tests.gate.matrix.gates import conforms, dies_once  # workers import it
+from schedproof.tests.gate.matrix.gates import conforms, dies_once, refuses  # workers import it
 
 from ..campaign import local_cluster
 from ..targets.test_pipe import NEEDS_PROC, is_gone
@@ -92,6 +92,15 @@ def test_a_cell_is_judged_once(tmp_path):
         data = damaged.encode(errors="surrogateescape")
         (tmp_path / "verdicts" / "model-bounded-small.json").write_bytes(data)
         assert earlier_verdict(CELL, tmp_path) is None
+
+
+def test_a_gate_without_a_verdict_does_not_get_that_of_an_earlier_gate(tmp_path):
+    cell = CELL._replace(scheduler="/here/mine.py:Mine")
+    run_cells([cell], tmp_path, ignored, work=conforms)
+    [judged] = run_cells([cell], tmp_path, ignored, work=refuses)
+    assert judged.verdict is None
+    assert judged.outcome == "no verdict: mine.py has no class 'Mine'"
+    assert earlier_verdict(cell, tmp_path) is None
 
 
 @pytest.mark.parametrize("fault", [None, "it hung"])

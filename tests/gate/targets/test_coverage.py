@@ -7,6 +7,11 @@ import sys
 import pytest
 
 from schedproof.gate.targets import coverage
+from schedproof.gate.targets.factory import opened
+from schedproof.gate.targets.target_spec import parse_target
+from schedproof.model.systems import full_config
+
+CONFIG = full_config("generic", "documented", {})
 
 SOURCE = '''"""A module."""
 from __future__ import annotations
@@ -153,6 +158,15 @@ def test_what_lies_beside_a_factory_is_counted_and_installed_packages_are_not(
     coverage.count_beside("adapter")
     importlib.import_module("adapter")
     assert {file.module for file in coverage.entered(tmp_path / "probes")} == {"adapter", "beside"}
+
+
+def test_a_target_that_is_not_to_be_counted_does_not_count_for_another_gate(tmp_path, monkeypatch):
+    monkeypatch.setenv(coverage.VARIABLE, str(tmp_path / "of-another-gate"))
+    (tmp_path / "mine.py").write_text(
+        "from schedproof.model.target import ModelTarget\ndef make():\n    return ModelTarget()\n"
+    )
+    with opened(parse_target("mine:make"), folder=tmp_path, imports=[str(tmp_path)]) as there:
+        assert there.target.start("generic", "documented", CONFIG)["ok"]
 
 
 def test_the_probes_of_this_package_are_in_every_kind_of_block():

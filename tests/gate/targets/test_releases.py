@@ -12,8 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from schedproof.gate.targets import releases
+from schedproof.gate.targets import releases, scheduler_class
 from schedproof.gate.targets.checkouts import ADAPTERS
+from schedproof.gate.targets.coverage import VARIABLE as COVERAGE
+from schedproof.gate.targets.release_adapter import BEYOND_START_UP
 from schedproof.gate.targets.releases import complaint
 from schedproof.gate.targets.supported_releases import Release, ReleaseError, parse_release
 
@@ -208,7 +210,9 @@ def test_only_the_python_part_of_a_wheel_is_kept(cache):
 def test_the_command_runs_the_target_in_the_environment_with_both_trees_on_the_path(
     cache, monkeypatch
 ):
-    for name in ("PYTHONPATH", "PYTHONDONTWRITEBYTECODE", "VLLM_USE_V1", "SENDNN_X", "KEPT"):
+    dropped = {"PYTHONDONTWRITEBYTECODE", "VLLM_USE_V1", "SENDNN_X"}
+    dropped |= {scheduler_class.VARIABLE, scheduler_class.OWN_CLASS, BEYOND_START_UP, COVERAGE}
+    for name in ("PYTHONPATH", "KEPT", *dropped):
         monkeypatch.setenv(name, "1")
     prepared = prepare()
     python, *adapter = prepared.command
@@ -220,7 +224,7 @@ def test_the_command_runs_the_target_in_the_environment_with_both_trees_on_the_p
     assert env["VLLM_PLUGINS"] == "sendnn_inference"
     assert env["HF_HUB_OFFLINE"] == env["OMP_NUM_THREADS"] == env["KEPT"] == "1"
     assert Path(env["VLLM_CACHE_ROOT"]).is_relative_to(cache)
-    assert env.keys().isdisjoint({"PYTHONDONTWRITEBYTECODE", "VLLM_USE_V1", "SENDNN_X"})
+    assert env.keys().isdisjoint(dropped)
 
 
 @pytest.mark.usefixtures("index")

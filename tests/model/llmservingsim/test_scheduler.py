@@ -46,12 +46,12 @@ def test_those_who_run_and_do_not_decode_are_prefilling(revision):
 
 
 def test_blocks_are_shown_although_nothing_is_computed_in_them_yet():
-    """By the page tokens count once their batch is through."""
+    """By the page tokens count once their batch is through; those in flight are not shown."""
     run = ModelRun("documented", pp_size=2)
     run.ask("a", 5)
-    run.schedule()
     step = run.step()
-    assert (step["scheduled"], step["blocks"], step["computed"]) == ({}, {"a": [1, 2]}, {"a": 0})
+    assert (step["scheduled"], step["blocks"], step["emitted"]) == ({"a": 5}, {"a": [1, 2]}, {})
+    assert "computed" not in step
 
 
 @each_revision
@@ -65,14 +65,17 @@ def test_who_holds_nothing_is_not_listed_with_counts(revision):
         assert list(step[field]) == ["a"]
 
 
-def test_the_pipeline_depth_makes_no_difference_where_a_step_completes_at_once():
-    seen = []
-    for depth in (1, 3):
-        run = ModelRun("head", pp_size=depth, num_blocks=4)
-        for name in "abc":
-            run.ask(name, 5, 4)
-        seen.append([run.step() for _ in range(12)])
-    assert seen[0] == seen[1]
+@each_revision
+def test_with_two_stages_two_batches_are_in_flight_and_the_oldest_completes_when_none_starts(
+    revision,
+):
+    run = ModelRun(revision, pp_size=2, max_num_batched_tokens=8)
+    for name in "abc":
+        run.ask(name, 8, 2)
+    steps = [run.step() for _ in range(3)]
+    assert [list(step["scheduled"]) for step in steps] == [["a"], ["b"], []]
+    assert [list(step["emitted"]) for step in steps] == [[], [], ["a"]]
+    assert [len(run.state.inflight), steps[2]["kind"]] == [1, "idle"]
 
 
 def test_the_page_is_the_first_revision():

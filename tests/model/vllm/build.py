@@ -4,8 +4,9 @@ from collections.abc import Sequence as Listed
 from typing import Any
 
 from schedproof.model.pool import Pool
+from schedproof.model.vllm import scheduler
 from schedproof.model.vllm.config import VllmConfig
-from schedproof.model.vllm.state import Sequence
+from schedproof.model.vllm.state import Sequence, State
 
 SMALL = {
     **{"block_size": 4, "max_num_seqs": 4, "max_num_batched_tokens": 16, "max_model_len": 64},
@@ -38,3 +39,10 @@ def pool(size: int | None, held: int) -> Pool:
 def ids(members: Listed[Sequence]) -> list[str]:
     """The names, in order."""
     return [sequence.id for sequence in members]
+
+
+def stepped(
+    config: VllmConfig, state: State, inside: tuple[str, ...] = ()
+) -> tuple[State, dict[str, Any]]:
+    """The state after a step, and what the step shows."""
+    return scheduler.carry_out(config, state, scheduler.schedule(config, state), inside)

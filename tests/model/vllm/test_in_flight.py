@@ -12,7 +12,7 @@ from schedproof.model.vllm.model import make_model
 from schedproof.model.vllm.speculation import most_slots, verified
 from schedproof.model.vllm.state import Coming, State
 
-from .build import config, decoding, waiting
+from .build import config, decoding, stepped, waiting
 
 AHEAD = {"async_scheduling": True}
 PIPELINE = {"pipeline_parallel_size": 2}
@@ -162,9 +162,9 @@ def test_a_token_is_promised_of_what_computes_all_that_is_known():
 
 
 def test_a_decision_is_in_flight_until_it_completes():
-    state, _ = scheduler.step(of(**AHEAD), State(waiting=(waiting(4, name="a"),)))
+    state, _ = stepped(of(**AHEAD), State(waiting=(waiting(4, name="a"),)))
     assert state.in_flight == ({"a": Coming(0)},)
-    state, _ = scheduler.step(of(), State(waiting=(waiting(4, name="a"),)))
+    state, _ = stepped(of(), State(waiting=(waiting(4, name="a"),)))
     assert state.in_flight == ()
 
 
@@ -232,8 +232,9 @@ def test_in_a_pipeline_drafts_come_with_the_token_that_they_follow():
 
 def test_in_a_pipeline_a_preempted_request_gets_no_drafts():
     drafting = of(**PIPELINE, num_speculative_tokens=2)
-    assert verified(drafting, decoding("a", 8, 1, 2), 0, 1, {}).drafted == 2
-    assert verified(drafting, waiting(8), 0, 1, {}).drafted == 0
+    flight = {"a": Coming(0)}
+    assert verified(drafting, decoding("a", 8, 1, 2), 0, 1, flight).drafted == 2
+    assert verified(drafting, waiting(8), 0, 1, flight).drafted == 0
 
 
 def test_drafts_of_every_decision_in_flight_may_need_blocks():

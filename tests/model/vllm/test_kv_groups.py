@@ -130,8 +130,8 @@ def test_one_full_group_is_no_group_at_all():
             "$.config.kv_groups[1].kind: ",
         ),
         (
-            {"kv_groups": [FULL, window(4)], "async_scheduling": True},
-            "$.config.kv_groups: 2 groups with async_scheduling are not modelled; valid: one",
+            {"kv_groups": [FULL, window(4)], "pipeline_parallel_size": 2},
+            "$.config.kv_groups: 2 groups with pipeline_parallel_size are not modelled; valid: one",
         ),
     ],
 )
@@ -161,3 +161,16 @@ def test_a_hit_ends_at_the_border_of_a_chunk_of_which_nothing_is_read():
     [seen] = steps(model, 1)
     assert seen["prefix_hit"] == {"b": 8}
     assert seen["group_blocks"]["b"][0][:4] == [0, 0, 0, 0]
+
+
+def test_a_decision_in_flight_keeps_the_blocks_that_it_reads():
+    keys = {"enable_prefix_caching": False, "async_scheduling": True, "num_blocks": 24}
+    model = target(window(3), **keys)
+    add(model, "a", ("a", 12), tokens=2)
+    seen = steps(model, 3)
+    # Two decisions are in flight when the third is made: the first is yet to read tokens 0 to 3.
+    assert [[bool(block) for block in table] for [table] in tables(seen, "a")] == [
+        [True] * 2,
+        [True] * 4,
+        [False, *[True] * 5],
+    ]

@@ -116,12 +116,32 @@ def test_a_block_too_large_for_a_chunk_is_computed_in_parts():
     assert computed(steps(model, 5), "a") == [3, 1, 3, 1, 1]
 
 
+def test_with_a_state_at_every_boundary_a_hit_ends_at_any_of_them():
+    model = target(mamba_cache_mode="all")
+    add(model, "a", ("a", 14))
+    first = steps(model, 1)[0]
+    assert first["scheduled"] == {"a": 10}
+    assert all(first["group_blocks"]["a"][0])
+    steps(model, 1)
+    add(model, "b", ("a", 7), tokens=2)
+    [seen] = steps(model, 1)
+    assert seen["prefix_hit"] == {"b": 4}
+
+
 @pytest.mark.parametrize(
     ("keys", "words"),
     [
         (
             {"kv_groups": [{"kind": "full"}, {"kind": "mamba", "window": 4}]},
             "$.config.kv_groups[1].window: mamba with window 4; valid: absent",
+        ),
+        (
+            {"mamba_cache_mode": "all"},
+            "$.config.mamba_cache_mode: all without a mamba group; valid: none, or a mamba group",
+        ),
+        (
+            {**GROUPS, "mamba_cache_mode": "all", "enable_prefix_caching": False},
+            "$.config.mamba_cache_mode: all without prefix caching; valid: none, or prefix caching",
         ),
         (
             {**GROUPS, "num_speculative_tokens": 2},
@@ -137,3 +157,11 @@ def test_mamba_groups_that_cannot_be_are_refused(keys, words):
     with pytest.raises(InputError) as refused:
         read_config(keys, "documented")
     assert str(refused.value).startswith(words)
+
+
+def test_a_decision_in_flight_keeps_the_state_that_it_reads():
+    model = target(async_scheduling=True, max_num_batched_tokens=4)
+    add(model, "a", ("a", 30))
+    seen = steps(model, 5)
+    held = [sum(map(bool, step["group_blocks"]["a"][0])) for step in seen]
+    assert held == [1, 2, 3, 3, 3]

@@ -6,7 +6,7 @@ from schedproof.model.pool import Pool
 from schedproof.model.vllm import scheduler
 from schedproof.model.vllm.state import Coming, State
 
-from .build import config, decoding, ids, pool, waiting
+from .build import config, decoding, ids, pool, stepped, waiting
 
 PRIORITY = config(policy="priority")
 CACHING = config(enable_prefix_caching=True)
@@ -20,7 +20,7 @@ def steps(limits, state, count):
     """What the next steps show."""
     shown = []
     for _ in range(count):
-        state, seen = scheduler.step(limits, state)
+        state, seen = stepped(limits, state)
         shown.append(seen)
     return shown
 
@@ -208,7 +208,7 @@ def test_a_hit_is_not_computed_again():
     cache = Pool(9, (), 3, ((2, s8), (1, s4)), {s4: (1,), s8: (2,)})
     for prompt, tokens in ((9, 1), (8, 4)):
         newcomer = waiting(prompt, content=(("s", prompt),))
-        seen = scheduler.step(CACHING, State(waiting=(newcomer,), pool=cache))[1]
+        seen = stepped(CACHING, State(waiting=(newcomer,), pool=cache))[1]
         assert seen["scheduled"] == {"new": tokens}
         assert seen["prefix_hit"] == {"new": prompt - tokens}
         assert seen["computed"] == {"new": prompt}
@@ -217,7 +217,7 @@ def test_a_hit_is_not_computed_again():
 def test_who_starts_together_shares_what_the_first_is_about_to_compute():
     prompt = (("s", 9),)
     state = queue(waiting(9, name="a", content=prompt), waiting(9, name="b", content=prompt))
-    seen = scheduler.step(CACHING, state)[1]
+    seen = stepped(CACHING, state)[1]
     assert seen["scheduled"] == {"a": 9, "b": 1}
     assert seen["blocks"] == {"a": [1, 2, 3], "b": [1, 2, 4]}
     assert seen["prefix_hit"] == {"a": 0, "b": 8}
@@ -414,25 +414,25 @@ def test_aborted_before_the_step_a_request_leaves_its_room_to_others():
     """Two blocks: b fits when a is gone."""
     state = State((waiting(8, name="b"),), (decoding("a", 5, 1, 2),), pool(2, 2))
     after = scheduler.abort(config(), state, "a")
-    seen = scheduler.step(config(), after)[1]
+    seen = stepped(config(), after)[1]
     assert (seen["scheduled"], seen["finished"]) == ({"b": 8}, {"a": "aborted"})
 
 
 def test_aborted_inside_the_step_a_request_has_had_its_tokens_and_emits_none():
     state = State((waiting(8, name="b"),), (decoding("a", 5, 1, 2),), pool(2, 2))
-    state, seen = scheduler.step(config(num_blocks=2), state, ("a",))
+    state, seen = stepped(config(num_blocks=2), state, ("a",))
     assert (seen["scheduled"], seen["emitted"]) == ({"a": 1}, {})
     assert (seen["finished"], seen["running"], seen["waiting"]) == ({"a": "aborted"}, [], ["b"])
     assert (seen["free_blocks"], seen["kind"]) == (2, "decode")
-    assert scheduler.step(config(), state)[1]["scheduled"] == {"b": 8}
+    assert stepped(config(), state)[1]["scheduled"] == {"b": 8}
 
 
 def test_aborted_inside_the_step_that_fills_a_block_a_request_leaves_it_to_be_found():
     state = queue(waiting(5, name="a", content=(("s", 5),)))
-    state, _ = scheduler.step(CACHING, state, ("a",))
+    state, _ = stepped(CACHING, state, ("a",))
     assert state.pool.cached == {(("s", 4),): (1,)}
     state = scheduler.arrive(CACHING, state, waiting(6, name="b", content=(("s", 6),)))
-    assert scheduler.step(CACHING, state)[1]["prefix_hit"] == {"b": 4}
+    assert stepped(CACHING, state)[1]["prefix_hit"] == {"b": 4}
 
 
 @pytest.mark.parametrize(
@@ -448,7 +448,7 @@ def test_aborted_inside_the_step_that_fills_a_block_a_request_leaves_it_to_be_fo
 )
 def test_a_step_is_of_the_kind_of_those_who_compute(members, kind):
     state = State(running=members, pool=pool(None, 3))
-    assert scheduler.step(config(), state)[1]["kind"] == kind
+    assert stepped(config(), state)[1]["kind"] == kind
 
 
 def test_a_step_shows_the_state_after_it():
@@ -461,7 +461,7 @@ def test_a_step_shows_the_state_after_it():
         Pool(20, (), 4, (), {(("s", 4),): (1,)}),
         aborted=("x",),
     )
-    assert scheduler.step(limits, state)[1] == {
+    assert stepped(limits, state)[1] == {
         "kind": "mixed",
         "scheduled": {"a": 1, "b": 1, "c": 14},
         "emitted": {"a": 1, "b": 1},
@@ -478,6 +478,6 @@ def test_a_step_shows_the_state_after_it():
 
 
 def test_an_idle_step_shows_nothing():
-    seen = scheduler.step(config(), State())[1]
+    seen = stepped(config(), State())[1]
     assert seen["kind"] == "idle"
     assert not any(seen[key] for key in seen.keys() - {"kind"})

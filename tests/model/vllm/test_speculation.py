@@ -8,14 +8,14 @@ from schedproof.model.vllm import scheduler, speculation
 from schedproof.model.vllm.config import read_config
 from schedproof.model.vllm.state import State
 
-from .build import SMALL, config, decoding, pool, waiting
+from .build import SMALL, config, decoding, pool, stepped, waiting
 
 DRAFTS = {"num_speculative_tokens": 3}
 
 
 def test_a_prompt_is_computed_without_drafts_and_gets_them_with_its_first_token():
     drafting = config(**DRAFTS)
-    state, seen = scheduler.step(drafting, State(waiting=(waiting(6),)))
+    state, seen = stepped(drafting, State(waiting=(waiting(6),)))
     assert (seen["scheduled"], seen["emitted"]) == ({"new": 6}, {"new": 1})
     [sequence] = state.running
     assert (sequence.computed, sequence.drafted, sequence.verified) == (6, 3, 0)
@@ -26,7 +26,7 @@ def test_a_prompt_is_computed_without_drafts_and_gets_them_with_its_first_token(
 )
 def test_the_drafts_that_are_right_come_out_and_one_token_more(right, emitted):
     sequence = decoding("a", 6, 1, 2, drafted=3, accepted=right)
-    state, seen = scheduler.step(config(**DRAFTS), State(running=(sequence,), pool=pool(None, 2)))
+    state, seen = stepped(config(**DRAFTS), State(running=(sequence,), pool=pool(None, 2)))
     assert (seen["scheduled"], seen["emitted"]) == ({"a": 4}, {"a": emitted})
     assert seen["computed"] == {"a": 6 + emitted}
     assert state.running[0].verified == 1
@@ -37,14 +37,14 @@ def test_each_time_the_next_number_of_the_scenario_counts_over_and_over():
     state = State(running=(decoding("a", 6, 1, 2, drafted=3, accepted=(2, 0)),), pool=pool(None, 2))
     emitted = []
     for _ in range(3):
-        state, seen = scheduler.step(drafting, state)
+        state, seen = stepped(drafting, state)
         emitted += seen["emitted"].values()
     assert emitted == [3, 1, 3]
 
 
 def test_no_token_comes_out_beyond_the_last():
     sequence = decoding("a", 6, 1, 2, drafted=3, accepted=(3,), generated=7)._replace(computed=12)
-    _, seen = scheduler.step(config(**DRAFTS), State(running=(sequence,), pool=pool(None, 4)))
+    _, seen = stepped(config(**DRAFTS), State(running=(sequence,), pool=pool(None, 4)))
     assert (seen["emitted"], seen["finished"]) == ({"a": 2}, {"a": "length"})
 
 
@@ -70,16 +70,16 @@ def test_a_preempted_request_loses_its_drafts():
 def test_lookahead_takes_blocks_beyond_what_is_computed(lookahead, blocks):
     drafting = config(**DRAFTS, num_lookahead_tokens=lookahead)
     sequence = decoding("a", 6, 1, 2, drafted=3)
-    state, _ = scheduler.step(drafting, State(running=(sequence,), pool=pool(None, 2)))
+    state, _ = stepped(drafting, State(running=(sequence,), pool=pool(None, 2)))
     assert len(state.running[0].blocks) == blocks
 
 
 def test_a_block_is_found_only_when_its_drafts_were_verified():
     drafting = config(**DRAFTS, enable_prefix_caching=True)
     sequence = decoding("a", 6, 1, 2, drafted=3, accepted=(3,), output_len=20, published=1)
-    state, _ = scheduler.step(drafting, State(running=(sequence,), pool=pool(None, 2)))
+    state, _ = stepped(drafting, State(running=(sequence,), pool=pool(None, 2)))
     assert state.running[0].published == 1
-    state, _ = scheduler.step(drafting, state)
+    state, _ = stepped(drafting, state)
     assert state.running[0].published == 2
 
 

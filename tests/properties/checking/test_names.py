@@ -86,6 +86,18 @@ def test_no_id_is_known_twice_at_a_time():
     assert names.chosen(request("a"), ["b"]) == {"id": "a'", "stream": "a"}
 
 
+def test_what_a_worker_drops_is_the_request_that_had_the_id_before():
+    names = Names()
+    names.accept("a", "a")
+    names.restored({"scheduled": {"a": 1}})
+    names.accept("b", "a")
+    sent = {"computed": {"a": 0}, "new": ["a"], "dropped": ["a"]}
+    assert names.restored({"scheduled": {"a": 4}, "sent": sent}) == {
+        "scheduled": {"b": 4},
+        "sent": {"computed": {"b": 0}, "new": ["b"], "dropped": ["a"]},
+    }
+
+
 def test_an_id_whose_abort_is_not_reported_yet_is_not_sent_again():
     run = scenario(request("a", abort_at=2, max_tokens=9), request("b", 2, sent_as="a"))
     target = Listens()

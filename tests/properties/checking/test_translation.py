@@ -65,6 +65,7 @@ def test_what_must_be_fixed_is_what_the_other_lacks():
         "max_loras": None,
         "structured_outputs": False,
         "reused_ids": False,
+        "streaming_inputs": False,
         "policy": "fcfs",
         "reserve_full_isl": True,
         "watermark": 0.0,

@@ -47,9 +47,9 @@ class Memory:
 
 class Scheduler:
     def __init__(self, model, node_id, instance_id, {slots}, max_num_batched_tokens,
-                 npu_mem, cpu_mem, start_npu, block_size, prioritize_prefill,
+                 npu_mem, cpu_mem, start_npu, block_size, {stages}, prioritize_prefill,
                  enable_prefix_caching{chunked}):
-        self.slots, self.first = {slots}, prioritize_prefill
+        self.slots, self.stages, self.first = {slots}, {stages}, prioritize_prefill
         self.max_num_batched_tokens, self.block = max_num_batched_tokens, block_size
         self.chunked, self.threshold = {chunk_values}
         self.caches, self.memory = enable_prefix_caching, Memory(npu_mem)
@@ -59,6 +59,8 @@ class Scheduler:
         self.request.append(Request(*values))
 
     def schedule(self, current, sys):
+        if len(self.batches) >= self.stages:
+            return None
         queue = sorted(self.request, key=self.place)
         left, batch = self.max_num_batched_tokens, []
         for request in queue:
@@ -79,6 +81,7 @@ class Scheduler:
             return None
         made = Batch(self.answers, [request for request, _ in batch], [n for _, n in batch])
         self.answers += 1
+        self.request = [request for request in self.request if request not in made.requests]
         return made if self.batches.setdefault(made.batch_id, made) else None
 
     def place(self, request):
@@ -100,12 +103,13 @@ class Scheduler:
                 self.seen.add(tuple(request.tokens[:end]))
             if prefill:
                 prompts += tokens + request.prefix_cache_hit * (computed == request.original_input)
-            if computed < request.original_input:
-                continue
-            answers, request.recent_end, request.is_init = answers + 1, finish, False
+            if computed >= request.original_input:
+                answers, request.recent_end, request.is_init = answers + 1, finish, False
             if request.output == computed + 1:
-                self.request.remove(request)
                 finished.append(request)
+            else:
+                self.request.append(request)
+        self.request.sort(key=lambda request: request.id)
         return prompts, answers, finished
 """
 # 1.0.0 has no counter of this name, by which the adapter tells it.
@@ -116,13 +120,15 @@ CHUNKED = ", enable_chunked_prefill=False, long_prefill_token_threshold=0"
 def write_1_1_0(folder: Path) -> Path:
     """Write a checkout of the generation of 1.1.0, and return its folder."""
     values = "enable_chunked_prefill, long_prefill_token_threshold"
-    code = SCHEDULER.format(slots="max_num_seqs", chunked=CHUNKED, chunk_values=values)
+    names = {"slots": "max_num_seqs", "stages": "pp_size"}
+    code = SCHEDULER.format(**names, chunked=CHUNKED, chunk_values=values)
     return _write(folder, "serving/core", "1.1.0", f"{REQUEST}{IS_PREFILL}{BATCH}", code)
 
 
 def write_1_0_0(folder: Path) -> Path:
     """Write a checkout of the generation of 1.0.0, which has no chunks and counts known tokens."""
-    code = SCHEDULER.format(slots="max_batch", chunked="", chunk_values="False, 0")
+    names = {"slots": "max_batch", "stages": "npu_group"}
+    code = SCHEDULER.format(**names, chunked="", chunk_values="False, 0")
     code = code.replace("request.is_prefill()", "request.is_init")
     code = code.replace(
         "request.is_init = answers + 1, finish, False",

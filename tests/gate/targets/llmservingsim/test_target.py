@@ -62,7 +62,7 @@ def step(pipe):
     return seen
 
 
-@pytest.mark.parametrize(("key", "value"), [("pp_size", 2), ("num_blocks", 0)])
+@pytest.mark.parametrize(("key", "value"), [("pp_size", 0), ("num_blocks", 0)])
 def test_what_the_scheduler_lacks_is_refused_with_its_place(key, value):
     target = LlmServingSimTarget()
     reply = target.start(SYSTEM, "head", CONFIG | {key: value})
@@ -71,7 +71,7 @@ def test_what_the_scheduler_lacks_is_refused_with_its_place(key, value):
 
 
 def test_the_scheduler_over_a_block_pool_has_no_prefills_first():
-    checkout = Checkout("after 1.1.0", None, weight=0, token=0, has_pool=True)
+    checkout = Checkout("after 1.1.0", None, token=0, has_pool=True)
     with pytest.raises(RefusedError, match="prioritize_prefill is true; valid is false"):
         PoolEngine(checkout, CONFIG | {"prioritize_prefill": True})
 
@@ -109,7 +109,14 @@ def test_it_shows_what_it_promises(pipe):
     reply = begin(pipe)
     assert reply["name"] == SYSTEM
     unseen = {"tkv", "left_pad_blocks", "paused", "reserved_blocks", "slot_blocks", "parked"}
-    unseen |= {"emitted_at", "completes", "encoder_inputs", "encoder_dropped", "group_blocks"}
+    unseen |= {
+        "emitted_at",
+        "completes",
+        "encoder_inputs",
+        "encoder_dropped",
+        "group_blocks",
+        "sent",
+    }
     assert {*reply["observes"], "kind", "scheduled"} == FIELDS - unseen
     ask(pipe, "a", 10, 3, output_len=2)
     assert step(pipe) == {

@@ -32,7 +32,7 @@ CONFIG: Config = {
 NOT_SEEN = {
     *("tkv", "left_pad_blocks", "paused", "reserved_blocks"),
     *("prompt_throughput", "decode_throughput", "emitted_at", "parked"),
-    *("encoder_inputs", "encoder_dropped", "completes", "group_blocks"),
+    *("encoder_inputs", "encoder_dropped", "completes", "group_blocks", "sent"),
 }
 RUNS = 300
 # A package whose scheduler takes every request at once, and then gives every request a token a

@@ -975,5 +975,37 @@ def test_groups_share_the_pool_and_a_window_gives_back_what_slid_out(vllm):
 def test_groups_that_no_layers_have_are_refused(vllm, groups, words):
     refused = vllm.start(**GROUPS | {"kv_groups": groups})
     assert words in refused["message"]
-    refused = vllm.start(**GROUPS, async_scheduling=True)
-    assert "one group with async_scheduling true" in refused["message"]
+    refused = vllm.start(**GROUPS, pipeline_parallel_size=2)
+    assert "one group with pipeline_parallel_size 2" in refused["message"]
+
+
+MAMBA = GROUPS | {"kv_groups": [{"kind": "full"}, {"kind": "mamba"}], "enable_prefix_caching": True}
+
+
+def test_mamba_layers_hold_two_states_and_chunks_end_at_block_boundaries(vllm):
+    vllm.begin(**MAMBA, max_num_batched_tokens=10)
+    vllm.ask("a", ("a", 14), max_tokens=3)
+    steps = [vllm.step() for _ in range(4)]
+    assert [step["scheduled"]["a"] for step in steps] == [8, 4, 2, 1]
+    tables = [step["group_blocks"]["a"][0] for step in steps]
+    assert [[bool(block) for block in table] for table in tables] == [
+        [False, True],
+        [False, True, True],
+        [False, False, True, True],
+        [False, False, False, True],
+    ]
+
+
+def test_mamba_layers_without_a_prefix_cache_have_a_single_state(vllm):
+    vllm.begin(**MAMBA | {"enable_prefix_caching": False}, max_num_batched_tokens=10)
+    vllm.ask("a", ("a", 14), max_tokens=2)
+    steps = [vllm.step() for _ in range(2)]
+    assert [step["scheduled"]["a"] for step in steps] == [10, 4]
+    assert [len(step["group_blocks"]["a"][0]) for step in steps] == [1, 1]
+
+
+def test_mamba_layers_are_refused_with_drafts_and_without_chunks(vllm):
+    refused = vllm.start(**MAMBA, num_speculative_tokens=2)
+    assert "$.config.num_speculative_tokens is 2; valid is 0 with a mamba" in refused["message"]
+    refused = vllm.start(**MAMBA, enable_chunked_prefill=False, max_num_batched_tokens=32)
+    assert "Chunked prefill is required" in refused["message"]

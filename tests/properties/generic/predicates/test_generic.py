@@ -5,8 +5,8 @@ import pytest
 from schedproof.model.observation import Step
 from schedproof.model.systems import full_config
 from schedproof.properties.generic.predicates import PREDICATES
-from schedproof.properties.history.request_history import RequestHistory
 from schedproof.properties.history.run_history import RunHistory
+from schedproof.properties.vllm.history.request_history import VllmRequestHistory as RequestHistory
 
 SMALL = {"block_size": 4, "num_blocks": 8, "max_num_seqs": 2, "max_num_batched_tokens": 8}
 

@@ -85,7 +85,7 @@ def test_a_request_holds_the_two_states_that_its_step_reads_and_writes():
     assert groups.kept_out_of_the_window(history, step) is None
     assert groups.an_old_state_was_left(history, step)
     assert groups.too_many_states(history, after({"a": 8}, (0, 7, 9, 0, 8))) == (
-        "a holds 3 states in group 1 (places 1, 2, 4), but a step uses at most 2"
+        "a holds 3 states in group 1 (places 1, 2, 4), but at most 2 are in use"
     )
     assert groups.lost_in_the_window(history, after({"a": 8}, (0, 0, 0, 9, 8))) == (
         "a reads or writes block 2 of group 1, which it does not hold"

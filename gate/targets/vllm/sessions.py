@@ -1,0 +1,101 @@
+"""Sessions: requests with several turns, whose further inputs are sent as a client would send them.
+
+Source: AsyncLLM._add_streaming_input_request, which sends each input as a resumable request with
+the id of the first, and at the end of the inputs a request that is not resumable.
+"""
+
+from collections import deque
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from ..protocol_checks import Output, RefusedError, Turn
+
+KEY = "streaming_inputs"
+
+
+class Session:
+    """The turns of a session: the one that is computed, those that were sent, and the others."""
+
+    def __init__(self, first: Output, turns: tuple[Turn, ...]) -> None:
+        self.output = first
+        self.sent: deque[Output] = deque()
+        self.left = deque(turns)
+        self.waited = 0
+
+
+class Sending(NamedTuple):
+    """How to send an input: `turn` makes a resumable request, `end` the one that ends a session;
+    `add` gives it to the scheduler."""
+
+    turn: Callable[[str, Turn], Any]
+    end: Callable[[str], Any]
+    add: Callable[[Any], None]
+
+
+class Sessions:
+    """The unfinished sessions by id."""
+
+    def __init__(self, sending: Sending) -> None:
+        self._sending = sending
+        self._sessions: dict[str, Session] = {}
+
+    def begin(self, name: str, first: Output, turns: tuple[Turn, ...]) -> None:
+        """Note a session after its first input has been sent; send what comes together with it."""
+        self._sessions[name] = Session(first, turns)
+        self._send(name, self._sessions[name])
+
+    def step(self, requests: Any) -> None:
+        """Send the inputs that are due before a step."""
+        for name, session in list(self._sessions.items()):
+            if name not in requests:
+                del self._sessions[name]
+            elif requests[name].status.name == "WAITING_FOR_STREAMING_REQ":
+                if session.waited == session.left[0].delay:
+                    self._next(name, session)
+                    session.output = session.sent.popleft()
+                    self._send(name, session)
+                else:
+                    session.waited += 1
+
+    def output(self, name: str) -> Output | None:
+        """Return the output of the turn that a session computes; None if it is no session."""
+        session = self._sessions.get(name)
+        return None if session is None else session.output
+
+    def turns_end(self, completion: Any, requests: Any) -> None:
+        """Remove from the outputs of a step the reasons with which turns end, because their
+        sessions continue."""
+        for client in completion.values():
+            for output in client.outputs:
+                session = self._sessions.get(output.request_id)
+                ends = output.finish_reason is not None and output.request_id in requests
+                if session is None or not ends or requests[output.request_id].is_finished():
+                    continue
+                output.finish_reason = None
+                if session.sent:
+                    session.output = session.sent.popleft()
+
+    def _send(self, name: str, session: Session) -> None:
+        while session.left and session.left[0].delay is None:
+            self._next(name, session)
+        if not session.left:
+            self._sending.add(self._sending.end(name))
+
+    def _next(self, name: str, session: Session) -> None:
+        turn = session.left.popleft()
+        session.sent.append(turn.output)
+        session.waited = 0
+        self._sending.add(self._sending.turn(name, turn))
+
+
+def check_length(request: Any, longest: int) -> int:
+    """Return the most tokens that a session can have; raise RefusedError if they are more than
+    `longest`, since vLLM checks only each input alone."""
+    tokens: int = len(request.prompt) + request.max_tokens
+    tokens += sum(len(turn.prompt) + turn.max_tokens for turn in request.turns)
+    if request.turns and tokens > longest:
+        raise RefusedError(
+            f"refused by the target: the turns of {request.output.id} have {tokens} tokens; "
+            f"max_model_len is {longest}"
+        )
+    return tokens

@@ -1,0 +1,58 @@
+"""What vLLM's scheduler sends to its workers with a decision.
+
+Source: releases 0.19.1 to 0.33.0, GPUModelRunner._update_states, and the second model runner's
+finish_requests, add_requests and update_requests.
+"""
+
+from typing import Any
+
+
+def sent(scheduler: Any, decision: Any) -> dict[str, Any]:
+    """Return what the worker is told about the requests.
+
+    The second model runner also forgets preempted requests, and what it has of a request that is
+    new; the first one keeps preempted requests, and is told that they resume.
+    """
+    cached = decision.scheduled_cached_reqs
+    computed = dict(zip(cached.req_ids, cached.num_computed_tokens, strict=True))
+    blocks = {
+        name: new for name, new in zip(cached.req_ids, cached.new_block_ids, strict=True) if new
+    }
+    told: dict[str, Any] = {"computed": computed}
+    if new := decision.scheduled_new_reqs:
+        told["new"] = [request.req_id for request in new]
+        computed |= {request.req_id: request.num_computed_tokens for request in new}
+        blocks |= {request.req_id: request.block_ids for request in new}
+    if cached.resumed_req_ids:
+        told["resumed"] = sorted(cached.resumed_req_ids)
+    if blocks:
+        # The worker appends to these lists, and so may the scheduler.
+        told["blocks"] = {name: [[*group] for group in groups] for name, groups in blocks.items()}
+    dropped = {*decision.finished_req_ids}
+    if getattr(scheduler, "use_v2_model_runner", False):
+        dropped.update(decision.preempted_req_ids or (), told.get("new", ()))
+    if dropped:
+        told["dropped"] = sorted(dropped)
+    if sends_tokens(scheduler):
+        told["tokens"] = tokens(decision)
+    return told
+
+
+def sends_tokens(scheduler: Any) -> bool:
+    """Return whether the first stage of a pipeline is sent the tokens that the last one samples."""
+    return bool(
+        getattr(scheduler, "use_pp", False) and not scheduler.scheduler_config.async_scheduling
+    )
+
+
+def tokens(decision: Any) -> dict[str, int]:
+    """Return how many tokens of each request the first stage then knows, with drafts."""
+    cached, drafts = decision.scheduled_cached_reqs, decision.scheduled_spec_decode_tokens
+    known = {
+        request.req_id: len(request.prefill_token_ids or request.prompt_token_ids)
+        for request in decision.scheduled_new_reqs
+    }
+    rows = zip(cached.req_ids, cached.num_computed_tokens, cached.new_token_ids, strict=True)
+    for name, computed, new in rows:
+        known[name] = computed + len(new) + len(drafts.get(name, ()))
+    return known

@@ -1,0 +1,144 @@
+"""Sessions: requests that continue with a further input when a turn has ended.
+
+Source: release 0.33.0: Scheduler._handle_stopped_request, Scheduler._update_request_as_session. A
+session that waits for its next input keeps its blocks and its slot.
+"""
+
+from typing import Any
+
+from msgspec.structs import replace
+
+from ..members import changed, without
+from ..scenario import Turn
+from . import kv_cache, scheduler
+from .config import VllmConfig
+from .connector import in_line
+from .queue import Plan
+from .revision import Revision
+from .state import Sequence, State
+
+
+def of(newcomer: Sequence, turns: tuple[Turn, ...]) -> Sequence:
+    """Return the first turn of a session. The scheduler's model would end a request with its last
+    token, so `output_len` is one more than that in every turn but the last."""
+    return newcomer._replace(turns=turns, output_len=newcomer.output_len + 1)
+
+
+def step(
+    config: VllmConfig, state: State, abort_inside: tuple[str, ...], revision: Revision
+) -> tuple[State, dict[str, Any]]:
+    """Make one decision and complete it. Between two turns, a session waits (V1-I1) and is listed
+    as parked."""
+    state = state._replace(parked=tuple([closer(sequence) for sequence in state.parked]))
+    plan = decide(config, state, revision)
+    state, seen = scheduler.carry_out(config, state, plan, abort_inside, revision)
+    for sequence in state.running:
+        if sequence.turns and sequence.generated == sequence.output_len - 1:
+            others = without(state.running, sequence.id)
+            state = revision.queue_session(state._replace(running=others), ended(sequence))
+    state, line = holding(state), in_line(config, state)
+    names = [sequence.id for sequence in (*state.running, *line)]
+    if config.enable_prefix_caching:
+        # A session may begin and end a turn in one step.
+        waiting = {sequence.id for sequence in line} - plan.scheduled.keys()
+        hits = seen["prefix_hit"].items()
+        seen["prefix_hit"] = {name: hit for name, hit in hits if name not in waiting}
+    return state, seen | {
+        "running": [sequence.id for sequence in state.running],
+        "waiting": [sequence.id for sequence in line],
+        "parked": [sequence.id for sequence in line if sequence.blocks],
+        "blocks": {name: seen["blocks"][name] for name in names if name in seen["blocks"]},
+    }
+
+
+def closer(sequence: Sequence) -> Sequence:
+    """Return a session one step closer to its next input, or with that input."""
+    if sequence.awaits is None:
+        return sequence
+    return sequence._replace(awaits=sequence.awaits - 1) if sequence.awaits else begun(sequence)
+
+
+def begun(sequence: Sequence) -> Sequence:
+    """Return a session with its next input, whose tokens are the only ones to compute (V1-R45)."""
+    turn, *others = sequence.turns
+    return sequence._replace(
+        content=(*sequence.content, *turn.prompt),
+        prompt=sequence.prompt + turn.prompt_len,
+        max_tokens=turn.max_tokens,
+        output_len=turn.tokens_to_emit + bool(others),
+        turns=tuple(others),
+        awaits=None,
+    )
+
+
+def ended(sequence: Sequence) -> Sequence:
+    """Return a session whose turn has ended. Its last token was never computed and is dropped; the
+    others count as its prompt from now on (V1-R45)."""
+    kept = sequence.generated - 1
+    content = (*sequence.content, (f"out:{sequence.id}", kept)) if kept else sequence.content
+    delay = sequence.turns[0].delay
+    waits = sequence._replace(content=content, prompt=sequence.computed, generated=0, awaits=delay)
+    return begun(waits) if delay is None else waits
+
+
+def decide(config: VllmConfig, state: State, revision: Revision) -> Plan:
+    """Return the decision of a step, in which no session is scheduled before its input is there
+    (V1-R44). Until then, it keeps its slot (V1-R46)."""
+    config, state = revision.begin(config, state)
+    plan = scheduler.advance_running(config, Plan.of(config, state), revision=revision)
+    later = tuple([sequence for sequence in plan.parked if sequence.awaits is not None])
+    if plan.preempted:
+        stuck = not (plan.running or plan.parked)
+        return give_back(config, plan, gone) if stuck and (gone := last_holder(plan)) else plan
+    config = replace(config, max_num_seqs=config.max_num_seqs - len(later))
+    ready = tuple([sequence for sequence in plan.parked if sequence.awaits is None])
+    plan = plan._replace(parked=ready, leaving=(*plan.leaving, *later))
+    after = scheduler.admit_waiting(config, plan, revision)
+    while not (after.running or later) and (gone := last_holder(after)):
+        after = admit_first(config, give_back(config, after, gone), revision)
+    still = {sequence.id for sequence in (*after.parked, *later)}
+    parked = tuple([sequence for sequence in state.parked if sequence.id in still])
+    return after._replace(parked=parked, leaving=holding(after).leaving)
+
+
+def admit_first(config: VllmConfig, plan: Plan, revision: Revision) -> Plan:
+    first = (*plan.parked, *plan.waiting)[0]
+    alone = plan._replace(parked=(), waiting=(first,))
+    after = scheduler.admit_waiting(config, alone, revision)
+    if not after.running:
+        return plan
+    parked, waiting = without(plan.parked, first.id), without(plan.waiting, first.id)
+    return after._replace(parked=parked, waiting=waiting)
+
+
+def last_holder(plan: Plan) -> Sequence | None:
+    """Return the last waiting request that holds blocks, except for the first in line."""
+    _, *line = (*plan.parked, *plan.waiting) or (None,)
+    return next((sequence for sequence in reversed(line) if sequence.blocks), None)
+
+
+def give_back(config: VllmConfig, plan: Plan, sequence: Sequence) -> Plan:
+    """Return the plan in which a waiting session has lost its blocks: otherwise, sessions could
+    wait for each other's blocks for ever (V1-R48). It keeps its place."""
+    lost, parked = sequence.rewound(), without(plan.parked, sequence.id)
+    waiting = changed(plan.waiting, {lost.id: lost})
+    plan = plan._replace(
+        pool=kv_cache.free(config, plan.pool, sequence, plan.holders),
+        parked=parked,
+        waiting=waiting if len(parked) == len(plan.parked) else (lost, *waiting),
+        preempted=(*plan.preempted, lost.id),
+    )
+    given_back: Plan = holding(plan)
+    return given_back
+
+
+def holding(state: Any) -> Any:
+    """Return the state, or the plan, in which the waiting sessions that hold blocks are also among
+    those that may hold blocks although they are neither running nor parked."""
+    held = tuple([sequence for sequence in state.waiting if sequence.blocks])
+    return state._replace(leaving=held)
+
+
+def abort(config: VllmConfig, state: State, request_id: str) -> State:
+    aborted: State = holding(scheduler.abort(config, state, request_id))
+    return aborted

@@ -1,0 +1,41 @@
+"""What a decision tells the worker, which keeps the block tables that it is told.
+
+Source: release 0.33.0: SchedulerOutput, and the second model runner, which forgets a request when
+it is preempted. The first one keeps it, and is told that it resumes.
+"""
+
+from typing import Any
+
+from .config import VllmConfig
+from .queue import Plan
+from .state import State
+
+
+def tell(
+    config: VllmConfig, before: State, plan: Plan, after: State, seen: dict[str, Any]
+) -> tuple[State, dict[str, Any]]:
+    """Return the state and the observation of a step, with what the worker is told.
+
+    A request that ran before the step is continued (V1-R70): the worker is told its new blocks
+    (V1-R71) and how many of its tokens are computed (V1-R72); the first stage of a pipeline, its
+    tokens (V1-R73). It is sent whole if it joins, and dropped if it no longer runs (V1-R74).
+    """
+    ran = {request.id: request for request in before.running if request.id not in plan.preempted}
+    computing = [request for request in plan.running if request.id in plan.scheduled]
+    sent: dict[str, Any] = {"computed": {request.id: request.computed for request in computing}}
+    if new := [request.id for request in computing if request.id not in ran]:
+        sent["new"] = new
+    blocks = {}
+    for request in computing:
+        had = len(ran[request.id].blocks) if request.id in ran else 0
+        if len(request.blocks) > had:
+            blocks[request.id] = [[*table[had:]] for table in (request.blocks, *request.tables)]
+    if blocks:
+        sent["blocks"] = blocks
+    if config.depth > 1 and not config.async_scheduling:
+        sent["tokens"] = {
+            request.id: request.computed + plan.scheduled[request.id] for request in computing
+        }
+    if dropped := [name for name in before.told if name not in ran]:
+        sent["dropped"] = dropped
+    return after._replace(told=(*ran, *new)), seen | {"sent": sent}

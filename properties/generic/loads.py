@@ -1,0 +1,42 @@
+"""What a connector has loaded: how many tokens a request may start with (GEN-R19).
+
+Source: target protocol, "Loads".
+"""
+
+from ...model.observation import Step
+from ..history.prefix_hits import caches
+from ..vllm.history import loads
+from ..vllm.history.request_history import VllmRequestHistory
+from ..vllm.history.run import VllmRun
+
+
+def starts_with_too_much(history: VllmRun, step: Step) -> str | None:
+    """A request starts with at most the tokens that were loaded or are cached; of a failed load,
+    whole blocks before the failure."""
+    for request in _starting(history, step):
+        start = (step.computed or {})[request.id] - step.scheduled[request.id]
+        cached = history.max_hit(step, request) if caches(history.config) else 0
+        loaded = loads.brought(history.config, request)
+        if start > max(loaded, cached):
+            return f"{request.id} starts with {start} tokens, but {loaded} were loaded"
+    return None
+
+
+def one_starts_with_loaded_tokens(history: VllmRun, step: Step) -> bool:
+    return any(True for _ in _starting(history, step))
+
+
+def _starting(history: VllmRun, step: Step) -> list[VllmRequestHistory]:
+    requests = [history.live[name] for name in step.scheduled if name in history.live]
+    return [
+        request
+        for request in requests
+        if request.tokens_loading and not request.started and request.id in (step.computed or {})
+    ]
+
+
+def may_be_passed(history: VllmRun, step: Step, request: VllmRequestHistory) -> bool:
+    """Return whether later requests may start before an unstarted one, because its load has begun
+    or fails, or the connector may have no answer yet."""
+    begun = request.parked_since is not None or request.id in (step.parked or ())
+    return begun or request.load_fails_at is not None or history.features.place_unknown(request)

@@ -1,0 +1,154 @@
+"""Sessions between two turns: when they are scheduled, what they keep, and where they wait.
+
+Source: release 0.33.0: Scheduler._handle_stopped_request, Scheduler._update_request_as_session.
+"""
+
+from ....model.observation import Step
+from ...rules.predicate import Predicate
+from ..history import sessions
+from ..history.request_history import VllmRequestHistory
+from ..history.run import VllmRun
+from .decision import admitted, kept, order_is_known, since, waited_before
+from .queues import needless_wait
+
+
+def runs_without_input(history: VllmRun, step: Step) -> str | None:
+    """No session is scheduled before its next input has come (V1-R44)."""
+    for request in sessions.awaiting(history.live):
+        if request.id in step.scheduled:
+            return f"{request.id} scheduled, {request.blocked} steps before its next input"
+    return None
+
+
+def one_awaits(history: VllmRun, step: Step) -> bool:
+    return bool(sessions.awaiting(history.live))
+
+
+def continues_wrongly(history: VllmRun, step: Step) -> str | None:
+    """Between two turns, a session keeps what it has computed, and continues from there (V1-R45).
+
+    That is all but the last token of the turn before. A session that gives its blocks back
+    (V1-R48) begins again.
+    """
+    before = (history.last.blocks or {}) if history.last is not None else {}
+    for name in step.parked or () if sessions.are_held(history.config) else ():
+        request = history.live.get(name)
+        if request and not (request.between_turns or sessions.ends_turn(step, request)):
+            return f"{name} waits and holds blocks, but is not between two turns"
+    for request in between_turns(history, step):
+        computed = (step.computed or {}).get(request.id)
+        if computed is not None or step.computed is not None:
+            start = (computed or 0) - step.scheduled.get(request.id, 0)
+            if start != request.tokens_loading:
+                return (
+                    f"{request.id} continues from token {start}, but had computed "
+                    f"{request.tokens_loading} tokens when its turn ended"
+                )
+        held, now = before.get(request.id, ()), (step.blocks or {}).get(request.id, ())
+        if step.blocks is not None and now[: len(held)] != held:
+            return f"{request.id} held blocks {[*held]} between two turns, and now {[*now]}"
+    return None
+
+
+def one_is_between_turns(history: VllmRun, step: Step) -> bool:
+    return bool(between_turns(history, step))
+
+
+def between_turns(history: VllmRun, step: Step) -> list[VllmRequestHistory]:
+    """Return the sessions that were between two turns, and neither end nor begin again."""
+    gone = {*(step.preempted or ()), *(step.finished or ()), *history.aborts_inside}
+    requests = history.live.values()
+    return [request for request in requests if request.between_turns and request.id not in gone]
+
+
+def slot_given_away(history: VllmRun, step: Step) -> str | None:
+    """A session that waits for its next input keeps its slot (V1-R46)."""
+    late = sessions.awaiting(history.live)
+    run = len(kept(history, step)) + len(admitted(history, step))
+    most = history.config["max_num_seqs"]
+    if not late or not admitted(history, step) or run + len(late) <= most:
+        return None
+    return (
+        f"{admitted(history, step)[-1].id} admitted: {run} requests run and {len(late)} sessions "
+        f"wait for their next input, but max_num_seqs is {most}"
+    )
+
+
+def slots_are_taken(history: VllmRun, step: Step) -> bool:
+    late = len(sessions.awaiting(history.live))
+    taken = len(kept(history, step)) + len(admitted(history, step)) + late
+    return bool(late) and taken >= history.config["max_num_seqs"] and taken < len(history.live)
+
+
+def out_of_place(history: VllmRun, step: Step) -> str | None:
+    """A session that waits keeps its place, and takes the one that its revision gives it when its
+    turn ends (V1-R47)."""
+    expected = places(history, step)
+    placed = {*expected}
+    shown = [name for name in step.waiting or () if name in placed]
+    if shown == expected:
+        return None
+    return f"waiting are {', '.join(shown)}, in this order; expected {', '.join(expected)}"
+
+
+def places(history: VllmRun, step: Step) -> list[str]:
+    """Return the sessions whose turn ends in this step, and those that waited before, in the order
+    in which they must wait; nothing if the order is unknown."""
+    if not sessions.are_held(history.config) or not order_is_known(history):
+        return []
+    ended = ending_turns(history, step)
+    waits = {*(step.waiting or ())}.difference(request.id for request in ended)
+    line = [request for request in waited_before(history) if request.id in waits]
+    from_0_31 = history.revision in since("0.31")
+    lost = step.preempted or ()  # their blocks, so that they are behind those that have some
+    first = {
+        request.id
+        for request in line
+        if request.between_turns and (from_0_31 or request.aside) and request.id not in lost
+    }
+    ahead = [r.id for r in ended if from_0_31 or r.turns[0].delay is not None]
+    behind = [r.id for r in ended if r.id not in ahead]
+    front = [request.id for request in line if request.id in first]
+    return front + ahead + [r.id for r in line if r.id not in first] + behind
+
+
+def ending_turns(history: VllmRun, step: Step) -> list[VllmRequestHistory]:
+    requests = [history.live[name] for name in step.scheduled if name in history.live]
+    stay = [request for request in requests if request.id not in history.aborts_inside]
+    return [request for request in stay if sessions.ends_turn(step, request)]
+
+
+def turn_ends_beside_others(history: VllmRun, step: Step) -> bool:
+    return bool(ending_turns(history, step)) and len(places(history, step)) > 1
+
+
+def wait_for_each_other(history: VllmRun, step: Step) -> str | None:
+    """If nothing runs and no session waits for input, waiting sessions give their blocks back until
+    the first in line can run, and only then (V1-R48)."""
+    gone = [history.live[name] for name in step.preempted or () if name in history.live]
+    lost = [request.id for request in gone if request.between_turns]
+    stuck = not (kept(history, step) or sessions.awaiting(history.live))
+    if lost and not stuck:
+        return f"{', '.join(lost)} gives its blocks back, although another request can go on"
+    holding = [r.id for r in history.live.values() if r.between_turns and r.tokens_loading]
+    if lost or not stuck or not holding or step.scheduled or history.aborts_inside:
+        return None
+    if step.preempted and (step.waiting or holding)[0] in holding:
+        return None  # a session goes first in the next step
+    if needless_wait(history, step):
+        return None  # V1-R07: the first in line needs no more blocks
+    return f"nothing runs, and waiting sessions ({', '.join(holding)}) keep their blocks"
+
+
+def one_gives_back(history: VllmRun, step: Step) -> bool:
+    live = history.live
+    return any(live[name].between_turns for name in step.preempted or () if name in live)
+
+
+PREDICATES = {
+    "V1-R44": Predicate(runs_without_input, one_awaits),
+    "V1-R45": Predicate(continues_wrongly, one_is_between_turns),
+    "V1-R46": Predicate(slot_given_away, slots_are_taken),
+    "V1-R47": Predicate(out_of_place, turn_ends_beside_others),
+    "V1-R48": Predicate(wait_for_each_other, one_gives_back),
+}
