@@ -17,7 +17,7 @@ from .history import groups, speculation
 from .history.request_history import VllmRequestHistory
 from .history.run import VllmRun
 from .predicates.decision import watermark_blocks
-from .request_features import encoders
+from .request_features import dynamic_drafts, encoders
 
 Config = Mapping[str, Any]
 
@@ -30,6 +30,7 @@ IN_FLIGHT: Mapping[str, Config] = {
     "loads": {"kv_connector": True},
     "loads ahead": {"kv_connector": True, "async_scheduling": True},
 }
+WITHOUT_DYNAMIC_DRAFTS = ("loads", "loads ahead")
 WITHOUT_GRAMMARS = ("longer pipeline", AHEAD_IN_STAGES, "loads", "loads ahead")
 WITHOUT_ADAPTERS = {
     *("async_scheduling", "pipeline_parallel_size", "kv_connector", "encoder_cache_size"),
@@ -69,6 +70,8 @@ def options(draw: st.DrawFn, config: Config, avoid: frozenset[str] = frozenset()
         and draw(st.sampled_from((*4 * (False,), True)))
     ):
         drawn |= {"structured_outputs": True}
+    if "num_speculative_tokens" in drawn and steps not in WITHOUT_DYNAMIC_DRAFTS:
+        drawn |= draw(dynamic_drafts(config, drawn["num_speculative_tokens"]))
     drawn |= IN_FLIGHT.get(steps, {})
     if set(drawn) & SEVERAL_ON_THEIR_WAY and (early := draw(EARLY_COMPLETIONS)):
         drawn |= {"early_completions": early}

@@ -158,9 +158,11 @@ class Engine:
     @property
     def version(self) -> str:
         """The version of the checkout. The older code, which the deck describes, also calls itself
-        0.2.0."""
+        0.2.0, and so does the code between the two, which cuts prompts but publishes no blocks."""
         named = version()
-        return named if hasattr(self.scheduler.block_manager, "hash_blocks") else f"before {named}"
+        if hasattr(self.scheduler.block_manager, "hash_blocks"):
+            return named
+        return f"chunked, before {named}" if self._chunked else f"before {named}"
 
     def add(self, request: protocol_checks.CheckedRequest) -> None:
         sequence = self._sequence(request.prompt, self._params(max_tokens=request.max_tokens))
