@@ -21,7 +21,11 @@ class GenericFeatures(VllmFeatures):
         """Return the tokens that a request finds in the cache or has loaded; None if unknown. How
         many loaded tokens it uses is up to the scheduler."""
         shown, tokens = (step.computed or {}).get(account.id), step.scheduled.get(account.id)
-        if account.started or not of(account).tokens_loading or shown is None or tokens is None:
+        if account.started or not of(account).tokens_loading or tokens is None:
+            return super().hit(history, step, account)
+        if shown is None and (step.finished or {}).get(account.id) in ("length", "eos"):
+            shown = account.num_tokens  # it ends with its first token, so all others are computed
+        if shown is None:
             return super().hit(history, step, account)
         return max(shown - tokens, 0)
 

@@ -70,6 +70,21 @@ def test_a_request_starts_with_no_more_than_was_loaded(fails, tokens, breaks):
     assert not broken("GEN-R09", run, **shown)
 
 
+def test_blocks_that_are_to_be_sent_stay_from_the_last_step_on():
+    ends = {"scheduled": {"a": 1}, "finished": {"a": "eos"}}
+    run = history(PARKED, PARKED, send_steps=2)
+    assert broken("GEN-R18", run, **ends, blocks={})
+    assert not broken("GEN-R18", run, **ends, blocks={"a": (1, 2, 3)})
+    assert not broken("GEN-R18", history(PARKED, PARKED), **ends, blocks={})
+
+
+def test_a_request_that_ends_at_once_shows_what_it_used_of_its_load():
+    run = history(PARKED, PARKED, load_fails_at=5)
+    for tokens in (5, 9):
+        ends = step(scheduled={"a": tokens}, finished={"a": "length"})
+        assert run.hit_now(ends, run.requests["a"]) == 9 - tokens
+
+
 def test_all_that_a_parked_request_shows_is_what_comes():
     assert not broken("GEN-R09", history(), **PARKED)
     run = history(PARKED, PARKED, {"scheduled": {"a": 1}, "computed": {"a": 9}})
