@@ -46,7 +46,7 @@ def options(draw: st.DrawFn, config: Config, avoid: frozenset[str] = frozenset()
     kinds = (*3 * ("one",), *2 * ("drafts",), *in_flight, *2 * ("groups",), "sessions")
     steps = draw(st.sampled_from(kinds))
     if steps == "sessions":
-        return {"streaming_inputs": True, "policy": "fcfs"}
+        return {"streaming_inputs": True, "policy": "fcfs", **draw(tight_pools(config))}
     ahead = steps == "groups" and "ahead" not in avoid and draw(st.sampled_from((False, True)))
     drawn: dict[str, Any] = dict(IN_FLIGHT["ahead"]) if ahead else {}
     if steps == "groups":
@@ -76,6 +76,16 @@ def options(draw: st.DrawFn, config: Config, avoid: frozenset[str] = frozenset()
     if set(drawn) & SEVERAL_ON_THEIR_WAY and (early := draw(EARLY_COMPLETIONS)):
         drawn |= {"early_completions": early}
     return drawn
+
+
+@st.composite
+def tight_pools(draw: st.DrawFn, config: Config) -> dict[str, Any]:
+    """Draw, for half of the bounded pools, one that holds little more than the longest request, so
+    that sessions wait for each other's blocks."""
+    if config["num_blocks"] is None or draw(st.booleans()):
+        return {}
+    pool = blocks_for(config["max_model_len"], config["block_size"]) + draw(st.integers(0, 1))
+    return {"num_blocks": pool, "watermark": 0.0}
 
 
 @st.composite
