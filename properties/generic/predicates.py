@@ -4,6 +4,7 @@ Source: target protocol, "The step observation"; the bounds in the configuration
 """
 
 from collections.abc import Iterator
+from functools import partial
 
 from ...model.observation import Step
 from ..history.prefix_hits import caches
@@ -19,6 +20,7 @@ from ..vllm.predicates.in_flight import (
     verified_wrongly,
 )
 from ..vllm.predicates.loads import PREDICATES as LOADS
+from ..vllm.predicates.loads import one_is_loading, runs_too_early
 from . import loads, priorities, tokens_due
 from .bounds import ahead
 
@@ -278,7 +280,7 @@ PREDICATES = {
     "GEN-R09": Predicate(counted_wrongly, one_continues),
     "GEN-R14": Predicate(out_of_turn, comes_late),
     "GEN-R15": Predicate(verified_wrongly, some_right_some_wrong),
-    "GEN-R16": LOADS["V1-R20"],
+    "GEN-R16": Predicate(partial(runs_too_early, until_next=False), one_is_loading),
     "GEN-R17": LOADS["V1-R23"],
     "GEN-R18": LOADS["V1-R25"],
     "GEN-R19": Predicate(loads.starts_with_too_much, loads.one_starts_with_loaded_tokens),

@@ -23,9 +23,10 @@ from .decision import (
 from .preemption import keeps_blocks, taken_without_need
 
 
-def runs_too_early(history: VllmRun, step: Step) -> str | None:
-    """A parked request is not scheduled and keeps its blocks until its load has landed. If it was
-    aborted, its blocks become free when the load lands, and not earlier (V1-R20)."""
+def runs_too_early(history: VllmRun, step: Step, *, until_next: bool = True) -> str | None:
+    """A parked request is not scheduled and keeps its blocks until its load has landed; with
+    `until_next`, until the decision after that. If it was aborted, its blocks become free when the
+    load lands, and not earlier (V1-R20, GEN-R16)."""
     now, before = step.blocks or {}, (history.last.blocks if history.last else None) or {}
     for request in history.requests.values():
         if not loads.loading(request) or loads.is_sent(request):
@@ -34,7 +35,7 @@ def runs_too_early(history: VllmRun, step: Step) -> str | None:
             return f"{request.id} is scheduled, but its load takes {request.load_left} more steps"
         gone = request.id not in history.live or request.id in history.aborts_inside
         gone = gone or loads.ends_on_failure(history.config, request)  # judged by V1-R28
-        if gone and request.load_left == 1:
+        if (gone or not until_next) and request.load_left == 1:
             continue
         if before.get(request.id) and now.get(request.id) != before[request.id]:
             held = len(now.get(request.id, ()))

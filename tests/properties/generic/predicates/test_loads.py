@@ -47,6 +47,17 @@ def test_a_request_may_start_before_one_that_is_loading_or_has_no_answer():
     assert broken("GEN-R04", history(), scheduled={"b": 5})
 
 
+def test_a_load_that_lands_in_its_own_step_may_be_unseen():
+    assert not broken("GEN-R04", history(load_steps=0), scheduled={"b": 5})
+
+
+def test_blocks_of_a_load_may_be_given_back_as_soon_as_it_has_landed():
+    for steps, breaks in ((1, False), (2, True)):
+        run = history(PARKED, load_steps=steps)
+        assert broken("GEN-R16", run, blocks={}) is breaks
+        assert broken("GEN-R16", run, **PARKED | {"scheduled": {"a": 1}})
+
+
 @pytest.mark.parametrize(
     ("fails", "tokens", "breaks"),
     [(None, 1, False), (None, 9, False), (5, 5, False), (5, 4, True), (5, 9, False), (0, 8, True)],
