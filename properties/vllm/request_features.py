@@ -14,6 +14,7 @@ from ...model.scenario import Request, Segment, Turn
 from .history import blocked, encoder, loads, sessions, speculation
 
 PICTURE = "picture"
+MANY = 1 << 10  # more requests than any batch has
 MOST = 8  # the most items in a list of a request
 TITLES = "abcdef"
 # Names for both salts and adapters, so that a salt may have the name of an adapter.
@@ -33,6 +34,16 @@ def encoders(draw: st.DrawFn, config: Mapping[str, Any]) -> dict[str, Any]:
     picture = draw(st.sampled_from((1, 1, budget + 1, budget + block, 2 * budget)))
     size = max(budget, min(picture, config["max_model_len"] - 2))
     return {"max_num_encoder_input_tokens": size, "encoder_cache_size": size}
+
+
+def dynamic_drafts(config: Mapping[str, Any], drafts: int) -> st.SearchStrategy[dict[str, Any]]:
+    """Draw, now and then, fewer drafts after steps with more requests, or with fewer."""
+    few = st.integers(1, config["max_num_seqs"])
+    ranges = st.tuples(few, st.integers(0, drafts), st.integers(0, drafts)).map(
+        lambda drawn: [[1, drawn[0], drawn[1]], [drawn[0] + 1, MANY, drawn[2]]]
+    )
+    dynamic = ranges.map(lambda ranges: {"num_speculative_tokens_per_batch_size": ranges})
+    return st.one_of(st.just({}), st.just({}), st.just({}), dynamic)
 
 
 @st.composite

@@ -63,6 +63,7 @@ def test_what_must_be_fixed_is_what_the_other_lacks():
         "prefix_cache_retention_interval": None,
         "cache_partitions": False,
         "max_loras": None,
+        "mamba_cache_mode": "none",
         "structured_outputs": False,
         "reused_ids": False,
         "streaming_inputs": False,
