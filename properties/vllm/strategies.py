@@ -89,9 +89,7 @@ def tight_pools(draw: st.DrawFn, config: Config) -> dict[str, Any]:
 
 
 @st.composite
-def kv_groups(
-    draw: st.DrawFn, config: Config, avoid: frozenset[str] = frozenset()
-) -> dict[str, Any]:
+def kv_groups(draw: st.DrawFn, config: Config, avoid: frozenset[str]) -> dict[str, Any]:
     """Draw one or two groups in addition to full attention, and a pool that holds little more than
     the longest request.
 
