@@ -190,7 +190,8 @@ def config_line(system: str, revision: str, config: Mapping[str, Any]) -> str:
 def _in_words(key: str, value: Any) -> list[str]:
     if isinstance(value, Mapping):
         return [f"{inner} {given}" for inner, given in value.items()]
-    if isinstance(value, list | tuple):  # of mappings, whose values are clear without the keys
+    if isinstance(value, list | tuple) and all(isinstance(item, Mapping) for item in value):
+        # the values are clear without the keys
         return [f"{key} {' + '.join(' '.join(map(str, item.values())) for item in value)}"]
     return [IN_WORDS.get((key, value), f"{key} {value}")]
 

@@ -24,6 +24,7 @@ from ..files.disk import FileError, decode_json, naming_file, write
 from ..judging.verdict import RuleVerdict, Verdict
 from ..processes.executors import DEATHS, make_executor, run_tasks
 from ..processes.watchdog import run_watched
+from ..reports.markdown import escaped
 from ..targets.scales import Configuration, scales_of
 from ..targets.target_spec import parse_target
 
@@ -279,7 +280,7 @@ def page_of(matrix: Matrix, command: str) -> str:
         keep_trailing_newline=True,
         autoescape=False,  # the output is Markdown, not HTML
     )
-    environment.filters["cell"] = lambda text: text.replace("|", "\\|").replace("\n", " ")
+    environment.filters["cell"] = escaped
     return environment.get_template("page.md.jinja").render(matrix=matrix, command=command)
 
 

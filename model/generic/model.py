@@ -6,7 +6,7 @@ implemented in these places: GEN-R01 in `vllm.scheduler.clamp`; GEN-R02, GEN-R04
 `vllm.kv_cache.hold`; GEN-R06 and GEN-R07 in `allocator`; GEN-R11 in `vllm.kv_cache.free`; GEN-R12
 in `hold`; GEN-R13 in `advance_running`; GEN-R14 in `tokens_on_their_way`; GEN-R15 in
 `vllm.speculation`; GEN-R16, GEN-R17, GEN-R18, GEN-R19 and GEN-R20
-in `vllm.connector`; GEN-R03 in `VllmModel.refusal`.
+in `vllm.connector`; GEN-R21 and GEN-R22 in `vllm.queue`; GEN-R03 in `VllmModel.refusal`.
 """
 
 from collections.abc import Mapping
@@ -31,7 +31,7 @@ FEATURES: Mapping[str, Any] = {
         *("async_scheduling", "pipeline_parallel_size", "early_completions"),
         *("num_speculative_tokens", "kv_connector", "kv_load_failure_policy"),
     )
-}
+} | {"order_by_priority": False}
 
 
 class GenericConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -45,7 +45,8 @@ class GenericConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
     pipeline, each stage computes a different decision; `early_completions` models a fast worker.
     After each token, a drafter proposes `num_speculative_tokens` more. With a `kv_connector`,
     requests may be parked while it loads their blocks; `kv_load_failure_policy` says whether a
-    request whose load fails computes the tokens itself or ends.
+    request whose load fails computes the tokens itself or ends. With `order_by_priority`, the most
+    important requests start first and are preempted last.
     """
 
     block_size: Positive = 16
@@ -63,11 +64,13 @@ class GenericConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
     num_speculative_tokens: Count | UnsetType = UNSET
     kv_connector: bool | UnsetType = UNSET
     kv_load_failure_policy: Literal["recompute", "fail"] | UnsetType = UNSET
+    order_by_priority: bool | UnsetType = UNSET
 
     @property
     def features(self) -> dict[str, Any]:
-        """Return the optional features that are on."""
-        return in_effect({key: getattr(self, key) for key in FEATURES}, {})
+        """Return the optional features of vLLM's scheduler that are on."""
+        values = {key: getattr(self, key) for key in FEATURES if key != "order_by_priority"}
+        return in_effect(values, {})
 
 
 def read_config(values: Mapping[str, Any], revision: str) -> GenericConfig:
@@ -79,6 +82,9 @@ def read_config(values: Mapping[str, Any], revision: str) -> GenericConfig:
             "$.config.num_speculative_tokens",
             f"{config.num_speculative_tokens} {problem}; valid: {valid}",
         )
+    if config.order_by_priority is True and config.order == "fcfs":
+        problem = 'true with order fcfs; valid: false, or order "any"'
+        raise InputError("$.config.order_by_priority", problem)
     if config.features:
         read_vllm_config(as_vllm(config), "documented")  # refuses what it does not model together
     return config
@@ -100,6 +106,7 @@ def as_vllm(config: GenericConfig) -> dict[str, Any]:
         "max_model_len": config.max_model_len or ROOM,
         "enable_chunked_prefill": config.enable_chunked_prefill,
         "enable_prefix_caching": config.enable_prefix_caching,
+        "policy": "priority" if config.order_by_priority is True else "fcfs",
         **config.features,
         # vLLM decides ahead only with a drafter that has blocks for its own keys and values.
         "num_lookahead_tokens": config.num_speculative_tokens if _drafts_ahead(config) else 0,

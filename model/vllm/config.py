@@ -16,6 +16,7 @@ NULL_BLOCK = 1  # blocks of a pool that hold no request's tokens
 SAYING_NOTHING = {
     "num_speculative_tokens": 0,
     "num_lookahead_tokens": 0,
+    "num_speculative_tokens_per_batch_size": None,
     "async_scheduling": False,
     "pipeline_parallel_size": 1,
     "early_completions": 0,
@@ -49,7 +50,9 @@ class VllmConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
     0 means no threshold.
 
     Drafts: after each token, `num_speculative_tokens` more are proposed. `num_lookahead_tokens` is
-    the same number if the drafter has its own keys and values (EAGLE), otherwise 0 (n-gram).
+    the same number if the drafter has its own keys and values (EAGLE), otherwise 0 (n-gram). With
+    `num_speculative_tokens_per_batch_size`, a step with `first` or more requests is followed by
+    fewer drafts; the list has entries [first, last, drafts], and gaps belong to the entry before.
 
     Several decisions at once: with `async_scheduling`, a step is decided while the previous one is
     being computed; in a pipeline, each stage computes a different decision. `early_completions`
@@ -94,6 +97,9 @@ class VllmConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
     # Drafts (`speculation`). The keys of a feature are absent if they have their defaults.
     num_speculative_tokens: Count | UnsetType = UNSET
     num_lookahead_tokens: Count | UnsetType = UNSET
+    num_speculative_tokens_per_batch_size: (
+        tuple[tuple[Positive, Positive, Count], ...] | UnsetType | None
+    ) = UNSET
     # Several decisions at once (`in_flight`).
     async_scheduling: bool | UnsetType = UNSET
     pipeline_parallel_size: Positive | UnsetType = UNSET
@@ -129,6 +135,11 @@ class VllmConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
     def drafts(self) -> int:
         """Return how many tokens are proposed after each token, to be verified in the next step."""
         return self.num_speculative_tokens or 0
+
+    @property
+    def has_dynamic_drafts(self) -> bool:
+        """Return whether the number of drafts depends on the number of requests in a step."""
+        return bool(self.num_speculative_tokens_per_batch_size)
 
     @property
     def lookahead(self) -> int:
@@ -236,6 +247,7 @@ def read_config(values: Mapping[str, Any], revision: str) -> VllmConfig:
             f"({config.max_model_len}); valid: 0 to {config.max_model_len}",
         )
     _check_speculation(config)
+    _check_dynamic_drafts(config)
     _check_in_flight(config)
     _check_encoder(config)
     _check_groups(config)
@@ -270,6 +282,28 @@ def _check_speculation(config: VllmConfig) -> None:
             f"{config.lookahead} leaves nothing of max_num_batched_tokens "
             f"({config.max_num_batched_tokens}); valid: less than that",
         )
+
+
+def _check_dynamic_drafts(config: VllmConfig) -> None:
+    ranges = config.num_speculative_tokens_per_batch_size
+    if ranges is UNSET or ranges is None:
+        return
+    path, ends = "$.config.num_speculative_tokens_per_batch_size", 0
+    others = {
+        "no num_speculative_tokens": not config.drafts,
+        "a pipeline": (config.pipeline_parallel_size or 1) > 1,
+        "a kv_connector": config.loads,
+    }
+    for other, is_on in others.items():
+        if is_on:
+            raise InputError(path, f"a list with {other} is not modelled; valid: null")
+    for number, (first, last, _) in enumerate(ranges):
+        if not ends < first <= last or (number == 0 and first > 1):
+            valid = "1" if number == 0 else f"more than {ends}, and at most {last}"
+            raise InputError(f"{path}[{number}][0]", f"{first}; valid: {valid}")
+        ends = last
+    if not ranges:
+        raise InputError(path, "is empty; valid: null, or a list that begins with batch size 1")
 
 
 def _check_in_flight(config: VllmConfig) -> None:

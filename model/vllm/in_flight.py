@@ -20,16 +20,18 @@ def set_off(
     one completes."""
     if not flight:
         return running
-    return tuple([_ahead(config, sequence, flight.get(sequence.id)) for sequence in running])
+    ahead = config.drafts > 0 and config.decides_ahead
+    drafts = speculation.drafts_after(config, len(flight)) if ahead else 0
+    return tuple([_ahead(sequence, flight.get(sequence.id), drafts) for sequence in running])
 
 
-def _ahead(config: VllmConfig, sequence: Sequence, coming: Coming | None) -> Sequence:
+def _ahead(sequence: Sequence, coming: Coming | None, drafts: int) -> Sequence:
     if coming is None:
         return sequence
     return sequence._replace(
         promised=sequence.promised + 1,
         hoped=sequence.hoped + coming.drafts,
-        drafted=config.drafts if config.decides_ahead else 0,
+        drafted=drafts,
     )
 
 
@@ -111,7 +113,7 @@ def passed_over(config: VllmConfig, sequence: Sequence) -> bool:
     """
     if not config.decides_ahead or sequence.generated + sequence.promised >= sequence.max_tokens:
         return True
-    return bool(sequence.drafted) and speculation.wanted(config, sequence) <= 0
+    return config.drafts > 0 and speculation.wanted(config, sequence) <= 0
 
 
 def computed_still(in_flight: tuple[Flight, ...], sequence: Sequence) -> bool:

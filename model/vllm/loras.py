@@ -11,7 +11,7 @@ from .state import Sequence
 
 def is_overtaken(config: VllmConfig, plan: Plan, sequence: Sequence) -> bool:
     """Return whether a waiting request is set aside while others join: because it is still being
-    computed (V1-R10), or because running requests use all slots for adapters (V1-R63)."""
+    computed (V1-R10), or because running requests use all slots for adapters (V1-R62, V1-R63)."""
     if plan.in_flight and in_flight.computed_still(plan.in_flight, sequence):
         return True
     if not config.max_loras or sequence.adapter is None:

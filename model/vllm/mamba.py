@@ -84,6 +84,8 @@ def is_being_computed(config: VllmConfig, plan: Plan, sequence: Sequence, hit: i
 
 
 def published_now(config: VllmConfig, plan: Plan, number: int) -> list[object]:
+    """Return the names of the states that this step leaves, each after a whole number of blocks
+    (V1-R57)."""
     group, size = config.more_groups[number], config.block_size
     ends = {
         other.id: min(other.computed + plan.scheduled.get(other.id, 0), other.num_tokens)

@@ -29,7 +29,6 @@ OBSERVES = (
     "finished",
     "computed",
     "blocks",
-    "sent",
 )
 # For each field of a request that needs a feature: the key of the feature, and the key's value.
 NEEDED = {
@@ -65,6 +64,7 @@ class VllmModel(ReferenceModel[State]):
             "encoder_inputs": self.config.encodes,
             "encoder_dropped": self.config.encodes,
             "group_blocks": bool(self.config.more_groups),
+            "sent": not self.config.has_sessions,
         }
 
     def refusal(self, request: Request) -> str | None:

@@ -33,8 +33,11 @@ def padding_drafts(config: VllmConfig, plan: Plan, sequence: Sequence, start: in
     all of them, or if the threshold would cut one off. Releases do not check the threshold here,
     and fail; pull request 54028 adds the check.
 
-    A running request without drafts is in its prefill.
+    A running request without drafts is in its prefill. Nothing is padded if the number of drafts
+    depends on the number of requests.
     """
+    if config.has_dynamic_drafts:
+        return 0
     if sequence.num_tokens - start != 1 or start + 1 + config.drafts >= config.max_model_len:
         return 0
     if 0 < config.long_prefill_token_threshold <= config.drafts:

@@ -167,9 +167,7 @@ def behind(config: VllmConfig, sequence: Sequence) -> int:
     (V1-R06)."""
     if sequence.promised and in_flight.passed_over(config, sequence):
         return 0
-    return (
-        speculation.wanted(config, sequence) if sequence.drafted else sequence.num_uncomputed_tokens
-    )
+    return speculation.wanted(config, sequence) if config.drafts else sequence.num_uncomputed_tokens
 
 
 def clamp(config: VllmConfig, uncomputed: int, budget: int) -> int:
@@ -330,7 +328,7 @@ def complete(
         if config.drafts:
             drafts = speculation.proposed(coming)
             emitted[sequence.id] = min(1 + speculation.right(sequence, drafts), remaining)
-            sequence = speculation.verified(config, sequence, drafts, emitted[sequence.id])
+            sequence = speculation.verified(config, sequence, drafts, emitted[sequence.id], flight)
         else:
             sequence = sequence._replace(generated=sequence.generated + 1)
         if revision.publishes(config):

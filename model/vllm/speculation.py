@@ -6,7 +6,7 @@ release 0.28.0: update_from_output. The scenario says how many drafts are right.
 
 from . import kv_cache
 from .config import VllmConfig
-from .state import Coming, Sequence
+from .state import Coming, Flight, Sequence
 
 
 def wanted(config: VllmConfig, sequence: Sequence) -> int:
@@ -26,6 +26,12 @@ def most_slots(config: VllmConfig, longest: int) -> int:
     return kv_cache.slots(config, min(longest + drafts, config.max_model_len - 1))
 
 
+def drafts_after(config: VllmConfig, requests: int) -> int:
+    """Return how many drafts are proposed after a step with this many requests."""
+    ranges = config.num_speculative_tokens_per_batch_size or ((1, 1, config.drafts),)
+    return min([drafts for first, _, drafts in ranges if first <= requests][-1], config.drafts)
+
+
 def proposed(coming: Coming) -> int:
     """Return how many computed drafts the drafter proposed; others pad a joining request."""
     return min(coming.drafts, coming.proposed)
@@ -38,14 +44,17 @@ def right(sequence: Sequence, drafts: int) -> int:
     return min(drafts, sequence.accepted[sequence.verified % len(sequence.accepted)])
 
 
-def verified(config: VllmConfig, sequence: Sequence, drafts: int, emitted: int) -> Sequence:
-    """Return the request after it emitted `emitted` tokens. Wrong drafts do not count as computed
-    (V1CP-R05), and the drafter proposes new ones unless it already has, or the request was
-    preempted."""
+def verified(
+    config: VllmConfig, sequence: Sequence, drafts: int, emitted: int, flight: Flight
+) -> Sequence:
+    """Return the request after it emitted `emitted` tokens of the decision `flight`. Wrong drafts
+    do not count as computed (V1CP-R05), and the drafter proposes new ones unless it already has, or
+    the request was preempted."""
+    keeps = config.decides_ahead or not sequence.blocks
     known = sequence.num_tokens + emitted + sequence.promised + sequence.hoped
     return sequence._replace(
         generated=sequence.generated + emitted,
         computed=min(sequence.computed, known - 1),
-        drafted=sequence.drafted if config.decides_ahead or not sequence.blocks else config.drafts,
+        drafted=sequence.drafted if keeps else drafts_after(config, len(flight)),
         verified=sequence.verified + (drafts > 0),
     )

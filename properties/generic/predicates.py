@@ -19,7 +19,7 @@ from ..vllm.predicates.in_flight import (
     verified_wrongly,
 )
 from ..vllm.predicates.loads import PREDICATES as LOADS
-from . import loads, tokens_due
+from . import loads, priorities, tokens_due
 from .bounds import ahead
 
 
@@ -283,6 +283,12 @@ PREDICATES = {
     "GEN-R18": LOADS["V1-R25"],
     "GEN-R19": Predicate(loads.starts_with_too_much, loads.one_starts_with_loaded_tokens),
     "GEN-R20": LOADS["V1-R28"],
+    "GEN-R21": Predicate(
+        priorities.starts_before_a_more_important_one, priorities.some_start_some_wait
+    ),
+    "GEN-R22": Predicate(
+        priorities.preempts_a_more_important_one, priorities.one_is_preempted_beside_others
+    ),
     "GEN-R10": Predicate(cut_although_off, starts_unchunked),
     "GEN-R01": Predicate(budget_exceeded, budget_used_up, reads=("scheduled",)),
     "GEN-R02": Predicate(too_many_at_once, slots_are_taken, reads=("scheduled",)),

@@ -71,6 +71,8 @@ def configs(scale: Scale, revision: str) -> st.SearchStrategy[dict[str, Any]]:
 def _in_own_terms(config: Config, beyond: int) -> dict[str, Any]:
     drawn = {**{key: config[key] for key in KEYS}, "order": "fcfs", "own": {}}
     drawn |= {key: config[key] for key in FEATURES if key in config}
+    if beyond == 2 and config["policy"] == "priority":
+        drawn |= {"order": "any", "order_by_priority": True}
     if drawn.keys() >= {"async_scheduling", "num_speculative_tokens"}:
         drawn["enable_prefix_caching"] = False
     if config["num_blocks"] is not None:

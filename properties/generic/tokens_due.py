@@ -9,7 +9,7 @@ from ...model.observation import Step
 from ..vllm.history import speculation
 from ..vllm.history.in_flight import completes
 from ..vllm.history.request_history import VllmRequestHistory
-from ..vllm.history.run import VllmRun, state_of
+from ..vllm.history.run import Coming, VllmRun, state_of
 
 
 def emitted_too_early_or_late(history: VllmRun, step: Step) -> str | None:
@@ -26,7 +26,7 @@ def emitted_too_early_or_late(history: VllmRun, step: Step) -> str | None:
     for request, is_whole in _completing(history, step):
         emitted = (step.emitted or {}).get(request.id, 0)
         if emitted and not is_whole:
-            return f"{request.id} emits a token, but the decision left some tokens uncomputed"
+            return f"{request.id} emits a token, but the decision did not compute all tokens"
         if is_whole and not emitted and not _lost(history, step, request):
             return f"the decision computed all tokens of {request.id}, but it emits none"
     return None
@@ -48,9 +48,19 @@ def _completing(history: VllmRun, step: Step) -> Iterator[tuple[VllmRequestHisto
         if request is None or name in history.aborts_inside:
             continue
         if flights:
-            yield request, flights[0][name] is not None
+            yield request, _follows(history, request, flights[0][name])
         elif (tokens := _reached(history, step, name)) is not None:
             yield request, tokens >= request.num_tokens
+
+
+def _follows(history: VllmRun, request: VllmRequestHistory, coming: Coming | None) -> bool:
+    """Return whether the token follows from all tokens that are known when it arrives. It does not
+    if the request was preempted and started again before its token in flight arrived."""
+    if coming is None:
+        return False
+    return bool(speculation.drafts(history.config)) or coming.computed == (
+        request.prompt + request.emitted
+    )
 
 
 def _reached(history: VllmRun, step: Step, name: str) -> int | None:

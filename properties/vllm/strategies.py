@@ -30,6 +30,8 @@ IN_FLIGHT: Mapping[str, Config] = {
     "loads": {"kv_connector": True},
     "loads ahead": {"kv_connector": True, "async_scheduling": True},
 }
+WITHOUT_DYNAMIC_DRAFTS = ("loads", "loads ahead")
+MANY = 1 << 10  # more requests than any batch has
 WITHOUT_GRAMMARS = ("longer pipeline", AHEAD_IN_STAGES, "loads", "loads ahead")
 WITHOUT_ADAPTERS = {
     *("async_scheduling", "pipeline_parallel_size", "kv_connector", "encoder_cache_size"),
@@ -69,10 +71,22 @@ def options(draw: st.DrawFn, config: Config, avoid: frozenset[str] = frozenset()
         and draw(st.sampled_from((*4 * (False,), True)))
     ):
         drawn |= {"structured_outputs": True}
+    if "num_speculative_tokens" in drawn and steps not in WITHOUT_DYNAMIC_DRAFTS:
+        drawn |= draw(dynamic_drafts(config, drawn["num_speculative_tokens"]))
     drawn |= IN_FLIGHT.get(steps, {})
     if set(drawn) & SEVERAL_ON_THEIR_WAY and (early := draw(EARLY_COMPLETIONS)):
         drawn |= {"early_completions": early}
     return drawn
+
+
+def dynamic_drafts(config: Config, drafts: int) -> st.SearchStrategy[dict[str, Any]]:
+    """Draw, now and then, fewer drafts after steps with more requests, or with fewer."""
+    few = st.integers(1, config["max_num_seqs"])
+    ranges = st.tuples(few, st.integers(0, drafts), st.integers(0, drafts)).map(
+        lambda drawn: [[1, drawn[0], drawn[1]], [drawn[0] + 1, MANY, drawn[2]]]
+    )
+    dynamic = ranges.map(lambda ranges: {"num_speculative_tokens_per_batch_size": ranges})
+    return st.one_of(st.just({}), st.just({}), st.just({}), dynamic)
 
 
 @st.composite

@@ -23,7 +23,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from schedproof.tools.mutation.operators import Mutant
 from schedproof.tools.mutation.rule_coverage import (
@@ -48,32 +48,25 @@ def quick(seed: int) -> str:
     return f"gate, quick, seed {seed}"
 
 
-class Times(NamedTuple):
-    """The question that is asked of each change: how long does each engine take? `seeds` is the
-    number of gates of the profile quick."""
+def time_engines(seeds: int, judging: Judging, known: dict[str, Any]) -> dict[str, Took] | None:
+    """Run every engine on the changed model, which is loaded in this process, and return the times.
+    Return None if the change shows in no step. `seeds`: the number of quick gates."""
+    if not any(True for _ in shown(judging, known)):
+        return None
+    from schedproof.model.faults import TargetBroken
+    from schedproof.model.target import ModelTarget
+    from schedproof.tools.benchmarks import plain
+    from schedproof.tools.benchmarks.finding import Sought, by_plain, warm_up
 
-    seeds: int
-
-    def __call__(self, judging: Judging, known: dict[str, Any]) -> dict[str, Took] | None:
-        """Run every engine on the changed model, which is loaded in this process, and return the
-        times. Return None if the change shows in no step."""
-        if not any(True for _ in shown(judging, known)):
-            return None
-        from schedproof.model.faults import TargetBroken
-        from schedproof.model.target import ModelTarget
-        from schedproof.tools.benchmarks import plain
-        from schedproof.tools.benchmarks.finding import Sought, by_plain, warm_up
-
-        sought = Sought(ModelTarget(), judging.system, judging.revision, rules_of(judging))
-        with suppress(TargetBroken):
-            warm_up([(judging.system, judging.revision)])
-        engines: dict[str, Callable[[], Any]] = {
-            quick(seed): partial(by_whole_gate, judging, "quick", seed)
-            for seed in range(self.seeds)
-        }
-        engines[CI] = partial(by_whole_gate, judging, "ci", 0)
-        engines[PLAIN] = lambda: by_plain(sought, plain.by_hypothesis, PLAIN_SECONDS)
-        return {engine: Took(*_trial(look)) for engine, look in engines.items()}
+    sought = Sought(ModelTarget(), judging.system, judging.revision, rules_of(judging))
+    with suppress(TargetBroken):
+        warm_up([(judging.system, judging.revision)])
+    engines: dict[str, Callable[[], Any]] = {
+        quick(seed): partial(by_whole_gate, judging, "quick", seed) for seed in range(seeds)
+    }
+    engines[CI] = partial(by_whole_gate, judging, "ci", 0)
+    engines[PLAIN] = lambda: by_plain(sought, plain.by_hypothesis, PLAIN_SECONDS)
+    return {engine: Took(*_trial(look)) for engine, look in engines.items()}
 
 
 def by_whole_gate(judging: Judging, profile: str, seed: int) -> Any:
@@ -157,7 +150,12 @@ def main() -> int:
                     closed = [candidate for candidate in mutants if not candidate.is_open]
                     drawn = sampled(closed, given.sample, given.seed)
                     answers = ask_all(
-                        Path(folder), judging, drawn, given.jobs, Times(given.seeds), SECONDS
+                        Path(folder),
+                        judging,
+                        drawn,
+                        given.jobs,
+                        partial(time_engines, given.seeds),
+                        SECONDS,
                     )
                     for mutant, answer in answers:
                         if answer == LATE:

@@ -21,6 +21,7 @@ SCALES = GateScales(
         {"enable_chunked_prefill": True},
         {"enable_prefix_caching": True},
         {"order": "fcfs"},
+        {"order_by_priority": True, "order": "any"},
         {"async_scheduling": True},
         {"pipeline_parallel_size": 2},
         {"early_completions": 1, "pipeline_parallel_size": 2},

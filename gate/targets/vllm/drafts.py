@@ -13,23 +13,38 @@ from typing import Any
 from ..protocol_checks import FIRST_TOKEN, Output
 from .offline import MODEL
 
-KEYS = ("num_speculative_tokens", "num_lookahead_tokens")  # absent without speculative decoding
+PER_BATCH_SIZE = "num_speculative_tokens_per_batch_size"
+# These keys are absent without speculative decoding.
+KEYS = ("num_speculative_tokens", "num_lookahead_tokens", PER_BATCH_SIZE)
 NO_DRAFT = -1  # padding of some releases in place of missing drafts
 
 
-def drafter(config: Mapping[str, Any]) -> tuple[str, int] | None:
-    """Return vLLM's method and the number of drafts, if any; n-gram has no KV cache of its own."""
+Ranges = tuple[tuple[int, ...], ...]
+
+
+def drafter(config: Mapping[str, Any]) -> tuple[str, int, Ranges] | None:
+    """Return vLLM's method, the number of drafts, and the numbers by batch size, if any; n-gram has
+    no KV cache of its own."""
     drafts = config.get("num_speculative_tokens", 0)
     if not drafts:
         return None
-    return ("eagle" if config.get("num_lookahead_tokens", 0) else "ngram"), drafts
+    ranges = tuple(map(tuple, config.get(PER_BATCH_SIZE) or ()))
+    return ("eagle" if config.get("num_lookahead_tokens", 0) else "ngram"), drafts, ranges
 
 
-def speculative_config(method: str, drafts: int) -> dict[str, Any]:
+def speculative_config(method: str, drafts: int, ranges: Ranges) -> dict[str, Any]:
     """Return vLLM's option for a drafter. No draft is ever computed, so the drafter needs no
     weights."""
     own: dict[str, Any] = {"model": MODEL} if method == "eagle" else {"prompt_lookup_max": 2}
-    return {"method": method, "num_speculative_tokens": drafts, **own}
+    dynamic = {PER_BATCH_SIZE: [*map(list, ranges)]} if ranges else {}
+    return {"method": method, "num_speculative_tokens": drafts, **own, **dynamic}
+
+
+def is_ranges(value: Any) -> bool:
+    return isinstance(value, list) and all(
+        isinstance(entry, list) and len(entry) == 3 and {*map(type, entry)} == {int}
+        for entry in value
+    )
 
 
 def count_drafts(scheduled: Sequence[int], ahead: bool) -> int:
@@ -44,6 +59,7 @@ class Drafts:
     def __init__(self, config: Mapping[str, Any]) -> None:
         ahead = config.get("async_scheduling")
         self.count = 0 if ahead else config.get("num_speculative_tokens", 0)
+        self._is_dynamic = bool(config.get(PER_BATCH_SIZE))
         self._verified: dict[str, int] = {}
 
     def count_right(self, output: Output, drafts: int) -> int:
@@ -61,7 +77,7 @@ class Drafts:
     def forget(self, name: str) -> None:
         self._verified.pop(name, None)
 
-    def propose(self, scheduler: Any, output: Any) -> None:
+    def propose(self, scheduler: Any, decision: Any, output: Any) -> None:
         """Propose drafts for every request to which a decision gives a token.
 
         The engine core asks its workers for the drafts of the newest decision, even if earlier ones
@@ -74,7 +90,8 @@ class Drafts:
             for name, tokens in zip(output.req_ids, output.sampled_token_ids, strict=True)
             if tokens
         ]
+        count = decision.num_spec_tokens_to_schedule if self._is_dynamic else self.count
         drafts = importlib.import_module("vllm.v1.outputs").DraftTokenIds(
-            names, [[FIRST_TOKEN] * self.count for _ in names]
+            names, [[FIRST_TOKEN] * count for _ in names]
         )
         scheduler.update_draft_token_ids(drafts)

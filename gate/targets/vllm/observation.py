@@ -97,7 +97,7 @@ class SchedulerView:
 
 
 FIELDS = ["emitted", "waiting", "running", "prefilling", "preempted", "finished"]
-FIELDS += ["computed", "blocks", "sent"]
+FIELDS += ["computed", "blocks"]
 # Queues of waiting requests, in the order in which they are served. Releases keep requests that
 # wait for a remote cache, an adapter or a grammar in separate queues.
 QUEUES = ("skipped_waiting", "kv_holding_waiting", "waiting")
@@ -105,6 +105,8 @@ QUEUES = ("skipped_waiting", "kv_holding_waiting", "waiting")
 
 def observed_fields(engine: SchedulerView) -> list[str]:
     fields = [*FIELDS]
+    if not engine.config.get(sessions.KEY):  # whose further turns are sent as new requests
+        fields.append("sent")
     if engine.config["enable_prefix_caching"]:
         fields.append("prefix_hit")
     if engine.config["num_blocks"] is not None:
@@ -196,9 +198,10 @@ def observe(
             }
         ),
         "blocks": engine.blocks(),
-        "sent": decided.sent,
         **outputs(completion, aborted),
     }
+    if not engine.config.get(sessions.KEY):
+        seen["sent"] = decided.sent
     if shows_parked(engine.config):
         seen["parked"] = [name for name in seen["waiting"] if name in seen["blocks"]]
     if engine.config["enable_prefix_caching"]:

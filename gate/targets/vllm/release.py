@@ -15,7 +15,7 @@ from ..protocol_checks import RefusedError, refuse
 from ..release_adapter import StartUp, checked_start
 from . import grammars, groups, sessions, start_up
 from .drafts import KEYS as DRAFT_KEYS
-from .drafts import drafter, speculative_config
+from .drafts import Ranges, drafter, speculative_config
 from .encoder import KEYS as ENCODER_KEYS
 from .encoder import check_derived
 from .offline import engine_config, prepare_environment, version_of
@@ -143,7 +143,7 @@ def configure(release: Release, config: Mapping[str, Any]) -> tuple[Any, StartUp
 
 @functools.lru_cache(maxsize=64)
 def _planning(
-    drafts: tuple[str, int] | None,
+    drafts: tuple[str, int, Ranges] | None,
     policy: str | None,
     kinds: tuple[tuple[str, int | None], ...],
     **options: Any,
@@ -156,7 +156,7 @@ def _planning(
 
 @functools.lru_cache(maxsize=64)
 def cached_config(
-    drafts: tuple[str, int] | None = None,
+    drafts: tuple[str, int, Ranges] | None = None,
     policy: str | None = None,
     mamba: bool = False,
     **options: Any,

@@ -41,6 +41,7 @@ SCALES = GateScales(
         {"long_prefill_token_threshold": 4},
         {"num_speculative_tokens": 2},
         {"num_lookahead_tokens": 2, "num_speculative_tokens": 2},
+        {"num_speculative_tokens_per_batch_size": [[1, 2, 1]], "num_speculative_tokens": 2},
         {"async_scheduling": True},
         {"pipeline_parallel_size": 2},
         {"early_completions": 1, "pipeline_parallel_size": 2},

@@ -22,6 +22,7 @@ from ..protocol_checks import EOS, CheckedRequest, Output, RefusedError, Turn, r
 from ..release_adapter import Hosted, HostedTarget
 from . import encoder, grammars, groups, in_flight, sessions
 from .drafts import KEYS as DRAFT_KEYS
+from .drafts import PER_BATCH_SIZE, is_ranges
 from .encoder import KEYS as ENCODER_KEYS
 from .in_flight import KEYS as IN_FLIGHT_KEYS
 from .in_flight import Flight
@@ -321,6 +322,7 @@ KEYS = {
     "reserve_full_isl": protocol_checks.FLAG,
     "num_speculative_tokens": protocol_checks.COUNT,
     "num_lookahead_tokens": protocol_checks.COUNT,
+    PER_BATCH_SIZE: protocol_checks.or_null(protocol_checks.Kind(is_ranges, "a list of ranges")),
     "async_scheduling": protocol_checks.FLAG,
     "pipeline_parallel_size": protocol_checks.POSITIVE,
     "early_completions": protocol_checks.COUNT,
@@ -387,7 +389,7 @@ class VllmTarget(HostedTarget):
             engine.loads_step(done.output)
             completion = engine.scheduler.update_from_output(done.decision, done.output)
             engine.sessions.turns_end(completion, engine.requests)
-        engine.drafts.propose(engine.scheduler, flight.output)
+        engine.drafts.propose(engine.scheduler, decision, flight.output)
         return observe(engine, decided, completion, aborted, done.first if done else {})
 
 

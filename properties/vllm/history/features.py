@@ -232,7 +232,7 @@ class VllmFeatures(Features):
         if self.depth(config) > 1:
             in_flight.deliver(of(account), tokens, coming)
         if tokens and speculation.drafts(config):
-            speculation.verify(config, of(account), coming.proposed)
+            speculation.verify(config, of(account), coming.proposed, coming.requests)
 
     def end(self, history: RunHistory[Any], step: Step) -> None:
         if history.config.get(blocked.KEY):

@@ -40,7 +40,8 @@ def set_off(history: VllmRun, step: Step) -> Mapping[str, Coming]:
     If requests are decided ahead, drafts are proposed again with each decision.
     """
     config, requests, state = history.config, history.requests, state_of(history)
-    flight = {name: _coming(config, requests.get(name)) for name in step.scheduled}
+    decided = len(step.scheduled)
+    flight = {name: _coming(config, requests.get(name), decided) for name in step.scheduled}
     if history.features.depth(config) == 1:
         return _with_a_token(flight)
     for name, coming in flight.items():
@@ -51,7 +52,7 @@ def set_off(history: VllmRun, step: Step) -> Mapping[str, Coming]:
             requests[name].tokens_in_flight += 1
             requests[name].drafts_in_flight += coming.drafts
             ahead = speculation.decides_ahead(config)
-            requests[name].drafted = speculation.drafts(config) if ahead else 0
+            requests[name].drafted = speculation.drafts_after(config, decided) if ahead else 0
     over = reports(history, step)
     early = state.early + 1 if over and not _is_waited_for(history, step) else 0
     flights = (*state.flights, flight) if flight else state.flights
@@ -79,12 +80,12 @@ def drop_running(history: VllmRun) -> None:
     history.system_state = state._replace(flights=flights)
 
 
-def _coming(config: Config, request: VllmRequestHistory | None) -> Coming | None:
+def _coming(config: Config, request: VllmRequestHistory | None, requests: int) -> Coming | None:
     """Return the token emitted once all known tokens are computed; None before that."""
     if request is None or request.computed < request.num_tokens:
         return None
     drafts = speculation.drafts_computed(request, 0) if speculation.drafts(config) else 0
-    return Coming(drafts, min(drafts, request.drafted))
+    return Coming(drafts, min(drafts, request.drafted), request.computed, requests)
 
 
 def _with_a_token(flight: Flight) -> dict[str, Coming]:

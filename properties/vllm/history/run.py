@@ -22,10 +22,14 @@ class Coming(NamedTuple):
     Attributes:
         drafts: tokens computed beyond the known ones; some releases pad a joining request.
         proposed: how many of these tokens the drafter had proposed.
+        computed: from how many tokens of the request it follows.
+        requests: the number of requests in the decision.
     """
 
     drafts: int = 0
     proposed: int = 0
+    computed: int = 0
+    requests: int = 0
 
 
 NOTHING = Coming()

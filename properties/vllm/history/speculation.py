@@ -17,6 +17,15 @@ def drafts(config: Config) -> int:
     return int(config.get("num_speculative_tokens", 0))
 
 
+def drafts_after(config: Config, requests: int) -> int:
+    """Return how many drafts are proposed after a step with this many requests."""
+    most = drafts(config)
+    for first, _, fewer in config.get("num_speculative_tokens_per_batch_size") or ():
+        if first <= requests:
+            most = min(fewer, drafts(config))
+    return most
+
+
 def lookahead(config: Config) -> int:
     """Return for how many tokens beyond the computed ones a request holds blocks."""
     return int(config.get("num_lookahead_tokens", 0))
@@ -101,12 +110,12 @@ def compute(config: Config, request: VllmRequestHistory, first: bool) -> None:
     request.most_slots = max(request.most_slots, most)
 
 
-def verify(config: Config, request: VllmRequestHistory, verified: int) -> None:
-    """Record that `verified` drafts were verified, once the emitted tokens are recorded. All known
-    tokens but the last then count as computed, and the drafter proposes more drafts unless it
-    already has or the request was preempted.
+def verify(config: Config, request: VllmRequestHistory, proposed: int, requests: int) -> None:
+    """Record that the `proposed` drafts of a decision were verified, once the emitted tokens are
+    recorded. All known tokens but the last then count as computed, and the drafter proposes more
+    drafts unless it already has or the request was preempted. `requests` were in the decision.
     """
-    request.verified += verified > 0
+    request.verified += proposed > 0
     request.computed = min(request.computed, request.num_tokens - 1)
     if not decides_ahead(config) and request.started:
-        request.drafted = drafts(config)
+        request.drafted = drafts_after(config, requests)

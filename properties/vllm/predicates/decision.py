@@ -341,7 +341,9 @@ def is_alone(history: VllmRun) -> bool:
 
 def may_pad(history: VllmRun) -> bool:
     """Return whether the revision may pad a joining request that has one token to compute."""
-    return history.revision in since("0.25") and speculation.drafts(history.config) > 0
+    dynamic = history.config.get("num_speculative_tokens_per_batch_size")
+    drafts = speculation.drafts(history.config) > 0
+    return history.revision in since("0.25") and drafts and not dynamic
 
 
 def padding(history: VllmRun, step: Step, request: VllmRequestHistory) -> int:

@@ -203,7 +203,8 @@ def test_two_systems_are_asked_in_common_terms_and_each_gets_a_file_of_its_own(d
         'kv_groups [{"kind": "full"}], '
         'kv_load_failure_policy "recompute", max_loras null, max_num_encoder_input_tokens 0, '
         "num_lookahead_tokens 0, "
-        "num_speculative_tokens 0, pipeline_parallel_size 1, "
+        "num_speculative_tokens 0, num_speculative_tokens_per_batch_size null, "
+        "pipeline_parallel_size 1, "
         'policy "fcfs", prefix_cache_retention_interval null, reserve_full_isl true, '
         "reused_ids false, streaming_inputs false, structured_outputs false, watermark 0.0"
         in result.out

@@ -299,3 +299,10 @@ def test_each_release_is_counted_and_one_without_a_verdict_says_why():
 
 def test_a_page_without_broken_rules_says_so():
     assert "No rule was broken." in page_of(matrix_of([judged("0.33.0")], *GATE), "command")
+
+
+def test_words_of_a_target_are_text_in_the_page():
+    matrix = matrix_of([judged("0.33.0", 3)], *GATE)
+    row = msgspec.structs.replace(matrix.rows[0], message="<img src=x> [a](b) | \x1b[2J\n# c")
+    page = page_of(msgspec.structs.replace(matrix, rows=(row,)), "command")
+    assert r"| \<img src=x\> \[a\]\(b\) \|  \[2J \# c |" in page

@@ -232,8 +232,9 @@ def test_in_a_pipeline_drafts_come_with_the_token_that_they_follow():
 
 def test_in_a_pipeline_a_preempted_request_gets_no_drafts():
     drafting = of(**PIPELINE, num_speculative_tokens=2)
-    assert verified(drafting, decoding("a", 8, 1, 2), 0, 1).drafted == 2
-    assert verified(drafting, waiting(8), 0, 1).drafted == 0
+    flight = {"a": Coming(0)}
+    assert verified(drafting, decoding("a", 8, 1, 2), 0, 1, flight).drafted == 2
+    assert verified(drafting, waiting(8), 0, 1, flight).drafted == 0
 
 
 def test_drafts_of_every_decision_in_flight_may_need_blocks():

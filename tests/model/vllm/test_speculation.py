@@ -2,8 +2,10 @@
 
 import pytest
 
+from schedproof.model.errors import InputError
 from schedproof.model.target import ModelTarget
 from schedproof.model.vllm import scheduler, speculation
+from schedproof.model.vllm.config import read_config
 from schedproof.model.vllm.state import State
 
 from .build import SMALL, config, decoding, pool, stepped, waiting
@@ -131,3 +133,45 @@ def test_from_0_33_on_a_block_in_front_of_the_end_of_an_answer_has_another_name(
     assert target.add(goes_on) == {"ok": True}
     seen = target.step()["step"]
     assert (seen["scheduled"], seen["finished"]) == ({"b": 5}, {"b": "length"})
+
+
+BY_BATCH_SIZE = "num_speculative_tokens_per_batch_size"
+
+
+@pytest.mark.parametrize(("requests", "drafts"), [(1, 2), (2, 1), (3, 1), (4, 0), (5, 0)])
+def test_the_number_of_drafts_depends_on_the_number_of_requests_in_a_step(requests, drafts):
+    ranges = ((1, 1, 9), (2, 2, 1), (4, 4, 0))
+    dynamic = config(num_speculative_tokens=2, **{BY_BATCH_SIZE: ranges})
+    assert speculation.drafts_after(dynamic, requests) == drafts
+    assert speculation.drafts_after(config(num_speculative_tokens=2), requests) == 2
+
+
+@pytest.mark.parametrize("ahead", [False, True])
+def test_a_step_with_more_requests_is_followed_by_fewer_drafts(ahead):
+    ranges = [[1, 1, 3], [2, 4, 1]]
+    keys = {"num_speculative_tokens": 3, BY_BATCH_SIZE: ranges, "num_lookahead_tokens": 3}
+    target = ModelTarget()
+    assert target.start("vllm", "0.33", {**SMALL, **keys, "async_scheduling": ahead})["ok"]
+    request = {"prompt": [["a", 8]], "max_tokens": 20, "accepted": [3]}
+    assert target.add({"id": "a", **request}) == {"ok": True}
+    seen = [target.step()["step"]["scheduled"]["a"]]
+    assert target.add({"id": "b", **request}) == {"ok": True}
+    seen += [target.step()["step"]["scheduled"]["a"] for _ in range(2)]
+    assert seen == [8, 4, 2]
+
+
+@pytest.mark.parametrize(
+    ("ranges", "more", "problem"),
+    [
+        ([], {}, "is empty; valid: null, or a list that begins with batch size 1"),
+        ([[2, 4, 1]], {}, "[0][0]: 2; valid: 1"),
+        ([[1, 4, 1], [4, 5, 0]], {}, "[1][0]: 4; valid: more than 4, and at most 5"),
+        ([[1, 4, 1]], {"num_speculative_tokens": 0}, "a list with no num_speculative_tokens is"),
+        ([[1, 4, 1]], {"pipeline_parallel_size": 2}, "a list with a pipeline is not modelled"),
+        ([[1, 4, 1]], {"kv_connector": True}, "a list with a kv_connector is not modelled"),
+    ],
+)
+def test_ranges_of_batch_sizes_are_checked(ranges, more, problem):
+    with pytest.raises(InputError) as caught:
+        read_config({"num_speculative_tokens": 2, BY_BATCH_SIZE: ranges, **more}, "0.33")
+    assert problem in str(caught.value)

@@ -52,6 +52,7 @@ def test_what_must_be_fixed_is_what_the_other_lacks():
         "async_scheduling": False,
         "num_lookahead_tokens": 0,
         "num_speculative_tokens": 0,
+        "num_speculative_tokens_per_batch_size": None,
         "pipeline_parallel_size": 1,
         "early_completions": 0,
         "kv_connector": False,

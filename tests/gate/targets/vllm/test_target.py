@@ -742,6 +742,18 @@ def test_a_request_whose_adapter_lacks_a_slot_waits_and_holds_up_no_other(vllm):
     assert list(vllm.step()["scheduled"]) == ["a", "c", "d"]
 
 
+def test_the_number_of_drafts_depends_on_the_number_of_requests_in_a_step(vllm):
+    ranges = {"num_speculative_tokens_per_batch_size": [[1, 1, 3], [2, 4, 0]]}
+    if vllm.version == SUPPORTED[0]:
+        assert not vllm.start(num_speculative_tokens=3, **ranges)["ok"]
+        return
+    vllm.begin(num_speculative_tokens=3, **ranges)
+    vllm.ask("a", max_tokens=9, accepted=[0])
+    first = [vllm.step()["scheduled"]["a"] for _ in range(2)]
+    vllm.ask("b", max_tokens=9, accepted=[0])
+    assert (first, [vllm.step()["scheduled"]["a"] for _ in range(2)]) == ([8, 4], [4, 1])
+
+
 def test_a_step_is_decided_while_the_one_before_it_is_computed(vllm):
     vllm.begin(async_scheduling=True)
     vllm.ask("a", max_tokens=3)

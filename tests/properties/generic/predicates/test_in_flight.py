@@ -42,7 +42,7 @@ def test_a_token_is_due_when_its_decision_completes(config):
         "the decision computed all tokens of a, but it emits none"
     )
     assert broken("GEN-R08", run({"tokens": 4}, **config), emitted=1) == (
-        "a emits a token, but the decision left some tokens uncomputed"
+        "a emits a token, but the decision did not compute all tokens"
     )
 
 
@@ -72,6 +72,17 @@ def test_a_preemption_may_drop_the_tokens_in_flight_or_not():
         history.observe(step(5))
         history.observe(step(scheduled={"b": 1}, preempted=("a",)))
         assert broken("GEN-R08", history, emitted=emitted) is None
+
+
+def test_a_request_that_starts_again_does_not_emit_its_token_twice():
+    history = run(pipeline_parallel_size=3)
+    history.accept(Request(id="b", arrival=0, prompt=(("b", 9),), max_tokens=8))
+    for fields in ({"tokens": 5}, {"scheduled": {"b": 1}, "preempted": ("a",)}):
+        history.observe(step(**fields))
+    history.observe(step(5, emitted=1))
+    history.observe(step(scheduled={"b": 1}))
+    assert broken("GEN-R08", history, scheduled={"b": 1}, emitted=1, at=1) is not None
+    assert broken("GEN-R08", history, scheduled={"b": 1}) is None
 
 
 def test_each_token_arrives_once_and_in_order():

@@ -194,7 +194,7 @@ def test_a_run_is_followed_through_its_flights():
     assert (account.tokens_in_flight, account.emitted, history.system_state.flights) == (
         1,
         0,
-        ({"a": Coming()},),
+        ({"a": Coming(computed=6, requests=1)},),
     )
     history.observe(ran({"a": 1}, "a", emitted={"a": 1}))
     assert (account.tokens_in_flight, account.emitted, account.num_tokens) == (1, 1, 8)
@@ -239,7 +239,7 @@ def test_what_a_target_does_not_show_follows_from_the_flights():
 def test_the_oldest_step_completes(keys, on_the_way, early, scheduled, over):
     step = ran(dict.fromkeys(scheduled, 1)) if scheduled else IDLE
     history = book(**keys)
-    flying = tuple({name: Coming()} for name in on_the_way)
+    flying = tuple({name: Coming(requests=1)} for name in on_the_way)
     history.system_state = VllmState(flights=flying, early=early)
     assert list(flights.completes(history, step)) == over
 
