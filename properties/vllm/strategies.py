@@ -46,7 +46,7 @@ def options(draw: st.DrawFn, config: Config, avoid: frozenset[str] = frozenset()
     kinds = (*3 * ("one",), *2 * ("drafts",), *in_flight, *2 * ("groups",), "sessions")
     steps = draw(st.sampled_from(kinds))
     if steps == "sessions":
-        return {"streaming_inputs": True, "policy": "fcfs"}
+        return {"streaming_inputs": True, "policy": "fcfs", **draw(tight_pools(config))}
     ahead = steps == "groups" and "ahead" not in avoid and draw(st.sampled_from((False, True)))
     drawn: dict[str, Any] = dict(IN_FLIGHT["ahead"]) if ahead else {}
     if steps == "groups":
@@ -79,9 +79,17 @@ def options(draw: st.DrawFn, config: Config, avoid: frozenset[str] = frozenset()
 
 
 @st.composite
-def kv_groups(
-    draw: st.DrawFn, config: Config, avoid: frozenset[str] = frozenset()
-) -> dict[str, Any]:
+def tight_pools(draw: st.DrawFn, config: Config) -> dict[str, Any]:
+    """Draw, for half of the bounded pools, one that holds little more than the longest request, so
+    that sessions wait for each other's blocks."""
+    if config["num_blocks"] is None or draw(st.booleans()):
+        return {}
+    pool = blocks_for(config["max_model_len"], config["block_size"]) + draw(st.integers(0, 1))
+    return {"num_blocks": pool, "watermark": 0.0}
+
+
+@st.composite
+def kv_groups(draw: st.DrawFn, config: Config, avoid: frozenset[str]) -> dict[str, Any]:
     """Draw one or two groups in addition to full attention, and a pool that holds little more than
     the longest request.
 

@@ -49,7 +49,10 @@ def unknown_to_the_worker(history: VllmRun, step: Step) -> str | None:
 
 
 def worker_is_told(history: VllmRun, step: Step) -> bool:
-    return any(request.started for request in addressed(history, step))
+    for name in told(step).computed:
+        if name in history.live and history.live[name].started:
+            return True
+    return False
 
 
 def table_differs(history: VllmRun, step: Step) -> str | None:

@@ -43,7 +43,7 @@ def test_a_checkout_that_does_as_the_page_says_breaks_no_rule(run, tmp_path, wri
     _, data = gate_json(run, "llmservingsim", "--path", str(folder), *words)
     assert data["target"]["version"] in ("1.1.0", "1.0.0")
     assert "violated" not in statuses(data).values()
-    assert statuses(data)["LSS-R08"] == "held"
+    assert statuses(data)["LSS-R06"] == "held"
 
 
 def test_a_checkout_that_forgets_the_budget_is_caught(run, tmp_path):

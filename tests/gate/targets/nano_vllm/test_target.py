@@ -255,6 +255,10 @@ def test_what_a_step_computes_is_what_the_model_runner_gives_the_device(tmp_path
 def test_code_that_hashes_no_blocks_afterwards_is_of_before_its_version(tmp_path):
     older = {name: code.replace("hash_blocks", "_hash") for name, code in FAKE.items()}
     with opened(written(tmp_path, older)) as target:
+        version = target.start()["version"]
+    assert version == "chunked, before 0.0.1"
+    whole = {name: code.replace("is_prefill", "_") for name, code in older.items()}
+    with opened(written(tmp_path / "whole", whole)) as target:
         assert target.start()["version"] == "before 0.0.1"
 
 
