@@ -15,11 +15,13 @@ VLLM = ("documented", "0.25", "0.30", "0.31", "0.33")
 
 PROPERTIES = "schedproof.properties"
 # These are not part of a state: drafts, the block that a load fills, failed loads, blocks being
-# sent, and the content of blocks of requests that have ended. A small scope has no operator.
+# sent, and the content of blocks of requests that have ended. A small scope has no operator, no
+# grammars, sessions, adapters or layers of other kinds.
 NOT_IN_STATES_OF_VLLM = frozenset(
     {"V1CP-R30", "V1CP-R35", "V1CP-R36", "V1-R23", "V1-R25", "V1-R26", "V1-R28"}
     | {"V1-R35", "V1-R36", "V1-R37", "V1-R38", "V1-R39", "V1-R40"}
-    | {"V1-R41", "V1-R42", "V1-R43"}
+    | {"V1-R41", "V1-R42", "V1-R43", "V1-R44", "V1-R45", "V1-R46", "V1-R47", "V1-R48"}
+    | {"V1-R56", "V1-R61", "V1-R62", "V1-R63"}
 )
 
 
@@ -119,7 +121,7 @@ def register_builtin() -> None:
             schedulers=("llmservingsim",),
             decides_as={"after 1.1.0": "head"},
             followed_by={"head": PREEMPTS},
-            runs_only=frozenset({"LSS-R35"}),
+            runs_only=frozenset({"LSS-R19", "LSS-R35"}),
             features=f"{PROPERTIES}.llmservingsim.history:FEATURES",
             neutral="schedproof.model.llmservingsim.config:NEUTRAL",
             builds_on="vllm",

@@ -187,6 +187,7 @@ class OpenRequestHistory:
     arrived_blocked = invalid = False
     turns: ClassVar[tuple[()]] = ()  # nor sessions
     between_turns = aside = False
+    begun: ClassVar[tuple[()]] = ()  # nor several groups with decisions in flight
 
     def __init__(self, request: str, candidates: Candidates, arrival: int = 0) -> None:
         self.id = request

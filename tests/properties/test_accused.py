@@ -43,7 +43,7 @@ ALLOWED = {
         [
             (
                 "vllm/kv_cache.py",
-                "known = min(covered, sequence.num_tokens)",
+                "known = min(covered, sequence.num_tokens - sequence.named_beyond)",
                 "known = min(covered, sequence.prompt)",
             )
         ],

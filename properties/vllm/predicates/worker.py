@@ -49,10 +49,7 @@ def unknown_to_the_worker(history: VllmRun, step: Step) -> str | None:
 
 
 def worker_is_told(history: VllmRun, step: Step) -> bool:
-    for name in told(step).computed:
-        if name in history.live and history.live[name].started:
-            return True
-    return False
+    return any(name in history.live and history.live[name].started for name in told(step).computed)
 
 
 def table_differs(history: VllmRun, step: Step) -> str | None:
