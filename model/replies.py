@@ -13,6 +13,7 @@ DEFAULTS = "defaults"
 CHOICES = "config_keys"
 START_UP = "start_up"
 DECLARED = "controls"
+FEATURES = "features"
 
 
 class StartUp(msgspec.Struct, frozen=True):
@@ -36,7 +37,8 @@ class Started(NamedTuple):
 
     It contains the target's name and version, the step fields that the target shows, its defaults
     by configuration key, the possible values of a generic scheduler's own keys (`choices`), whether
-    its server starts with this configuration, and the control events that it accepts.
+    its server starts with this configuration, the control events that it accepts, and the keys of
+    the optional features that it supports.
     """
 
     name: str
@@ -46,6 +48,7 @@ class Started(NamedTuple):
     choices: Mapping[str, tuple[Any, ...]] = {}
     start_up: StartUp | None = None
     controls: frozenset[str] = frozenset()
+    features: frozenset[str] = frozenset()
 
     @property
     def shows(self) -> frozenset[str]:
@@ -79,7 +82,10 @@ def read_started(reply: Any) -> Started:
     shown = (frozenset(observes) & FIELDS) | REQUIRED
     choices = _choices(reply.get(CHOICES, {}))
     start_up, controls = _start_up(reply.get(START_UP)), _controls(reply.get(DECLARED, []))
-    return Started(name, version, shown, defaults, choices, start_up, controls)
+    features = reply.get(FEATURES, [])
+    if not isinstance(features, list | tuple) or not all(isinstance(key, str) for key in features):
+        raise AdapterFault("start", f"{FEATURES} is {_text(features)}; valid: a list of keys", "")
+    return Started(name, version, shown, defaults, choices, start_up, controls, frozenset(features))
 
 
 def _controls(declared: Any) -> frozenset[str]:

@@ -107,6 +107,7 @@ class Reference(NamedTuple):
             this configuration, each with the problem.
         valid_events: in which configurations the system has control events.
         most_blocks: returns the most blocks that a request can hold at once, if it runs to its end.
+        features: the keys of optional features; a gate uses only those that the target declares.
     """
 
     read_config: Callable[[Mapping[str, Any], str], msgspec.Struct]
@@ -116,6 +117,7 @@ class Reference(NamedTuple):
     unsupported: Callable[[Request, Mapping[str, Any]], Iterator[tuple[str, str]]] | None = None
     valid_events: str = "no events"
     most_blocks: Callable[[Request, Mapping[str, Any]], int] = blocks_of_tokens
+    features: tuple[str, ...] = ()
 
 
 def reference(system: str) -> Reference:

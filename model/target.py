@@ -12,7 +12,7 @@ import msgspec
 from .errors import InputError, ReleaseEnded
 from .observation import renamed
 from .scenario import OF_FEATURES, Request, check_requests
-from .systems import Model, full_config, make_model, with_formula
+from .systems import Model, full_config, make_model, reference, with_formula
 
 Reply = dict[str, Any]
 REQUEST_KEYS = frozenset(
@@ -80,6 +80,7 @@ class ModelTarget:
         self._known, self._names = set(), {}
         self._abort_inside = ()
         controls = {"controls": [*model.controls]} if model.controls else {}
+        features = {"features": [*known]} if (known := reference(system).features) else {}
         return {
             "ok": True,
             "name": model_name(system),
@@ -87,6 +88,7 @@ class ModelTarget:
             "observes": list(model.observes),
             "defaults": full_config(system, revision, {}),
             **controls,
+            **features,
         }
 
     def add(self, request: Mapping[str, Any]) -> Reply:

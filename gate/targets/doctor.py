@@ -17,7 +17,7 @@ from ...model.faults import ConfigRefused
 from ...model.observation import FIELDS, REQUIRED, Step
 from ...model.replies import read_control, read_ok, read_started, read_step
 from ...model.scenario import CONTROLS, Request, Scenario
-from ...model.systems import full_config
+from ...model.systems import full_config, reference
 from ...model.target import Target
 from ...properties.checking.lockstep import differences
 from ...properties.checking.replay import replay
@@ -235,7 +235,13 @@ def with_features(query: ProbeRequest, scenario: Scenario) -> Remarks:
     block = scenario.config["block_size"]
     uses: dict[str, Any] = {"accepted": (1, 0, 2), "external_tokens": block, "load_steps": 1}
     requests = tuple(msgspec.structs.replace(request, **uses) for request in scenario.requests)
+    started = read_started(
+        query.target.start(scenario.system, scenario.revision or "", scenario.config)
+    )
+    undeclared = {*reference(query.system).features} - started.features
     for key, what in OPTIONAL.items():
+        if key in undeclared:
+            continue
         with suppress(ConfigRefused, InputError):
             values = {**scenario.config, **features.get(key, {key: None})}
             config = full_config(query.system, query.revision, values)

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from ...model.errors import InputError
 from ...model.faults import ConfigRefused, TargetBroken
 from ...model.replies import Started
-from ...model.systems import config_keys, full_config
+from ...model.systems import config_keys, full_config, reference
 from ...model.target import Target
 from ...properties.checking.session import Session
 from ...spec.catalogue import Rule
@@ -66,6 +66,7 @@ def probe(request: ProbeRequest) -> Capabilities:
             continue
         if capabilities is None:
             capabilities = Capabilities(plainest.started)
+            capabilities.left_out += _undeclared(request, plainest.started)
         fixed = {**_features(request, plainest, capabilities), **request.fixed}
         if not capabilities.scales:
             kinds = refused_kinds(request, plainest.base, fixed)
@@ -90,6 +91,21 @@ def probe(request: ProbeRequest) -> Capabilities:
         for scale, refusal in refusals.items()
     ]
     return capabilities
+
+
+def _undeclared(request: ProbeRequest, started: Started) -> list[str]:
+    """Say which optional features the target does not declare, and so never gets.
+
+    Raises:
+        TargetBroken: it declares a feature that the system does not have.
+    """
+    features = reference(request.system).features
+    if unknown := sorted(started.features - {*features}):
+        why = f"features has {unknown[0]!r}; valid: {', '.join(features) or 'none'}"
+        raise TargetBroken("start", why, "")
+    missing = [key for key in features if key not in started.features]
+    why = "left out, because the target does not declare them in features"
+    return [f"features {', '.join(missing)} {why}"] if missing else []
 
 
 def _without_controls(request: ProbeRequest, started: Started) -> list[str]:
@@ -160,6 +176,7 @@ def _features(request: ProbeRequest, plainest: _Plainest, capabilities: Capabili
             capabilities.left_out.append(
                 f"always {key} {value}, because the target does not start otherwise: {plainest.why}"
             )
+    undeclared = {*reference(request.system).features} - plainest.started.features
     features = scales_of(request.system).features
     firsts = {next(iter(feature)) for feature in features}
     for feature in features:
@@ -172,6 +189,9 @@ def _features(request: ProbeRequest, plainest: _Plainest, capabilities: Capabili
         except InputError:  # this revision lacks the feature
             continue
         sizes = feature.keys() - firsts - usual.keys()  # keys that depend on the feature
+        if key in undeclared:
+            instead[key] = neutral.get(key)
+            continue
         try:
             capabilities.shows |= _start(request, {**base, **feature}).shows
         except ConfigRefused as refusal:

@@ -127,4 +127,4 @@ def make_model(revision: str, config: Mapping[str, Any]) -> VllmModel:
     return VllmModel(read_vllm_config(as_vllm(read_config(config, revision)), "documented"))
 
 
-REFERENCE = Reference(read_config, make_model)
+REFERENCE = Reference(read_config, make_model, features=tuple(FEATURES))

@@ -152,10 +152,12 @@ class DifferentialTarget:
             except (ConfigRefused, InputError) as refusal:
                 refusals[name] = str(refusal)
         if not refusals:
-            both = [side.started.controls for side in self.sides if side.started is not None]
-            if both[0] <= both[1]:
-                return replies[0]
-            return {**replies[0], "controls": sorted(both[0] & both[1])}
+            first, second = (side.started for side in self.sides if side.started is not None)
+            common = {
+                "controls": sorted(first.controls & second.controls),
+                "features": sorted(first.features & second.features),
+            }
+            return replies[0] | {name: words for name, words in common.items() if words}
         comparable = all(side.system == system for side in self.sides)
         if len(refusals) == 1 and comparable:
             [(name, words)] = refusals.items()

@@ -66,7 +66,8 @@ class Lifo(ModelTarget):
     def start(self, system, revision, config):
         self.last_first = config["own"].get("queue") == "lifo"
         return super().start(system, revision, config) | {
-            "config_keys": {"queue": ["fifo", "lifo"]}
+            "config_keys": {"queue": ["fifo", "lifo"]},
+            "features": [],
         }
 
     def step(self):

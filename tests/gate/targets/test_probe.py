@@ -12,6 +12,7 @@ from schedproof.gate.targets.factory import opened
 from schedproof.gate.targets.probe import ProbeRequest, probe
 from schedproof.gate.targets.scales import scales_of
 from schedproof.gate.targets.target_spec import parse_target
+from schedproof.model.faults import TargetBroken
 from schedproof.model.systems import config_keys, full_config
 from schedproof.model.target import ModelTarget
 from schedproof.properties.vllm import ANY_LENGTH, WITH_THE_NULL_BLOCK
@@ -162,3 +163,31 @@ def test_a_clone_or_a_module_of_a_known_name_in_the_folder_is_not_imported_for_o
     monkeypatch.chdir(tmp_path)
     with opened(parse_target("mine:make")) as target:
         assert target.target.start("vllm", "documented", {})["ok"]
+
+
+class IgnoresKeys(ModelTarget):
+    """A scheduler of any kind that passes over the keys that it does not know."""
+
+    features: tuple[str, ...] | None = None
+
+    def start(self, system, revision, config):
+        known = {
+            key: value for key, value in config.items() if key in full_config(system, revision, {})
+        }
+        reply = {**super().start(system, revision, known)}
+        del reply["features"]
+        return reply if self.features is None else {**reply, "features": [*self.features]}
+
+
+def test_a_feature_that_a_target_does_not_declare_is_not_used():
+    learned = probe(ProbeRequest(IgnoresKeys(), "generic", "documented", load("generic")))
+    assert [line for line in learned.left_out if line.endswith("declare them in features")]
+    assert learned.fixed["small"]["async_scheduling"] is False
+    assert learned.fixed["small"]["kv_connector"] is False
+
+
+def test_a_declared_feature_that_does_not_exist_is_named():
+    target = IgnoresKeys()
+    target.features = ("time_travel",)
+    with pytest.raises(TargetBroken, match="features has 'time_travel'; valid: async_scheduling"):
+        probe(ProbeRequest(target, "generic", "documented", load("generic")))
