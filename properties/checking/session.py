@@ -230,7 +230,8 @@ class Session:
 
     @property
     def is_over(self) -> bool:
-        """Return whether every request has ended, and nothing of them is still in flight."""
+        """Return whether every request has ended, and nothing of theirs is in flight, being loaded,
+        or being sent."""
         return not (self.unfinished or self._steps_after_end)
 
     @property
@@ -305,7 +306,7 @@ class Names:
     def __init__(self) -> None:
         self._ids: dict[str, str] = {}  # by request, its id at the target
         self._newest: dict[str, str] = {}  # by id at the target, the newest request that has it
-        self._told: dict[str, str] = {}  # the same, as of the last step
+        self._told: dict[str, str] = {}  # `_newest` as of the last step
 
     def chosen(self, request: Request, unfinished: Collection[str]) -> dict[str, str]:
         """Return the fields in which a request differs when it is sent to the target: its id,
@@ -327,8 +328,8 @@ class Names:
         return self._ids.get(request, request)
 
     def restored(self, step: Mapping[str, Any]) -> dict[str, Any]:
-        """Return a step with the scenario's names. An id means its newest request; but what the
-        worker drops is the request that had the id before."""
+        """Return a step with the scenario's names. An id means the newest request that has it; but
+        what the worker drops is the request that had the id before this step."""
         seen = renamed(step, self._newest)
         if dropped := step.get("sent", {}).get("dropped"):
             seen["sent"] = {
