@@ -10,6 +10,7 @@ not run, but their options and arguments must be those of the command line, and 
 
 import os
 import re
+import runpy
 import shlex
 import shutil
 import subprocess
@@ -236,6 +237,13 @@ def site(tmp_path_factory):
     )
     assert (ran.returncode, ran.stdout, ran.stderr) == (0, "", "")
     return folder
+
+
+def test_every_table_of_a_format_or_a_configuration_can_be_made():
+    pytest.importorskip("mkdocs", reason="the extra `docs` is not installed")
+    hook = runpy.run_path(str(ROOT / "docs" / "hooks" / "formats.py"))
+    for page in (ROOT / "docs").rglob("*.md"):
+        hook["on_page_markdown"](page.read_text(encoding="utf-8"))
 
 
 @pytest.mark.slow
