@@ -92,7 +92,8 @@ def test_reports_replace_earlier_reports_and_empty_files(folder, console):
         with reporters(console(), reported.RULES, options, page=page) as together:
             for event in reported.events():
                 together(event)
-        assert together.failed == [] and all(Path(option).stat().st_size for option in FILES)
+        assert together.failed == []
+        assert all(Path(option).stat().st_size for option in FILES)
 
 
 def test_a_gate_that_gives_no_verdict_leaves_none_of_an_earlier_gate(folder):
