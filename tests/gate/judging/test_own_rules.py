@@ -86,6 +86,23 @@ def test_one_that_holds_is_in_the_verdict_beside_the_others():
     assert verdict.exit_code == 0
 
 
+@pytest.mark.slow
+def test_a_rule_that_judges_by_chance_is_not_blamed_on_the_target_alone():
+    chance = "random.random() < 0.02 and 'by chance' or None"
+    text = RULE.format(more="").replace("return f", f"return {chance}\n    return f")
+    verdict = schedproof.judge(
+        "model", system="generic", rules=["OUR-R01"], extra_rules=ours(f"import random\n{text}")
+    )
+    assert verdict.exit_code == 3
+    assert "OUR-R01 or the target is not deterministic" in (verdict.fault or "")
+
+
+def test_a_rule_may_need_fields_that_every_step_has():
+    use_rules(ours(RULE.format(more="").replace('["running"]', '["kind", "scheduled", "running"]')))
+    [rule] = [rule for rule in load("spyre") if rule.id == "OUR-R01"]
+    assert rule.needs == ("running",)
+
+
 def test_they_are_gone_with_the_next_call():
     use_rules(ours(RULE.format(more="")))
     assert "OUR-R01" in [rule.id for rule in load("spyre")]
