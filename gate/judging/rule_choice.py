@@ -14,6 +14,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from ...model.errors import InputError
+from ...model.observation import REQUIRED as ALWAYS_SHOWN
 from ...model.observation import Step
 from ...model.own_code import EndlessCode, limited
 from ...model.scenario import Scenario
@@ -221,7 +222,8 @@ def _rule(path: Path, number: int, own: Any, known: set[str]) -> systems.OwnRule
     if not isinstance(own.needs, list | tuple):
         problem = f"{own.needs!r:.60}; valid: a list of {', '.join(FIELDS)}"
         raise FileError(f"{place}.needs: {problem}")
-    if unknown := [name for name in own.needs if name not in FIELDS]:
+    needs = [name for name in own.needs if name not in ALWAYS_SHOWN]
+    if unknown := [name for name in needs if name not in FIELDS]:
         raise FileError(f"{place}.needs: {unknown[0]!r:.60}; valid: {', '.join(FIELDS)}")
     for name in ("broken", "exercised"):
         if not callable(getattr(own, name)):
@@ -232,7 +234,7 @@ def _rule(path: Path, number: int, own: Any, known: set[str]) -> systems.OwnRule
         for text in (own.title, own.statement, own.source, own.witness)
     )
     rule = Rule(
-        *(own.id, title, statement, source, "safety", ("*",), tuple(own.needs)),
+        *(own.id, title, statement, source, "safety", ("*",), tuple(needs)),
         witness=witness,
         engines=("hypothesis", "corpus"),
     )
