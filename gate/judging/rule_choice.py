@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import msgspec
 from msgspec.structs import replace
 
 from ...model.errors import InputError
@@ -251,6 +252,7 @@ def _guard(
     """Wrap a function of a user's rule, so that its errors are not blamed on the target."""
 
     def checked(history: RunHistory, step: Step) -> Any:
+        before = _read_by_all(history, step)
         try:
             answer = limited(function, history, step)
         except (Exception, SystemExit, EndlessCode) as error:
@@ -258,12 +260,21 @@ def _guard(
             where = f", line {line}" if line else ""
             what = f"{type(error).__name__}: {error}{where}"
             raise RuleFault(f"{path}: {rule} raised {what} (step {history.step})") from None
+        if _read_by_all(history, step) != before:
+            what = f"{path}: {rule} changes the history or the step (step {history.step})"
+            raise RuleFault(f"{what}; valid: a rule that only reads them")
         if not is_answer(answer):
             valid = "None or a sentence from broken, True or False from exercised"
             raise RuleFault(f"{path}: {rule} answers {answer!r:.60}; valid: {valid}")
         return answer
 
     return checked
+
+
+def _read_by_all(history: RunHistory, step: Step) -> bytes:
+    """Return what every rule reads, to notice whether a user's rule changes it. Leave out the
+    accounts of requests, which would take too long in every step."""
+    return msgspec.json.encode((dict(history.config), [*history.live], step))
 
 
 def _line_in(path: Path, error: BaseException) -> int | None:
