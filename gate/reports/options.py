@@ -26,7 +26,7 @@ from .terminal import Terminal
 OURS = re.compile(
     rb'\s*\Z|\{"event":|## schedproof: |<.*<testsuite name="schedproof"|'
     rb'<!doctype html>.*<meta name="generator" content="schedproof|'
-    rb'\{.*"(?:format": ?"schedproof/|name": ?"schedproof")',
+    rb'\{.*"(?:format": ?"schedproof/verdict@|name": ?"schedproof")',
     re.DOTALL,
 )
 ENDS = 2**16  # bytes at the beginning and at the end of a file

@@ -23,6 +23,7 @@ from schedproof.model.errors import InputError
 from .. import reported
 
 FILES = ("json", "junit", "sarif", "ndjson", "markdown", "html")
+SCENARIO = '{"format": "schedproof/scenario@1"}'
 NOTHING = ReportOptions(None, None, None, None, github=False)
 
 
@@ -74,7 +75,13 @@ def test_a_file_that_cannot_be_is_refused_before_the_work(option, folder):
 
 
 def test_a_file_that_schedproof_did_not_write_is_not_replaced(folder):
-    for text in ("[tool.schedproof]\n", "import schedproof\n", '{"name": "app"}', "<html></html>"):
+    for text in (
+        "[tool.schedproof]\n",
+        "import schedproof\n",
+        '{"name": "app"}',
+        "<html></html>",
+        SCENARIO,
+    ):
         Path("mine").write_text(text, encoding="utf-8")
         for option in FILES:
             with pytest.raises(InputError, match=f"--{option}: mine was not written by schedproof"):
