@@ -223,6 +223,11 @@ def keeps_the_common_rules(
     if len(refused) == len(scenario.requests):
         name, why = next(iter(refused.items()))
         yield Remark("wrong", what, f"every request is refused: {name}: {why}")
+    elif refused:
+        name, why = next(iter(refused.items()))
+        many = f"{len(refused)} of {len(scenario.requests)} requests are refused"
+        only = "a gate judges only how the others are scheduled"
+        yield Remark("note", what, f"{many}, such as {name}: {why}; {only}")
     elif "finished" in outcome.session.started.observes:
         yield Remark("ok", what, f"{requests} finish in {outcome.steps} steps")
     else:

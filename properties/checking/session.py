@@ -29,6 +29,11 @@ CONTEXT_STEPS = 6
 CRASHES_AND_HANGS = (TargetCrashed, TargetDied, TargetHung, TargetTooLarge)
 
 
+# Names of exceptions that end a process, a task or a test. Others that are not an Exception, such
+# as KeyboardInterrupt or the failure with which a timeout ends a test, do not come from the target.
+LEAVE = ("SystemExit", "GeneratorExit", "CancelledError", "Skipped", "StopTest")
+
+
 class Excerpt(NamedTuple):
     """The end of a run, for the report of its failure.
 
@@ -287,7 +292,9 @@ def ask(op: str, method: Any, *args: Any) -> Reply:
         reply: Reply = method(*args)
     except TargetFault:
         raise
-    except (Exception, SystemExit) as error:
+    except BaseException as error:
+        if not isinstance(error, Exception) and type(error).__name__ not in LEAVE:
+            raise
         is_call = error.__traceback__ is not None and error.__traceback__.tb_next is None
         if isinstance(error, TypeError) and is_call:
             raise AdapterFault(op, f"it cannot be called ({error})", "") from None
