@@ -28,6 +28,7 @@ from schedproof.properties.search.state import Reach
 STRUCTS: dict[str, type[msgspec.Struct]] = {
     "Scenario": scenario.Scenario,
     "Request": scenario.Request,
+    "Turn": scenario.Turn,
     "Event": scenario.Event,
     "Expectation": scenario.Expectation,
     "Step": observation.Step,

@@ -201,7 +201,9 @@ def _refusing(place: str) -> Iterator[None]:
 def _locked(path: Path) -> Iterator[None]:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        lock = FileLock(path.with_name(path.name + ".lock"), blocking=False)
+        place = path.with_name(path.name + ".lock")
+        place.touch()  # raises an OSError where FileLock would only time out
+        lock = FileLock(place, blocking=False)
         held = lock.acquire()
     except Timeout:
         raise LedgerError(f"{path}: another campaign is writing to it") from None

@@ -32,7 +32,13 @@ from ..judging.profiles import PROFILES
 from ..judging.rule_choice import NO_LOCKSTEP, use_rules
 from ..judging.verdict import Verdict, not_judged
 from ..library.judging import gate_options
-from ..reports.options import FileReport, ReportOptions, check_report_options, reporters
+from ..reports.options import (
+    FileReport,
+    ReportOptions,
+    check_report_options,
+    clear_reports,
+    reporters,
+)
 from ..reports.outcome import UNTIL_THEN
 from ..reports.terminal import Terminal
 from ..targets.target_spec import MEMORY_LIMIT, TargetSpec, take_formula
@@ -150,18 +156,19 @@ def command(
     ] = True,
 ) -> None:
     """Judge a scheduler: replay known scenarios, search for new ones, give a verdict per rule."""
-    use_rules(extra_rules)
-    spec = named_target(context, target, path, scheduler_cls, beyond_start_up)
-    spec, changes = take_formula(spec, changes or ())
-    check_unicode("TARGET", target)
-    check_unicode("--out", str(out))
-    check_places(json_file, out)
     report_options = ReportOptions(
         *(json_file, junit_file, sarif_file, ndjson_file, github, verbose),
         markdown=markdown_file,
         html=html_file,
     )
     check_report_options(report_options, {"--deviations": deviations, "--extra-rules": extra_rules})
+    clear_reports(report_options)
+    use_rules(extra_rules)
+    spec = named_target(context, target, path, scheduler_cls, beyond_start_up)
+    spec, changes = take_formula(spec, changes or ())
+    check_unicode("TARGET", target)
+    check_unicode("--out", str(out))
+    check_places(json_file, out)
     system_named = system is not None
     system = spec.default_system if system is None else system
     with option("--system"):

@@ -19,7 +19,7 @@ from ..processes.executors import ClusterError
 from ..targets.releases import releases_of
 from ..targets.supported_releases import packages
 from ..targets.target_spec import parse_target
-from .options import ClassPath, SchedulerClass, TimeLimit
+from .options import ClassPath, SchedulerClass, TimeLimit, project_note
 
 
 def command(
@@ -75,7 +75,10 @@ def command(
             specs = [parse_target(target, path, scheduler_cls) for target in targets]
         scheduler = specs[0].scheduler
     cells = cells_of(targets, profile, seed, scheduler)
+    note = project_note({parse_target(target).default_system for target in targets})
     console = output.make_console()
+    if note:
+        output.notice(console)(note)
     done = 0
 
     def report(judged: CellVerdict, seconds: float) -> None:
@@ -97,6 +100,6 @@ def command(
     options += [f"--path={path}"] if path is not None else []
     words = shlex.join(["schedproof", "matrix", *releases, *options])
     write(out / "matrix.json", output.as_json(matrix))
-    write(out / "matrix.md", page_of(matrix, words).encode())
+    write(out / "matrix.md", page_of(matrix, words, note).encode())
     output.say(console, f"{out / 'matrix.md'}: {len(matrix.rows)} rows of broken rules")
     raise typer.Exit(0 if all(result.is_judged for result in judged) else INCONCLUSIVE)

@@ -1,6 +1,6 @@
 """Options that several commands share, and their defaults from `[tool.schedproof]`."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
@@ -12,7 +12,7 @@ from ...spec.catalogue import load
 from ...spec.systems import first_system
 from ..console import interrupts
 from ..console.option_checks import at_least, check_choice
-from ..files.project_file import Project, read_project
+from ..files.project_file import FILE, TABLE, Project, read_project
 from ..judging.profiles import PROFILES
 from ..judging.rule_choice import excluded, rules_named
 from ..targets import checkouts, releases
@@ -110,6 +110,16 @@ def left_out(
 
 def meant_for_another(context: typer.Context, name: str, system: str) -> bool:
     return from_project(context, name) and system != (_system(context) or first_system())
+
+
+def project_note(systems: Collection[str]) -> str:
+    """Return a line if the project file changes which rules gates of these systems judge."""
+    given = read_project().given
+    system = given.get("system") or _own_system(given.get("target", "")) or first_system()
+    keys = [key for key in ("exclude", "deviations", "extra_rules") if key in given]
+    if not keys or system not in systems:
+        return ""
+    return f"{', '.join(keys)} of [{TABLE}] in {FILE} {'apply' if keys[1:] else 'applies'}"
 
 
 def from_project(context: typer.Context, name: str) -> bool:

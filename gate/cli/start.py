@@ -54,7 +54,7 @@ def _run() -> None:
         sys.exit(_said(f"{error.filename or 'stdout'}: {error.strerror}", USAGE))
     except SystemExit:
         raise
-    except BaseException as error:  # a bug in schedproof: no rule is broken, nothing was judged
+    except BaseException as error:  # a bug in schedproof, so nothing was judged
         sys.exit(_said(_internal(error), INCONCLUSIVE))
 
 

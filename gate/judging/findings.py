@@ -23,7 +23,7 @@ from ...properties.rules.predicate import Broken
 from ...properties.rules.registry import LOCKSTEP, NEVER_CRASHES, NEVER_HANGS
 from ...properties.shrinking.shrink import needed_features, shrink, until
 from ...spec.catalogue import load
-from ...spec.systems import SYSTEMS
+from ...spec.systems import OWN_RULES, SYSTEMS
 from ..console import output
 from ..corpus.folder import FoundOn, Origin
 from ..files.scenario_file import FileError, write_scenario
@@ -68,7 +68,7 @@ def confirm(
     raise TargetBroken(
         "step",
         f"{first.rule} was broken in step {first.step}, but not again in the same scenario "
-        f"({path}): "
+        f"({path}): {f'{first.rule} or ' * (first.rule in OWN_RULES)}"
         "the target is not deterministic",
         "",
     )

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from ... import __version__
 from ...model.faults import TargetFault
 from ...model.target import ModelTarget
 from ...properties.rules.registry import LOCKSTEP, applies, followed_by, observable
@@ -204,6 +205,7 @@ def _conclude(
         faults=faults,
         refusals=verdict.refusals(results.refusals),
         reach=results.reach if results.reach.runs else None,
+        schedproof=__version__,
         coverage=None
         if results.fault is not None
         else coverage_of(options.spec.coverage, options.out / PAGE, _changes(options)),

@@ -11,9 +11,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import msgspec
 from msgspec.structs import replace
 
 from ...model.errors import InputError
+from ...model.observation import REQUIRED as ALWAYS_SHOWN
 from ...model.observation import Step
 from ...model.own_code import EndlessCode, limited
 from ...model.scenario import Scenario
@@ -221,7 +223,8 @@ def _rule(path: Path, number: int, own: Any, known: set[str]) -> systems.OwnRule
     if not isinstance(own.needs, list | tuple):
         problem = f"{own.needs!r:.60}; valid: a list of {', '.join(FIELDS)}"
         raise FileError(f"{place}.needs: {problem}")
-    if unknown := [name for name in own.needs if name not in FIELDS]:
+    needs = [name for name in own.needs if name not in ALWAYS_SHOWN]
+    if unknown := [name for name in needs if name not in FIELDS]:
         raise FileError(f"{place}.needs: {unknown[0]!r:.60}; valid: {', '.join(FIELDS)}")
     for name in ("broken", "exercised"):
         if not callable(getattr(own, name)):
@@ -232,7 +235,7 @@ def _rule(path: Path, number: int, own: Any, known: set[str]) -> systems.OwnRule
         for text in (own.title, own.statement, own.source, own.witness)
     )
     rule = Rule(
-        *(own.id, title, statement, source, "safety", ("*",), tuple(own.needs)),
+        *(own.id, title, statement, source, "safety", ("*",), tuple(needs)),
         witness=witness,
         engines=("hypothesis", "corpus"),
     )
@@ -249,6 +252,7 @@ def _guard(
     """Wrap a function of a user's rule, so that its errors are not blamed on the target."""
 
     def checked(history: RunHistory, step: Step) -> Any:
+        before = _read_by_all(history, step)
         try:
             answer = limited(function, history, step)
         except (Exception, SystemExit, EndlessCode) as error:
@@ -256,12 +260,21 @@ def _guard(
             where = f", line {line}" if line else ""
             what = f"{type(error).__name__}: {error}{where}"
             raise RuleFault(f"{path}: {rule} raised {what} (step {history.step})") from None
+        if _read_by_all(history, step) != before:
+            what = f"{path}: {rule} changes the history or the step (step {history.step})"
+            raise RuleFault(f"{what}; valid: a rule that only reads them")
         if not is_answer(answer):
             valid = "None or a sentence from broken, True or False from exercised"
             raise RuleFault(f"{path}: {rule} answers {answer!r:.60}; valid: {valid}")
         return answer
 
     return checked
+
+
+def _read_by_all(history: RunHistory, step: Step) -> bytes:
+    """Return what every rule reads, to notice whether a user's rule changes it. Leave out the
+    accounts of requests, which would take too long in every step."""
+    return msgspec.json.encode((dict(history.config), [*history.live], step))
 
 
 def _line_in(path: Path, error: BaseException) -> int | None:

@@ -167,7 +167,7 @@ class Change(msgspec.Struct, frozen=True):
 
 class Verdict(msgspec.Struct, frozen=True):
     """The result of a gate. If there is a `base`, a rule is "known" if the base has the same
-    failures in the same scenarios."""
+    failures in the same scenarios. `schedproof` is the version that gave the verdict."""
 
     target: TargetInfo
     system: str
@@ -189,6 +189,7 @@ class Verdict(msgspec.Struct, frozen=True):
     decisions: tuple[Change, ...] = ()
     coverage: Coverage | None = None
     reach: Reach | None = None
+    schedproof: str = ""
     format: str = FORMAT
 
 

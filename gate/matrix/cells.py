@@ -18,6 +18,7 @@ from typing import Literal, NamedTuple
 import msgspec
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
+from ... import __version__
 from ..console import INCONCLUSIVE
 from ..console.step_lines import one_line
 from ..files.disk import FileError, decode_json, naming_file, write
@@ -137,7 +138,9 @@ def run_cells(
 
 def earlier_verdict(cell: Cell, folder: Path) -> Verdict | None:
     verdict = _read(cell, folder)
-    return verdict if verdict is not None and verdict.fault is None else None
+    if verdict is None or verdict.fault is not None or verdict.schedproof != __version__:
+        return None  # another version may have other rules
+    return verdict
 
 
 def _read(cell: Cell, folder: Path) -> Verdict | None:
@@ -271,7 +274,7 @@ def matrix_of(judged: Sequence[CellVerdict], profile: str, seed: int) -> Matrix:
     return Matrix(profile, seed, tuple(_entry(result) for result in judged), tuple(rows))
 
 
-def page_of(matrix: Matrix, command: str) -> str:
+def page_of(matrix: Matrix, command: str, note: str = "") -> str:
     environment = Environment(
         loader=PackageLoader("schedproof.gate.matrix", ""),
         undefined=StrictUndefined,
@@ -281,7 +284,9 @@ def page_of(matrix: Matrix, command: str) -> str:
         autoescape=False,  # the output is Markdown, not HTML
     )
     environment.filters["cell"] = escaped
-    return environment.get_template("page.md.jinja").render(matrix=matrix, command=command)
+    return environment.get_template("page.md.jinja").render(
+        matrix=matrix, command=command, note=note
+    )
 
 
 def spans(states: Mapping[str, str]) -> tuple[Releases, ...]:

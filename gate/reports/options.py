@@ -1,14 +1,16 @@
 """The reports that a user can request from a gate, and the reporters that make them."""
 
 import os
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
 import msgspec
 from rich.console import Console
 
+from ...model.errors import InputError
 from ...spec.catalogue import Rule
 from ..console.option_checks import check_different, check_file
 from ..console.output import as_json, json_line
@@ -20,6 +22,14 @@ from .markdown import markdown
 from .sarif import sarif
 from .terminal import Terminal
 
+# Reports of a gate, of any kind, and empty files.
+OURS = re.compile(
+    rb'\s*\Z|\{"event":|## schedproof: |<.*<testsuite name="schedproof"|'
+    rb'<!doctype html>.*<meta name="generator" content="schedproof|'
+    rb'\{.*"(?:format": ?"schedproof/verdict@|name": ?"schedproof")',
+    re.DOTALL,
+)
+ENDS = 2**16  # bytes at the beginning and at the end of a file
 SUMMARY = "GITHUB_STEP_SUMMARY"
 
 
@@ -128,9 +138,29 @@ def check_report_options(options: ReportOptions, inputs: Mapping[str, Path | Non
         check_file(option, file)
     named = {option: file for option, file in inputs.items() if file is not None}
     check_different(named | options.files())
+    for option, file in options.files().items():
+        if file.is_file() and not OURS.match(_ends(file)):
+            raise InputError(option, f"{file} was not written by schedproof; valid: another file")
     summary = _summary()
     if options.github and summary is not None:
         check_file(SUMMARY, summary)
+
+
+def _ends(file: Path) -> bytes:
+    """Return the beginning and the end of a file, in which every report names schedproof."""
+    with naming_file(file, "read"), file.open("rb") as opened:
+        begin = opened.read(ENDS)
+        opened.seek(max(file.stat().st_size - ENDS, len(begin)))
+        return begin + opened.read()
+
+
+def clear_reports(options: ReportOptions) -> None:
+    """Remove the reports of an earlier gate, so that nobody takes them for reports of this gate if
+    it is refused or killed."""
+    for file in options.files().values():
+        if file.is_file():
+            with suppress(OSError):  # a folder that allows no change: the gate writes in place
+                file.resolve().unlink()
 
 
 @contextmanager

@@ -6,20 +6,41 @@ from ...model.replies import StartUp
 from ...properties.rules.predicate import Broken
 from ...properties.search.state import Reach
 from ...spec.catalogue import Rule
-from ..console import INCONCLUSIVE
+from ..console import CONFORMS, INCONCLUSIVE
 from ..console.interrupts import why
 from ..console.output import failure_lines, one_line, plural
-from ..judging.verdict import Fault, Found, RuleVerdict, Verdict, not_judged
+from ..judging.verdict import NOT_SHOWN, Fault, Found, RuleVerdict, Verdict, not_judged
 
 UNTIL_THEN = "the verdict covers only what had run by then"
 SHOWN_FILES, SHOWN_RANGES = 3, 6  # the most that are shown of lines that only one run enters
+SEEN = ("held", "known", "not_exercised")  # rules that a conforming target shows enough to judge
 WORDS = {0: "conforms", 1: "does not conform"}
 
 
 def result(verdict: Verdict) -> str:
     """Return one line: the target, the revision, and whether the target conforms to it."""
     what = f"{verdict.target.name} {verdict.target.version} against {verdict.revision}"
-    return f"{what}: {WORDS.get(verdict.exit_code, 'inconclusive')}"
+    words = WORDS.get(verdict.exit_code, "inconclusive")
+    hidden = sum((entry.message or "").startswith(NOT_SHOWN) for entry in verdict.rules)
+    seen = sum(entry.status in SEEN for entry in verdict.rules)
+    if verdict.exit_code == CONFORMS and hidden > seen:
+        words += f", but shows enough for only {seen} of {plural(hidden + seen, 'rule')}"
+    return f"{what}: {words}"
+
+
+def requests_refused(verdict: Verdict) -> int:
+    return sum(engine.rejected_requests for engine in verdict.engines)
+
+
+def never_together(verdict: Verdict) -> str | None:
+    """Return a warning if the target refused requests and no request ever met another."""
+    refused = requests_refused(verdict)
+    if not refused or verdict.reach is None or verdict.reach.requests > 1:
+        return None
+    return (
+        f"no run had more than one request, because the target refused {refused:,} others: "
+        "how requests affect each other was not judged"
+    )
 
 
 def broken_off(verdict: Verdict) -> str | None:

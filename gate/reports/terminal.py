@@ -29,9 +29,11 @@ from ..judging.verdict import (
 from .outcome import (
     explanation_lines,
     in_short,
+    never_together,
     out_of_date,
     reach_in_words,
     reason_of,
+    requests_refused,
     result,
 )
 
@@ -194,6 +196,8 @@ def print_verdict(
         console.print(one_line(refusal_line(refusal)), markup=False)
     if verdict.reach is not None:
         console.print(one_line(f"{'reached':<14} {reach_in_words(verdict.reach)}"), markup=False)
+    if (warning := never_together(verdict)) is not None:
+        console.print(f"[yellow]{'warning':<14}[/yellow] {warning}")
     print_coverage(console, verdict.coverage)
     print_faults(console, verdict.faults)
     console.print(one_line(summary(verdict, rules)), style="bold", markup=False)
@@ -312,7 +316,10 @@ def summary(verdict: Verdict, rules: Sequence[Rule]) -> str:
     parts = [plural(len(verdict.faults), "fault")] * bool(verdict.faults)
     parts.append(counts(verdict.rules, rules))
     parts += [f"{dated} deviation{'s' * (dated > 1)} out of date"] * bool(dated)
-    return f"{result(verdict)} ({', '.join(parts)}; seed {verdict.seed})"
+    more = [f"seed {verdict.seed}"]
+    if refused := requests_refused(verdict):
+        more.insert(0, f"{plural(refused, 'request')} refused")
+    return f"{result(verdict)} ({'; '.join([', '.join(parts), *more])})"
 
 
 def counts(entries: Sequence[RuleVerdict], rules: Sequence[Rule]) -> str:

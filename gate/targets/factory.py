@@ -53,7 +53,7 @@ def opened(
         return
     command, env = _command(spec, imports, offline=offline, report=report)
     env = {**(os.environ if env is None else env)}
-    env.pop(coverage.VARIABLE, None)  # the folder of a gate that may have started this one
+    env.pop(coverage.VARIABLE, None)  # another gate may have started this process
     if spec.coverage is not None:
         env[coverage.VARIABLE] = str(spec.coverage)
     pipe = PipeTarget(

@@ -125,8 +125,13 @@ class EncoderInput(NamedTuple):
 
 
 class Turn(NamedTuple):
-    """A further input of a session; `prompt` contains its tokens. `delay`: for how many steps the
-    session waits for it; None: it comes together with the turn before it."""
+    """A further input of a session.
+
+    Attributes:
+        prompt: its tokens.
+        delay: for how many steps the session waits for it; None if it comes together with the turn
+            before it.
+    """
 
     prompt: list[int]
     max_tokens: int

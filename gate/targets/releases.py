@@ -180,8 +180,8 @@ def checkout_at(folder: Path, revision: str, name: str) -> Path:
 
 
 def _variables(release: Release, cache: Path, path: list[Path]) -> dict[str, str]:
-    # Drop the user's own settings, and our own of a gate that may have started this one, so that a
-    # run is the same in every environment.
+    # Drop the user's own settings, and those of a gate that may have started this process, so that
+    # a run is the same in every environment.
     prefixes = [prefix for package in packages().values() for prefix in package.settings]
     foreign = ("PYTHON", "SCHEDPROOF_", *prefixes)
     env = {k: v for k, v in os.environ.items() if not k.startswith(foreign)}

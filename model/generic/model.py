@@ -39,14 +39,23 @@ class GenericConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
     rule checks it.
 
     `order` is the order in which requests start: fcfs (first come, first served) or any. `own`
-    holds the keys that the scheduler declares as `config_keys` in its reply to `start`. The other
-    keys are absent unless they have an effect, so that schedulers without these features never see
-    them: with `async_scheduling`, a step is decided while the one before is computed, and in a
-    pipeline, each stage computes a different decision; `early_completions` models a fast worker.
-    After each token, a drafter proposes `num_speculative_tokens` more. With a `kv_connector`,
-    requests may be parked while it loads their blocks; `kv_load_failure_policy` says whether a
-    request whose load fails computes the tokens itself or ends. With `order_by_priority`, the most
-    important requests start first and are preempted last.
+    holds the keys that the scheduler declares as `config_keys` in its reply to `start`.
+
+    All further keys are absent unless they have an effect, so that schedulers without these
+    features never see them.
+
+    Steps in flight: with `async_scheduling`, a step is decided while the previous one is computed;
+    in a pipeline, each stage computes a different decision. `early_completions` models a fast
+    worker.
+
+    Drafts: after each token, a drafter proposes `num_speculative_tokens` more.
+
+    Loads: with a `kv_connector`, requests may be parked while it loads their blocks.
+    `kv_load_failure_policy` says whether a request whose load fails computes the tokens itself or
+    ends.
+
+    Priorities: with `order_by_priority`, the most important requests start first and are preempted
+    last.
     """
 
     block_size: Positive = 16
@@ -77,7 +86,7 @@ def read_config(values: Mapping[str, Any], revision: str) -> GenericConfig:
     config = convert(in_effect(values, FEATURES), GenericConfig)
     if _drafts_ahead(config) and config.enable_prefix_caching:
         problem = "with async_scheduling and a prefix cache is not modelled"
-        valid = "0, or one of the others off"
+        valid = "0, or one of the other two off"
         raise InputError(
             "$.config.num_speculative_tokens",
             f"{config.num_speculative_tokens} {problem}; valid: {valid}",

@@ -51,8 +51,8 @@ class VllmConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
 
     Drafts: after each token, `num_speculative_tokens` more are proposed. `num_lookahead_tokens` is
     the same number if the drafter has its own keys and values (EAGLE), otherwise 0 (n-gram). With
-    `num_speculative_tokens_per_batch_size`, a step with `first` or more requests is followed by
-    fewer drafts; the list has entries [first, last, drafts], and gaps belong to the entry before.
+    `num_speculative_tokens_per_batch_size`, a list of entries [first, last, drafts], the number of
+    drafts depends on the number of requests in a step; gaps belong to the entry before them.
 
     Several decisions at once: with `async_scheduling`, a step is decided while the previous one is
     being computed; in a pipeline, each stage computes a different decision. `early_completions`
@@ -69,8 +69,8 @@ class VllmConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
     Groups: each of `kv_groups` holds its own blocks for every request, all from one pool. The first
     is full attention. With `prefix_cache_retention_interval` 0, a block of a sliding window can be
     found only if the same prompt, or one that shares its cached beginning, would read the block;
-    with null, every block can be found. Of Mamba layers, a prefix cache keeps the states at which
-    steps end; with `mamba_cache_mode` all, those at the end of every block.
+    with null, every block can be found. A prefix cache keeps the Mamba states at which steps end
+    or, with `mamba_cache_mode` all, those at the end of every block.
 
     Partitions: with `cache_partitions`, requests may have a salt or an adapter, and find only
     blocks of requests with the same salt and adapter. A step computes requests with at most

@@ -171,7 +171,8 @@ def passed(config: VllmConfig, state: State, name: str) -> State:
 
 
 def seen(plan: EncoderPlan, running: Iterable[Sequence]) -> dict[str, Any]:
-    """Return what the worker computes and drops; never both (V1-R75)."""
+    """Return the outputs that the worker computes, and those that it drops; never the same output
+    in both (V1-R75)."""
     inputs = {sequence.id: sequence.inputs for sequence in running}
     kept = {name for name, _ in plan.outputs}
     return {

@@ -66,7 +66,7 @@ def most_blocks(config: VllmConfig, group: KvGroup, tokens: int) -> int:
 
     These are the blocks of a window and of the tokens of all steps in flight (which need not begin
     at a block boundary), or the blocks of a chunk and of these tokens, or the two states that a
-    step of Mamba layers reads and writes.
+    step of Mamba layers reads and writes (V1-R58).
     """
     whole = places(config, group, tokens)
     if group.kind == "mamba":

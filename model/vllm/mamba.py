@@ -22,7 +22,7 @@ LastStop = Callable[[VllmConfig, int], int]
 
 
 def last_stop(config: VllmConfig, tokens: int) -> int:
-    """Return the last block boundary, even if that is the end."""
+    """Return the last block boundary, even if it is the end of the tokens."""
     return tokens // config.block_size * config.block_size
 
 
@@ -66,7 +66,7 @@ def first_chunk(
     tokens: int,
     last: LastStop = last_stop,
 ) -> int:
-    """Return the same for a waiting request with a hit of `hit` blocks."""
+    """Return what `chunk` returns, for a waiting request with a hit of `hit` blocks."""
     junction = kv_groups.junction_of(config, pool, sequence, hit)
     return chunk(config, sequence, hit * config.block_size, tokens, junction, last)
 
@@ -74,7 +74,7 @@ def first_chunk(
 def is_being_computed(config: VllmConfig, plan: Plan, sequence: Sequence, hit: int) -> bool:
     """Return whether a request that is already part of this step computes a state of the hit.
 
-    Until the step has been computed, the state cannot be read, so the request waits (V1-R58).
+    Until the step has been computed, the state cannot be read, so the request waits (V1-R57).
     """
     return any(
         kv_groups.name(config, sequence, number, hit - 1) in published_now(config, plan, number)
@@ -84,8 +84,7 @@ def is_being_computed(config: VllmConfig, plan: Plan, sequence: Sequence, hit: i
 
 
 def published_now(config: VllmConfig, plan: Plan, number: int) -> list[object]:
-    """Return the names of the states that this step leaves, each after a whole number of blocks
-    (V1-R57)."""
+    """Return the names of the states that this step leaves after a whole number of blocks."""
     group, size = config.more_groups[number], config.block_size
     ends = {
         other.id: min(other.computed + plan.scheduled.get(other.id, 0), other.num_tokens)

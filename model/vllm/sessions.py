@@ -119,7 +119,7 @@ def last_holder(plan: Plan) -> Sequence | None:
 
 def give_back(config: VllmConfig, plan: Plan, sequence: Sequence) -> Plan:
     """Return the plan in which a waiting session has lost its blocks: otherwise, sessions could
-    wait for each other's blocks for ever (V1-R48). It keeps its place."""
+    wait for each other's blocks forever (V1-R48). It keeps its place."""
     lost, parked = sequence.rewound(), without(plan.parked, sequence.id)
     waiting = changed(plan.waiting, {lost.id: lost})
     plan = plan._replace(
@@ -133,8 +133,8 @@ def give_back(config: VllmConfig, plan: Plan, sequence: Sequence) -> Plan:
 
 
 def holding(state: Any) -> Any:
-    """Return the state, or the plan, in which the waiting sessions that hold blocks are also among
-    those that may hold blocks although they are neither running nor parked."""
+    """Return the state, or the plan, in which `leaving` has the waiting sessions that hold blocks,
+    because they are neither running nor parked."""
     held = tuple([sequence for sequence in state.waiting if sequence.blocks])
     return state._replace(leaving=held)
 

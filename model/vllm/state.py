@@ -67,7 +67,7 @@ class Sequence(sequence.Sequence, frozen=True):
         invalid, refused: whether its grammar cannot be compiled, and whether the scheduler has seen
             that.
         turns: the turns of its session that have not begun.
-        awaits: how many steps its session still waits for its next input, if it does.
+        awaits: for how many more steps its session waits for the next input; None if it does not.
     """
 
     priority: int = 0

@@ -16,9 +16,9 @@ def tell(
 ) -> tuple[State, dict[str, Any]]:
     """Return the state and the observation of a step, with what the worker is told.
 
-    A request that ran before the step is continued (V1-R70): the worker is told its new blocks
-    (V1-R71) and how many of its tokens are computed (V1-R72); the first stage of a pipeline, its
-    tokens (V1-R73). It is sent whole if it joins, and dropped if it no longer runs (V1-R74).
+    Of a request that continues (V1-R70), the worker is told the new blocks (V1-R71) and how many
+    tokens are computed (V1-R72), and the first stage of a pipeline is told the tokens (V1-R73). A
+    request that joins is sent whole, and one that no longer runs is dropped (V1-R74).
     """
     ran = {request.id: request for request in before.running if request.id not in plan.preempted}
     computing = [request for request in plan.running if request.id in plan.scheduled]

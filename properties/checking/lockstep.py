@@ -35,7 +35,7 @@ COMPARED = (
     "group_blocks",
     "completes",
 )
-# A worker may be told the same in several ways, so this is judged by rules only.
+# There are several ways to tell a worker the same thing, so only rules judge this field.
 NOT_COMPARED = frozenset({"sent"})
 # Fields whose values are names of blocks.
 NAMED = frozenset({"blocks", "slot_blocks", "group_blocks"})

@@ -29,6 +29,11 @@ CONTEXT_STEPS = 6
 CRASHES_AND_HANGS = (TargetCrashed, TargetDied, TargetHung, TargetTooLarge)
 
 
+# Names of exceptions that end a process, a task or a test. Others that are not an Exception, such
+# as KeyboardInterrupt or the failure with which a timeout ends a test, do not come from the target.
+LEAVE = ("SystemExit", "GeneratorExit", "CancelledError", "Skipped", "StopTest")
+
+
 class Excerpt(NamedTuple):
     """The end of a run, for the report of its failure.
 
@@ -230,7 +235,8 @@ class Session:
 
     @property
     def is_over(self) -> bool:
-        """Return whether every request has ended, and nothing of them is still in flight."""
+        """Return whether every request has ended, and nothing of theirs is in flight, being loaded,
+        or being sent."""
         return not (self.unfinished or self._steps_after_end)
 
     @property
@@ -286,7 +292,9 @@ def ask(op: str, method: Any, *args: Any) -> Reply:
         reply: Reply = method(*args)
     except TargetFault:
         raise
-    except (Exception, SystemExit) as error:
+    except BaseException as error:
+        if not isinstance(error, Exception) and type(error).__name__ not in LEAVE:
+            raise
         is_call = error.__traceback__ is not None and error.__traceback__.tb_next is None
         if isinstance(error, TypeError) and is_call:
             raise AdapterFault(op, f"it cannot be called ({error})", "") from None
@@ -305,7 +313,7 @@ class Names:
     def __init__(self) -> None:
         self._ids: dict[str, str] = {}  # by request, its id at the target
         self._newest: dict[str, str] = {}  # by id at the target, the newest request that has it
-        self._told: dict[str, str] = {}  # the same, as of the last step
+        self._told: dict[str, str] = {}  # `_newest` as of the last step
 
     def chosen(self, request: Request, unfinished: Collection[str]) -> dict[str, str]:
         """Return the fields in which a request differs when it is sent to the target: its id,
@@ -327,8 +335,8 @@ class Names:
         return self._ids.get(request, request)
 
     def restored(self, step: Mapping[str, Any]) -> dict[str, Any]:
-        """Return a step with the scenario's names. An id means its newest request; but what the
-        worker drops is the request that had the id before."""
+        """Return a step with the scenario's names. An id means the newest request that has it; but
+        what the worker drops is the request that had the id before this step."""
         seen = renamed(step, self._newest)
         if dropped := step.get("sent", {}).get("dropped"):
             seen["sent"] = {

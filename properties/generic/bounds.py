@@ -15,7 +15,7 @@ Config = Mapping[str, Any]
 
 def alone(config: Config, request: RequestHistory) -> int:
     """Return one step per token. This is the worst case, since the scheduler may split a prompt as
-    it likes. Each takes as many steps as there can be decisions in flight."""
+    it likes. Each token takes as many steps as there can be decisions in flight."""
     steps = (request.prompt + request.max_tokens) * in_flight.depth(config)
     return steps + request.deferrals
 
@@ -26,8 +26,8 @@ def waits(
     """Return the most steps until all earlier requests have ended.
 
     The worst case: each of them starts again once for each of the others, and runs only in every
-    other step. With more than two decisions in flight, preempted requests may overtake it again and
-    again; with a connector, all others may, while it is loading.
+    other step. There is no bound with more than two decisions in flight, since preempted requests
+    may overtake it again and again, nor with a connector, since all others may while it is loading.
     """
     if config["order"] != "fcfs" or in_flight.depth(config) > 2 or loads.are_made(config):
         return None

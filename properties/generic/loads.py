@@ -8,7 +8,6 @@ from ..history.prefix_hits import caches
 from ..vllm.history import loads
 from ..vllm.history.request_history import VllmRequestHistory
 from ..vllm.history.run import VllmRun
-from ..vllm.predicates.loads import freed_while_sent
 
 
 def starts_with_too_much(history: VllmRun, step: Step) -> str | None:
@@ -34,17 +33,6 @@ def _starting(history: VllmRun, step: Step) -> list[VllmRequestHistory]:
         for request in requests
         if request.tokens_loading and not request.started and request.id in (step.computed or {})
     ]
-
-
-def freed_before_sent(history: VllmRun, step: Step) -> str | None:
-    """A finished request keeps its blocks, from its last step on, until they have been sent
-    (GEN-R18)."""
-    for name, reason in (step.finished or {}).items():
-        request = history.live.get(name)
-        is_sent = request is not None and request.send_steps is not None
-        if is_sent and reason in ("length", "eos") and not (step.blocks or {}).get(name):
-            return f"{name} has ended and its blocks are to be sent, but it holds none"
-    return freed_while_sent(history, step)
 
 
 def may_be_passed(history: VllmRun, step: Step, request: VllmRequestHistory) -> bool:

@@ -20,7 +20,7 @@ from ..vllm.predicates.in_flight import (
     verified_wrongly,
 )
 from ..vllm.predicates.loads import PREDICATES as LOADS
-from ..vllm.predicates.loads import one_is_loading, one_is_sent, runs_too_early
+from ..vllm.predicates.loads import one_is_loading, runs_too_early
 from . import loads, priorities, tokens_due
 from .bounds import ahead
 
@@ -282,7 +282,7 @@ PREDICATES = {
     "GEN-R15": Predicate(verified_wrongly, some_right_some_wrong),
     "GEN-R16": Predicate(partial(runs_too_early, until_next=False), one_is_loading),
     "GEN-R17": LOADS["V1-R23"],
-    "GEN-R18": Predicate(loads.freed_before_sent, one_is_sent),
+    "GEN-R18": LOADS["V1-R25"],
     "GEN-R19": Predicate(loads.starts_with_too_much, loads.one_starts_with_loaded_tokens),
     "GEN-R20": LOADS["V1-R28"],
     "GEN-R21": Predicate(

@@ -122,8 +122,8 @@ class Features:
         return 1
 
     def steps_after_end(self, history: Run) -> int:
-        """Return after how many steps, once every request has ended, nothing of them is in flight,
-        being loaded, or being sent."""
+        """Return for how many steps, once every request has ended, something of theirs may still be
+        in flight, being loaded, or being sent."""
         return 0
 
     # The pool

@@ -245,8 +245,10 @@ def ask_all(
     question: Question,
     seconds: float = SECONDS,
 ) -> Iterator[tuple[Mutant, Any]]:
-    """Yield each change with the answer, or with `LATE` if it hangs or needs too much memory. Each
-    change gets this many CPU seconds."""
+    """Yield each change with the answer, or with `LATE` if it hangs or needs too much memory.
+
+    `seconds` is the CPU time that each change gets.
+    """
     data = folder / f"{judging.system}-{judging.revision}.json"
     prepares = start(judging, None, data, data, question, seconds)
     if os.waitstatus_to_exitcode(os.waitpid(prepares, 0)[1]):

@@ -78,7 +78,7 @@ def by_whole_gate(judging: Judging, profile: str, seed: int) -> Any:
     from schedproof.properties.explanations.evidence import Evidence
     from schedproof.tools.benchmarks.finding import Trial
 
-    # In this process, the models from which explanations compute are the changed ones.
+    # Explanations run the models, and in this process, these are the changed ones.
     Evidence.cause = lambda *_: None  # type: ignore[method-assign]
     began = time.process_time()
     with tempfile.TemporaryDirectory() as folder:

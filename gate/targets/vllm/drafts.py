@@ -81,7 +81,7 @@ class Drafts:
         """Propose drafts for every request to which a decision gives a token.
 
         The engine core asks its workers for the drafts of the newest decision, even if earlier ones
-        have not completed (EngineCore.post_step): its workers answer in the order of the questions.
+        have not completed (EngineCore.post_step), because its workers do everything in order.
         """
         if not self.count:
             return

@@ -105,7 +105,7 @@ QUEUES = ("skipped_waiting", "kv_holding_waiting", "waiting")
 
 def observed_fields(engine: SchedulerView) -> list[str]:
     fields = [*FIELDS]
-    if not engine.config.get(sessions.KEY):  # whose further turns are sent as new requests
+    if not engine.config.get(sessions.KEY):  # vLLM sends further turns as new requests
         fields.append("sent")
     if engine.config["enable_prefix_caching"]:
         fields.append("prefix_hit")

@@ -14,7 +14,8 @@ KEY = "streaming_inputs"
 
 
 class Session:
-    """The turns of a session: the one that is computed, those that were sent, and the others."""
+    """A session: the output of the current turn, those of the turns already sent, and the turns
+    that are left to send."""
 
     def __init__(self, first: Output, turns: tuple[Turn, ...]) -> None:
         self.output = first
@@ -24,8 +25,8 @@ class Session:
 
 
 class Sending(NamedTuple):
-    """How to send an input: `turn` makes a resumable request, `end` the one that ends a session;
-    `add` gives it to the scheduler."""
+    """How to send an input: `turn` makes a resumable request, `end` makes the request that ends a
+    session, and `add` gives a request to the scheduler."""
 
     turn: Callable[[str, Turn], Any]
     end: Callable[[str], Any]

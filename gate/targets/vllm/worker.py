@@ -10,8 +10,8 @@ from typing import Any
 def sent(scheduler: Any, decision: Any) -> dict[str, Any]:
     """Return what the worker is told about the requests.
 
-    The second model runner also forgets preempted requests, and what it has of a request that is
-    new; the first one keeps preempted requests, and is told that they resume.
+    The first model runner keeps preempted requests, and is told that they resume. The second one
+    forgets them, and also whatever it has of a request that is sent as a new one.
     """
     cached = decision.scheduled_cached_reqs
     computed = dict(zip(cached.req_ids, cached.num_computed_tokens, strict=True))

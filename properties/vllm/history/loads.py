@@ -50,8 +50,8 @@ def offered(config: Mapping[str, Any], request: VllmRequestHistory) -> int:
 
 
 def newly_parked(live: Mapping[str, VllmRequestHistory], step: Step) -> list[str]:
-    """Return the requests whose load begins in this step. Sessions between two turns are listed as
-    parked, too, and load nothing."""
+    """Return the requests whose load begins in this step. Sessions between two turns are also
+    listed as parked, but load nothing."""
     new = [n for n in step.parked or () if n in live and live[n].parked_since is None]
     return [name for name in new if not live[name].turns]
 

@@ -17,7 +17,7 @@ def prefill_end(request: VllmRequestHistory) -> int:
 
 
 def last_boundary(config: Config, request: VllmRequestHistory, *, before_end: bool) -> int:
-    """Return the last boundary whose state can be found; `before_end`: not if it is the end."""
+    """Return the last boundary whose state can be found; with `before_end`, it is not the end."""
     size = int(config["block_size"])
     return (request.num_tokens - before_end) // size * size
 

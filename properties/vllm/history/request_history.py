@@ -37,11 +37,12 @@ class VllmRequestHistory(RequestHistory):
         since_reset: how many of its tokens were computed since the prefix cache was last reset.
         blocked: for how many steps, including the coming one, its grammar is not compiled yet, or
             its next input has not come.
-        arrived_blocked: whether it had to wait for its grammar; `invalid`: whether that never
-            compiles.
+        arrived_blocked: whether it had to wait for its grammar.
+        invalid: whether its grammar never compiles.
         turns: the turns of its session that have not begun.
         between_turns: whether it has not been scheduled since a turn ended; then `tokens_loading`
-            are the tokens that it has computed, and `aside` says whether it had to wait for input.
+            is the number of tokens that it has computed.
+        aside: between two turns, whether it had to wait for its next input.
     """
 
     accepted: tuple[int, ...] = ()

@@ -22,7 +22,7 @@ class Coming(NamedTuple):
     Attributes:
         drafts: tokens computed beyond the known ones; some releases pad a joining request.
         proposed: how many of these tokens the drafter had proposed.
-        computed: from how many tokens of the request it follows.
+        computed: how many tokens of the request are computed with the decision.
         requests: the number of requests in the decision.
     """
 

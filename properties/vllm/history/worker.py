@@ -1,4 +1,4 @@
-"""The shadow worker: what a worker holds, as it keeps what it is told in the order sent.
+"""The shadow worker: what a worker holds if it keeps everything that it is told.
 
 Source: releases 0.19.1 to 0.33.0, GPUModelRunner._update_states.
 """

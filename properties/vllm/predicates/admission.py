@@ -138,7 +138,7 @@ def runs_blocked(history: VllmRun, step: Step) -> str | None:
     for name in step.scheduled:
         request = history.live.get(name)
         if request is not None and request.blocked:
-            return f"{name} scheduled, {request.blocked} steps before its grammar is compiled"
+            return f"{name} scheduled {request.blocked} steps before its grammar is compiled"
         if request is not None and request.invalid:
             return f"{name} scheduled, although its grammar cannot be compiled"
     return None

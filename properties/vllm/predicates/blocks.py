@@ -241,8 +241,9 @@ def next_token_decides(history: VllmRun, step: Step) -> bool:
 def _drafters_hits(
     history: VllmRun, step: Step
 ) -> Iterator[tuple[VllmRequestHistory, int, int, int]]:
-    """Yield each starting request with its hit; its leading tokens, without the last, that some
-    request has computed; and those after which some request had the same token."""
+    """Yield each starting request with three numbers of its leading tokens: those of its hit; those
+    that some request has computed, without the last token; and those of them after which some
+    request had the same next token."""
     if not speculation.lookahead(history.config):
         return
     for request, hit in first_hits(history, step):

@@ -288,8 +288,8 @@ def wrong_state(history: VllmRun, step: Step) -> str | None:
         state = number, content_of(request, read)
         if known.holds.get(block) != state and state not in known.unseen:
             return (
-                f"{request.id} has {read} tokens behind it; block {block} of group {number + 1} "
-                "does not hold the state after these tokens"
+                f"{request.id} continues after {read} tokens, but block {block} of group "
+                f"{number + 1} does not hold the state after them"
             )
     return None
 

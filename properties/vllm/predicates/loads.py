@@ -175,7 +175,13 @@ def blocks_run_out_in_flight(history: VllmRun, step: Step) -> bool:
 
 
 def freed_while_sent(history: VllmRun, step: Step) -> str | None:
-    """A finished request keeps its blocks until they have been sent, no longer (V1-R25)."""
+    """A finished request keeps its blocks, from its last step on, until they have been sent, no
+    longer (V1-R25)."""
+    for name, reason in (step.finished or {}).items():
+        request = history.live.get(name)
+        is_sent = request is not None and request.send_steps is not None
+        if is_sent and reason in ("length", "eos") and not (step.blocks or {}).get(name):
+            return f"{name} has ended and its blocks are to be sent, but it holds none"
     now, before = step.blocks or {}, (history.last.blocks if history.last else None) or {}
     for request in history.requests.values():
         if not loads.is_sent(request):

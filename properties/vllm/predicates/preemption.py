@@ -208,8 +208,8 @@ def prompt_goes_on(history: VllmRun, step: Step) -> bool:
 
 
 def _parked(history: VllmRun, step: Step | None) -> tuple[str, ...]:
-    """Return the parked sessions, or all that may be; V1-R45 says that a turn of theirs must have
-    ended."""
+    """Return the parked sessions; if the step does not show which requests are parked, return all.
+    V1-R45 judges whether a turn of a parked session has ended."""
     if step is None or not sessions.are_held(history.config):
         return ()
     return tuple(history.live) if step.parked is None else step.parked

@@ -16,7 +16,7 @@ def runs_without_input(history: VllmRun, step: Step) -> str | None:
     """No session is scheduled before its next input has come (V1-R44)."""
     for request in sessions.awaiting(history.live):
         if request.id in step.scheduled:
-            return f"{request.id} scheduled, {request.blocked} steps before its next input"
+            return f"{request.id} scheduled {request.blocked} steps before its next input"
     return None
 
 
@@ -88,7 +88,7 @@ def out_of_place(history: VllmRun, step: Step) -> str | None:
     shown = [name for name in step.waiting or () if name in placed]
     if shown == expected:
         return None
-    return f"waiting are {', '.join(shown)}, in this order; expected {', '.join(expected)}"
+    return f"{', '.join(shown)} wait in this order; expected {', '.join(expected)}"
 
 
 def places(history: VllmRun, step: Step) -> list[str]:
@@ -129,7 +129,7 @@ def wait_for_each_other(history: VllmRun, step: Step) -> str | None:
     lost = [request.id for request in gone if request.between_turns]
     stuck = not (kept(history, step) or sessions.awaiting(history.live))
     if lost and not stuck:
-        return f"{', '.join(lost)} gives its blocks back, although another request can go on"
+        return f"{', '.join(lost)} gave blocks back, although another request can go on"
     holding = [r.id for r in history.live.values() if r.between_turns and r.tokens_loading]
     if lost or not stuck or not holding or step.scheduled or history.aborts_inside:
         return None

@@ -32,7 +32,7 @@ def unknown_to_the_worker(history: VllmRun, step: Step) -> str | None:
     sent = told(step)
     if not step.scheduled.keys() <= sent.computed.keys():
         name = next(name for name in step.scheduled if name not in sent.computed)
-        return f"{name} is scheduled, and the worker is not told"
+        return f"{name} is scheduled, but the worker is not told"
     holds = without_dropped(state_of(history).worker, sent)
     for request in addressed(history, step):
         name = request.id
@@ -44,7 +44,7 @@ def unknown_to_the_worker(history: VllmRun, step: Step) -> str | None:
         elif (name in sent.resumed) == request.started:
             if request.started:
                 return f"{name} is sent as a resumed request, but it was not preempted"
-            return f"{name} starts again, and the worker is told to continue it"
+            return f"{name} starts again, but the worker is told to continue it"
     return None
 
 
@@ -100,7 +100,7 @@ def count_differs(history: VllmRun, step: Step) -> str | None:
         sent = told(step).computed[request.id]
         own = before.get(request.id, 0) if request.started else history.hit_now(step, request)
         if own is not None and sent != own:
-            return f"{request.id} has {own} computed tokens, and the worker is told {sent}"
+            return f"{request.id} has {own} computed tokens, but the worker is told {sent}"
     return None
 
 
@@ -129,7 +129,7 @@ def ended_but_kept(history: VllmRun, step: Step) -> str | None:
     """The worker drops an ended request before it computes anything else (V1-R74)."""
     for name in _ended(history, step):
         if name not in told(step).dropped:
-            return f"{name} has ended, and the worker is not told to drop it"
+            return f"{name} has ended, but the worker is not told to drop it"
     return None
 
 

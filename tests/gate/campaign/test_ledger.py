@@ -140,6 +140,12 @@ def test_only_one_campaign_writes(tmp_path):
         assert read_ledger(path).items == 1
 
 
+@pytest.mark.skipif(not Path("/proc/self").exists(), reason="needs /proc")
+def test_a_folder_without_room_for_the_lock_is_not_another_campaign():
+    with pytest.raises(LedgerError, match="/proc/x: cannot be written to"):
+        opened(Path("/proc/x"), lambda _: SETTINGS).__enter__()
+
+
 def test_a_ledger_that_was_made_meanwhile_stays(tmp_path, monkeypatch):
     path = filled(tmp_path / "ledger", done(1))
     begun: list[Settings | None] = []

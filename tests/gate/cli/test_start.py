@@ -172,7 +172,12 @@ def test_what_was_judged_is_written_and_what_was_not_is_code_3(run, monkeypatch)
 
     monkeypatch.setattr("schedproof.gate.cli.matrix.run_cells", judged)
     Path("there").mkdir()
+    table = '[tool.schedproof]\nsystem = "vllm"\nexclude = ["V1-R09"]\n'
+    Path("pyproject.toml").write_text(table, encoding="utf-8")
     result = run("matrix", "vllm==0.33.0", "--out", "there", "--seed", "3")
+    note = "exclude of [tool.schedproof] in pyproject.toml applies"
+    assert note in result.out
+    assert note in Path("there/matrix.md").read_text().replace("\\", "")
     assert result.code == 3
     assert "/15  vllm==0.33.0, any: no verdict: no such release (2 s)" in result.out
     data = json.loads(Path("there/matrix.json").read_text())

@@ -10,6 +10,7 @@ from schedproof.gate.judging.profiles import PROFILES, Profile
 from schedproof.gate.judging.rule_choice import use_rules
 from schedproof.gate.targets import probe as probing
 from schedproof.model import own_code
+from schedproof.properties.rules.predicate import RuleFault
 from schedproof.spec.catalogue import load
 
 from ...command_line import runner
@@ -84,6 +85,35 @@ def test_one_that_holds_is_in_the_verdict_beside_the_others():
     statuses = {rule.id: rule.status for rule in verdict.rules}
     assert (statuses["OUR-R01"], statuses["GEN-R01"]) == ("held", "held")
     assert verdict.exit_code == 0
+
+
+@pytest.mark.slow
+def test_a_rule_that_judges_by_chance_is_not_blamed_on_the_target_alone():
+    chance = "random.random() < 0.02 and 'by chance' or None"
+    text = RULE.format(more="").replace("return f", f"return {chance}\n    return f")
+    verdict = schedproof.judge(
+        "model", system="generic", rules=["OUR-R01"], extra_rules=ours(f"import random\n{text}")
+    )
+    assert verdict.exit_code == 3
+    assert "OUR-R01 or the target is not deterministic" in (verdict.fault or "")
+
+
+@pytest.mark.parametrize(
+    "change",
+    ["history.config['max_num_seqs'] = 99", "history.live.clear()", "step.scheduled.clear()"],
+)
+def test_a_rule_that_changes_what_other_rules_read_is_named(change):
+    text = RULE.format(more="").replace("    return f", f"    {change}\n    return f")
+    with pytest.raises(RuleFault, match="OUR-R01 changes the history or the step"):
+        schedproof.replay(
+            schedproof.read_scenario("late-arrivals-before-961"), extra_rules=ours(text)
+        )
+
+
+def test_a_rule_may_need_fields_that_every_step_has():
+    use_rules(ours(RULE.format(more="").replace('["running"]', '["kind", "scheduled", "running"]')))
+    [rule] = [rule for rule in load("spyre") if rule.id == "OUR-R01"]
+    assert rule.needs == ("running",)
 
 
 def test_they_are_gone_with_the_next_call():

@@ -1,6 +1,9 @@
 """What `import schedproof` offers."""
 
+from asyncio import CancelledError
+
 import pytest
+from hypothesis.errors import StopTest
 
 import schedproof
 from schedproof.model.errors import InputError
@@ -71,16 +74,30 @@ def test_an_object_may_change_what_it_is_given():
 
 
 class Leaves(ModelTarget):
-    """Leaves Python instead of stepping."""
+    """Leaves Python, a test or a task instead of stepping."""
+
+    def __init__(self, error):
+        super().__init__()
+        self.error = error
 
     def step(self):
-        raise SystemExit(0)
+        raise self.error
 
 
-def test_an_object_that_leaves_python_has_crashed():
-    [broken] = schedproof.replay(one_request(), Leaves()).broken
+@pytest.mark.parametrize(
+    "error",
+    [SystemExit(0), GeneratorExit(), CancelledError(), StopTest(0), pytest.skip.Exception("x")],
+)
+def test_an_object_that_leaves_python_or_a_test_has_crashed(error):
+    [broken] = schedproof.replay(one_request(), Leaves(error)).broken
     assert broken.rule == "ALL-R01"
-    assert "SystemExit: 0" in broken.message
+    assert f"{type(error).__name__}: {error}" in broken.message
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, pytest.fail.Exception])
+def test_what_interrupts_a_test_interrupts_a_replay(error):
+    with pytest.raises(error):
+        schedproof.replay(one_request(), Leaves(error("timeout")))
 
 
 class Unprintable:

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import msgspec
 
+from schedproof import __version__
 from schedproof.gate.judging.verdict import TargetInfo, Verdict
 from schedproof.gate.matrix.cells import Cell, GateRun
 
@@ -16,6 +17,7 @@ def conforms(cell: Cell) -> GateRun:
         rules=(),
         findings=(),
         exit_code=0,
+        schedproof=__version__,
         config=dict(cell.configuration.changes),
     )
     files = {

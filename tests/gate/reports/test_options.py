@@ -11,14 +11,19 @@ from schedproof.gate.files.disk import FileError
 from schedproof.gate.judging.verdict import Event, Notice
 from schedproof.gate.reports.options import (
     FanOutReporter,
+    FileReport,
     ReportOptions,
     check_report_options,
+    clear_reports,
     reporters,
 )
+from schedproof.gate.web.gate_page import gate_page
 from schedproof.model.errors import InputError
 
 from .. import reported
 
+FILES = ("json", "junit", "sarif", "ndjson", "markdown", "html")
+SCENARIO = '{"format": "schedproof/scenario@1"}'
 NOTHING = ReportOptions(None, None, None, None, github=False)
 
 
@@ -67,6 +72,42 @@ def test_nothing_is_written_that_nobody_asked_for(folder, console):
 def test_a_file_that_cannot_be_is_refused_before_the_work(option, folder):
     with pytest.raises(InputError, match=f"--{option}: no/x: the folder no does not exist"):
         check_report_options(NOTHING._replace(**{option: Path("no/x")}))
+
+
+def test_a_file_that_schedproof_did_not_write_is_not_replaced(folder):
+    for text in (
+        "[tool.schedproof]\n",
+        "import schedproof\n",
+        '{"name": "app"}',
+        "<html></html>",
+        SCENARIO,
+    ):
+        Path("mine").write_text(text, encoding="utf-8")
+        for option in FILES:
+            with pytest.raises(InputError, match=f"--{option}: mine was not written by schedproof"):
+                check_report_options(NOTHING._replace(**{option: Path("mine")}))
+        assert Path("mine").read_text(encoding="utf-8") == text
+
+
+def test_reports_replace_earlier_reports_and_empty_files(folder, console):
+    options = NOTHING._replace(**{option: Path(option) for option in FILES})
+    for option in FILES:
+        Path(option).touch()
+    for _ in range(2):
+        check_report_options(options)
+        page = FileReport(Path("html"), reported.RULES, gate_page)
+        with reporters(console(), reported.RULES, options, page=page) as together:
+            for event in reported.events():
+                together(event)
+        assert together.failed == []
+        assert all(Path(option).stat().st_size for option in FILES)
+
+
+def test_a_gate_that_gives_no_verdict_leaves_none_of_an_earlier_gate(folder):
+    options = NOTHING._replace(json=Path("v.json"), junit=Path("/dev/null"), sarif=Path("s.sarif"))
+    Path("v.json").touch()
+    clear_reports(options)
+    assert [*folder.iterdir()] == []
 
 
 def test_a_summary_that_cannot_be_is_refused_if_it_is_for_github(folder, monkeypatch):

@@ -9,7 +9,16 @@ from typing import Any
 import pytest
 
 from schedproof.gate.console import output
-from schedproof.gate.judging.verdict import Progress, RuleVerdict, TargetInfo, Verdict, refusals
+from schedproof.gate.judging.verdict import (
+    NOT_SHOWN,
+    EngineRun,
+    Progress,
+    RuleVerdict,
+    TargetInfo,
+    Verdict,
+    refusals,
+)
+from schedproof.gate.reports.markdown import markdown
 from schedproof.gate.reports.outcome import reach_in_words
 from schedproof.gate.reports.terminal import Terminal, print_verdict, summary
 from schedproof.properties.search.state import Reach
@@ -67,6 +76,31 @@ def test_what_was_reached_is_one_line_that_says_what_never_occurred():
         "2,000 runs of up to 300 requests and 20 steps, prompts up to 1 token, answers up to 9; "
         "abort in 12"
     )
+
+
+def test_a_target_that_shows_little_conforms_only_as_far_as_it_can_be_judged():
+    held = RuleVerdict("ALL-R01", "held", exercised=9)
+    hidden = [RuleVerdict(rule.id, "not_observable", message=f"{NOT_SHOWN}x") for rule in RULES[:2]]
+    *_, last = printed(verdict(held, *hidden, exit_code=0))
+    assert last == (
+        "toy 1 against sound: conforms, but shows enough for only 1 of 3 rules "
+        "(1 held, 0 broken, 2 not observable; seed 3)"
+    )
+    *_, last = printed(verdict(held, hidden[0], exit_code=0))
+    assert last.startswith("toy 1 against sound: conforms (1 held, ")
+
+
+@pytest.mark.parametrize(("requests", "warns"), [(1, True), (2, False)])
+def test_refused_requests_are_counted_and_it_warns_if_none_met_another(requests, warns):
+    runs = (EngineRun("hypothesis", "small", 9, 90, 1, 0, 30), EngineRun("workloads", "a", 1, 9, 1))
+    held = RuleVerdict("ALL-R01", "held", exercised=9)
+    reach = Reach(10, requests, 1, 1, 20)
+    lines = printed(verdict(held, exit_code=0, engines=runs, reach=reach))
+    assert lines[-1].endswith("(1 held, 0 broken; 30 requests refused; seed 3)")
+    warning = "no run had more than one request, because the target refused 30 others: "
+    assert any(line.startswith(f"warning        {warning}") for line in lines) is warns
+    page = markdown(verdict(held, exit_code=0, engines=runs, reach=reach))
+    assert ("no run had more than one request" in page) is warns
 
 
 def test_configurations_that_were_refused_are_counted_with_each_reason_once():

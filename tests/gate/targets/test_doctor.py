@@ -118,6 +118,19 @@ def test_an_adapter_that_refuses_every_request_is_wrong_even_if_it_may_have_a_re
     assert ("accounting", "every request is refused: r0: closed") in wrong(examine(generic, None))
 
 
+def test_an_adapter_that_refuses_some_plain_requests_is_told_how_many():
+    class OneAtATime(ModelTarget):
+        def add(self, request):
+            if request["id"] != "r0":
+                return {"ok": False, "error": "rejected", "message": "busy"}
+            return super().add(request)
+
+    generic = ProbeRequest(OneAtATime(), "generic", "documented", load("generic"))
+    remarks = [remark for remark in examine(generic, None) if remark.what == "accounting"]
+    assert [remark.says for remark in remarks] == ["note"]
+    assert remarks[0].why.startswith("3 of 4 requests are refused, such as r1: busy; ")
+
+
 def test_what_is_left_over_of_an_earlier_run_is_told(examined):
     found = dict(wrong(examined(Remembers())))
     assert {"start during a run", "start after a stop"} <= found.keys()

@@ -46,7 +46,7 @@ def test_those_who_run_and_do_not_decode_are_prefilling(revision):
 
 
 def test_blocks_are_shown_although_nothing_is_computed_in_them_yet():
-    """By the page tokens count once their batch is through; those in flight are not shown."""
+    """By the page, tokens count once their batch has completed; those in flight are not shown."""
     run = ModelRun("documented", pp_size=2)
     run.ask("a", 5)
     step = run.step()

@@ -11,7 +11,7 @@ SMALL = {"block_size": 4, "max_num_seqs": 4, "max_num_batched_tokens": 32, "max_
 
 
 def started(*adapters, revision="0.33", **changes):
-    """The requests of a first step, by number, and of the steps until the last has started."""
+    """Return the numbers of the requests that start, step by step, until all have started."""
     target, seen = ModelTarget(), []
     assert target.start("vllm", revision, {**SMALL, **SLOT, **changes})["ok"]
     for number, adapter in enumerate(adapters):

@@ -100,7 +100,7 @@ def test_a_request_that_waits_although_its_grammar_is_invalid_is_named():
 def test_a_request_that_runs_before_its_grammar_is_named():
     [first, *_] = judged(scenario(3), Changed(lambda steps: 0)).broken
     assert first.rule == "V1-R41"
-    assert first.message == "a scheduled, 3 steps before its grammar is compiled"
+    assert first.message == "a scheduled 3 steps before its grammar is compiled"
 
 
 def test_a_request_that_is_held_up_by_a_grammar_is_named():

@@ -69,7 +69,7 @@ def test_a_long_wait_for_an_input_is_no_lack_of_progress():
 
 def test_a_session_that_runs_before_its_input_is_named():
     [first, *_] = judged(scenario(session("a", turn("b", 3))), Changed({"delay": 1})).broken
-    assert (first.rule, first.message) == ("V1-R44", "a scheduled, 2 steps before its next input")
+    assert (first.rule, first.message) == ("V1-R44", "a scheduled 2 steps before its next input")
 
 
 def test_an_input_that_is_lost_is_named():

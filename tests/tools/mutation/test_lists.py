@@ -1,4 +1,4 @@
-"""The lists of survivors name changes of the models as they are."""
+"""Every change in the lists of survivors can still be made in today's models."""
 
 import tomllib
 from pathlib import Path

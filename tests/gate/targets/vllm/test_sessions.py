@@ -79,7 +79,7 @@ def test_the_turns_of_a_session_are_counted_together():
 
 
 @pytest.mark.parametrize("turns", [7, [3], [turn("soon")], [turn(-1)], ["b"]])
-def test_turns_that_are_none_are_refused(turns):
+def test_malformed_turns_are_refused(turns):
     with pytest.raises(ProtocolError, match="request 'a'"):
         read_request({**FIRST, "turns": turns})
 

@@ -54,7 +54,7 @@ TIGHT = {"block_size": 2, "num_blocks": 6, "max_num_seqs": 4, "max_model_len": 1
 
 @pytest.fixture(scope="module", params=RELEASES)
 def counts(request, tmp_path_factory):
-    """Return a function: how many requests a run preempts, and how many the statistics count."""
+    """Return a function that counts the preemptions of a run, and those in the statistics."""
     try:
         release = releases.prepare(parse_release(f"vllm=={request.param}"), offline=True)
     except ReleaseError as error:

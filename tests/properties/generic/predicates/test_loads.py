@@ -85,7 +85,7 @@ def test_a_request_that_ends_at_once_shows_what_it_used_of_its_load():
         assert run.hit_now(ends, run.requests["a"]) == 9 - tokens
 
 
-def test_all_that_a_parked_request_shows_is_what_comes():
+def test_a_parked_request_starts_with_the_tokens_that_its_next_step_shows():
     assert not broken("GEN-R09", history(), **PARKED)
     run = history(PARKED, PARKED, {"scheduled": {"a": 1}, "computed": {"a": 9}})
     assert run.requests["a"].computed == 9
@@ -99,7 +99,7 @@ def test_a_preemption_may_leave_the_blocks_to_a_load():
     assert broken("GEN-R13", alone, preempted=("b",))
 
 
-def test_without_the_parked_requests_no_rule_about_tokens_is_judged():
+def test_if_parked_requests_are_not_shown_no_rule_of_the_protocol_is_judged():
     fields = frozenset({"emitted", "finished", "computed", "preempted", "waiting", "running"})
     rules = load("generic")
     seen = observable(rules, "documented", fields, config(), "generic")

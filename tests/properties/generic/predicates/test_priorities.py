@@ -34,7 +34,7 @@ def test_no_request_starts_before_a_more_important_one():
     assert judged("GEN-R21", run(order_by_priority=False), "abc") == (None, False)
 
 
-def test_a_preemption_serves_no_less_important_request():
+def test_no_request_is_preempted_for_a_less_important_one():
     assert judged("GEN-R22", run(), "b", preempted="a") == (None, True)
     message = "b with priority 0 is preempted, but a with priority 1 is computed"
     assert judged("GEN-R22", run(), "a", preempted="b") == (message, True)

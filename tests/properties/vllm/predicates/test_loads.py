@@ -223,6 +223,19 @@ def test_blocks_that_are_sent_are_held_until_then_and_no_longer():
         assert loads.one_is_sent(history, after()) is (steps_left > 0)
 
 
+def test_blocks_that_are_to_be_sent_stay_from_the_last_step_on():
+    for reason, send_steps, blocks, breaks in (
+        ("length", 1, {}, True),
+        ("length", 0, {}, True),
+        ("length", 1, {"a": (1, 2)}, False),
+        ("aborted", 1, {}, False),
+        ("length", None, {}, False),
+    ):
+        history = before(request("a", send_steps=send_steps), held={"a": (1, 2)})
+        message = loads.freed_while_sent(history, after(finished={"a": reason}, blocks=blocks))
+        assert (message is not None) is breaks, (reason, send_steps, blocks)
+
+
 def test_blocks_of_one_that_was_aborted_are_not_sent():
     history = before(sent(2, "aborted"), held={"a": (1, 2)})
     assert loads.freed_while_sent(history, after(parked=(), blocks={})) is None

@@ -31,7 +31,7 @@ def test_a_request_goes_on_only_at_a_worker_that_has_it():
     assert worker.unknown_to_the_worker(knows, after({"a": 1}, {"a": 6})) is None
     assert worker.worker_is_told(knows, after({"a": 1}, {"a": 6}))
     assert worker.unknown_to_the_worker(knows, after({"a": 1}, {})) == (
-        "a is scheduled, and the worker is not told"
+        "a is scheduled, but the worker is not told"
     )
     again = after({"a": 1}, {"a": 6}, sent={"new": ("a",)})
     assert worker.unknown_to_the_worker(knows, again) == (
@@ -57,7 +57,7 @@ def test_a_request_that_starts_is_sent_whole():
     preempted = before(starts, worker={"a": Held(((7, 8),))})
     assert worker.unknown_to_the_worker(preempted, resumed) is None
     assert worker.unknown_to_the_worker(preempted, after({"a": 6}, {"a": 0}, **first)) == (
-        "a starts again, and the worker is told to continue it"
+        "a starts again, but the worker is told to continue it"
     )
     # The second model runner forgets a request that is preempted.
     forgets = after({"a": 6}, {"a": 0}, **first, sent={"new": ("a",), "dropped": ("a",)})
@@ -98,10 +98,10 @@ def test_the_count_that_is_sent_is_that_of_the_step_before_or_the_hit():
     hit = {"prefix_hit": {"b": 4}}
     assert worker.count_differs(history, after({"a": 1, "b": 4}, {"a": 6, "b": 4}, **hit)) is None
     assert worker.count_differs(history, after({"a": 1}, {"a": 7})) == (
-        "a has 6 computed tokens, and the worker is told 7"
+        "a has 6 computed tokens, but the worker is told 7"
     )
     assert worker.count_differs(history, after({"b": 4}, {"b": 0}, **hit)) == (
-        "b has 4 computed tokens, and the worker is told 0"
+        "b has 4 computed tokens, but the worker is told 0"
     )
 
 
@@ -123,7 +123,7 @@ def test_what_has_ended_is_dropped_with_the_next_step_that_computes():
     kept = after({"a": 1}, {"a": 6})
     assert worker.ended_request_is_dropped(history, kept)
     assert (
-        worker.ended_but_kept(history, kept) == "b has ended, and the worker is not told to drop it"
+        worker.ended_but_kept(history, kept) == "b has ended, but the worker is not told to drop it"
     )
     assert (
         worker.ended_but_kept(history, after({"a": 1}, {"a": 6}, sent={"dropped": ("b",)})) is None
