@@ -157,7 +157,7 @@ class DifferentialTarget:
                 "controls": sorted(first.controls & second.controls),
                 "features": sorted(first.features & second.features),
             }
-            return replies[0] | {name: words for name, words in common.items() if words}
+            return replies[0] | {name: common[name] for name in common if name in replies[0]}
         comparable = all(side.system == system for side in self.sides)
         if len(refusals) == 1 and comparable:
             [(name, words)] = refusals.items()

@@ -138,7 +138,7 @@ def door_refuses_what_lemmas_assume(block: int, more: int) -> list[Any]:
             enable_chunked_prefill=run.truth(chunks),
         )
         request: Any = SimpleNamespace(
-            prompt_len=run.number(prompt), max_tokens=run.number(tokens), encoder_inputs=()
+            whole=(run.number(prompt), run.number(tokens)), encoder_inputs=()
         )
         return VllmModel(config).refusal(request) is None
 

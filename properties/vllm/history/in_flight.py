@@ -84,7 +84,9 @@ def _coming(config: Config, request: VllmRequestHistory | None, requests: int) -
     """Return the token emitted once all known tokens are computed; None before that."""
     if request is None or request.computed < request.num_tokens:
         return None
-    drafts = speculation.drafts_computed(request, 0) if speculation.drafts(config) else 0
+    if not speculation.drafts(config):
+        return Coming(computed=request.computed)
+    drafts = speculation.drafts_computed(request, 0)
     return Coming(drafts, min(drafts, request.drafted), request.computed, requests)
 
 

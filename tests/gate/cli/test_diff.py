@@ -201,7 +201,8 @@ def test_two_systems_are_asked_in_common_terms_and_each_gets_a_file_of_its_own(d
         "every configuration has async_scheduling false, cache_partitions false, "
         "early_completions 0, encoder_cache_size 0, kv_connector false, "
         'kv_groups [{"kind": "full"}], '
-        'kv_load_failure_policy "recompute", max_loras null, max_num_encoder_input_tokens 0, '
+        'kv_load_failure_policy "recompute", mamba_cache_mode "none", max_loras null, '
+        "max_num_encoder_input_tokens 0, "
         "num_lookahead_tokens 0, "
         "num_speculative_tokens 0, num_speculative_tokens_per_batch_size null, "
         "pipeline_parallel_size 1, "

@@ -13,7 +13,7 @@ from schedproof.properties.search.run import run_search
 from schedproof.properties.search.state import Search, SearchOptions
 from schedproof.spec.catalogue import load
 
-# Revisions on whose model every rule holds.
+# Revisions on whose model every rule holds; on the head of LLMServingSim, only without a pipeline.
 SOUND = (
     ("spyre", "sound"),
     ("vllm", "documented"),
@@ -50,7 +50,8 @@ def hiding(hidden):
 def accused(system, revision, hidden, examples=20):
     """The first broken rule and its message."""
     rules = [rule for rule in load(system) if rule.checked]
-    search = Search(SearchOptions(hiding(hidden), system, revision, rules, "small"))
+    fixed = {"pp_size": 1} if revision == "head" else {}
+    search = Search(SearchOptions(hiding(hidden), system, revision, rules, "small", fixed=fixed))
     if not run_search(search, examples, 3, 0) or search.failure is None:
         return None
     first = search.failure[1][0]

@@ -61,7 +61,19 @@ def test_without_a_cache_prompts_are_repeated_as_well():
 @pytest.mark.parametrize("revision", REVISIONS)
 def test_every_rule_of_a_revision_holds_on_its_model_at_the_published_block_size(revision):
     rules = [rule for rule in RULES if applies(rule, revision)]
-    search = Search(SearchOptions(ModelTarget(), "llmservingsim", revision, rules, "short"))
+    fixed = {"pp_size": 1} if revision == "head" else {}
+    options = SearchOptions(ModelTarget(), "llmservingsim", revision, rules, "short", fixed=fixed)
+    search = Search(options)
     assert not run_search(search, 40, 0, 0), search.failure
     assert search.rejected == 0
     assert not search.refused
+
+
+@pytest.mark.slow
+def test_with_a_pipeline_the_head_of_the_branch_emits_too_early():
+    options = SearchOptions(
+        *(ModelTarget(), "llmservingsim", "head", RULES, "short"), fixed={"pp_size": 2}
+    )
+    search = Search(options)
+    assert run_search(search, 60, 0, 0)
+    assert search.failure[1][0].rule == "LSS-R32"

@@ -69,8 +69,8 @@ def test_both_find_a_bug_that_every_run_shows(engine):
 @pytest.mark.parametrize("engine", [by_hypothesis, by_chance])
 def test_neither_finds_anything_where_nothing_is_broken(engine):
     rules = [rule for rule in load("llmservingsim") if rule.checked]
-    trial = Plain(ModelTarget(), "llmservingsim", "head", rules, lambda broken, _: broken)
-    engine(trial, "llmservingsim", "head", lambda: trial.runs >= 25)
+    trial = Plain(ModelTarget(), "llmservingsim", "documented", rules, lambda broken, _: broken)
+    engine(trial, "llmservingsim", "documented", lambda: trial.runs >= 25)
     assert (trial.found, trial.runs) == (False, 25)
 
 

@@ -194,7 +194,7 @@ def test_a_run_is_followed_through_its_flights():
     assert (account.tokens_in_flight, account.emitted, history.system_state.flights) == (
         1,
         0,
-        ({"a": Coming(computed=6, requests=1)},),
+        ({"a": Coming(computed=6)},),
     )
     history.observe(ran({"a": 1}, "a", emitted={"a": 1}))
     assert (account.tokens_in_flight, account.emitted, account.num_tokens) == (1, 1, 8)
