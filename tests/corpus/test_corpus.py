@@ -31,7 +31,6 @@ RELEASE_ALONE = [
     in {
         "first-token-comes-twice",
         "promises-run-out",
-        "threshold-below-the-drafts",
         "padded-and-cut-computes-its-prompt-twice",
         "scheduled-once-more-than-it-has-tokens",
         "alone-below-the-watermark",
