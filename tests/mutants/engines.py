@@ -32,6 +32,8 @@ from schedproof.tests.mutants.faults import Fault, kept_runs
 from schedproof.tests.mutants.targets import Release
 
 WITNESS_SEEDS = 4
+# With a pipeline, the head of LLMServingSim breaks LSS-R32, and so does its model.
+FIXED = {("llmservingsim", "head"): {"pp_size": 1}}
 SHORT = 60  # steps
 SECONDS = 60.0  # of processor time, for the explorer and one fault
 Answer = tuple[str, bool, float, str]
@@ -187,7 +189,9 @@ def _sample(
 ) -> Iterator[str]:
     began = time.monotonic()
     for seed in range(WITNESS_SEEDS):
-        search = Search(SearchOptions(ModelTarget(), system, revision, rules, "small"))
+        fixed = FIXED.get((system, revision), {})
+        options = SearchOptions(ModelTarget(), system, revision, rules, "small", fixed=fixed)
+        search = Search(options)
         if run_search(search, PROFILES["ci"].examples, seed, 0) and search.failure is not None:
             yield f"{search.failure[1][0].rule} breaks on {revision}: Hypothesis"
         for rule, answers in by_rule.items():

@@ -39,7 +39,6 @@ BROKEN = {
     ("spyre", "documented"),
     ("spyre", "2.1.2"),
     ("nano_vllm", "0.2.0"),
-    ("llmservingsim", "head"),  # with a pipeline
     ("vllm", "0.31"),
     ("vllm", "0.33"),
 }
