@@ -32,8 +32,9 @@ from schedproof.tests.mutants.faults import Fault, kept_runs
 from schedproof.tests.mutants.targets import Release
 
 WITNESS_SEEDS = 4
-# With a pipeline, the head of LLMServingSim breaks LSS-R32, and so does its model.
-FIXED = {("llmservingsim", "head"): {"pp_size": 1}}
+# With a pipeline, the head of LLMServingSim breaks LSS-R32, and so does its model. Seeds and the
+# explorer, which have no such run, exercise the rule.
+NOT_SAMPLED = {("llmservingsim", "head"): {"LSS-R32"}}
 SHORT = 60  # steps
 SECONDS = 60.0  # of processor time, for the explorer and one fault
 Answer = tuple[str, bool, float, str]
@@ -188,10 +189,9 @@ def _sample(
     system: str, revision: str, rules: list[Rule], by_rule: dict[str, list[Answer]]
 ) -> Iterator[str]:
     began = time.monotonic()
+    rules = [rule for rule in rules if rule.id not in NOT_SAMPLED.get((system, revision), ())]
     for seed in range(WITNESS_SEEDS):
-        fixed = FIXED.get((system, revision), {})
-        options = SearchOptions(ModelTarget(), system, revision, rules, "small", fixed=fixed)
-        search = Search(options)
+        search = Search(SearchOptions(ModelTarget(), system, revision, rules, "small"))
         if run_search(search, PROFILES["ci"].examples, seed, 0) and search.failure is not None:
             yield f"{search.failure[1][0].rule} breaks on {revision}: Hypothesis"
         for rule, answers in by_rule.items():
