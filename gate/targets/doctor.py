@@ -15,14 +15,14 @@ import msgspec
 from ...model.errors import InputError
 from ...model.faults import ConfigRefused
 from ...model.observation import FIELDS, REQUIRED, Step
-from ...model.replies import read_control, read_ok, read_started, read_step
+from ...model.replies import Started, read_control, read_ok, read_started, read_step
 from ...model.scenario import CONTROLS, Request, Scenario
-from ...model.systems import full_config, reference
+from ...model.systems import full_config
 from ...model.target import Target
 from ...properties.checking.lockstep import differences
 from ...properties.checking.replay import replay
 from ...properties.rules.registry import FOLLOW_NOTHING, applies
-from .probe import Capabilities, ProbeRequest, probe
+from .probe import Capabilities, ProbeRequest, probe, undeclared
 from .scales import scales_of
 
 SIGNATURES = "schedproof.gate.targets.signatures"
@@ -80,7 +80,7 @@ def examine(query: ProbeRequest, module: str | None) -> Remarks:
     yield from answers(query.target, scenario)
     yield from repeats(query.target, scenario)
     yield from keeps_the_common_rules(query, scenario, "accounting", "four plain requests")
-    yield from with_features(query, scenario)
+    yield from with_features(query, scenario, capabilities.started)
     yield from with_aborts(query, scenario)
     yield from with_few_blocks(query, scenario, capabilities)
     yield from judgeable(query.rules, query.revision, capabilities.shows)
@@ -234,18 +234,15 @@ def keeps_the_common_rules(
         yield Remark("note", what, "finished is not shown, so it is not known whether requests end")
 
 
-def with_features(query: ProbeRequest, scenario: Scenario) -> Remarks:
-    """Repeat the plain requests with each optional feature that the target accepts."""
+def with_features(query: ProbeRequest, scenario: Scenario, started: Started) -> Remarks:
+    """Repeat the plain requests with each optional feature that the target declares and accepts."""
     features = {next(iter(some)): some for some in reversed(scales_of(query.system).features)}
     block = scenario.config["block_size"]
     uses: dict[str, Any] = {"accepted": (1, 0, 2), "external_tokens": block, "load_steps": 1}
     requests = tuple(msgspec.structs.replace(request, **uses) for request in scenario.requests)
-    started = read_started(
-        query.target.start(scenario.system, scenario.revision or "", scenario.config)
-    )
-    undeclared = {*reference(query.system).features} - started.features
+    unused = undeclared(query.system, started)
     for key, what in OPTIONAL.items():
-        if key in undeclared:
+        if key in unused:
             continue
         with suppress(ConfigRefused, InputError):
             values = {**scenario.config, **features.get(key, {key: None})}

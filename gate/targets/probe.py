@@ -66,7 +66,7 @@ def probe(request: ProbeRequest) -> Capabilities:
             continue
         if capabilities is None:
             capabilities = Capabilities(plainest.started)
-            capabilities.left_out += _undeclared(request, plainest.started)
+            capabilities.left_out += _without_features(request, plainest.started)
         fixed = {**_features(request, plainest, capabilities), **request.fixed}
         if not capabilities.scales:
             kinds = refused_kinds(request, plainest.base, fixed)
@@ -93,7 +93,12 @@ def probe(request: ProbeRequest) -> Capabilities:
     return capabilities
 
 
-def _undeclared(request: ProbeRequest, started: Started) -> list[str]:
+def undeclared(system: str, started: Started) -> list[str]:
+    """Return the keys of the optional features that the target does not declare."""
+    return [key for key in reference(system).features if key not in started.features]
+
+
+def _without_features(request: ProbeRequest, started: Started) -> list[str]:
     """Say which optional features the target does not declare, and so never gets.
 
     Raises:
@@ -103,7 +108,7 @@ def _undeclared(request: ProbeRequest, started: Started) -> list[str]:
     if unknown := sorted(started.features - {*features}):
         why = f"features has {unknown[0]!r}; valid: {', '.join(features) or 'none'}"
         raise TargetBroken("start", why, "")
-    missing = [key for key in features if key not in started.features]
+    missing = undeclared(request.system, started)
     why = "left out, because the target does not declare them in features"
     return [f"features {', '.join(missing)} {why}"] if missing else []
 
@@ -176,7 +181,7 @@ def _features(request: ProbeRequest, plainest: _Plainest, capabilities: Capabili
             capabilities.left_out.append(
                 f"always {key} {value}, because the target does not start otherwise: {plainest.why}"
             )
-    undeclared = {*reference(request.system).features} - plainest.started.features
+    unused = undeclared(request.system, plainest.started)
     features = scales_of(request.system).features
     firsts = {next(iter(feature)) for feature in features}
     for feature in features:
@@ -189,7 +194,7 @@ def _features(request: ProbeRequest, plainest: _Plainest, capabilities: Capabili
         except InputError:  # this revision lacks the feature
             continue
         sizes = feature.keys() - firsts - usual.keys()  # keys that depend on the feature
-        if key in undeclared:
+        if key in unused:
             instead[key] = neutral.get(key)
             continue
         try:

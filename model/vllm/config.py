@@ -294,9 +294,7 @@ def _check_dynamic_drafts(config: VllmConfig) -> None:
         "a pipeline": (config.pipeline_parallel_size or 1) > 1,
         "a kv_connector": config.loads,
     }
-    for other, is_on in others.items():
-        if is_on:
-            raise InputError(path, f"a list with {other} is not modelled; valid: null")
+    _refuse_beside(path, "a list", others, "null")
     for number, (first, last, _) in enumerate(ranges):
         if not ends < first <= last or (number == 0 and first > 1):
             valid = "1" if number == 0 else f"more than {ends}, and at most {last}"
@@ -424,10 +422,8 @@ def _check_sessions(config: VllmConfig) -> None:
         "structured_outputs": config.has_grammars,
         'policy "priority"': config.policy == "priority",
     }
-    for key, is_on in others.items():
-        if config.has_sessions and is_on:
-            problem = f"true with {key} is not modelled; valid: false, or no {key}"
-            raise InputError("$.config.streaming_inputs", problem)
+    if config.has_sessions:
+        _refuse_beside("$.config.streaming_inputs", "true", others, "false, or no {}")
 
 
 def _check_adapters(config: VllmConfig) -> None:
@@ -438,10 +434,17 @@ def _check_adapters(config: VllmConfig) -> None:
         "several decisions in flight": config.depth > 1,
         "an encoder": config.encodes,
     }
+    if config.max_loras:
+        _refuse_beside("$.config.max_loras", str(config.max_loras), others, "null")
+
+
+def _refuse_beside(path: str, value: str, others: Mapping[str, bool], valid: str) -> None:
+    """Refuse a value together with the first of the other options that is on; {} in `valid` stands
+    for that option."""
     for other, is_on in others.items():
-        if config.max_loras and is_on:
-            problem = f"{config.max_loras} with {other} is not modelled; valid: null"
-            raise InputError("$.config.max_loras", problem)
+        if is_on:
+            problem = f"{value} with {other} is not modelled; valid: {valid.format(other)}"
+            raise InputError(path, problem)
 
 
 # For each key, the value without effect, for comparisons with systems that lack the key.

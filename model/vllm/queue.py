@@ -78,6 +78,18 @@ def set_aside(waiting: tuple[Sequence, ...], sequence: Sequence) -> tuple[Sequen
     )
 
 
+def lacks_adapter_slot(config: VllmConfig, plan: Plan, sequence: Sequence) -> bool:
+    """Return whether a waiting request is set aside while others join, because running requests use
+    all slots for LoRA adapters (V1-R62, V1-R63).
+
+    Source: release 0.33.0: LoRAConfig.max_loras, Scheduler.schedule.
+    """
+    if not config.max_loras or sequence.adapter is None:
+        return False
+    used = {other.adapter for other in plan.running} - {None}
+    return len(used) >= config.max_loras and sequence.adapter not in used
+
+
 def parked(
     config: VllmConfig, parked: tuple[Sequence, ...], sequence: Sequence
 ) -> tuple[Sequence, ...]:

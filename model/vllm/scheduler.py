@@ -22,7 +22,7 @@ from typing import Any
 
 from ..members import changed, find, without
 from ..pool import Pool, free_blocks
-from . import connector, encoder, in_flight, kv_cache, kv_groups, loras, mamba, queue, speculation
+from . import connector, encoder, in_flight, kv_cache, kv_groups, mamba, queue, speculation
 from .config import VllmConfig
 from .encoder import Fit
 from .queue import Plan
@@ -115,7 +115,8 @@ def admit_waiting(config: VllmConfig, plan: Plan, revision: Revision = DOCUMENTE
     for sequence in (*plan.parked, *plan.waiting):
         if plan.budget <= 0 or len(plan.running) >= config.max_num_seqs:
             return plan
-        if loras.is_overtaken(config, plan, sequence):
+        still_computed = plan.in_flight and in_flight.computed_still(plan.in_flight, sequence)
+        if still_computed or queue.lacks_adapter_slot(config, plan, sequence):
             plan = plan._replace(waiting=queue.set_aside(plan.waiting, sequence))
             continue
         if config.loads:
