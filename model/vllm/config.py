@@ -220,7 +220,7 @@ class VllmConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
 
     @property
     def caches_states(self) -> bool:
-        return self.enable_prefix_caching and self.has_mamba
+        return bool(self.kv_groups) and self.enable_prefix_caching and self.has_mamba
 
     @property
     def leaves_every_state(self) -> bool:

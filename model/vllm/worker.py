@@ -20,7 +20,9 @@ def tell(
     tokens are computed (V1-R72), and the first stage of a pipeline is told the tokens (V1-R73). A
     request that joins is sent whole, and one that no longer runs is dropped (V1-R74).
     """
-    ran = {request.id: request for request in before.running if request.id not in plan.preempted}
+    ran = {request.id: request for request in before.running}
+    for name in plan.preempted:
+        ran.pop(name, None)
     computing = [request for request in plan.running if request.id in plan.scheduled]
     sent: dict[str, Any] = {"computed": {request.id: request.computed for request in computing}}
     if new := [request.id for request in computing if request.id not in ran]:
@@ -38,4 +40,7 @@ def tell(
         }
     if dropped := [name for name in before.told if name not in ran]:
         sent["dropped"] = dropped
-    return after._replace(told=(*ran, *new)), seen | {"sent": sent}
+    told = (*ran, *new)
+    if told != after.told:
+        after = after._replace(told=told)
+    return after, seen | {"sent": sent}
