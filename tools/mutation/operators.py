@@ -4,10 +4,6 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
-from cosmic_ray.ast import ast_nodes, get_ast
-from cosmic_ray.mutating import mutate_code
-from cosmic_ray.plugins import get_operator, operator_names
-
 from schedproof.tests.mutants.faults import MODEL
 
 # Operators that are left out: those that make no sense for lengths, those for `|` in annotations
@@ -45,6 +41,10 @@ class Mutant(NamedTuple):
 
 def mutants_of(file: str) -> Iterator[Mutant]:
     """Yield every mutant of a file of `model` once, always in the same order."""
+    from cosmic_ray.ast import ast_nodes, get_ast
+    from cosmic_ray.mutating import mutate_code
+    from cosmic_ray.plugins import get_operator, operator_names
+
     source = (MODEL / file).read_text(encoding="utf-8")
     tree, seen = get_ast(source), {source}
     for name in sorted(name for name in operator_names() if not LEFT_OUT.search(name)):
