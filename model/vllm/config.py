@@ -1,5 +1,6 @@
 """vLLM's parameters, in its own terms, with the defaults of the scenario format."""
 
+import math
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
@@ -37,10 +38,14 @@ SAYING_NOTHING = {
 
 class KvGroup(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Layers that keep the same tokens: all tokens, the last `window` tokens, or the tokens of the
-    current chunk of `window` tokens. Mamba layers keep a state instead of tokens."""
+    current chunk of `window` tokens. Mamba layers keep a state instead of tokens.
+
+    A group without a `block_size` has that of the configuration, as full attention always has.
+    """
 
     kind: Literal["full", "sliding_window", "chunked_local", "mamba"]
     window: Positive | UnsetType = UNSET
+    block_size: Positive | UnsetType = UNSET
 
 
 class VllmConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -219,6 +224,16 @@ class VllmConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
         return self.kv_groups[1:] if self.kv_groups else ()
 
     @property
+    def hit_unit(self) -> int:
+        """Return the number of tokens of which every prefix hit is a multiple: with several groups,
+        a hit ends where a block of each group ends (V1-R86)."""
+        return math.lcm(self.block_size, *(self.size_of(group) for group in self.more_groups))
+
+    def size_of(self, group: KvGroup) -> int:
+        """Return the tokens in a block of a group."""
+        return group.block_size or self.block_size
+
+    @property
     def caches_states(self) -> bool:
         return bool(self.kv_groups) and self.enable_prefix_caching and self.has_mamba
 
@@ -349,21 +364,33 @@ def _check_groups(config: VllmConfig) -> None:
     if not config.kv_groups or config.kv_groups[0].kind != "full":
         first = f"begins with {config.kv_groups[0].kind}" if config.kv_groups else "is empty"
         raise InputError(path, f"{first}; valid: a list that begins with a full group")
-    if config.more_groups and all(group.kind == "full" for group in config.kv_groups):
+    kinds = {group.kind for group in config.kv_groups}
+    alike = all(config.size_of(group) == config.block_size for group in config.more_groups)
+    if config.more_groups and kinds == {"full"} and alike:
         problem = f"{len(config.kv_groups)} full groups: vLLM makes one group of them"
         raise InputError(path, f"{problem}; valid: another kind behind the first")
     for number, group in enumerate(config.kv_groups):
         given = "no window" if group.window is UNSET else f"window {group.window}"
-        window, valid = group.window or 0, ""
+        window, size, valid = group.window or 0, config.size_of(group), ""
         if group.kind == "sliding_window" and window < 2:
             valid = "at least 2 tokens"
-        if group.kind == "chunked_local" and (not window or window % config.block_size):
-            valid = f"a multiple of block_size ({config.block_size})"
+        if group.kind == "chunked_local" and (not window or window % size):
+            valid = f"a multiple of block_size ({size})"
         if group.kind in ("full", "mamba") and window:
             valid = "absent"
         if valid:
             problem = f"{group.kind} with {given}; valid: {valid}"
             raise InputError(f"{path}[{number}].window", problem)
+        needed, why = size, ""
+        if number == 0:
+            needed, why = config.block_size, "is not the block_size of the configuration"
+        elif "mamba" in kinds:
+            needed, why = config.block_size, "beside a mamba group is not modelled"
+        elif group.kind == "chunked_local" and config.enable_prefix_caching:
+            # vLLM asserts this (ChunkedLocalAttentionManager.find_longest_cache_hit).
+            needed, why = config.hit_unit, "is less than hits of other groups need"
+        if size != needed:
+            raise InputError(f"{path}[{number}].block_size", f"{size} {why}; valid: {needed}")
     others = {
         "pipeline_parallel_size": (config.pipeline_parallel_size or 1) > 1,
         "kv_connector": config.loads,

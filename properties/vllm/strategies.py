@@ -57,7 +57,7 @@ def options(draw: st.DrawFn, config: Config, avoid: frozenset[str] = frozenset()
         drawn |= with_lookahead(drafts)
     if steps.startswith("loads") and draw(st.sampled_from((False, True, False))):
         drawn |= {"kv_load_failure_policy": "fail"}
-    takes_inputs = "num_lookahead_tokens" not in drawn and not groups.has_mamba(drawn)
+    takes_inputs = "num_lookahead_tokens" not in drawn and not groups.has_mamba({**config, **drawn})
     if takes_inputs and draw(st.sampled_from((*3 * (False,), True))):
         drawn |= draw(encoders(config))
     if caches(config) and draw(st.sampled_from((*3 * (False,), True))):
@@ -102,6 +102,7 @@ def kv_groups(draw: st.DrawFn, config: Config, avoid: frozenset[str]) -> dict[st
     states = chunks if MAMBA_LAYERS in avoid else st.just({"kind": groups.MAMBA})
     more = st.lists(st.one_of(slides, chunks, st.just(FULL), states), max_size=1)
     further = [draw(st.one_of(slides, states, slides, chunks)), *draw(more)]
+    further = draw(block_sizes(config, further))
     drawn: dict[str, Any] = {"kv_groups": [FULL, *further]}
     if groups.caches_states({**config, **drawn}) and EVERY_STATE not in avoid:
         drawn |= draw(st.sampled_from(({}, {}, {"mamba_cache_mode": "all"})))
@@ -113,9 +114,29 @@ def kv_groups(draw: st.DrawFn, config: Config, avoid: frozenset[str]) -> dict[st
         return drawn
     blocks = blocks_for(length, block)
     # A server counts one more block for each window, even if no request is long enough to need it.
-    longest = groups.blocks_of_all({**config, **drawn}, blocks) + len(further)
+    longest = groups.blocks_of_all({**config, **drawn}, length) + len(further)
     pool = longest + draw(st.sampled_from((0, 1, blocks, 0, 2 * blocks)))
     return {**drawn, "num_blocks": pool, "watermark": draw(watermarks(pool))}
+
+
+@st.composite
+def block_sizes(
+    draw: st.DrawFn, config: Config, further: list[dict[str, Any]]
+) -> list[dict[str, Any]]:
+    """Draw other block sizes than that of full attention, for a third of the configurations without
+    Mamba layers and local chunks."""
+    if {group["kind"] for group in further} & {groups.MAMBA, groups.CHUNKS}:
+        return further
+    if not draw(st.sampled_from((False, True, False))):
+        return further
+    block = config["block_size"]
+    less = (max(block // 2, 1), max(block - 1, 1))
+    sizes = st.sampled_from((2 * block, less[0], 4 * block, 3 * block, less[1]))
+    drawn = []
+    for group in further:
+        size = draw(sizes)
+        drawn.append({**group, "block_size": size} if size != block else group)
+    return drawn
 
 
 @st.composite
@@ -384,7 +405,8 @@ def beside_the_batch(draw: st.DrawFn, config: Config, history: VllmRun) -> Shape
     aims.append(config["max_num_batched_tokens"] - len(running))
     if free is not None:
         room = free - sum(new_blocks(config, request, 1) for request in running)
-        room //= 1 + len(groups.further(config))
+        unit = groups.hit_unit(config)
+        room = room * (unit // block) // groups.blocks_if_all_kept(config, unit)
         reserve = watermark_blocks(config)
         # Leaves room for an answer that needs one more block.
         fills = [min(blocks * block, longest - block) for blocks in (room, room, room - reserve)]
@@ -480,10 +502,9 @@ def steps_to_border(config: Config, history: VllmRun) -> int:
 
 def new_blocks(config: Config, request: VllmRequestHistory, steps: int) -> int:
     """Return the number of additional blocks that a decoding request takes within `steps` steps."""
-    block = config["block_size"]
     tokens = request.computed + min(steps, request.max_tokens - request.emitted)
-    more = blocks_for(tokens, block) - blocks_for(request.computed, block)
-    return more * (1 + len(groups.further(config)))
+    held = groups.blocks_if_all_kept(config, request.computed)
+    return groups.blocks_if_all_kept(config, tokens) - held
 
 
 def free_blocks(config: Config, history: VllmRun) -> int | None:

@@ -145,10 +145,10 @@ def configure(release: Release, config: Mapping[str, Any]) -> tuple[Any, StartUp
 def _planning(
     drafts: tuple[str, int, Ranges] | None,
     policy: str | None,
-    kinds: tuple[tuple[str, int | None], ...],
+    kinds: tuple[groups.Kind, ...],
     **options: Any,
 ) -> str | None:
-    mamba = any(kind == groups.MAMBA for kind, _ in kinds)
+    mamba = any(kind == groups.MAMBA for kind, *_ in kinds)
     vllm_config = cached_config(drafts, policy, mamba, **options)
     specs = groups.specs(kinds, vllm_config.cache_config)
     return start_up.refusal(vllm_config, specs)

@@ -245,7 +245,10 @@ def _share_lost(history: VllmRun, step: Step, who: list[VllmRequestHistory]) -> 
             continue
         if groups.aligns(history.config):
             left -= size  # less than a block may be of no use
-        back = shares if taken_by(history, step, request, size) else 0
+        took = taken_by(history, step, request, size) or groups.begins_a_block(
+            history.config, request.computed, request.computed + tokens
+        )
+        back = shares if took else 0
         if left > back and not stops_at_input(history, step, request):
             return (
                 f"{request.id} computes {tokens} tokens; it needs {missing}, at most {limit} a "

@@ -226,8 +226,8 @@ def _goes_next(history: VllmRun, request: VllmRequestHistory) -> bool:
 def _missing(history: VllmRun, request: VllmRequestHistory, tokens: int) -> int:
     """Return an upper bound on the free blocks that the request takes for these tokens."""
     shared, block = 0, int(history.config["block_size"])
-    if further := groups.further(history.config):
-        return (1 + len(further)) * blocks_for(history, tokens)
+    if groups.further(history.config):
+        return groups.blocks_if_all_kept(history.config, tokens)
     if caches(history.config):
         there = [
             other for other in ran_before(history) if not in_flight.computed_still(history, other)
