@@ -41,7 +41,10 @@ OPTIONS = (
 # Exceptions that an adapter gets if a release has moved or renamed something.
 PARTS_MISSING = (AttributeError, TypeError, ImportError, LookupError)
 # The values that describe a release without these options.
-WITHOUT_OPTION = {"watermark": 0, "reserve_full_isl": False, groups.RETENTION: None}
+WITHOUT_OPTION = {
+    **{"watermark": 0, "reserve_full_isl": False, groups.RETENTION: None},
+    **{"max_num_active_seqs": None, "long_prefill_token_threshold_adaptive": False},
+}
 
 
 @dataclass(frozen=True)

@@ -341,6 +341,9 @@ KEYS = {
     grammars.KEY: protocol_checks.FLAG,
     "reused_ids": protocol_checks.FLAG,
     sessions.KEY: protocol_checks.FLAG,
+    "max_num_active_seqs": protocol_checks.or_null(protocol_checks.POSITIVE),
+    "long_prefill_token_threshold_adaptive": protocol_checks.FLAG,
+    "disable_chunked_mm_input": protocol_checks.FLAG,
 }
 
 
@@ -356,6 +359,9 @@ MAY_MISS = (
     "reused_ids",
     grammars.KEY,
     sessions.KEY,
+    "max_num_active_seqs",
+    "long_prefill_token_threshold_adaptive",
+    "disable_chunked_mm_input",
 )
 
 

@@ -14,11 +14,12 @@ from .decision import (
     admitted,
     behind,
     computes,
+    fair_share,
     has_output,
-    is_alone,
     kept,
     padding,
     preempted,
+    prefill_limit,
     ran_before,
     since,
     threshold,
@@ -58,9 +59,7 @@ def some_finish_behind_others(history: VllmRun, step: Step) -> bool:
 
 def threshold_exceeded(history: VllmRun, step: Step) -> str | None:
     """No request computes more than the threshold; in some revisions, unless alone (V1-R11)."""
-    limit = history.config["long_prefill_token_threshold"]
-    if is_alone(history):
-        return None
+    limit = prefill_limit(history)
     for name, tokens in step.scheduled.items():
         if 0 < limit < tokens:
             return f"{name} computes {tokens} tokens > long_prefill_token_threshold {limit}"
@@ -76,6 +75,27 @@ def threshold_binds(history: VllmRun, step: Step) -> bool:
         (missing := behind(history, step, request)) is not None and missing > limit
         for request in scheduled(history, step)
     )
+
+
+def below_its_share(history: VllmRun, step: Step) -> str | None:
+    """The threshold cuts no request below its share of the budget (V1-R88)."""
+    share = fair_share(history)
+    if not share or sum(step.scheduled.values()) >= history.config["max_num_batched_tokens"]:
+        return None
+    for request in scheduled(history, step):
+        missing, tokens = behind(history, step, request), step.scheduled[request.id]
+        limit = history.config["long_prefill_token_threshold"]
+        if missing is not None and tokens == limit < min(missing, share):
+            return (
+                f"{request.id} computes {tokens} of {missing} tokens, although its share of the "
+                f"budget is {share} tokens"
+            )
+    return None
+
+
+def share_is_above_the_threshold(history: VllmRun, step: Step) -> bool:
+    limit = history.config["long_prefill_token_threshold"]
+    return bool(limit) and fair_share(history) > limit and bool(step.scheduled)
 
 
 def running_clamp(history: VllmRun, step: Step) -> str | None:
@@ -289,6 +309,7 @@ def _is_cut(history: VllmRun, step: Step, who: list[VllmRequestHistory]) -> bool
 PREDICATES = {
     "V1-I2": Predicate(budget_exceeded, budget_binds),
     "V1-R02": Predicate(beyond_known, some_finish_behind_others),
+    "V1-R88": Predicate(below_its_share, share_is_above_the_threshold),
     "V1-R11": Predicate(threshold_exceeded, threshold_binds),
     "V1-R04": Predicate(running_clamp, running_is_cut),
     "V1CP-R02": Predicate(waiting_clamp, newcomer_is_cut),
