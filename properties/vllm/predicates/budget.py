@@ -79,13 +79,16 @@ def threshold_binds(history: VllmRun, step: Step) -> bool:
 
 def below_its_share(history: VllmRun, step: Step) -> str | None:
     """The threshold cuts no request below its share of the budget (V1-R88)."""
-    share = fair_share(history)
-    if not share or sum(step.scheduled.values()) >= history.config["max_num_batched_tokens"]:
+    share, left = fair_share(history), history.config["max_num_batched_tokens"]
+    left -= sum(step.scheduled.values())
+    if not share or left <= 0 or groups.aligns(history.config):
         return None
     for request in scheduled(history, step):
         missing, tokens = behind(history, step, request), step.scheduled[request.id]
         limit = history.config["long_prefill_token_threshold"]
-        if missing is not None and tokens == limit < min(missing, share):
+        if missing is None or stops_at_input(history, step, request):
+            continue
+        if tokens == limit < min(missing, share):
             return (
                 f"{request.id} computes {tokens} of {missing} tokens, although its share of the "
                 f"budget is {share} tokens"
