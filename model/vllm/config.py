@@ -1,6 +1,7 @@
 """vLLM's parameters, in its own terms, with the defaults of the scenario format."""
 
 from collections.abc import Mapping
+from functools import cached_property
 from typing import Annotated, Any, Literal
 
 import msgspec
@@ -43,7 +44,7 @@ class KvGroup(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     window: Positive | UnsetType = UNSET
 
 
-class VllmConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+class VllmConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, dict=True):
     """Lengths are in tokens, `num_blocks` in blocks (without the null block; null: unbounded).
 
     `watermark` is a fraction of the pool, including the null block; `long_prefill_token_threshold`
@@ -124,42 +125,42 @@ class VllmConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
     # Requests with several turns (`sessions`).
     streaming_inputs: bool | UnsetType = UNSET
 
-    @property
+    @cached_property
     def watermark_blocks(self) -> int:
         """Return the number of blocks that admission leaves free while a request runs."""
         return int(self.watermark * (self.num_blocks + NULL_BLOCK)) if self.num_blocks else 0
 
     # Drafts.
 
-    @property
+    @cached_property
     def drafts(self) -> int:
         """Return how many tokens are proposed after each token, to be verified in the next step."""
         return self.num_speculative_tokens or 0
 
-    @property
+    @cached_property
     def has_dynamic_drafts(self) -> bool:
         """Return whether the number of drafts depends on the number of requests in a step."""
         return bool(self.num_speculative_tokens_per_batch_size)
 
-    @property
+    @cached_property
     def lookahead(self) -> int:
         """Return the further tokens with blocks, for the drafter's own keys and values."""
         return self.num_lookahead_tokens or 0
 
     # Several decisions at once.
 
-    @property
+    @cached_property
     def decides_ahead(self) -> bool:
         """Return whether a request is scheduled again while its last token is in flight."""
         return self.async_scheduling is True
 
-    @property
+    @cached_property
     def depth(self) -> int:
         """Return how many decisions can be in flight at once."""
         stages = self.pipeline_parallel_size or 1
         return max(stages, 2) if self.decides_ahead else stages
 
-    @property
+    @cached_property
     def early(self) -> int:
         """Return in how many consecutive steps a decision completes early before one more stays in
         flight."""
@@ -167,67 +168,67 @@ class VllmConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
 
     # Loads.
 
-    @property
+    @cached_property
     def loads(self) -> bool:
         """Return whether requests may be parked while a connector loads their keys and values."""
         return self.kv_connector is True
 
-    @property
+    @cached_property
     def ends_on_failed_loads(self) -> bool:
         return self.kv_load_failure_policy == "fail"
 
     # Requests that wait for their grammar.
 
-    @property
+    @cached_property
     def has_grammars(self) -> bool:
         return self.structured_outputs is True
 
     # Requests with several turns.
 
-    @property
+    @cached_property
     def has_sessions(self) -> bool:
         return self.streaming_inputs is True
 
     # Inputs that an encoder computes.
 
-    @property
+    @cached_property
     def encodes(self) -> bool:
         return self.encoder_budget > 0
 
-    @property
+    @cached_property
     def encoder_budget(self) -> int:
         return self.max_num_encoder_input_tokens or 0
 
-    @property
+    @cached_property
     def encoder_room(self) -> int:
         return self.encoder_cache_size or 0
 
-    @property
+    @cached_property
     def longest_input(self) -> int:
         return min(self.encoder_budget, self.encoder_room)
 
     # Layers that do not all keep the same tokens.
 
-    @property
+    @cached_property
     def retains_little(self) -> bool:
         """Return whether only a few blocks of sliding windows can be found later."""
         return self.prefix_cache_retention_interval == 0
 
-    @property
+    @cached_property
     def more_groups(self) -> tuple[KvGroup, ...]:
         """Return the groups of the KV cache after the first, which is full attention."""
         return self.kv_groups[1:] if self.kv_groups else ()
 
-    @property
+    @cached_property
     def caches_states(self) -> bool:
         return bool(self.kv_groups) and self.enable_prefix_caching and self.has_mamba
 
-    @property
+    @cached_property
     def leaves_every_state(self) -> bool:
         """Return whether a step leaves a Mamba state at the end of each of its blocks."""
         return self.mamba_cache_mode == "all"
 
-    @property
+    @cached_property
     def has_mamba(self) -> bool:
         return any(group.kind == "mamba" for group in self.more_groups)
 
