@@ -95,7 +95,7 @@ def with_features(draw: st.DrawFn, request: Request, config: Mapping[str, Any]) 
     if config.get("cache_partitions"):
         salt, adapter = draw(PARTITIONS), draw(PARTITIONS)
         request = msgspec.structs.replace(request, cache_salt=salt, lora=adapter)
-    if config.get(blocked.KEY):
+    if blocked.can_be(config):
         fails = not encoder.encodes(config) and draw(GRAMMAR_FAILS)
         request = msgspec.structs.replace(
             request, grammar_steps=draw(GRAMMAR_STEPS), grammar_fails=fails
@@ -145,7 +145,7 @@ def most_tokens(config: Mapping[str, Any]) -> int:
 
 
 def has_features(config: Mapping[str, Any]) -> bool:
-    named = config.get("cache_partitions") or config.get(blocked.KEY) or sessions.are_held(config)
+    named = config.get("cache_partitions") or blocked.can_be(config) or sessions.are_held(config)
     drafts = speculation.drafts(config)
     return bool(drafts or named or loads.are_made(config) or encoder.encodes(config))
 

@@ -44,6 +44,10 @@ def further(config: Config) -> list[Group]:
     return [Group(group["kind"], group.get("window")) for group in groups]
 
 
+def are_several(config: Config) -> bool:
+    return len(config.get("kv_groups", ())) > 1
+
+
 def first_block_read(config: Config, group: Group, computed: int) -> int:
     """Return the first block that is read to compute the token after the `computed` ones."""
     if group.kind == MAMBA:

@@ -98,7 +98,11 @@ def places_are_known(history: VllmRun) -> bool:
 
 
 def _may_overtake(history: VllmRun) -> bool:
-    return encoder.encodes(history.config) or bool(history.config.get("max_loras"))
+    return encoder.encodes(history.config) or adapters_are_limited(history.config)
+
+
+def adapters_are_limited(config: Mapping[str, Any]) -> bool:
+    return bool(config.get("max_loras"))
 
 
 def lacks_adapter_slot(history: VllmRun, step: Step, request: VllmRequestHistory) -> bool:
@@ -119,7 +123,7 @@ def _set_aside(history: VllmRun) -> bool:
 
 def _order_is_shown(history: VllmRun) -> bool:
     """Return whether only the target shows the order of preempted requests."""
-    grammars = history.config.get(blocked.KEY) and history.config["policy"] != "priority"
+    grammars = blocked.can_be(history.config) and history.config["policy"] != "priority"
     return bool(grammars) or _set_aside(history)
 
 

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from ....model.observation import Step
 from ...rules.predicate import Predicate
 from ..history import loads
-from ..history.encoder import Input, at
+from ..history.encoder import Input, at, encodes
 from ..history.request_history import VllmRequestHistory
 from ..history.run import VllmRun, encoded, outputs_after, state_of
 from .budget import scheduled
@@ -163,10 +163,10 @@ def _stops(history: VllmRun, step: Step) -> Iterator[tuple[VllmRequestHistory, I
 
 
 PREDICATES = {
-    "V1-R29": Predicate(output_missing, some_input_is_reached),
-    "V1-R30": Predicate(encoder_budget_exceeded, encoder_budget_binds),
-    "V1-R31": Predicate(outputs_too_many, some_output_is_dropped),
-    "V1-R32": Predicate(computed_again, some_output_is_used_again),
-    "V1-R33": Predicate(stops_needlessly, some_request_stops),
-    "V1-R34": Predicate(dropped_while_read, dropped_beside_one_in_the_middle),
+    "V1-R29": Predicate(output_missing, some_input_is_reached, only_with=encodes),
+    "V1-R30": Predicate(encoder_budget_exceeded, encoder_budget_binds, only_with=encodes),
+    "V1-R31": Predicate(outputs_too_many, some_output_is_dropped, only_with=encodes),
+    "V1-R32": Predicate(computed_again, some_output_is_used_again, only_with=encodes),
+    "V1-R33": Predicate(stops_needlessly, some_request_stops, only_with=encodes),
+    "V1-R34": Predicate(dropped_while_read, dropped_beside_one_in_the_middle, only_with=encodes),
 }
