@@ -240,17 +240,27 @@ def admitted(history: VllmRun, step: Step) -> list[VllmRequestHistory]:
     ]
 
 
-def behind(history: VllmRun, step: Step, request: VllmRequestHistory) -> int | None:
-    """Return how many tokens a scheduled request had left to compute: known tokens and drafts that
-    were neither computed nor cached when it was scheduled.
+@once
+def missing(history: VllmRun, step: Step) -> dict[str, int | None]:
+    """Return how many tokens each scheduled request had left to compute: known tokens and drafts
+    that were neither computed nor cached when it was scheduled.
 
     None if unknown.
     """
-    hit = 0 if request.started else history.hit_now(step, request)
-    if hit is None:
-        return None
-    drafts = speculation.drafts_to_compute(history.config, request)
-    return request.num_tokens + drafts - request.computed - hit
+    left: dict[str, int | None] = {}
+    for name in step.scheduled:
+        if (request := history.live.get(name)) is None:
+            continue
+        hit = 0 if request.started else history.hit_now(step, request)
+        drafts = speculation.drafts_to_compute(history.config, request)
+        tokens = request.num_tokens + drafts - request.computed
+        left[name] = None if hit is None else tokens - hit
+    return left
+
+
+def behind(history: VllmRun, step: Step, request: VllmRequestHistory) -> int | None:
+    """Return how many tokens a scheduled request had left to compute; None if unknown."""
+    return missing(history, step)[request.id]
 
 
 def given(history: VllmRun, step: Step, name: str) -> int:
