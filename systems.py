@@ -121,8 +121,10 @@ def register_builtin() -> None:
             schedulers=("llmservingsim",),
             decides_as={"after 1.1.0": "head"},
             followed_by={"head": PREEMPTS},
-            runs_only=frozenset({"LSS-R19", "LSS-R35"}),
+            # A small scope has no main loop, and no batches in flight.
+            runs_only=frozenset({"LSS-R19", "LSS-R20", "LSS-R21", "LSS-R26", "LSS-R35"}),
             features=f"{PROPERTIES}.llmservingsim.history:FEATURES",
+            request_features=f"{PROPERTIES}.llmservingsim.strategies",
             neutral="schedproof.model.llmservingsim.config:NEUTRAL",
             builds_on="vllm",
         )

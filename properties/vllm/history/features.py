@@ -51,6 +51,8 @@ class VllmFeatures(Features):
             request = replace(request, grammar_steps=0, grammar_fails=False)
         if not sessions.are_held(config):
             request = replace(request, turns=())
+        if request.tool_steps:
+            request = replace(request, tool_steps=0)
         if not self.reuses_ids(config):
             request = replace(request, sent_as=None)
         return request if loads.are_made(config) else request.without_connector()
