@@ -14,12 +14,13 @@ from .decision import (
     admitted,
     behind,
     computes,
+    fair_share,
     has_output,
-    is_alone,
     kept,
     missing,
     padding,
     preempted,
+    prefill_limit,
     ran_before,
     since,
     threshold,
@@ -59,9 +60,7 @@ def some_finish_behind_others(history: VllmRun, step: Step) -> bool:
 
 def threshold_exceeded(history: VllmRun, step: Step) -> str | None:
     """No request computes more than the threshold; in some revisions, unless alone (V1-R11)."""
-    limit = history.config["long_prefill_token_threshold"]
-    if is_alone(history):
-        return None
+    limit = prefill_limit(history)
     for name, tokens in step.scheduled.items():
         if 0 < limit < tokens:
             return f"{name} computes {tokens} tokens > long_prefill_token_threshold {limit}"
@@ -75,6 +74,27 @@ def threshold_binds(history: VllmRun, step: Step) -> bool:
         return False
     left = missing(history, step).values()
     return any(tokens is not None and tokens > limit for tokens in left)
+
+
+def below_its_share(history: VllmRun, step: Step) -> str | None:
+    """The threshold cuts no request below its share of the budget (V1-R88)."""
+    share = fair_share(history)
+    if not share or sum(step.scheduled.values()) >= history.config["max_num_batched_tokens"]:
+        return None
+    limit = history.config["long_prefill_token_threshold"]
+    for name, left in missing(history, step).items():
+        tokens = step.scheduled[name]
+        if left is not None and tokens == limit < min(left, share):
+            return (
+                f"{name} computes {tokens} of {left} tokens, although its share of the budget is "
+                f"{share} tokens"
+            )
+    return None
+
+
+def share_is_above_the_threshold(history: VllmRun, step: Step) -> bool:
+    limit = history.config["long_prefill_token_threshold"]
+    return bool(limit) and fair_share(history) > limit and bool(step.scheduled)
 
 
 def running_clamp(history: VllmRun, step: Step) -> str | None:
@@ -244,7 +264,10 @@ def _share_lost(history: VllmRun, step: Step, who: list[VllmRequestHistory]) -> 
             continue
         if groups.aligns(history.config):
             remaining -= size  # less than a block may be of no use
-        back = shares if taken_by(history, step, request, size) else 0
+        took = taken_by(history, step, request, size) or groups.begins_a_block(
+            history.config, request.computed, request.computed + tokens
+        )
+        back = shares if took else 0
         if remaining > back and not stops_at_input(history, step, request):
             return (
                 f"{name} computes {tokens} tokens; it needs {left}, at most {limit} a request; "
@@ -282,6 +305,7 @@ def _is_cut(history: VllmRun, step: Step, who: list[VllmRequestHistory]) -> bool
 PREDICATES = {
     "V1-I2": Predicate(budget_exceeded, budget_binds),
     "V1-R02": Predicate(beyond_known, some_finish_behind_others),
+    "V1-R88": Predicate(below_its_share, share_is_above_the_threshold),
     "V1-R11": Predicate(threshold_exceeded, threshold_binds),
     "V1-R04": Predicate(running_clamp, running_is_cut),
     "V1CP-R02": Predicate(waiting_clamp, newcomer_is_cut),
