@@ -104,6 +104,7 @@ def register_builtin() -> None:
             followed_by=dict.fromkeys(VLLM, PREEMPTS),
             features=f"{PROPERTIES}.vllm.history.features:FEATURES",
             request_features=f"{PROPERTIES}.vllm.request_features",
+            facts=f"{PROPERTIES}.vllm.explanations:facts",
             neutral="schedproof.model.vllm.config:NEUTRAL",
             runs_only=NOT_IN_STATES_OF_VLLM,
         )

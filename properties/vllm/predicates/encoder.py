@@ -96,8 +96,8 @@ def stops_needlessly(history: VllmRun, step: Step) -> str | None:
     for request, image in _stops(history, step):
         if encoder_takes(history, step, image):
             return (
-                f"{request.id} stops at encoder input {image.name} of {image.tokens} tokens, and "
-                "the encoder has budget and room for it"
+                f"{request.id} stops before encoder input {image.name!r}, although the encoder "
+                "has budget and room for it"
             )
     return None
 
