@@ -104,6 +104,7 @@ def register_builtin() -> None:
             followed_by=dict.fromkeys(VLLM, PREEMPTS),
             features=f"{PROPERTIES}.vllm.history.features:FEATURES",
             request_features=f"{PROPERTIES}.vllm.request_features",
+            facts=f"{PROPERTIES}.vllm.explanations:facts",
             neutral="schedproof.model.vllm.config:NEUTRAL",
             runs_only=NOT_IN_STATES_OF_VLLM,
         )
@@ -122,8 +123,10 @@ def register_builtin() -> None:
             schedulers=("llmservingsim",),
             decides_as={"after 1.1.0": "head"},
             followed_by={"head": PREEMPTS},
-            runs_only=frozenset({"LSS-R19", "LSS-R35"}),
+            # A small scope has no main loop, and no batches in flight.
+            runs_only=frozenset({"LSS-R19", "LSS-R20", "LSS-R21", "LSS-R26", "LSS-R35"}),
             features=f"{PROPERTIES}.llmservingsim.history:FEATURES",
+            request_features=f"{PROPERTIES}.llmservingsim.strategies",
             neutral="schedproof.model.llmservingsim.config:NEUTRAL",
             builds_on="vllm",
         )

@@ -60,7 +60,7 @@ def waits(
         sessions.are_held(config)
         or loads.are_made(config)
         or encoder.encodes(config)
-        or config.get(blocked.KEY)
+        or blocked.can_be(config)
         or config.get("max_loras")
     )
     if config["policy"] == "priority" or depth > 2 or overtaken:

@@ -54,6 +54,10 @@ def hit_unit(config: Config) -> int:
     return math.lcm(config["block_size"], *(group.size for group in further(config)))
 
 
+def are_several(config: Config) -> bool:
+    return len(config.get("kv_groups", ())) > 1
+
+
 def first_block_read(config: Config, group: Group, computed: int) -> int:
     """Return the first block that is read to compute the token after the `computed` ones."""
     if group.kind == MAMBA:

@@ -98,7 +98,11 @@ def places_are_known(history: VllmRun) -> bool:
 
 
 def _may_overtake(history: VllmRun) -> bool:
-    return encoder.encodes(history.config) or bool(history.config.get("max_loras"))
+    return encoder.encodes(history.config) or adapters_are_limited(history.config)
+
+
+def adapters_are_limited(config: Mapping[str, Any]) -> bool:
+    return bool(config.get("max_loras"))
 
 
 def lacks_adapter_slot(history: VllmRun, step: Step, request: VllmRequestHistory) -> bool:
@@ -119,7 +123,7 @@ def _set_aside(history: VllmRun) -> bool:
 
 def _order_is_shown(history: VllmRun) -> bool:
     """Return whether only the target shows the order of preempted requests."""
-    grammars = history.config.get(blocked.KEY) and history.config["policy"] != "priority"
+    grammars = blocked.can_be(history.config) and history.config["policy"] != "priority"
     return bool(grammars) or _set_aside(history)
 
 
@@ -237,17 +241,27 @@ def admitted(history: VllmRun, step: Step) -> list[VllmRequestHistory]:
     ]
 
 
-def behind(history: VllmRun, step: Step, request: VllmRequestHistory) -> int | None:
-    """Return how many tokens a scheduled request had left to compute: known tokens and drafts that
-    were neither computed nor cached when it was scheduled.
+@once
+def missing(history: VllmRun, step: Step) -> dict[str, int | None]:
+    """Return how many tokens each scheduled request had left to compute: known tokens and drafts
+    that were neither computed nor cached when it was scheduled.
 
     None if unknown.
     """
-    hit = 0 if request.started else history.hit_now(step, request)
-    if hit is None:
-        return None
-    drafts = speculation.drafts_to_compute(history.config, request)
-    return request.num_tokens + drafts - request.computed - hit
+    left: dict[str, int | None] = {}
+    for name in step.scheduled:
+        if (request := history.live.get(name)) is None:
+            continue
+        hit = 0 if request.started else history.hit_now(step, request)
+        drafts = speculation.drafts_to_compute(history.config, request)
+        tokens = request.num_tokens + drafts - request.computed
+        left[name] = None if hit is None else tokens - hit
+    return left
+
+
+def behind(history: VllmRun, step: Step, request: VllmRequestHistory) -> int | None:
+    """Return how many tokens a scheduled request had left to compute; None if unknown."""
+    return missing(history, step)[request.id]
 
 
 def given(history: VllmRun, step: Step, name: str) -> int:
