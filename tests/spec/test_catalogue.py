@@ -71,6 +71,7 @@ PROTOCOL_FIELDS = {
     "group_blocks",
     "sent",
     "completes",
+    *("deferred", "handed_over", "over"),
 }
 
 GOOD = """

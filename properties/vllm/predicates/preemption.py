@@ -104,7 +104,8 @@ def taken_without_need(history: VllmRun, step: Step) -> str | None:
         wanted += [request for request in kept(history, step) if request.id not in step.scheduled]
     needed += sum(wants(history, request) for request in wanted)
     # blocks that have left a window are free as well
-    needed *= 1 + len(groups.further(history.config))
+    computing = len(kept(history, step)) + len(wanted)
+    needed += groups.most_taken(history.config, needed, computing)
     if needed > free:
         return None
     others = names(request for request in gone if request is not last)
