@@ -158,7 +158,8 @@ def test_a_round_ends_at_a_request_that_lacks_blocks_only_where_they_may_be_writ
         queues.passed_by(book(first, other, running="ab", **LOADS), step)
     )
     assert queues.passed_by(book(first, other, running="ab", **AHEAD), step) is None
-    assert "b not scheduled" in str(queues.passed_by(book(other, running="b", **AHEAD), ran({}, "b")))
+    alone = book(other, running="b", **AHEAD)
+    assert "b not scheduled" in str(queues.passed_by(alone, ran({}, "b")))
 
 
 def test_behind_one_that_lacks_blocks_no_other_must_have_a_turn():
