@@ -34,7 +34,8 @@ def encoders(draw: st.DrawFn, config: Mapping[str, Any]) -> dict[str, Any]:
     budget, block = config["max_num_batched_tokens"], config["block_size"]
     picture = draw(st.sampled_from((1, 1, budget + 1, budget + block, 2 * budget)))
     size = max(budget, min(picture, config["max_model_len"] - 2))
-    return {"max_num_encoder_input_tokens": size, "encoder_cache_size": size}
+    whole = {encoder.WHOLE: True} if size == budget and draw(st.booleans()) else {}
+    return {"max_num_encoder_input_tokens": size, "encoder_cache_size": size, **whole}
 
 
 def dynamic_drafts(config: Mapping[str, Any], drafts: int) -> st.SearchStrategy[dict[str, Any]]:
@@ -45,6 +46,17 @@ def dynamic_drafts(config: Mapping[str, Any], drafts: int) -> st.SearchStrategy[
     )
     dynamic = ranges.map(lambda ranges: {"num_speculative_tokens_per_batch_size": ranges})
     return st.one_of(st.just({}), st.just({}), st.just({}), dynamic)
+
+
+@st.composite
+def later_limits(draw: st.DrawFn, config: Mapping[str, Any]) -> dict[str, Any]:
+    """Draw, now and then, fewer requests than max_num_seqs, or a threshold that adapts."""
+    drawn: dict[str, Any] = {}
+    if draw(st.sampled_from((*4 * (False,), True))):
+        drawn["max_num_active_seqs"] = draw(st.integers(1, config["max_num_seqs"]))
+    if config["long_prefill_token_threshold"] and draw(st.sampled_from((*3 * (False,), True))):
+        drawn["long_prefill_token_threshold_adaptive"] = True
+    return drawn
 
 
 @st.composite
@@ -96,7 +108,7 @@ def with_features(draw: st.DrawFn, request: Request, config: Mapping[str, Any]) 
     if config.get("cache_partitions"):
         salt, adapter = draw(PARTITIONS), draw(PARTITIONS)
         request = msgspec.structs.replace(request, cache_salt=salt, lora=adapter)
-    if config.get(blocked.KEY):
+    if blocked.can_be(config):
         fails = not encoder.encodes(config) and draw(GRAMMAR_FAILS)
         request = msgspec.structs.replace(
             request, grammar_steps=draw(GRAMMAR_STEPS), grammar_fails=fails
@@ -148,7 +160,7 @@ def most_tokens(config: Mapping[str, Any]) -> int:
 
 
 def has_features(config: Mapping[str, Any]) -> bool:
-    named = config.get("cache_partitions") or config.get(blocked.KEY) or sessions.are_held(config)
+    named = config.get("cache_partitions") or blocked.can_be(config) or sessions.are_held(config)
     drafts = speculation.drafts(config)
     return bool(drafts or named or loads.are_made(config) or encoder.encodes(config))
 

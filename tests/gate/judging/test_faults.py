@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from schedproof.gate.judging.faults import faults_of
+from schedproof.gate.judging.judge import violation
 from schedproof.gate.judging.verdict import Fault, Finding
 from schedproof.spec.catalogue import load
 
@@ -44,6 +45,13 @@ def test_rules_that_break_in_one_scenario_are_one_fault():
     leak = finding("ALL-R10", scenario="out/ALL-R10-0123456789.json", needs=("num_blocks",))
     other = finding("ALL-R06", scenario="out/ALL-R06-0123456789.json", needs=None)
     assert together(leak, other) == [["ALL-R10", "ALL-R06"]]
+
+
+def test_the_verdict_on_a_rule_shows_the_run_that_its_fault_shows():
+    first = finding("V1-R09", scale="tight", needs=("abort",), message="764 > 763", step=9)
+    small = finding("V1-R09", message="86 > 84")
+    verdict = violation("V1-R09", first, 12, faults(first, small))
+    assert (verdict.message, verdict.step, verdict.scenario) == ("86 > 84", 3, small.scenario)
 
 
 def test_rules_that_break_in_one_step_are_one_fault():
