@@ -338,7 +338,7 @@ class RunHistory(Generic[R]):
             self._end(name, reason)
         for name in self.aborts_inside:
             self._end(name, "aborted")
-        if self.aborts_inside or self.aborts_to_report:
+        if self.aborts_inside or self.aborts_to_report or self.events:
             self.client_changes += 1
         self.aborts_inside, self.aborts_to_report, self.events = set(), set(), ()
         self.last = step

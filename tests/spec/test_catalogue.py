@@ -413,6 +413,11 @@ def test_an_unknown_id_is_refused_with_close_ones_and_where_to_look(rules):
     assert str(caught.value).endswith("`schedproof rules` lists the rules")
 
 
+def test_an_id_of_another_system_is_refused_with_its_system(rules):
+    with pytest.raises(CatalogueError, match=r"no rule 'GEN-R02' here: it is a rule of generic"):
+        catalogue.select(rules, ["GEN-R02"])
+
+
 def test_an_id_like_no_other_is_refused_without_a_guess(rules):
     with pytest.raises(CatalogueError) as caught:
         catalogue.select(rules, ["~"])
