@@ -149,7 +149,9 @@ class Engine:
         completion."""
         loop: dict[str, Any] = {}
         if self.loop is not None:
-            prompts, generated, finished = self.loop.complete(batch, batch or self.flights)
+            prompts, generated, finished = self.loop.complete(
+                batch, busy=bool(batch or self.flights)
+            )
             self.time = self.loop.now
             loop = self._seen_of_the_loop()
         elif batch is None:
