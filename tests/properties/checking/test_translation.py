@@ -74,7 +74,11 @@ def test_what_must_be_fixed_is_what_the_other_lacks():
         "reserve_full_isl": True,
         "watermark": 0.0,
     }
-    assert fixed_for(*SIM, *VLLM) == {"pp_size": 1, "prioritize_prefill": False}
+    assert fixed_for(*SIM, *VLLM) == {
+        "pp_size": 1,
+        "prioritize_prefill": False,
+        "instances": 0,
+    }
 
 
 @pytest.mark.parametrize("pair", [(SPYRE, VLLM), (VLLM, SPYRE), (NANO, SPYRE)])
