@@ -415,8 +415,7 @@ def _check_sessions(config: VllmConfig) -> None:
     others = {
         "kv_connector": config.loads,
         "num_speculative_tokens": config.drafts > 0,
-        "async_scheduling": config.decides_ahead,
-        "pipeline_parallel_size": config.depth > 1,
+        "pipeline_parallel_size": (config.pipeline_parallel_size or 1) > 1,
         "encoder_cache_size": config.encodes,
         "kv_groups": bool(config.more_groups),
         "structured_outputs": config.has_grammars,

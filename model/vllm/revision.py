@@ -52,9 +52,8 @@ def queue_session(state: State, sequence: Sequence) -> State:
     """Return the state with a session whose turn has ended. If its next input is there already, it
     goes to the end of the queue; else it joins the requests that were set aside, which come first
     (V1-R47)."""
-    if sequence.awaits is None:
-        return state._replace(waiting=(*state.waiting, sequence))
-    return state._replace(parked=(*state.parked, sequence))
+    waiting = (*state.waiting, sequence)
+    return state._replace(waiting=waiting if sequence.awaits is None else queue_blocked(waiting))
 
 
 @dataclass(frozen=True, slots=True)
