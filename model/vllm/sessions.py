@@ -115,7 +115,7 @@ def decide(config: VllmConfig, state: State, revision: Revision) -> Plan:
         first, *_ = (*plan.parked, *plan.waiting)
         stuck = not (later or plan.running or first.blocks)
         return give_back(config, plan, gone) if stuck and (gone := last_holder(plan)) else plan
-    config = replace(config, max_num_seqs=config.max_num_seqs - len(later))
+    config = replace(config, max_num_active_seqs=None, max_num_seqs=config.slots - len(later))
     parked = tuple([sequence for sequence in plan.parked if sequence.awaits is None])
     waiting = tuple([sequence for sequence in plan.waiting if sequence.awaits is None])
     ready = plan._replace(parked=parked, waiting=waiting, leaving=(*plan.leaving, *later))

@@ -98,6 +98,15 @@ class Failure:
     def projections(self) -> list[Projected]:
         return projections(self.scenario, self.version, self.steps)
 
+    def facts(self) -> list[str]:
+        """Return what the system knows about the failure, besides the picture of its cause."""
+        own: Callable[[Failure], Iterable[str]] | None = part(self.history.system, "facts")
+        return [] if own is None else [*own(self)]
+
+    def concerns(self, name: str) -> bool:
+        """Return whether the message names the request, or no request runs in the failing step."""
+        return self.names(name) or (self.is_progress and name in self.history.live)
+
     def names(self, name: str) -> bool:
         return re.search(rf"(?<![\w.-]){re.escape(name)}(?![\w-])", self.first.message) is not None
 

@@ -145,7 +145,7 @@ def test_a_victim_whose_blocks_stay_taken_is_judged_by_one_rule():
 def test_no_token_comes_of_a_step_that_is_still_on_its_way():
     history = before(promised(), running="a", on_the_way=[{"a": Coming()}], **LONG)
     step = ran({"a": 1}, "a", emitted={"a": 1})
-    assert common.tokens_wrong(history, step) == "a emitted 1 without being scheduled"
+    assert common.tokens_wrong(history, step) == "a emitted 1 token without being scheduled"
 
 
 def test_what_is_on_its_way_counts_as_known():
