@@ -59,6 +59,8 @@ RELEASE_ALONE = [
         "no-lookahead-at-first",
         "a-window-is-freed-while-it-is-read",
         "states-are-kept-across-gaps",
+        "a-token-of-the-turn-before",
+        "a-preempted-session-is-lost",
     }
 ]
 PAGES = FOLDER.parents[1] / "docs" / "findings"
