@@ -86,12 +86,6 @@ def _check_encoder(config: "VllmConfig") -> None:
             f"0 with {other} {getattr(config, other)}: an encoder needs both; valid: at least 1, "
             f"or no {other}",
         )
-    if config.encoder_budget and config.lookahead:
-        raise InputError(
-            "$.config.num_lookahead_tokens",
-            f"{config.lookahead} with an encoder is not modelled: such a drafter reads a token "
-            "ahead; valid: 0, or no encoder_cache_size",
-        )
 
 
 def _check_groups(config: "VllmConfig") -> None:

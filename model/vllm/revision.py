@@ -8,9 +8,10 @@ from dataclasses import dataclass
 
 import msgspec
 
-from . import connector, mamba
+from . import connector, encoder, mamba
 from .config import VllmConfig
 from .connector import HasRoom
+from .encoder import StopBefore
 from .mamba import LastStop
 from .queue import Plan
 from .state import Sequence, State
@@ -97,6 +98,7 @@ class Revision:
         queue_session: the state after a session's turn has ended.
         last_stop: the last block boundary at which the prefill of this many tokens stops, so that
             its Mamba state can be found.
+        stop_before: how many tokens to compute before an input that the encoder cannot take.
     """
 
     name: str
@@ -109,6 +111,7 @@ class Revision:
     queue_blocked: Callable[[tuple[Sequence, ...]], tuple[Sequence, ...]] = queue_blocked
     queue_session: Callable[[State, Sequence], State] = queue_session
     last_stop: LastStop = mamba.last_stop
+    stop_before: StopBefore = encoder.stop_before
 
 
 DOCUMENTED = Revision("documented")

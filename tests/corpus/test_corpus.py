@@ -61,6 +61,8 @@ RELEASE_ALONE = [
         "states-are-kept-across-gaps",
         "a-token-of-the-turn-before",
         "a-preempted-session-is-lost",
+        "waits-before-an-input-that-its-drafter-reads",
+        "an-input-is-never-whole-beside-a-drafter",
     }
 ]
 PAGES = FOLDER.parents[1] / "docs" / "findings"
