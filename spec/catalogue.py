@@ -50,8 +50,8 @@ class CatalogueError(ValueError):
 
 
 class Change(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A new statement of a rule, which applies from the release on that deliberately changed the
-    behaviour and documented it.
+    """A new statement of a rule, for releases that changed the behaviour on purpose and documented
+    the change.
 
     `since`: the first release whose wheel contains the change. `source`: where that release
     documents it. `change`: the pull request, with the date on which it was merged or opened.

@@ -9,10 +9,6 @@ from .cause import Cause, Need, Row
 from .failure import Failure
 from .measures import VOLUME
 
-# Messages of rules about a request that could have had a turn.
-WAITS = re.compile(
-    r"\b(waits?|could run|gets (nothing|no)|not scheduled|left out|no turn|paused)\b"
-)
 SINGULAR = re.compile(r"s\b")  # "token of the budget" stands for "tokens of the budget", too
 TURNS = 16  # steps before the failure in which the turns of each request are shown
 NAMED = 3  # requests that the sentences name
@@ -49,10 +45,7 @@ def turns_cause(failure: Failure) -> Cause:
 def _is_about_waiting(failure: Failure) -> bool:
     """Return whether it matters to the failure what each request waits for."""
     return bool(
-        not failure.ended_by_it
-        or failure.is_progress
-        or _standstill(failure)
-        or WAITS.search(failure.first.message)
+        not failure.ended_by_it or failure.is_progress or _standstill(failure) or failure.waits
     )
 
 
@@ -85,7 +78,7 @@ def _waiting(failure: Failure, rows: Sequence[Row]) -> str:
         return ""
     if still := _standstill(failure):
         return still
-    if not failure.is_progress and not WAITS.search(failure.first.message):
+    if not failure.is_progress and not failure.waits:
         return ""
     for row in rows:
         if row.is_named and row.needs and row.request not in failure.last.scheduled:

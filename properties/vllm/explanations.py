@@ -12,7 +12,7 @@ from .history.run import state_of
 def facts(failure: Failure) -> Iterator[str]:
     """Yield what the picture does not show about the requests that the message names."""
     message = failure.first.message
-    if "adapter" in message:
+    if failure.config.get("max_loras") and (failure.waits or "adapter" in message):
         yield from _adapters(failure)
     for sent in failure.scenario.requests:
         request = failure.history.requests.get(sent.id)
@@ -20,7 +20,7 @@ def facts(failure: Failure) -> Iterator[str]:
             continue
         if sent.turns:
             yield from _turn(sent, request)
-        elif request.parked_since is not None:
+        elif request.parked_since is not None and request.tokens_loading:
             yield _load(request)
         if "encoder input" in message:
             yield from _inputs(failure, request)
@@ -29,10 +29,11 @@ def facts(failure: Failure) -> Iterator[str]:
 
 
 def _adapters(failure: Failure) -> Iterator[str]:
+    shown = failure.history.live.keys() | failure.last.scheduled.keys()
     used = [
         f"{sent.id} has adapter {sent.lora}"
         for sent in failure.scenario.requests
-        if sent.lora and (sent.id in failure.last.scheduled or failure.concerns(sent.id))
+        if sent.lora and sent.id in shown
     ]
     if used:
         yield ", ".join(used)

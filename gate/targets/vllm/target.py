@@ -300,7 +300,7 @@ def core_request(release: Release, longest: int, request: CheckedRequest, arriva
         )
     except (ValueError, refusal) as error:
         words = " ".join(str(error).split())
-        raise RefusedError(f"refused by the front door of {release}: {words}") from error
+        raise RefusedError(f"{release} refuses the request: {words}") from error
     taken.sampling_params.update_from_generation_config({}, EOS)
     return taken
 

@@ -333,9 +333,19 @@ def wrong_state(history: VllmRun, step: Step) -> str | None:
         if known.holds.get(block) != state and state not in known.unseen:
             return (
                 f"{request.id} continues after {read} tokens, but block {block} of group "
-                f"{number + 1} does not hold the state after them"
+                f"{number + 1} holds {_state(history, request, block)}"
             )
     return None
+
+
+def _state(history: VllmRun, request: VllmRequestHistory, block: int) -> str:
+    _, content = state_of(history).groups.holds.get(block, (0, ()))
+    if not content:
+        return "no state"
+    tokens = sum(length for _, length in content)
+    is_own = content == content_of(request, tokens)
+    whose = f"tokens of {request.id}" if is_own else "other tokens"
+    return f"the state after {tokens} {whose}"
 
 
 def a_state_is_found(history: VllmRun, step: Step) -> bool:

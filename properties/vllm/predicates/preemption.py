@@ -260,7 +260,7 @@ def counter_wrong(history: VllmRun, step: Step) -> str | None:
                 expected = min(expected, request.num_tokens + emitted - 1)
         if computed != expected:
             wrong = most - expected if speculation.drafts(history.config) else 0
-            less = f", less {wrong} rejected draft{'s' * (wrong != 1)}," if wrong else ""
+            less = f" minus {wrong} rejected" if wrong else ""
             return (
                 f"{name} counts {computed} computed tokens; {request.computed} before, {hit} "
                 f"cached and {step.scheduled.get(name, 0)} scheduled{less} make {expected}"

@@ -307,7 +307,7 @@ def passed_by(history: VllmRun, step: Step) -> str | None:
         ]
         if ended_at and before.index(skipped[0]) > ended_at[0]:
             return None
-    return f"{names(skipped)} runs, but is not scheduled although the budget is not spent"
+    return f"{names(skipped)} not scheduled, although running and the budget is not spent"
 
 
 def several_run(history: VllmRun, step: Step) -> bool:

@@ -12,7 +12,7 @@ from schedproof.model.systems import full_config
 from schedproof.model.target import ModelTarget
 from schedproof.properties.checking.replay import replay
 from schedproof.properties.explanations.evidence import Evidence
-from schedproof.properties.explanations.pool import spans
+from schedproof.properties.explanations.pool import BLOCK, spans
 from schedproof.properties.explanations.tokens import limit_cause
 from schedproof.properties.rules.predicate import Broken
 from schedproof.spec.catalogue import load, select
@@ -533,3 +533,39 @@ def test_a_request_behind_one_that_does_not_fit_is_said_to_be_behind_it():
     meant = vllm_run(replace(ALONE[0], prompt=(("a", 14),)), ALONE[1], num_blocks=8)
     cause = cause_of(Blocked(), "ALL-R10", meant)
     assert any("b gets nothing" in line and "it is behind a" in line for line in cause.why)
+
+
+def test_a_load_that_has_been_used_is_not_told():
+    class MiscountsLoaded(Bent):
+        def bend(self, step):
+            if self.number == 3:
+                step["computed"]["a"] += 1
+
+    loaded = replace(ALONE[0], prompt=(("a", 9),), external_tokens=8, max_tokens=4)
+    cause = cause_of(MiscountsLoaded(), "V1CP-R05", vllm_run(loaded, kv_connector=True))
+    assert cause.why == ()
+
+
+def test_the_adapters_of_those_that_wait_are_told():
+    class Admits(ModelTarget):
+        """Runs one request at a time."""
+
+        def start(self, system, revision, config):
+            return super().start(system, revision, {**config, "max_num_seqs": 1})
+
+    a, b = (replace(request, lora="x") for request in ALONE)
+    meant = vllm_run(a, b, cache_partitions=True, max_loras=1)
+    assert cause_of(Admits(), "V1-R07", meant).why[0] == "a has adapter x, b has adapter x"
+
+
+@pytest.mark.parametrize(
+    ("message", "numbers"),
+    [
+        ("r1 reads block 7, which holds r0 0-3", ["7"]),
+        ("block 3 of group 2 holds no state", ["3"]),
+        ("written again, to block 8 of the pool", ["8"]),
+        ("block 1 of r4 is 0, but block 5 is written", ["5"]),
+    ],
+)
+def test_a_place_in_a_table_is_no_block_of_the_pool(message, numbers):
+    assert BLOCK.findall(message) == numbers

@@ -229,7 +229,7 @@ def test_what_vllm_refuses_at_its_front_door_is_rejected(vllm, prompt, max_token
     vllm.begin()
     reply = vllm.pipe.add({"id": "r0", "prompt": prompt, "max_tokens": max_tokens})
     assert (reply["ok"], reply["error"]) == (False, "rejected")
-    assert reply["message"].startswith(f"refused by the front door of vllm {vllm.version}: ")
+    assert reply["message"].startswith(f"vllm {vllm.version} refuses the request: ")
     assert says in reply["message"]
     assert vllm.step()["waiting"] == []
 
