@@ -149,12 +149,6 @@ def _check_encoder(config: VllmConfig) -> None:
             f"0 with {other} {getattr(config, other)}: an encoder needs both; valid: at least 1, "
             f"or no {other}",
         )
-    if config.encoder_budget and config.lookahead:
-        raise InputError(
-            "$.config.num_lookahead_tokens",
-            f"{config.lookahead} with an encoder is not modelled: such a drafter reads a token "
-            "ahead; valid: 0, or no encoder_cache_size",
-        )
 
 
 def _check_groups(config: VllmConfig) -> None:
@@ -246,8 +240,7 @@ def _check_sessions(config: VllmConfig) -> None:
     others = {
         "kv_connector": config.loads,
         "num_speculative_tokens": config.drafts > 0,
-        "async_scheduling": config.decides_ahead,
-        "pipeline_parallel_size": config.depth > 1,
+        "pipeline_parallel_size": (config.pipeline_parallel_size or 1) > 1,
         "encoder_cache_size": config.encodes,
         "kv_groups": bool(config.more_groups),
         "structured_outputs": config.has_grammars,

@@ -139,6 +139,11 @@ class VllmConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
         return bool(self.num_speculative_tokens_per_batch_size)
 
     @cached_property
+    def read_ahead(self) -> int:
+        """Return how many tokens after those of a step the drafter reads during a prefill."""
+        return int(self.lookahead > 0)
+
+    @cached_property
     def lookahead(self) -> int:
         """Return the further tokens with blocks, for the drafter's own keys and values."""
         return self.num_lookahead_tokens or 0

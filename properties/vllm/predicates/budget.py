@@ -7,7 +7,7 @@ Source: cheat-sheet, "schedule() shape" and "The four/five invariants"; chunked-
 from ....model.observation import Step
 from ...rules.pool import taken_by
 from ...rules.predicate import Predicate
-from ..history import encoder, groups, in_flight, loads, mamba, speculation
+from ..history import groups, in_flight, loads, mamba, speculation
 from ..history.request_history import VllmRequestHistory
 from ..history.run import VllmRun
 from .decision import (
@@ -23,6 +23,7 @@ from .decision import (
     prefill_limit,
     ran_before,
     since,
+    stops_ahead,
     threshold,
 )
 
@@ -195,10 +196,12 @@ def some_catch_up(history: VllmRun, step: Step) -> bool:
 
 
 def stops_at_input(history: VllmRun, step: Step, request: VllmRequestHistory) -> bool:
-    """Return whether a scheduled request stops exactly at an encoder input that has no output."""
+    """Return whether a scheduled request stops exactly at an encoder input that has no output, or
+    as many tokens before it as its drafter reads ahead."""
     reached = computes(history, step, request)
-    image = encoder.at(request.inputs, reached)
-    return image is not None and image.start == reached and not has_output(history, step, image)
+    stops = (reached, reached + stops_ahead(history))
+    inputs = [image for image in request.inputs if image.start in stops]
+    return not all(has_output(history, step, image) for image in inputs)
 
 
 def scheduled(history: VllmRun, step: Step) -> list[VllmRequestHistory]:
