@@ -103,11 +103,11 @@ def stop_before(config: VllmConfig, tokens: int, left: int) -> int:
 
 
 def splits(config: VllmConfig, start: int, end: int, begins: int, length: int) -> bool:
-    """Return whether a step from `start` to `end` would compute only the first tokens of an input
-    that a step can compute as a whole (V1-R91). An input that is longer than the threshold can only
-    be computed in parts."""
+    """Return whether a step from `start` to `end` computes only the first tokens of an input, and
+    must not (V1-R91). A step that begins with the input may, if the input is longer than the
+    threshold, since no step could compute all of it."""
     whole = length <= (config.long_prefill_token_threshold or length)
-    return whole and start <= begins and end < begins + length
+    return (start < begins or (whole and start == begins)) and end < begins + length
 
 
 def room(config: VllmConfig, so_far: Fit, kept: set[Segment]) -> EncoderPlan | None:

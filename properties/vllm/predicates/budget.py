@@ -79,13 +79,15 @@ def threshold_binds(history: VllmRun, step: Step) -> bool:
 
 def below_its_share(history: VllmRun, step: Step) -> str | None:
     """The threshold cuts no request below its share of the budget (V1-R88)."""
-    share = fair_share(history)
-    if not share or sum(step.scheduled.values()) >= history.config["max_num_batched_tokens"]:
+    share, limit = fair_share(history), history.config["long_prefill_token_threshold"]
+    spent = sum(step.scheduled.values()) >= history.config["max_num_batched_tokens"]
+    if not share or spent or groups.aligns(history.config):
         return None
-    limit = history.config["long_prefill_token_threshold"]
     for name, left in missing(history, step).items():
         tokens = step.scheduled[name]
-        if left is not None and tokens == limit < min(left, share):
+        if left is None or stops_at_input(history, step, history.live[name]):
+            continue
+        if tokens == limit < min(left, share):
             return (
                 f"{name} computes {tokens} of {left} tokens, although its share of the budget is "
                 f"{share} tokens"

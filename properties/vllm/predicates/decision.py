@@ -366,7 +366,13 @@ def fair_share(history: VllmRun) -> int:
     otherwise 0."""
     if not history.config.get("long_prefill_token_threshold_adaptive"):
         return 0
-    return int(history.config["max_num_batched_tokens"]) // max(len(history.live), 1)
+    return int(history.config["max_num_batched_tokens"]) // max(unfinished(history), 1)
+
+
+def unfinished(history: VllmRun) -> int:
+    """Return the number of unfinished requests when the step is decided; those that are aborted
+    inside the step count."""
+    return len(history.live.keys() | history.aborts_inside)
 
 
 def lacks_budget_for_a_block(history: VllmRun, step: Step) -> bool:
@@ -378,7 +384,7 @@ def lacks_budget_for_a_block(history: VllmRun, step: Step) -> bool:
 
 def is_alone(history: VllmRun) -> bool:
     """Return whether the revision applies no threshold because no other one is unfinished."""
-    return history.revision in since("0.31") and len(history.live) == 1
+    return history.revision in since("0.31") and unfinished(history) == 1
 
 
 def may_pad(history: VllmRun) -> bool:
