@@ -76,7 +76,7 @@ ALLOWED = {
         "vllm",
         [
             (
-                "vllm/config.py",
+                "vllm/parameters.py",
                 "int(self.watermark * (self.num_blocks + NULL_BLOCK))",
                 "-int(-self.watermark * (self.num_blocks + NULL_BLOCK) // 1)",
             )

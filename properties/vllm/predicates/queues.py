@@ -318,11 +318,7 @@ def several_run(history: VllmRun, step: Step) -> bool:
 PREDICATES = {
     "V1-I3": Predicate(too_many_run, every_slot_taken, reads=("preempted", "running", "scheduled")),
     "V1-R87": Predicate(too_many_active, every_active_slot_taken),
-    "V1-R16": Predicate(
-        admitted_after_preemption,
-        preempts_with_a_queue,
-        reads=("preempted", "running", "scheduled"),
-    ),
+    "V1-R16": Predicate(admitted_after_preemption, preempts_with_a_queue),
     "V1-R09": Predicate(overtaken, the_head_waits),
     "V1-R01": Predicate(out_of_order, old_and_new_run),
     "V1-I1": Predicate(
