@@ -45,6 +45,10 @@ RELEASE_ALONE = [
         "no-cap-is-no-integer",
         "cached-whole-loses-a-token",
         "evicted-and-never-back",
+        "two-victims-free-the-first-twice",
+        "back-from-the-host-for-nothing",
+        "left-out-after-its-hit",
+        "prefilled-with-a-cache-for-another-instance",
         "a-long-prompt-waits-for-ever",
         "a-salt-is-taken-for-an-adapter",
         "an-invalid-grammar-ends-the-engine",
@@ -59,6 +63,13 @@ RELEASE_ALONE = [
         "no-lookahead-at-first",
         "a-window-is-freed-while-it-is-read",
         "states-are-kept-across-gaps",
+        "pictures-wait-for-each-other",
+        "a-picture-is-split",
+        "a-window-counts-too-few-blocks",
+        "a-token-of-the-turn-before",
+        "a-preempted-session-is-lost",
+        "waits-before-an-input-that-its-drafter-reads",
+        "an-input-is-never-whole-beside-a-drafter",
     }
 ]
 PAGES = FOLDER.parents[1] / "docs" / "findings"
