@@ -114,6 +114,9 @@ def runs(setting, formula, run=()):
     for prompt, tokens in product(range(1, door), range(2, door + 1)):
         if prompt + tokens - 1 > door:
             continue
+        whole = -(-prompt // setting.block) * setting.block
+        if setting.release_door and whole + tokens > setting.max_model_len:
+            continue
         if not run:
             yield from runs(setting, formula, (Joined(prompt, tokens - 1, 0),))
             continue
@@ -143,6 +146,7 @@ def drawn(seed):
         limit=chance.randint(longest, 3 * longest),
         max_model_len=longest,
         interleave=chance.random() < 0.7,
+        release_door=chance.random() > 0.6,
     )
     return setting, formula
 
