@@ -22,6 +22,7 @@ SAYING_NOTHING = {
     "early_completions": 0,
     "kv_connector": False,
     "kv_load_failure_policy": "recompute",
+    "synchronous_loads": False,
     "max_num_encoder_input_tokens": 0,
     "encoder_cache_size": 0,
     "kv_groups": [{"kind": "full"}],
@@ -61,7 +62,7 @@ class VllmConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
 
     Loads: with a `kv_connector`, requests may be parked while it loads keys and values for them;
     `kv_load_failure_policy` says whether a request computes the tokens itself or ends if its load
-    fails (V1-R28).
+    fails (V1-R28). With `synchronous_loads`, requests are not parked, but load in their first step.
 
     Encoder: it computes at most `max_num_encoder_input_tokens` tokens in a step, and keeps outputs
     of at most `encoder_cache_size` tokens.
@@ -107,6 +108,7 @@ class VllmConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
     # Loads (`connector`).
     kv_connector: bool | UnsetType = UNSET
     kv_load_failure_policy: Literal["recompute", "fail"] | UnsetType = UNSET
+    synchronous_loads: bool | UnsetType = UNSET
     # Inputs that an encoder computes (`encoder`).
     max_num_encoder_input_tokens: Count | UnsetType = UNSET
     encoder_cache_size: Count | UnsetType = UNSET
@@ -171,6 +173,11 @@ class VllmConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
     def loads(self) -> bool:
         """Return whether requests may be parked while a connector loads their keys and values."""
         return self.kv_connector is True
+
+    @property
+    def loads_in_step(self) -> bool:
+        """Return whether a request loads in the step that schedules it."""
+        return self.synchronous_loads is True
 
     @property
     def ends_on_failed_loads(self) -> bool:
@@ -255,6 +262,9 @@ def read_config(values: Mapping[str, Any], revision: str) -> VllmConfig:
     _check_grammars(config)
     _check_sessions(config)
     _check_adapters(config)
+    if config.loads_in_step and not config.loads:
+        problem = "true without a kv_connector; valid: false, or kv_connector true"
+        raise InputError("$.config.synchronous_loads", problem)
     if config.reused_ids is True and config.loads:
         problem = "true with a kv_connector is not modelled; valid: false, or no kv_connector"
         raise InputError("$.config.reused_ids", problem)

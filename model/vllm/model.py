@@ -176,6 +176,10 @@ def unsupported(request: Request, config: Mapping[str, Any]) -> Iterator[tuple[s
         if given != DEFAULTS[field] and not config.get(key):
             shown = json.dumps(to_builtins(given))
             yield field, f"{shown} needs a configuration of vllm with {value}"
+    several = config.get("async_scheduling") or config.get("pipeline_parallel_size", 1) > 1
+    if request.load_fails_at is not None and config.get("synchronous_loads") and several:
+        problem = "not modelled with synchronous_loads and several decisions in flight; valid: null"
+        yield "load_fails_at", f"{request.load_fails_at} is {problem}"
     if request.grammar_fails and config.get("max_num_encoder_input_tokens"):
         problem = "not modelled together with an encoder; valid: false, or no encoder_cache_size"
         yield "grammar_fails", problem

@@ -43,6 +43,9 @@ class VllmRequestHistory(RequestHistory):
         between_turns: whether it has not been scheduled since a turn ended; then `tokens_loading`
             is the number of tokens that it has computed.
         aside: between two turns, whether it had to wait for its next input.
+        falls_to: how many of its tokens remain computed after the step, because a synchronous load
+            fails in it; None if none fails. `went_back`: whether that has happened since it
+            was admitted.
     """
 
     accepted: tuple[int, ...] = ()
@@ -70,6 +73,8 @@ class VllmRequestHistory(RequestHistory):
     turns: tuple[Turn, ...] = ()
     between_turns: bool = False
     aside: bool = False
+    falls_to: int | None = None
+    went_back: bool = False
 
     @staticmethod
     def own_fields(request: Request) -> dict[str, Any]:
@@ -86,6 +91,10 @@ class VllmRequestHistory(RequestHistory):
             "invalid": request.grammar_fails,
             "turns": request.turns,
         }
+
+    @property
+    def started(self) -> bool:
+        return self.computed > 0 or self.went_back
 
     @property
     def kept_tokens(self) -> int:
@@ -115,4 +124,4 @@ class VllmRequestHistory(RequestHistory):
         RequestHistory.rewind(self)
         self.drafted = self.slots = self.most_slots = 0
         self.tokens_in_flight = self.drafts_in_flight = self.tokens_loading = 0
-        self.between_turns = False
+        self.between_turns = self.went_back = False

@@ -7,7 +7,7 @@ Source: cheat-sheet, "schedule() shape" and "The four/five invariants"; chunked-
 from ....model.observation import Step
 from ...rules.pool import taken_by
 from ...rules.predicate import Predicate
-from ..history import encoder, groups, in_flight, loads, mamba, speculation
+from ..history import encoder, groups, in_flight, loads, mamba, speculation, synchronous
 from ..history.request_history import VllmRequestHistory
 from ..history.run import VllmRun
 from .decision import (
@@ -140,6 +140,8 @@ def emission_wrong(history: VllmRun, step: Step) -> str | None:
         if speculation.drafts(history.config):
             caught_up = step.scheduled[request.id] >= own
         if caught_up != bool(emitted.get(request.id)):
+            if request.id in synchronous.may_fall_back(history, step):
+                continue  # judged by V1-R92
             known = (
                 f"computed + scheduled = {request.num_tokens - own + step.scheduled[request.id]}"
             )

@@ -67,6 +67,7 @@ def test_what_must_be_fixed_is_what_the_other_lacks():
         "structured_outputs": False,
         "reused_ids": False,
         "streaming_inputs": False,
+        "synchronous_loads": False,
         "policy": "fcfs",
         "reserve_full_isl": True,
         "watermark": 0.0,
