@@ -245,6 +245,15 @@ def sent(config: VllmConfig, state: State, sequence: Sequence) -> State:
     return free(config, state, sequence._replace(loading=sequence.send_steps + 1))
 
 
+def aborted(config: VllmConfig, state: State, sequence: Sequence) -> State:
+    """Return the state after an abort. If the request's blocks are sent, they are free only when
+    this is done and, if they are being loaded, the load has landed (V1-R25)."""
+    if sequence.send_aborted and sequence.send_steps is not None and sequence.blocks:
+        steps = max(sequence.loading or 0, sequence.send_steps)
+        sequence = sequence._replace(loading=steps)
+    return free(config, state, sequence)
+
+
 def free(config: VllmConfig, state: State, sequence: Sequence) -> State:
     """Return the state in which an ended request's blocks become free once nothing uses them."""
     if sequence.loading is not None or written_still(state.in_flight, sequence):

@@ -117,6 +117,7 @@ class VllmModel(ReferenceModel[State]):
                 fails_at=request.load_fails_at,
                 deferrals=request.load_deferrals,
                 send_steps=request.send_steps,
+                send_aborted=request.send_aborted,
             )
         if request.turns:
             newcomer = sessions.of(newcomer, request.turns)

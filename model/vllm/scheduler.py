@@ -243,7 +243,7 @@ def abort(config: VllmConfig, state: State, request_id: str) -> State:
         state = state._replace(
             outputs=encoder.release_outputs(state.outputs, sequence, state.running)
         )
-    return (connector.free if config.loads else free)(config, state, sequence)
+    return (connector.aborted if config.loads else free)(config, state, sequence)
 
 
 def free(config: VllmConfig, state: State, sequence: Sequence) -> State:

@@ -56,7 +56,7 @@ class FromNowhere(Base):  # type: ignore[misc]
     def request_finished(self, request: Any, block_ids: list[int]) -> tuple[bool, None]:
         """Return whether the blocks must still be sent and so cannot be freed yet, and no
         parameters."""
-        return self.loads.ended(request.request_id, request.status.name), None
+        return self.loads.ended(request.request_id, request.status.name, bool(block_ids)), None
 
     def start_load_kv(self, forward_context: Any, **kwargs: Any) -> None:
         """Do nothing."""

@@ -6,7 +6,8 @@ not offer loaded tokens again, and defers an answer only a limited number of tim
 
 from typing import Any, NamedTuple
 
-NOT_SENT = ("FINISHED_ABORTED", "FINISHED_ERROR")
+ABORTED = "FINISHED_ABORTED"
+NOT_SENT = (ABORTED, "FINISHED_ERROR")
 
 
 class Offer(NamedTuple):
@@ -34,6 +35,7 @@ class Loads:
         self.send_steps: dict[str, int] = {}
         self.loading: dict[str, int] = {}  # steps left
         self.sending: dict[str, int] = {}
+        self.send_aborted: set[str] = set()
         self.in_step = False  # whether a request loads in its first step
         self.lost: set[int] = set()  # blocks whose load failed in this step
         self._right: dict[str, int] = {}  # number of tokens that a load delivers correctly
@@ -67,11 +69,14 @@ class Loads:
             right = max(covered - loaded, fails_at)
             self.lost.update(blocks[right // size : -(-covered // size)])
 
-    def ended(self, name: str, status: str) -> bool:
+    def ended(self, name: str, status: str, has_blocks: bool) -> bool:
         """Record that a request has ended; return whether its blocks are now being sent."""
         self.offers.pop(name, None)
         steps = self.send_steps.pop(name, None)
-        if steps is None or status in NOT_SENT:
+        sends = status not in NOT_SENT
+        if status == ABORTED and has_blocks:
+            sends = name in self.send_aborted
+        if steps is None or not sends:
             return False
         self.sending[name] = steps
         return True

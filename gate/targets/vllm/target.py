@@ -127,6 +127,8 @@ class VllmEngine(SchedulerView):
         loads.deferrals[name] = request.load_deferrals
         if request.send_steps is not None:
             loads.send_steps[name] = request.send_steps
+        if request.send_aborted:
+            loads.send_aborted.add(name)
 
     def _check_unbounded(self, tokens: int) -> None:
         if self.config["num_blocks"] is not None or not self.config["enable_prefix_caching"]:

@@ -254,6 +254,8 @@ class VllmFeatures(Features):
             speculation.verify(config, of(account), coming.proposed, coming.requests)
 
     def end(self, history: RunHistory[Any], step: Step) -> None:
+        if history.aborts_inside and loads.are_made(history.config):
+            loads.note_aborts_inside(of(history.live[name]) for name in history.aborts_inside)
         if loads.are_synchronous(history.config):
             synchronous.fall_back(history, step)
         if history.config.get(blocked.KEY):

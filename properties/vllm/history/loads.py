@@ -143,12 +143,23 @@ def note_end(request: VllmRequestHistory) -> None:
     if request.ended == "aborted" and request.load_steps and request.parked_since is None:
         request.load_left = request.load_steps + 1
     if is_sent(request):
-        request.load_left = (request.send_steps or 0) + 1
+        request.load_left = max(request.load_left, (request.send_steps or 0) + 1)
+
+
+def note_aborts_inside(requests: Iterable[VllmRequestHistory]) -> None:
+    """Record that this step already counts as one in which blocks of aborted requests are sent."""
+    for request in requests:
+        if request.send_aborted and request.send_steps is not None:
+            request.send_steps -= 1
 
 
 def is_sent(request: VllmRequestHistory) -> bool:
     """Return whether the blocks of an ended request are being sent, or were."""
-    return request.ended in ("length", "eos") and request.send_steps is not None
+    if request.send_steps is None:
+        return False
+    return request.ended in ("length", "eos") or (
+        request.ended == "aborted" and request.send_aborted
+    )
 
 
 def deferrals(requests: Iterable[VllmRequestHistory]) -> int:

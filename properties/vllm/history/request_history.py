@@ -29,7 +29,7 @@ class VllmRequestHistory(RequestHistory):
         load_fails_at: the token from which on the load fails.
         deferrals: how often the connector may defer its answer.
         send_steps: the number of worker reports that sending its blocks takes after its end;
-            `load_left` counts these, too.
+            `load_left` counts these, too. `send_aborted`: whether they are sent after an abort.
         blocks: the blocks last shown for it, if loads and decisions may be in flight together.
         begun: how many of its tokens were computed before each decision in flight that computes it,
             the oldest first.
@@ -62,6 +62,7 @@ class VllmRequestHistory(RequestHistory):
     load_fails_at: int | None = None
     deferrals: int = 0
     send_steps: int | None = None
+    send_aborted: bool = False
     external: int = 0
     tokens_loading: int = 0
     begun: tuple[int, ...] = ()
@@ -84,6 +85,7 @@ class VllmRequestHistory(RequestHistory):
             "load_fails_at": request.load_fails_at,
             "deferrals": request.load_deferrals,
             "send_steps": request.send_steps,
+            "send_aborted": request.send_aborted,
             "external": min(request.external_tokens, request.prompt_len),
             "inputs": inputs_of(request),
             "blocked": request.grammar_steps,

@@ -191,8 +191,9 @@ def freed_while_sent(history: VllmRun, step: Step) -> str | None:
             and before.get(request.id)
             and now.get(request.id) != before[request.id]
         ):
+            use = "sent or loaded" if request.ended == "aborted" else "sent"
             return (
-                f"{request.id} held {len(before[request.id])} blocks, still being sent for "
+                f"{request.id} held {len(before[request.id])} blocks, still being {use} for "
                 f"{request.load_left} more steps, but now holds {len(now.get(request.id, ()))} or "
                 "different ones"
             )

@@ -352,3 +352,24 @@ def test_failed_synchronous_loads_are_not_modelled_with_several_decisions_in_fli
 def test_synchronous_loads_need_a_connector():
     with pytest.raises(InputError, match="true without a kv_connector"):
         read_config(NOW, "documented")
+
+
+@pytest.mark.parametrize(("load_steps", "send_steps", "held"), [(1, 3, 3), (3, 1, 3), (0, 0, 0)])
+def test_an_aborted_request_keeps_its_blocks_until_they_are_loaded_and_sent(
+    load_steps, send_steps, held
+):
+    target = ModelTarget()
+    assert target.start("vllm", "documented", {**SMALL, **LOADS})["ok"]
+    more = {"send_steps": send_steps, "send_aborted": True}
+    assert target.add(loaded("a", 8, 8, load_steps, **more))["ok"]
+    target.abort("a", inside=True)
+    seen = [target.step()["step"]["blocks"] for _ in range(5)]
+    assert ["a" in blocks for blocks in seen] == [step < held for step in range(5)]
+
+
+def test_an_aborted_request_without_blocks_sends_nothing():
+    target = ModelTarget()
+    assert target.start("vllm", "documented", {**SMALL, **LOADS})["ok"]
+    assert target.add(request("a", 8, send_steps=2, send_aborted=True))["ok"]
+    target.abort("a")
+    assert target.step()["step"]["blocks"] == {}
