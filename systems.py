@@ -21,7 +21,8 @@ NOT_IN_STATES_OF_VLLM = frozenset(
     {"V1CP-R30", "V1CP-R35", "V1CP-R36", "V1-R23", "V1-R25", "V1-R26", "V1-R28", "V1-R92"}
     | {"V1-R35", "V1-R36", "V1-R37", "V1-R38", "V1-R39", "V1-R40"}
     | {"V1-R41", "V1-R42", "V1-R43", "V1-R44", "V1-R45", "V1-R46", "V1-R47", "V1-R48"}
-    | {"V1-R56", "V1-R61", "V1-R62", "V1-R63"}
+    | {"V1-R56", "V1-R61", "V1-R62", "V1-R63", "V1-R86"}
+    | {"V1-R87", "V1-R88", "V1-R91"}
 )
 
 
@@ -103,6 +104,7 @@ def register_builtin() -> None:
             followed_by=dict.fromkeys(VLLM, PREEMPTS),
             features=f"{PROPERTIES}.vllm.history.features:FEATURES",
             request_features=f"{PROPERTIES}.vllm.request_features",
+            facts=f"{PROPERTIES}.vllm.explanations:facts",
             neutral="schedproof.model.vllm.config:NEUTRAL",
             runs_only=NOT_IN_STATES_OF_VLLM,
         )
@@ -121,8 +123,10 @@ def register_builtin() -> None:
             schedulers=("llmservingsim",),
             decides_as={"after 1.1.0": "head"},
             followed_by={"head": PREEMPTS},
-            runs_only=frozenset({"LSS-R19", "LSS-R35"}),
+            # A small scope has no main loop, and no batches in flight.
+            runs_only=frozenset({"LSS-R19", "LSS-R20", "LSS-R21", "LSS-R26", "LSS-R35"}),
             features=f"{PROPERTIES}.llmservingsim.history:FEATURES",
+            request_features=f"{PROPERTIES}.llmservingsim.strategies",
             neutral="schedproof.model.llmservingsim.config:NEUTRAL",
             builds_on="vllm",
         )

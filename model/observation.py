@@ -38,8 +38,10 @@ class Step(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     `emitted_at`: for each request, the position in its output, from 0, of the first token emitted
     in this step. `parked`: the waiting requests that hold blocks for a load, whether it is under
-    way or done, or between two turns of a session. `encoder_inputs`: the segments of each prompt
-    that an encoder computes in this step, by number from 0. `encoder_dropped`: the names of
+    way or done, or between two turns of a session. `deferred`: the waiting requests that a router
+    keeps until their time has come. `handed_over`: the requests that go on to another instance,
+    which decodes them. `over`: whether the simulation ends. `encoder_inputs`: the segments of each
+    prompt that an encoder computes in this step, by number from 0. `encoder_dropped`: the names of
     segments whose outputs are no longer kept. `group_blocks`: if the KV cache has several groups, a
     block table for each of them except the first (the table of the first is in `blocks`); 0 stands
     for a block that was given back. `sent`: what the decision tells the worker. `completes`:
@@ -76,6 +78,9 @@ class Step(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     group_blocks: dict[str, tuple[tuple[Count, ...], ...]] | None = None
     sent: Sent | None = None
     completes: bool | None = None
+    deferred: Ids | None = None
+    handed_over: Ids | None = None
+    over: bool | None = None
 
 
 def renamed(step: Mapping[str, Any], names: Mapping[str, str]) -> dict[str, Any]:

@@ -34,7 +34,7 @@ OF_FEATURES = {
     **TO_CONNECTOR,
     **{"cache_salt": None, "lora": None},
     **{"grammar_steps": 0, "grammar_fails": False},
-    "turns": (),
+    **{"turns": (), "tool_steps": 0},
 }
 # An operator's actions on the whole scheduler, named as in vLLM's engine.
 Control = Literal[
@@ -79,7 +79,9 @@ class Request(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
     or adapters never share blocks, even for equal tokens. `grammar_steps`: for how many steps after
     the request's arrival the grammar of its structured output is being compiled; with
     `grammar_fails`, the grammar then turns out to be invalid. `turns`: with streaming inputs, the
-    turns of the session after the first one; the session ends with the last of them. `sent_as`: the
+    turns of the session after the first one; the session ends with the last of them. `tool_steps`:
+    for how much longer, in steps, the tool runs without whose result the request is not made; until
+    then, a router keeps the request. `sent_as`: the
     id under which the target sees the request, used before by an earlier request; if that one is
     still active, the target sees the request's own id.
     """
@@ -105,6 +107,7 @@ class Request(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
     grammar_steps: StepNumber = 0
     grammar_fails: bool = False
     turns: tuple[Turn, ...] = ()
+    tool_steps: StepNumber = 0
     sent_as: Name | None = None
 
     @property

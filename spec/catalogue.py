@@ -35,6 +35,7 @@ FIELDS = (
     *("preempted", "finished", "computed", "prefix_hit", "blocks", "free_blocks"),
     *("reserved_blocks", "slot_blocks", "prompt_throughput", "decode_throughput"),
     *("emitted_at", "parked", "encoder_inputs", "encoder_dropped", "group_blocks", "sent"),
+    *("deferred", "handed_over", "over"),
     "completes",
 )
 # The other parts of the reply to `start` that a rule may need.
@@ -49,8 +50,8 @@ class CatalogueError(ValueError):
 
 
 class Change(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A new statement of a rule, which applies from the release on that deliberately changed the
-    behaviour and documented it.
+    """A new statement of a rule, for releases that changed the behaviour on purpose and documented
+    the change.
 
     `since`: the first release whose wheel contains the change. `source`: where that release
     documents it. `change`: the pull request, with the date on which it was merged or opened.
@@ -245,10 +246,17 @@ def select(rules: Sequence[Rule], ids: Iterable[str]) -> tuple[Rule, ...]:
     """
     wanted, known = set(ids), [rule.id for rule in rules]
     for unknown in sorted(wanted.difference(known)):
+        owner = next((name for name in SYSTEMS if _has(name, unknown)), None)
+        if owner is not None:
+            raise CatalogueError(f"no rule {unknown!r} here: it is a rule of {owner}")
         close = difflib.get_close_matches(unknown.upper(), known)
         hint = f"; did you mean {' or '.join(close)}?" if close else ";"
         raise CatalogueError(f"no rule {unknown!r}{hint} `schedproof rules` lists the rules")
     return tuple(rule for rule in rules if rule.id in wanted)
+
+
+def _has(system: str, rule_id: str) -> bool:
+    return any(rule.id == rule_id for rule in load(system))
 
 
 def meant(rules: Sequence[Rule], words: Iterable[str]) -> dict[str, bool]:

@@ -44,6 +44,8 @@ class System:
             broken; None if the system has no explanations.
         projections: a function of scenario, version and steps that yields
             `properties.explanations.projections.Projected`; None if admission makes no projections.
+        facts: a function of `properties.explanations.failure.Failure` that yields sentences about
+            its own features; None if there are none.
         pads: whether the requests of a batch are padded to a common tkv; pages then draw the
             padding and batch x tkv.
         space: `solver.systems.SystemSpace`, its small scopes; None if it cannot be explored.
@@ -81,6 +83,7 @@ class System:
     request_features: object = None
     explain: object = None
     projections: object = None
+    facts: object = None
     proofs: object = None
     contracts: object = None
     questions: object = None

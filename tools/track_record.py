@@ -74,15 +74,24 @@ class Fault(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
 
     @property
     def page(self) -> str:
-        """Return the name of the findings page that explains the fault, by the first of its
-        `releases`."""
-        return "vllm" if self.releases == ("vllm",) else "sendnn"
+        """Return the name of the findings page that explains the fault."""
+        return self._explained[0]
 
     @property
     def heading(self) -> str:
+        return self._explained[1]
+
+    @property
+    def _explained(self) -> tuple[str, str]:
+        """Return the page, of those for the `releases`, that has the fault, and its heading."""
+        pages = ("vllm", "vllm-features") if self.releases == ("vllm",) else ("sendnn",)
         begins = f"## {self.finding or f'{self.id}.'}"
-        lines = (FINDINGS / f"{self.page}.md").read_text(encoding="utf-8").splitlines()
-        return next(line for line in lines if line.startswith(begins)).removeprefix("## ")
+        return next(
+            (page, line.removeprefix("## "))
+            for page in pages
+            for line in (FINDINGS / f"{page}.md").read_text(encoding="utf-8").splitlines()
+            if line.startswith(begins)
+        )
 
     @property
     def link(self) -> str:

@@ -41,7 +41,11 @@ RuleOption = Annotated[
 EXPECTATIONS = ("holds", "violates")
 
 
-@app.command(cls=Command, context_settings=SETTINGS)
+@app.command(
+    cls=Command,
+    context_settings=SETTINGS,
+    short_help="add failures, shrunk, or witnesses of a rule",
+)
 def add(
     files: Annotated[list[Path], typer.Argument(metavar="FILE...", help="scenario files")],
     corpus: Corpus = DEFAULT_FOLDER,
@@ -95,7 +99,7 @@ def add(
         raise typer.Exit(USAGE)
 
 
-@app.command(cls=Command, context_settings=SETTINGS)
+@app.command(cls=Command, context_settings=SETTINGS, short_help="replay the entries on a target")
 def run(
     corpus: Corpus = DEFAULT_FOLDER,
     target: TargetOption = "model",
@@ -120,7 +124,12 @@ def run(
     raise typer.Exit(code)
 
 
-@app.command("list", cls=Command, context_settings=SETTINGS)
+@app.command(
+    "list",
+    cls=Command,
+    context_settings=SETTINGS,
+    short_help="list the entries, or the built-in scenarios",
+)
 def list_entries(
     corpus: Corpus = DEFAULT_FOLDER,
     json_file: Annotated[
@@ -160,7 +169,11 @@ def _list_builtin(json_file: Path | None) -> None:
         typer.echo(text)
 
 
-@app.command(cls=Command, context_settings=SETTINGS)
+@app.command(
+    cls=Command,
+    context_settings=SETTINGS,
+    short_help="make entries smaller without changing the failure",
+)
 def minimize(
     files: Annotated[list[Path], typer.Argument(metavar="FILE...", help="files of a corpus")],
     target: TargetOption = "model",
@@ -190,7 +203,11 @@ def minimize(
     raise typer.Exit(CONFORMS if all(done) else INCONCLUSIVE)
 
 
-@app.command(cls=Command, context_settings=SETTINGS)
+@app.command(
+    cls=Command,
+    context_settings=SETTINGS,
+    short_help="remove duplicates and entries that no longer replay",
+)
 def prune(
     corpus: Corpus = DEFAULT_FOLDER,
     target: TargetOption = "model",
@@ -214,7 +231,9 @@ def prune(
         )
 
 
-@app.command(cls=Command, context_settings=SETTINGS)
+@app.command(
+    cls=Command, context_settings=SETTINGS, short_help="check the files and what they expect"
+)
 def verify(
     corpus: Corpus = DEFAULT_FOLDER,
     target: TargetOption = "model",
@@ -239,7 +258,9 @@ def verify(
     raise typer.Exit(CONFORMS if number else INCONCLUSIVE)
 
 
-@app.command(cls=Command, context_settings=SETTINGS)
+@app.command(
+    cls=Command, context_settings=SETTINGS, short_help="write all entries as one file, or as tests"
+)
 def export(
     kind: Annotated[str, typer.Option("--as", help=f"one of {', '.join(corpus_export.KINDS)}")],
     corpus: Corpus = DEFAULT_FOLDER,

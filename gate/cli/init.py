@@ -62,7 +62,7 @@ def _extended(path: Path, table: str) -> bytes:
     whole = existing.rstrip() + added
     tools = tomllib.loads(existing.decode()).get("tool", {})
     if isinstance(tools, dict) and "schedproof" in tools:
-        raise FileError(f"{path}: it already has [tool.schedproof]; valid: a folder without it")
+        raise FileError(f"{path} already has [tool.schedproof], so `init` has run here before")
     try:
         tomllib.loads(whole.decode())
     except ValueError as error:
@@ -124,9 +124,10 @@ def address() -> tuple[str, bool]:
 
 
 NEXT = """next:
-  schedproof doctor                 is the adapter sound?
-  schedproof gate                   judge the example scheduler, which conforms
-  edit schedproof_adapter.py        replace the example with your scheduler, and run both again"""
+  schedproof doctor     check the adapter
+  schedproof gate       judge the example scheduler, which conforms
+then replace the example in schedproof_adapter.py with your scheduler, and run
+both again"""
 
 
 def command(

@@ -50,9 +50,7 @@ def command(
     quiet: Annotated[bool, typer.Option("--quiet", help="do not print a line per step")] = False,
     fold: Annotated[
         bool,
-        typer.Option(
-            "--fold", help="print a single line for consecutive decode steps that are alike"
-        ),
+        typer.Option("--fold", help="print a single line for steps that repeat"),
     ] = False,
     trace: Annotated[
         Path | None,

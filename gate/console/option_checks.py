@@ -37,7 +37,7 @@ def check_choice(name: str, value: str, valid: Collection[str]) -> None:
 
 def at_least(name: str, value: float, least: float) -> None:
     if not least <= value < math.inf:  # NaN fails this comparison as well
-        raise InputError(name, f"{value}; valid: at least {least}")
+        raise InputError(name, f"{value:g}; valid: at least {least:g}")
     if isinstance(value, float) and value > LONGEST:
         raise InputError(name, f"{value:g}; valid: at most {LONGEST:,}")
 

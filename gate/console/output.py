@@ -213,6 +213,8 @@ def request_lines(scenario: Scenario) -> list[str]:
             words += f", sent as {request.sent_as}"
         if request.grammar_steps:
             words += f", its grammar is compiled after {request.grammar_steps} steps"
+        if request.tool_steps:
+            words += f", its tool runs for {request.tool_steps} steps"
         words += ", its grammar is invalid" if request.grammar_fails else ""
         turns = turn_words(request)
         lines.append(f"{arrives}: {lengths}{words}{stops}{aborted}{turns}")

@@ -1,7 +1,7 @@
 """Print one line per step, with what changed in that step. Colours only repeat what the words
 say."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from rich.text import Text
@@ -22,7 +22,7 @@ class News(NamedTuple):
         borders: requests that computed a single token in the step, the first token of a block.
         volume: batch × tkv of a decode step in tokens; None if there is no limit on it.
         fields: the other fields that changed, with their values.
-        alike: whether the step only decodes the same requests as the previous step.
+        stands_out: whether the step has a line of its own, because of an event, a jump or a border.
     """
 
     number: int
@@ -33,11 +33,16 @@ class News(NamedTuple):
     volume: int | None
     limit: int | None
     fields: dict[str, Any]
-    alike: bool
+    stands_out: bool
 
     @property
     def over(self) -> bool:
-        return _is_over(self.volume, self.limit)
+        return self.volume is not None and self.limit is not None and self.volume > self.limit
+
+    @property
+    def turns(self) -> tuple[Any, ...]:
+        """Return what is equal in steps that share a line."""
+        return self.step.kind, *self.step.scheduled.items(), self.over
 
 
 def step_news(number: int, step: Step, last: Step | None, config: Mapping[str, Any]) -> News:
@@ -51,15 +56,9 @@ def step_news(number: int, step: Step, last: Step | None, config: Mapping[str, A
         if value and (last is None or name in EVENTS or value != getattr(last, name)):
             fields[name] = value
     volume, limit = volume_of(step), config.get("max_batch_tkv")
-    alike = (
-        last is not None
-        and step.kind == last.kind == "decode"
-        and [*step.scheduled.items()] == [*last.scheduled.items()]
-        and not (jumps or borders or fields)
-        and _is_over(volume, limit) == _is_over(volume_of(last), limit)
-    )
+    stands_out = bool(jumps or borders or fields.keys() & {*EVENTS})
     volume = None if limit is None else volume
-    return News(number, step, tkv, jumps, borders, volume, limit, fields, alike)
+    return News(number, step, tkv, jumps, borders, volume, limit, fields, stands_out)
 
 
 def changed_tkv(step: Step, last: Step | None) -> tuple[int | None, int] | None:
@@ -85,10 +84,6 @@ def volume_of(step: Step) -> int | None:
     return len(step.scheduled) * step.tkv if step.kind == "decode" and step.tkv else None
 
 
-def _is_over(volume: int | None, limit: int | None) -> bool:
-    return volume is not None and limit is not None and volume > limit
-
-
 def one_line(text: str) -> str:
     """Replace line ends and control characters, so that foreign text prints as one line."""
     return "".join(char if char.isprintable() else " " for char in text)
@@ -102,8 +97,8 @@ Part = tuple[str, str]  # a piece of text, and its style
 
 
 class StepLines:
-    """Prints each step of a run; with `fold`, consecutive decode steps that are alike share a
-    line."""
+    """Prints each step of a run; with `fold`, consecutive steps that are alike share a line, and so
+    do prefill and decode steps that alternate."""
 
     def __init__(
         self, say: Callable[[Text], None], config: Mapping[str, Any], *, fold: bool = False
@@ -112,22 +107,40 @@ class StepLines:
         self._config = config
         self._fold = fold
         self._last: Step | None = None
-        self._alike: list[News] = []  # the first and the last of the steps that share a line
+        self._recent: list[News] = []  # the last two steps
+        self._alike: list[News] = []  # the steps that share a line, without those in the middle
+        self._period = 1  # after how many steps they repeat
 
     def __call__(self, number: int, step: Step) -> None:
         news = step_news(number, step, self._last, self._config)
         self._last = step
-        if self._fold and news.alike:
-            self._alike[1:] = [news]
+        period = self.repeats(news) if self._fold else 0
+        if not period or (self._alike and period != self._period):
+            self.close()
+        self._recent = [*self._recent[-1:], news]
+        if not period:
+            self._say(step_text(news))
             return
-        self.close()
-        self._say(step_text(news))
+        self._period = period
+        self._alike = [*self._alike[:2], *self._alike[2:][-1:], news]
+
+    def repeats(self, news: News) -> int:
+        """Return after how many steps a step occurs again, or 0."""
+        if news.stands_out or not self._recent:
+            return 0
+        before, last = self._recent[0], self._recent[-1]
+        if news.turns == last.turns:
+            return 0 if news.fields else 1
+        again = (before.turns, before.fields) == (news.turns, news.fields)
+        return 2 if again and not last.stands_out else 0
 
     def close(self) -> None:
-        if self._alike:
-            first, last = self._alike[0], self._alike[-1]
-            self._say(folded_text(first, last) if first is not last else step_text(first))
-            self._alike = []
+        if len(self._alike) > self._period:
+            self._say(folded_text(self._alike, self._period))
+        else:
+            for news in self._alike:
+                self._say(step_text(news))
+        self._alike = []
 
 
 def step_line(number: int, step: Step, last: Step | None, config: Mapping[str, Any]) -> str:
@@ -140,14 +153,20 @@ def step_text(news: News) -> Text:
     return _text([(f"step {news.number:>5} {_members(step)}", STYLES.get(step.kind, ""))], news)
 
 
-def folded_text(first: News, last: News) -> Text:
-    text = Text(one_line(f"steps {first.number}-{last.number} {_members(last.step)}"))
-    if first.step.tkv and last.step.tkv:
-        text.append(f"  tkv {first.step.tkv} -> {last.step.tkv}")
-    if last.volume is not None:
-        text.append(f"  volume {first.volume} -> {last.volume}/{last.limit}")
-        text.append(" over" if last.over else "", STYLES["over"])
-    text.append(f"  {last.number - first.number + 1} steps alike", "dim")
+def folded_text(alike: Sequence[News], period: int) -> Text:
+    """Return the line of the steps `alike`, which repeat after `period` steps."""
+    first, last = alike[0], alike[-1]
+    members = " and ".join(_members(news.step) for news in alike[:period])
+    text = Text(one_line(f"steps {first.number}-{last.number} {members}"))
+    tkvs = [news.step.tkv for news in alike if news.step.tkv]
+    if len(tkvs) > 1 and (period == 1 or tkvs[0] != tkvs[-1]):
+        text.append(f"  tkv {tkvs[0]} -> {tkvs[-1]}")
+    volumes = [news.volume for news in alike if news.volume is not None]
+    if volumes:
+        text.append(f"  volume {volumes[0]} -> {volumes[-1]}/{last.limit}")
+        text.append(" over" if any(news.over for news in alike) else "", STYLES["over"])
+    how = "alike" if period == 1 else "in turn"
+    text.append(f"  {last.number - first.number + 1} steps {how}", "dim")
     return text
 
 

@@ -12,6 +12,10 @@ usually resolves both:
 - the shrunk scenarios need the same features, and the same fields differ in the first step that is
   not like the model's.
 
+Two findings are never one fault if only one of their shrunk scenarios has a session, unless the
+scenarios or lines are the same. Nor are two of one rule if other rules broke before, but not the
+same ones.
+
 If a finding needs a feature that an earlier finding in its run does not need, it is a separate
 fault, reported as a possible consequence. The same holds when a class is judged against its base,
 and a finding's run executes all lines of the class that the run of another fault executes: the
@@ -66,6 +70,7 @@ KINDS = {
 }
 BY_RULE_KIND = {"progress": "wait", "decision": "decision", "safety": "limit"}
 NAMES = tuple(f"r{number}" for number in range(20))  # names that a search gives to requests
+SESSION = "session"  # as a scenario's needed features name it
 FEW = 3  # the number of features that an unshrunk finding counts as needing
 ACCEPTED_FOR = datetime.timedelta(days=90)
 
@@ -105,12 +110,14 @@ def _one_cause(finding: Finding, other: Finding, own_file: str) -> bool:
         return True
     if own_file and {*finding.only_here} & {*other.only_here} & _lines_of(own_file, finding):
         return True
+    if _only_one_has_sessions(finding, other):
+        return False
     if finding.rule == other.rule:
         return _is_one_failure(finding, other)
-    if finding.rule in _broken_with(other) or other.rule in _broken_with(finding):
-        return True
     if bool(finding.divergence) != bool(other.divergence):
         return False  # a known divergence must not hide an unknown fault
+    if finding.rule in _broken_with(other) or other.rule in _broken_with(finding):
+        return True
     for later, earlier in ((finding, other), (other, finding)):
         if _comes_after(later, earlier) and _needs_no_more(later, earlier):
             return True
@@ -123,11 +130,20 @@ def _lines_of(file: str, finding: Finding) -> set[str]:
     return {lines for lines in finding.only_here if lines.startswith(f"{file}:")}
 
 
+def _only_one_has_sessions(finding: Finding, other: Finding) -> bool:
+    """Return whether one of two shrunk scenarios has a session and the other has none. A fault in
+    the handling of sessions breaks many rules, but not without one."""
+    with_sessions = [SESSION in one.needs for one in (finding, other) if one.needs is not None]
+    return len({*with_sessions}) == 2
+
+
 def _is_one_failure(finding: Finding, other: Finding) -> bool:
     """Return whether both findings are the same failure of a rule. Crashes must have the same
     message, and differences from the model must be in the same fields."""
     if finding.rule in (NEVER_CRASHES, LOCKSTEP) and _shape(finding) != _shape(other):
         return False
+    if finding.behind and other.behind and not {*finding.behind} & {*other.behind}:
+        return False  # each may follow from another fault
     if finding.divergence and finding.divergence == other.divergence:
         return True
     if finding.differs and finding.differs == other.differs:

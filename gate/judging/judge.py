@@ -230,7 +230,7 @@ def judge_rules(
     chosen = {rule.id for rule in options.rules}
     # A crash or a hang is reported even if its rule was not chosen.
     judged = [
-        _violation(rule, failure, results.exercised[rule], faults)
+        violation(rule, failure, results.exercised[rule], faults)
         for rule, failure in first.items()
         if rule not in chosen
     ]
@@ -266,7 +266,7 @@ def _verdict_of(
         (candidate for candidate in results.findings if rule.id in candidate.consequences), None
     )
     if (finding := first.get(rule.id, beside)) is not None:
-        return _violation(rule.id, finding, steps, faults)
+        return violation(rule.id, finding, steps, faults)
     if rule.id in results.unconfirmed:
         why = "broken once, but not again in the same scenario"
         return verdict.RuleVerdict(rule.id, "inconclusive", message=why, exercised=steps)
@@ -293,22 +293,25 @@ def _enders(cut: Counter[str]) -> str:
     return ", ".join(f"{rule} ({runs})" for rule, runs in cut.most_common()) or "an interruption"
 
 
-def _violation(
+def violation(
     rule: str, finding: verdict.Finding, exercised: int, faults: Sequence[verdict.Fault]
 ) -> verdict.RuleVerdict:
-    """Return the verdict on a rule that the finding breaks. If the adapter is at fault, the verdict
-    says nothing about the scheduler."""
+    """Return the verdict on a rule that the finding breaks, with the run that its fault shows. If
+    the adapter is at fault, the verdict says nothing about the scheduler."""
     is_first = finding.rule == rule
     fault = next(
         (candidate for candidate in faults if finding.scenario in candidate.scenarios), None
     )
     by_adapter = fault is not None and fault.kind == "adapter"
+    shown: verdict.Finding | verdict.Fault = finding
+    if fault is not None and fault.rule == rule == finding.rule and finding.costs:
+        shown = fault
     return verdict.RuleVerdict(
         rule,
         "inconclusive" if by_adapter else "violated",
-        finding.step,
-        finding.scenario,
-        _words(finding) if is_first else "broken in the same step",
+        shown.step,
+        shown.scenario,
+        _words(finding, shown.message) if is_first else "broken in the same step",
         None if is_first else finding.rule,
         exercised,
         finding.divergence,
@@ -316,13 +319,13 @@ def _violation(
     )
 
 
-def _words(finding: verdict.Finding) -> str:
+def _words(finding: verdict.Finding, message: str) -> str:
     if finding.by_adapter:
-        return f"ADAPTER: {finding.message}"
+        return f"ADAPTER: {message}"
     if finding.others_first:
         others = f"{finding.others_first} other{'s' * (finding.others_first > 1)} came first"
-        return f"not shrunk ({others}): --rule {finding.rule} shows it; {finding.message}"
-    return finding.message
+        return f"not shrunk ({others}): --rule {finding.rule} shows it; {message}"
+    return message
 
 
 def _is_itself(gate: GateContext, rule: Rule) -> bool:

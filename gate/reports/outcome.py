@@ -126,7 +126,7 @@ def _of_the_fault(fault: Fault) -> list[str]:
         lines.append(f"follows:  {', '.join(fault.follows)} {breaks(fault.follows)} as well")
     lines += [f"also in:  {path}" for path in fault.scenarios[1:]]
     if fault.accept:
-        lines.append("to accept it until a date, in the file of --deviations:")
+        lines.append("to accept it until a date, add to the --deviations file:")
         lines += [f"  {line}" for line in fault.accept.splitlines()]
         meant = f'[[by_design]] with rule = "{fault.rule}" and a reason'
         lines.append(f"to accept it for good, because it is intended: {meant}")

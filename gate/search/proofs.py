@@ -30,7 +30,7 @@ NAMES = 46  # columns for a lemma's name
 
 def lemma_line(lemma: Discharged) -> str:
     seconds = f"{lemma.seconds:5.2f} s"
-    return f"{lemma.status:10} {lemma.name:{NAMES}} {seconds}  {lemma.by:4}  {lemma.sentence}"
+    return f"{lemma.status:10} {lemma.name:{NAMES}} {seconds}  {lemma.by}"
 
 
 def blocks_of(block: int | None) -> str:
@@ -75,6 +75,7 @@ def run_proofs(
     try:
         for lemma in bounded(time_limit, _discharge, system, rule, block, certificate):
             say(lemma_line(lemma))
+            say(f"           {lemma.sentence}")
             lemmas.append(lemma)
         proven = [lemma for lemma in lemmas if lemma.status == "proven"]
         failed = len(lemmas) - len(proven)

@@ -301,8 +301,14 @@ def judgeable(rules: Any, revision: str, observes: frozenset[str]) -> Remarks:
     for names, number in missing.most_common():
         if names:
             yield Remark(
-                "note", names.replace("+", ", "), f"{number} more if the target showed this"
+                "note",
+                names.replace("+", ", "),
+                f"{_rules(number)} more could be judged if the target showed this",
             )
+
+
+def _rules(number: int) -> str:
+    return f"{number} rule{'s' * (number != 1)}"
 
 
 def signatures(module: str) -> Remarks:

@@ -159,6 +159,7 @@ class CheckedRequest(NamedTuple):
     grammar_steps: int = 0
     grammar_fails: bool = False
     turns: tuple[Turn, ...] = ()
+    tool_steps: int = 0
 
 
 def read_request(request: Mapping[str, Any]) -> CheckedRequest:
@@ -179,8 +180,8 @@ def read_request(request: Mapping[str, Any]) -> CheckedRequest:
     if not isinstance(accepted, list):
         raise ProtocolError(f"request {name!r}: accepted must be a list of numbers")
     loads = {key: request.get(key, nothing) for key, nothing in TO_CONNECTOR.items()}
-    grammar_steps = request.get("grammar_steps", 0)
-    numbers = [max_tokens, output_len, priority, grammar_steps]
+    waits = {key: request.get(key, 0) for key in ("grammar_steps", "tool_steps")}
+    numbers = [max_tokens, output_len, priority, *waits.values()]
     numbers += [length for _, length in segments]
     numbers += [
         *accepted,
@@ -202,7 +203,7 @@ def read_request(request: Mapping[str, Any]) -> CheckedRequest:
     if not all(value is None or isinstance(value, str) for value in partition.values()):
         raise ProtocolError(f"request {name!r}: cache_salt and lora must be strings")
     fails = bool(request.get("grammar_fails"))
-    others = {**loads, **partition, "grammar_steps": grammar_steps, "grammar_fails": fails}
+    others = {**loads, **partition, **waits, "grammar_fails": fails}
     others["turns"] = _turns(name, stream, request.get("turns", []))
     return CheckedRequest(prompt, max_tokens, priority, output, inputs=inputs, **others)
 

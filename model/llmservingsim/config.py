@@ -1,7 +1,7 @@
 """LLMServingSim's parameters, in its own terms, with the page's defaults (LSS-R36)."""
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 
@@ -11,7 +11,8 @@ from ..errors import InputError
 
 class LlmServingSimConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """Lengths are in tokens, `num_blocks` in blocks (null: unbounded), `pp_size` in pipeline
-    stages.
+    stages. `instances`: how many schedulers the simulator's main loop serves; of two, the first
+    prefills, and the second decodes. 0 means that a scheduler runs without the main loop.
 
     `max_num_seqs` 0 allows any number of requests, `long_prefill_token_threshold` 0 means no
     threshold.
@@ -26,6 +27,7 @@ class LlmServingSimConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=Tru
     enable_prefix_caching: bool = True
     prioritize_prefill: bool = False
     pp_size: Positive = 1
+    instances: Annotated[int, msgspec.Meta(ge=0, le=2)] = 0
 
     def has_slot(self, taken: int) -> bool:
         """Return whether a request may join `taken` others (LSS-R04); always, if the cap is 0
@@ -54,4 +56,5 @@ NEUTRAL: Mapping[str, Any] = {
     "enable_prefix_caching": True,
     "prioritize_prefill": False,
     "pp_size": 1,
+    "instances": 0,
 }

@@ -7,8 +7,6 @@ limited; the target protocol defines how: a request starts once there is room fo
 and no later request starts before it.
 """
 
-from collections.abc import Sequence as Listed
-
 from ..members import find, without
 from . import kv_cache
 from .config import LlmServingSimConfig
@@ -101,21 +99,6 @@ def cap(config: LlmServingSimConfig, budget: int, needed: int) -> int:
     if not config.enable_chunked_prefill and wanted > budget:
         return 0
     return min(wanted, budget)
-
-
-def is_over(decisions: Listed[Decision], pending: bool, deferred: bool) -> bool:
-    """Return whether the simulation is over: no scheduler has a batch, no request will arrive, and
-    no session waits for a tool (LSS-R20)."""
-    return not pending and not deferred and all(decision.batch is None for decision in decisions)
-
-
-def next_time(
-    now: int, decisions: Listed[Decision], deferred: Listed[int], pending: bool = False
-) -> int:
-    """Return the time of the next round, in the simulator's unit: if only sessions that wait for a
-    tool are left, the time at which the first of them is due (LSS-R21)."""
-    busy = pending or any(decision.batch is not None for decision in decisions)
-    return now if busy or not deferred else max(now, min(deferred))
 
 
 def prompt_tokens(sequence: Sequence, tokens: int) -> int:

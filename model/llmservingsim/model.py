@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 from ..pool import blocks_for
 from ..scenario import Request
 from ..systems import Reference, ReferenceModel
-from . import documented, head, scheduler
+from . import documented, head, main_loop, scheduler
 from .config import LlmServingSimConfig, read_config
 from .state import Revision, Sequence, State
 
@@ -34,6 +34,8 @@ class LlmServingSimModel(ReferenceModel[State]):
     def options(self) -> dict[str, bool]:
         bounded = self.config.num_blocks is not None
         return {
+            **dict.fromkeys(("deferred", "over"), bool(self.config.instances)),
+            "handed_over": self.config.instances == 2,
             "computed": scheduler.shows_computed(self.config, self.revision),
             "prefix_hit": self.config.enable_prefix_caching,
             "free_blocks": bounded,
@@ -43,6 +45,8 @@ class LlmServingSimModel(ReferenceModel[State]):
     def refusal(self, request: Request) -> str | None:
         """Return None, or why `request` can never run (ALL-R12)."""
         config = self.config
+        if request.tool_steps and config.instances != 1:
+            return "tool_steps needs instances 1"
         longest = request.prompt_len + request.max_tokens - 1
         sentence = f"prompt + max_tokens - 1 = {longest} tokens"
         needed = blocks_for(longest, config.block_size)
@@ -59,7 +63,7 @@ class LlmServingSimModel(ReferenceModel[State]):
         return None
 
     def arrive(self, state: State, request: Request) -> State:
-        return scheduler.arrive(state, Sequence.of(request))
+        return main_loop.arrive(state, Sequence.of(request), request.tool_steps)
 
     def abort(self, state: State, request_id: str) -> State:
         return scheduler.abort(self.config, state, request_id)
@@ -68,7 +72,8 @@ class LlmServingSimModel(ReferenceModel[State]):
         self, state: State, abort_inside: tuple[str, ...] = ()
     ) -> tuple[State, dict[str, Any]]:
         """Make one decision and complete it (ALL-R07)."""
-        return scheduler.step(self.revision, self.config, state, abort_inside)
+        loop = main_loop if self.config.instances else scheduler
+        return loop.step(self.revision, self.config, state, abort_inside)
 
 
 def make_model(revision: str, config: Mapping[str, Any]) -> LlmServingSimModel:

@@ -20,10 +20,12 @@ def arrive(state: State, newcomer: Sequence) -> State:
 def abort(config: LlmServingSimConfig, state: State, request_id: str) -> State:
     """Remove a request as if it had finished, since neither the page nor the code mentions
     aborts."""
-    if find(state.waiting + state.running, request_id) is None:
+    kept = tuple([entry for entry in state.deferred if entry[1].id != request_id])
+    known = find(state.waiting + state.running, request_id) is not None
+    if not known and kept == state.deferred:
         return state
     state = leave(config, state, request_id)
-    return state._replace(aborted=(*state.aborted, request_id))
+    return state._replace(aborted=(*state.aborted, request_id), deferred=kept)
 
 
 def step(

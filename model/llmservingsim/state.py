@@ -32,7 +32,8 @@ class State(Record, frozen=True):
     """The scheduler between two steps; queues and batches are in order.
 
     `arrived` counts the requests so far, `batches` the batches built so far. The requests in
-    `aborted` are reported by the next step.
+    `aborted` are reported by the next step. `deferred`: the requests that the router keeps, each
+    with the time at which it is due, the first one first; `clock` is the time of the next step.
     """
 
     waiting: tuple[Sequence, ...] = ()
@@ -42,6 +43,8 @@ class State(Record, frozen=True):
     arrived: int = 0
     batches: int = 0
     aborted: tuple[str, ...] = ()
+    deferred: tuple[tuple[int, Sequence], ...] = ()
+    clock: int = 0
 
 
 class Plan(Record, frozen=True):

@@ -47,7 +47,7 @@ def admit_ready(
 
 def goes_on(config: VllmConfig, plan: Plan) -> bool:
     """Return whether admission continues past all requests of the plan."""
-    return not plan.waiting and plan.budget > 0 and len(plan.running) < config.max_num_seqs
+    return not plan.waiting and plan.budget > 0 and len(plan.running) < config.slots
 
 
 def nearer(plan: Plan) -> Plan:

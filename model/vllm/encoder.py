@@ -70,6 +70,10 @@ def fit(
             break
         if begins + segment[1] <= start:
             continue
+        if config.disable_chunked_mm_input is True and splits(
+            config, start, start + tokens, begins, segment[1]
+        ):
+            return result._replace(tokens=begins - start)
         new = _segments(sequence, result.inputs)
         if segment in new:
             result = result._replace(twice=(*result.twice, place))
@@ -83,6 +87,14 @@ def fit(
                 return result._replace(tokens=max(begins - start, 0))  # V1-R33
             result = result._replace(plan=space, inputs=(*result.inputs, place))
     return result
+
+
+def splits(config: VllmConfig, start: int, end: int, begins: int, length: int) -> bool:
+    """Return whether a step from `start` to `end` would compute only the first tokens of an input
+    that a step can compute as a whole (V1-R91). An input that is longer than the threshold can only
+    be computed in parts."""
+    whole = length <= (config.long_prefill_token_threshold or length)
+    return whole and start <= begins and end < begins + length
 
 
 def room(config: VllmConfig, so_far: Fit, kept: set[Segment]) -> EncoderPlan | None:

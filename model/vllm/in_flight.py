@@ -95,6 +95,7 @@ def publish(config: VllmConfig, pool: Pool, sequence: Sequence) -> tuple[Sequenc
     covered = sequence.computed - sequence.promised - sequence.hoped
     if sequence.tables:
         pool = kv_groups.publish_full(config, pool, sequence, covered)
+        covered = kv_groups.whole_units(config, covered)
     return allocator.publish_full(pool, sequence, covered, config.block_size)
 
 

@@ -94,6 +94,8 @@ def hold(config: VllmConfig, pool: Pool, sequence: Sequence, tokens: int) -> tup
     if not config.enable_prefix_caching:
         return held, pool
     known = min(covered, sequence.num_tokens - sequence.named_beyond)
+    if config.more_groups:
+        known = kv_groups.whole_units(config, known)
     return allocator.publish_full(pool, held, known, config.block_size)
 
 

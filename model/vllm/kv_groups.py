@@ -4,9 +4,9 @@ Source: release 0.33.0, KVCacheManager.allocate_slots, HybridKVCacheCoordinator,
 SlidingWindowManager, ChunkedLocalAttentionManager, MambaManager.
 
 All groups take their blocks from one pool. Groups of attention layers take as many as full
-attention for the same tokens. A group whose layers read only a window gives back the blocks that
-have left the window, and puts the null block in their places. `mamba` describes the groups of Mamba
-layers.
+attention for the same tokens, if their blocks have the same size. A group whose layers read only a
+window gives back the blocks that have left the window, and puts the null block in their places.
+`mamba` describes the groups of Mamba layers.
 """
 
 from ..pool import (
@@ -50,7 +50,7 @@ def keeps_one_block(config: VllmConfig, group: KvGroup) -> bool:
 
 def places(config: VllmConfig, group: KvGroup, tokens: int) -> int:
     """Return how long the table of a group is for this many tokens."""
-    return 1 if keeps_one_block(config, group) else blocks_for(tokens, config.block_size)
+    return 1 if keeps_one_block(config, group) else blocks_for(tokens, config.size_of(group))
 
 
 def new_blocks(config: VllmConfig, group: KvGroup, held: int, wanted: int) -> int:
@@ -76,9 +76,9 @@ def most_blocks(config: VllmConfig, group: KvGroup, tokens: int) -> int:
     in_steps = config.depth * config.max_num_batched_tokens
     if group.kind == "chunked_local":
         at_once = min(group.window + in_steps, config.max_model_len)
-        return min(whole, blocks_for(at_once, config.block_size))
+        return min(whole, blocks_for(at_once, config.size_of(group)))
     at_once = min(group.window - 1 + in_steps, config.max_model_len)
-    return min(whole, blocks_for(at_once, config.block_size) + 1)
+    return min(whole, blocks_for(at_once, config.size_of(group)) + 1)
 
 
 def most_blocks_of_all(config: VllmConfig, tokens: int) -> int:
@@ -91,17 +91,20 @@ def name(config: VllmConfig, sequence: Sequence, number: int, place: int) -> Con
     """Return the name under which the block at `place` of a request's table can be found in its
     group. No other group finds the block by this name (V1-R55).
     """
-    return ((f"group {number}", 0), *prefix(sequence.known, (place + 1) * config.block_size))
+    end = (place + 1) * config.size_of(config.more_groups[number])
+    return ((f"group {number}", 0), *prefix(sequence.known, end))
 
 
 def whole_hit(config: VllmConfig, pool: Pool, sequence: Sequence) -> Table:
     """Return the cached blocks of full attention at the start of a request, cut to a whole hit
     (V1-R53).
 
-    A hit is whole if every other group has also cached everything that it reads for the next token.
+    A hit is whole if every other group has also cached everything that it reads for the next token,
+    and if it ends at the end of a block in every group (V1-R86).
     """
     hit = cached_blocks(pool, sequence.known, sequence.num_tokens, config.block_size)
-    for blocks in range(len(hit), 0, -1):
+    step = config.hit_unit // config.block_size
+    for blocks in range(len(hit) // step * step, 0, -step):
         if all(None not in table for table in found(config, pool, sequence, blocks)):
             return hit[:blocks]
     return ()
@@ -115,10 +118,11 @@ def found(
     A table has the null block where the group reads nothing, and None where a block that the group
     reads is not cached.
     """
-    tables = []
+    tables, tokens = [], blocks * config.block_size
     for number, group in enumerate(config.more_groups):
-        first = read_from(config, group, blocks * config.block_size) // config.block_size
-        names = [name(config, sequence, number, place) for place in range(first, blocks)]
+        size = config.size_of(group)
+        first = read_from(config, group, tokens) // size
+        names = [name(config, sequence, number, place) for place in range(first, tokens // size)]
         cached = [pool.cached.get(content, (None,))[0] for content in names]
         tables.append((NULL,) * first + tuple(cached))
     return tables
@@ -137,18 +141,20 @@ def missing(config: VllmConfig, pool: Pool, sequence: Sequence, hit: int, tokens
     blocks that the request can hold there at once (V1-R54).
     """
     cached = sum(unheld(pool, table) for table in hit_tables(config, pool, sequence, hit))
-    covered = hit * config.block_size + tokens
+    found = hit * config.block_size
+    held = [found // config.size_of(group) for group in config.more_groups]
+    covered = found + tokens
     step = blocks_for(covered, config.block_size) - hit
     all_steps = step + sum(
-        new_blocks(config, group, hit, places(config, group, covered))
-        for group in config.more_groups
+        new_blocks(config, group, hits, places(config, group, covered))
+        for group, hits in zip(config.more_groups, held, strict=True)
     )
     if not config.reserve_full_isl:
         return all_steps - step + cached
     first = blocks_for(sequence.num_tokens, config.block_size) - hit
     whole = [
-        new_blocks(config, group, hit, reserved(config, group, sequence.num_tokens))
-        for group in config.more_groups
+        new_blocks(config, group, hits, reserved(config, group, sequence.num_tokens))
+        for group, hits in zip(config.more_groups, held, strict=True)
     ]
     all_whole = first + sum(whole)
     return max(all_steps, all_whole) - max(step, first) + cached
@@ -178,39 +184,49 @@ def start(config: VllmConfig, pool: Pool, sequence: Sequence) -> tuple[Sequence,
 
 
 def junction_of(config: VllmConfig, pool: Pool, sequence: Sequence, hit: int) -> int:
-    """Return how many tokens full attention has cached, if that is more than the hit of `hit`
-    blocks; otherwise 0."""
+    """Return how many tokens full attention has cached, up to the end of a block in every group, if
+    that is more than the hit of `hit` blocks; otherwise 0."""
     longest = cached_blocks(pool, sequence.known, sequence.num_tokens, config.block_size)
-    return len(longest) * config.block_size if len(longest) > hit else 0
+    tokens = whole_units(config, len(longest) * config.block_size)
+    return tokens if tokens > hit * config.block_size else 0
+
+
+def whole_units(config: VllmConfig, tokens: int) -> int:
+    """Return how many of the first `tokens` tokens a prefix hit may cover."""
+    return tokens // config.hit_unit * config.hit_unit
 
 
 def is_retained(config: VllmConfig, sequence: Sequence, group: KvGroup, place: int) -> bool:
-    """Return whether the full block at `place` can be found later.
+    """Return whether the full block at `place` can be found later: a block of a window only if it
+    is in the window at the end of some hit.
 
     If little of a window is retained, only two stretches of blocks can be found: the window before
     the last token of the prompt, and the window before the end of the hit in full attention. Of
     Mamba states, only those at the ends of these stretches can be found.
     """
-    if not config.retains_little or group.kind not in ("sliding_window", "mamba"):
-        return True
+    size, unit = config.size_of(group), config.hit_unit
     ends = (sequence.prompt - 1, sequence.junction)
+    if group.kind not in ("sliding_window", "mamba"):
+        return True
+    if not config.retains_little:
+        if group.kind == "mamba":
+            return True
+        ends = ((place * size // unit + 1) * unit, 0)
     return any(
-        read_from(config, group, end // config.block_size * config.block_size) // config.block_size
-        <= place
-        < end // config.block_size
-        for end in ends
+        read_from(config, group, end) // size <= place < end // size
+        for end in (whole_units(config, end) for end in ends)
     )
 
 
 def hold(config: VllmConfig, pool: Pool, sequence: Sequence, covered: int) -> tuple[Sequence, Pool]:
-    """Return the request with as many places in each group as in full attention (V1-R52), and the
+    """Return the request with places in each group for its first `covered` tokens (V1-R52), and the
     pool.
 
-    Blocks that its first `covered` tokens fill can be found from now on.
+    Blocks that these tokens fill can be found from now on.
     """
     tables = []
     for group, table in zip(config.more_groups, sequence.tables, strict=True):
-        wanted = 1 if keeps_one_block(config, group) else len(sequence.blocks)
+        wanted = max(places(config, group, covered), len(table))
         new, pool = take(pool, new_blocks(config, group, len(table), wanted))
         tables.append(table + (NULL,) * (wanted - len(table) - len(new)) + new)
     sequence = sequence._replace(tables=tuple(tables))
@@ -222,6 +238,7 @@ def hold(config: VllmConfig, pool: Pool, sequence: Sequence, covered: int) -> tu
 
 
 def publish_full(config: VllmConfig, pool: Pool, sequence: Sequence, covered: int) -> Pool:
+    before, covered = sequence.published * config.block_size, whole_units(config, covered)
     return publish(
         pool,
         [
@@ -229,10 +246,15 @@ def publish_full(config: VllmConfig, pool: Pool, sequence: Sequence, covered: in
             for number, (group, table) in enumerate(
                 zip(config.more_groups, sequence.tables, strict=True)
             )
-            for place in range(sequence.published, covered // config.block_size)
+            for place in full_places(config, group, before, covered)
             if table[place] != NULL and is_retained(config, sequence, group, place)
         ],
     )
+
+
+def full_places(config: VllmConfig, group: KvGroup, start: int, end: int) -> range:
+    """Return the places of the blocks of a group that the tokens from `start` to `end` fill."""
+    return range(start // config.size_of(group), end // config.size_of(group))
 
 
 def slide(config: VllmConfig, plan: Plan, place: int) -> tuple[Plan, Sequence]:
@@ -244,7 +266,7 @@ def slide(config: VllmConfig, plan: Plan, place: int) -> tuple[Plan, Sequence]:
     sequence, pool = plan.running[place], plan.pool
     tables: list[Table] = []
     for number, (group, table) in enumerate(zip(config.more_groups, sequence.tables, strict=True)):
-        first = read_from(config, group, sequence.settled) // config.block_size
+        first = read_from(config, group, sequence.settled) // config.size_of(group)
         pool = give_back_places(config, pool, sequence, number, range(first), plan.holders)
         tables.append((NULL,) * first + table[first:])
     sequence = sequence._replace(tables=tuple(tables))
@@ -257,9 +279,9 @@ def free(config: VllmConfig, pool: Pool, sequence: Sequence, holders: tuple[Sequ
 
     Blocks that were not filled can no longer be found.
     """
-    filled = sequence.computed // config.block_size
-    for number, table in enumerate(sequence.tables):
-        for place in range(filled, sequence.published):
+    published = sequence.published * config.block_size
+    for number, (group, table) in enumerate(zip(config.more_groups, sequence.tables, strict=True)):
+        for place in full_places(config, group, sequence.computed, published):
             pool = forget(pool, name(config, sequence, number, place), table[place])
         pool = give_back_places(config, pool, sequence, number, range(len(table)), holders)
     return pool

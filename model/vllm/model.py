@@ -190,8 +190,9 @@ def most_blocks(request: Request, config: Mapping[str, Any]) -> int:
     """Return the most blocks that a request can hold: in each group, those of its tokens and of the
     drafts in a step."""
     tokens = sum(request.whole) + config.get("num_speculative_tokens", 0)
-    groups = len(config.get("kv_groups") or ("full",))
-    return groups * blocks_for(tokens, config["block_size"])
+    groups: list[dict[str, int]] = config.get("kv_groups") or [{}]
+    size = config["block_size"]
+    return sum(blocks_for(tokens, group.get("block_size", size)) for group in groups)
 
 
 REFERENCE = Reference(

@@ -12,7 +12,7 @@ import msgspec
 from ..pool import blocks_for, fits, unheld
 from .config import VllmConfig
 from .queue import Plan
-from .revision import DOCUMENTED
+from .revision import DOCUMENTED, with_fair_share
 from .state import Sequence, State
 
 
@@ -55,6 +55,8 @@ def begin(config: VllmConfig, state: State) -> tuple[VllmConfig, State]:
     """
     if config.long_prefill_token_threshold and is_alone(state):
         config = msgspec.structs.replace(config, long_prefill_token_threshold=0)
+    elif config.long_prefill_token_threshold_adaptive is True:
+        config = with_fair_share(config, state)
     if any(sequence.aside for sequence in state.waiting):
         waiting = tuple([sequence._replace(aside=False) for sequence in state.waiting])
         state = state._replace(waiting=waiting)

@@ -6,6 +6,8 @@ the same for every release.
 from collections.abc import Callable
 from dataclasses import dataclass
 
+import msgspec
+
 from . import connector, mamba
 from .config import VllmConfig
 from .connector import HasRoom
@@ -15,9 +17,25 @@ from .state import Sequence, State
 
 
 def begin(config: VllmConfig, state: State) -> tuple[VllmConfig, State]:
-    """Return the configuration and the state unchanged: the threshold applies in every step
-    (V1-R11), and a preempted request goes behind requests that were set aside (V1-R10)."""
+    """Return the configuration and the state: the threshold applies in every step (V1-R11), and a
+    preempted request goes behind requests that were set aside (V1-R10)."""
+    if config.long_prefill_token_threshold_adaptive is True:
+        config = with_fair_share(config, state)
     return config, state
+
+
+def with_fair_share(config: VllmConfig, state: State) -> VllmConfig:
+    """Return the configuration in which the threshold, if there is one, leaves each unfinished
+    request its share of the budget (V1-R88).
+
+    Source: release 0.33.0, SchedulerConfig.long_prefill_token_threshold_adaptive.
+    """
+    requests = len(state.running) + len(state.waiting) + len(state.parked)
+    if not config.long_prefill_token_threshold or not requests:
+        return config
+    share = config.max_num_batched_tokens // requests
+    threshold = max(config.long_prefill_token_threshold, share)
+    return msgspec.structs.replace(config, long_prefill_token_threshold=threshold)
 
 
 def padding(config: VllmConfig, plan: Plan, sequence: Sequence, start: int) -> int:

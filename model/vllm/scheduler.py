@@ -111,9 +111,9 @@ def admit_waiting(config: VllmConfig, plan: Plan, revision: Revision = DOCUMENTE
     The cheat-sheet: B) WAITING: while budget>0 and len(running)<max_num_seqs and not preempted:
     get_computed_blocks (prefix cache) -> num_computed; clamp; allocate; None -> break; admit.
     """
-    beside = plan
+    beside, slots = plan, config.slots
     for sequence in (*plan.parked, *plan.waiting):
-        if plan.budget <= 0 or len(plan.running) >= config.max_num_seqs:
+        if plan.budget <= 0 or len(plan.running) >= slots:
             return plan
         still_computed = plan.in_flight and in_flight.computed_still(plan.in_flight, sequence)
         if still_computed or queue.lacks_adapter_slot(config, plan, sequence):

@@ -90,7 +90,7 @@ def decide(config: VllmConfig, state: State, revision: Revision) -> Plan:
     if plan.preempted:
         stuck = not (plan.running or plan.parked)
         return give_back(config, plan, gone) if stuck and (gone := last_holder(plan)) else plan
-    config = replace(config, max_num_seqs=config.max_num_seqs - len(later))
+    config = replace(config, max_num_active_seqs=None, max_num_seqs=config.slots - len(later))
     ready = tuple([sequence for sequence in plan.parked if sequence.awaits is None])
     plan = plan._replace(parked=ready, leaving=(*plan.leaving, *later))
     after = scheduler.admit_waiting(config, plan, revision)

@@ -29,9 +29,13 @@ def tell(
         sent["new"] = new
     blocks = {}
     for request in computing:
-        had = len(ran[request.id].blocks) if request.id in ran else 0
-        if len(request.blocks) > had:
-            blocks[request.id] = [[*table[had:]] for table in (request.blocks, *request.tables)]
+        old = ran.get(request.id)
+        had = len(old.blocks) if old else 0
+        if len(request.blocks) > had or request.tables:
+            known = map(len, old.tables) if old else (0,) * len(request.tables)
+            tables = [(request.blocks, had), *zip(request.tables, known, strict=True)]
+            if any(len(table) > had for table, had in tables):
+                blocks[request.id] = [[*table[had:]] for table, had in tables]
     if blocks:
         sent["blocks"] = blocks
     if config.depth > 1 and not config.async_scheduling:

@@ -34,6 +34,9 @@ COMPARED = (
     "encoder_dropped",
     "group_blocks",
     "completes",
+    "deferred",
+    "handed_over",
+    "over",
 )
 # There are several ways to tell a worker the same thing, so only rules judge this field.
 NOT_COMPARED = frozenset({"sent"})

@@ -40,12 +40,14 @@ class Monitor:
             self.history.shadow = ShadowCache(
                 config["block_size"], caches(config), pool=config.get("num_blocks")
             )
-        judged = [predicates[rule] for rule in self._rules if rule in predicates]
-        if caches(config) and any(predicate.reads_kept for predicate in judged):
+        judged = [
+            (rule, predicate)
+            for rule in self._rules
+            if (predicate := predicates.get(rule)) is not None and predicate.concerns(config)
+        ]
+        if caches(config) and any(predicate.reads_kept for _, predicate in judged):
             self.history.kept = KeptPrefixes(config["block_size"])
-        self._questions = Questions(
-            [(rule.id, predicates[rule.id]) for rule in rules if rule.id in predicates]
-        )
+        self._questions = Questions(judged)
 
     def accept(self, request: Request, *, open_ended: bool = False) -> None:
         if self._must_be_accepted(request):

@@ -95,7 +95,7 @@ def _cause(failure: Failure) -> Cause:
     causes = [cause for piece in pieces if (cause := piece(failure)) is not None]
     causes = causes or [turns_cause(failure)]
     drawn = {name: value for cause in reversed(causes) for name, value in _drawn(cause)}
-    why = own or [line for cause in causes for line in cause.why]
+    why = own or [*failure.facts(), *(line for cause in causes for line in cause.why)]
     return Cause(causes[0].headline or first.message, tuple(why), **drawn)
 
 

@@ -15,6 +15,10 @@ from ..history.run_history import RunHistory
 from ..rules.predicate import Broken
 
 NUMBERS = re.compile(r"\d+")
+# Messages of rules about a request that could have had a turn.
+WAITS = re.compile(
+    r"\b(waits?|could run|gets (nothing|no)|not scheduled|left out|no turn|paused)\b"
+)
 
 
 class Projected(NamedTuple):
@@ -97,6 +101,20 @@ class Failure:
     @cached_property
     def projections(self) -> list[Projected]:
         return projections(self.scenario, self.version, self.steps)
+
+    def facts(self) -> list[str]:
+        """Return what the system knows about the failure, besides the picture of its cause."""
+        own: Callable[[Failure], Iterable[str]] | None = part(self.history.system, "facts")
+        return [] if own is None else [*own(self)]
+
+    @property
+    def waits(self) -> bool:
+        """Return whether the message says that a request should have had a turn."""
+        return WAITS.search(self.first.message) is not None
+
+    def concerns(self, name: str) -> bool:
+        """Return whether the message names the request, or no request runs in the failing step."""
+        return self.names(name) or (self.is_progress and name in self.history.live)
 
     def names(self, name: str) -> bool:
         return re.search(rf"(?<![\w.-]){re.escape(name)}(?![\w-])", self.first.message) is not None

@@ -9,7 +9,8 @@ from ...model.observation import Step
 from .cause import Cause, Cell
 from .failure import Failure, left
 
-BLOCK = re.compile(r"\bblock (\d+)\b")
+# A block of the pool, but not "block 1 of r0", which is a place in the table of a request.
+BLOCK = re.compile(r"\bblock (\d+)\b(?! of (?!group\b|the pool\b))")
 # The messages of rules that count the blocks of a request.
 HOLDS = re.compile(r"\b(holds|shows)\b.*\bblocks?\b|\bblocks for\b")
 ALONE = 48  # the largest pool whose blocks are drawn one by one

@@ -55,8 +55,8 @@ def _never_computed(
         if holder is None:
             why.append(f"step {max(source.began, 0)}: {source.id} begins; it {done}")
         else:
-            place = f"the place of tokens {known} to {hit - 1}"
-            why.append(f"step {holder[1]}: {source.id} holds block {block}, {place}; it {done}")
+            found = f"where {request.id} looks for tokens {known} to {(place + 1) * size - 1}"
+            why.append(f"step {holder[1]}: {source.id} holds block {block}, {found}; it {done}")
     why.append(
         f"step {failure.first.step}: {request.id} finds these blocks by their content, and skips "
         f"{hit} tokens, {hit - known} of which nobody has computed"
@@ -136,14 +136,29 @@ def _curve(
     will = " to come" if is_coming else ""
     headline = f"{name}{will}: {value:,}/{limit:,} {unit}, {value - limit:,} over"
     before = dict(points).get(failure.first.step - 1)
-    rises = f"{name} goes from {before:,} to {value:,}" if before is not None else f"{value:,}"
+    rises = f"{name} is {value:,}"
+    if before is not None:
+        rises = f"{name} goes from {before:,} to {value:,}"
     who = ", ".join(f"{name} {tokens:,}" for name, tokens in failure.last.scheduled.items())
     why = [] if is_coming else [f"step {failure.first.step}: {rises}; scheduled: {who}"]
+    if name == VOLUME and not projected and not is_coming:
+        why[:0] = _joined_last(failure)
     if projected and projected[-1][2] > limit:
         begin, _, most, newcomer = projected[-1]
         formula = f"the formula of {failure.version}"
         why.insert(0, f"step {begin}: {newcomer} joins, although {formula} projects {most:,}")
     return Cause(headline, tuple(why), curve=curve)
+
+
+def _joined_last(failure: Failure) -> list[str]:
+    """Return the step in which a request of the batch last computed a part of its prompt."""
+    for number in range(len(failure.steps) - 1, -1, -1):
+        step = failure.steps[number]
+        new = [name for name in step.scheduled if name in failure.last.scheduled]
+        if step.kind == "prefill" and new:
+            who = ", ".join(new)
+            return [f"step {number}: {who} computes the last of its prompt, and joins the batch"]
+    return []
 
 
 def _of(request: RequestHistory, other: RequestHistory) -> int:

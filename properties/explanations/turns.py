@@ -9,10 +9,6 @@ from .cause import Cause, Need, Row
 from .failure import Failure
 from .measures import VOLUME
 
-# Messages of rules about a request that could have had a turn.
-WAITS = re.compile(
-    r"\b(waits?|could run|gets (nothing|no)|not scheduled|left out|no turn|paused)\b"
-)
 SINGULAR = re.compile(r"s\b")  # "token of the budget" stands for "tokens of the budget", too
 TURNS = 16  # steps before the failure in which the turns of each request are shown
 NAMED = 3  # requests that the sentences name
@@ -20,16 +16,19 @@ NAMED = 3  # requests that the sentences name
 
 def turns_cause(failure: Failure) -> Cause:
     history, step = failure.history, failure.last
-    first = max(len(failure.steps) - TURNS, 0)
     shown = [*history.live.values()]
     gone = [name for name in history.requests if name in step.scheduled or failure.names(name)]
     shown += [history.requests[name] for name in gone if name not in history.live]
+    arrived = min((_arrival(failure, account.id) for account in shown), default=0)
+    first = max(len(failure.steps) - TURNS, min(arrived, failure.first.step), 0)
     rows = [
         Row(
             account.id,
             _state(failure, account),
             tuple(_turn(failure, account, number) for number in range(first, len(failure.steps))),
-            tuple(_plausible(failure, account)) if account.id in history.live else (),
+            tuple(_plausible(failure, account))
+            if account.id in history.live and _is_about_waiting(failure)
+            else (),
             failure.names(account.id),
         )
         for account in shown
@@ -40,6 +39,13 @@ def turns_cause(failure: Failure) -> Cause:
         tuple(_reasons(failure, rows)),
         rows=tuple(rows[: 2 * TURNS]),
         first=first,
+    )
+
+
+def _is_about_waiting(failure: Failure) -> bool:
+    """Return whether it matters to the failure what each request waits for."""
+    return bool(
+        not failure.ended_by_it or failure.is_progress or _standstill(failure) or failure.waits
     )
 
 
@@ -72,7 +78,7 @@ def _waiting(failure: Failure, rows: Sequence[Row]) -> str:
         return ""
     if still := _standstill(failure):
         return still
-    if not failure.is_progress and not WAITS.search(failure.first.message):
+    if not failure.is_progress and not failure.waits:
         return ""
     for row in rows:
         if row.is_named and row.needs and row.request not in failure.last.scheduled:
@@ -95,6 +101,9 @@ def _reasons(failure: Failure, rows: Sequence[Row]) -> Iterator[str]:
     if _standstill(failure) and progress is not None:
         does = ", ".join(failure.steps[progress].scheduled)
         yield f"step {progress}: the last one that computes anything, for {does}"
+    for event in failure.scenario.events:
+        if event.step == failure.first.step:
+            yield f"step {event.step}: the operator calls {event.kind}"
     if not failure.ended_by_it:
         yield from _clients(failure)
     due = () if not failure.ended_by_it else failure.last.scheduled
@@ -103,7 +112,8 @@ def _reasons(failure: Failure, rows: Sequence[Row]) -> Iterator[str]:
     for row in waiting:
         lacks = any(need.needs > need.free for need in row.needs)
         if lacks or (failure.ended_by_it and (row.is_named or _standstill(failure))):
-            alike.setdefault((_since(failure, row.request), _in_words(row)), []).append(row.request)
+            words = _in_words(row, _ahead(failure, row, waiting))
+            alike.setdefault((_since(failure, row.request), words), []).append(row.request)
     for (step, words), names in [*alike.items()][:NAMED]:
         verb = "gets nothing from here on" if step < len(failure.steps) else "is next"
         who = ", ".join(names)
@@ -138,7 +148,7 @@ def _state(failure: Failure, account: RequestHistory) -> str:
         ("waits", step.waiting),
     ):
         if name in (queue or ()):
-            return words
+            return "between turns" if queue is step.parked and account.between_turns else words
     if account.ended:
         return f"left ({account.ended})"
     return "runs" if account.started else "waits"
@@ -188,7 +198,8 @@ def _needs(failure: Failure, account: RequestHistory) -> Iterator[Need]:
     # or the budget of the next step applies
     spent = sum(step.scheduled.values()) if failure.ended_by_it else 0
     left = max((budget or 0) - spent, 0)
-    turn = missing = max(account.num_tokens - account.computed, 1)
+    computed = max(account.computed, account.tokens_loading)
+    turn = missing = max(account.num_tokens - computed, 1)
     for most in (config.get("chunk_size"), budget, config.get("long_prefill_token_threshold")):
         turn = min(turn, most) if most else turn
     if left and config.get("enable_chunked_prefill"):
@@ -205,7 +216,7 @@ def _needs(failure: Failure, account: RequestHistory) -> Iterator[Need]:
     if free_blocks is not None and config.get("num_blocks") is not None:
         loads = (r.external_tokens for r in failure.scenario.requests if r.id == account.id)
         known = missing if config.get("reserve_full_isl") and not held else turn
-        coming = max(account.computed + known, next(loads, 0))  # a load takes all blocks at once
+        coming = max(computed + known, next(loads, 0))  # a load takes all blocks at once
         slots = failure.history.features.slots(config, coming)
         blocks = -(-slots // config["block_size"]) - len(held)
         yield Need("blocks", max(blocks, 0), max(free_blocks, 0))
@@ -216,12 +227,22 @@ def _needs(failure: Failure, account: RequestHistory) -> Iterator[Need]:
         yield Need("tokens of the budget", turn, left)
 
 
-def _in_words(row: Row) -> str:
+def _ahead(failure: Failure, row: Row, waiting: Sequence[Row]) -> str:
+    """Return the first request in the queue, if it precedes this one and does not fit."""
+    queue = failure.last.waiting or ()
+    short = {r.request for r in waiting if any(need.needs > need.free for need in r.needs)}
+    first = queue[0] if queue and queue[0] in short else ""
+    return first if row.request in queue[1:] else ""
+
+
+def _in_words(row: Row, ahead: str) -> str:
     needs = [need for need in row.needs if need.needs]
     lacks = [_many(need.needs - need.free, need.what) for need in needs if need.needs > need.free]
     words = ", ".join(f"{need.needs} of {need.free} free {need.what}" for need in needs)
     if lacks:
         return f"it needs {words}: {' and '.join(lacks)} too few"
+    if ahead:
+        return f"it needs {words}, which is free, but it is behind {ahead}"
     return (
         f"it needs {words}: no limit that is shown holds it back" if needs else "it needs nothing"
     )

@@ -51,8 +51,8 @@ class Features:
         return False
 
     def of_requests(self, config: Config, requests: Sequence[Request]) -> dict[str, bool]:
-        """Return, for each feature of requests that only this system has and the configuration
-        allows, whether one of the requests has it."""
+        """Return whether any request uses each feature. Only features that this system alone has,
+        and that the configuration allows, are listed."""
         return {}
 
     def follows(self, config: Config) -> tuple[str, ...]:

@@ -96,6 +96,11 @@ class RequestHistory:
         return 0
 
     @property
+    def between_turns(self) -> bool:
+        """Return whether a turn of its session has ended, and the next one has not begun."""
+        return False
+
+    @property
     def kept_tokens(self) -> int:
         """Return the number of computed tokens whose blocks it holds, even while it waits."""
         return self.computed

@@ -83,6 +83,7 @@ class RunHistory(Generic[R]):
         paused: requests that are paused since the previous step, if the system pauses requests.
         requests: accepted requests by id, in order of arrival. If the history `forgets`, ended
             requests are dropped once no block holds their tokens; `forgotten` counts them.
+        arrived_again: how often a request got a later place in the order of arrival.
         aborts_to_report: requests aborted since the last step, which the next step reports.
         aborts_inside: requests to be aborted inside the coming step.
         events: control events since the last step.
@@ -126,6 +127,7 @@ class RunHistory(Generic[R]):
     first_in_line: tuple[str, int, int] | None = None
     forgets: bool = False
     forgotten: int = 0
+    arrived_again: int = 0
     system_state: Any = None
     shadow: ShadowCache | None = None
     kept: KeptPrefixes | None = None
@@ -266,7 +268,14 @@ class RunHistory(Generic[R]):
 
     @property
     def arrived(self) -> int:
-        return len(self.requests) + self.forgotten
+        return len(self.requests) + self.forgotten + self.arrived_again
+
+    def arrives_last(self, account: R) -> None:
+        """Record that an unfinished request counts as the last that arrived."""
+        account.arrival = self.arrived
+        self.arrived_again += 1
+        self.live[account.id] = self.live.pop(account.id)
+        self._moved()
 
     @property
     def max_steps(self) -> int:
@@ -329,7 +338,7 @@ class RunHistory(Generic[R]):
             self._end(name, reason)
         for name in self.aborts_inside:
             self._end(name, "aborted")
-        if self.aborts_inside or self.aborts_to_report:
+        if self.aborts_inside or self.aborts_to_report or self.events:
             self.client_changes += 1
         self.aborts_inside, self.aborts_to_report, self.events = set(), set(), ()
         self.last = step

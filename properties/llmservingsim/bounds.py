@@ -14,6 +14,7 @@ from ..history.bounds import (
     pool_limit,
 )
 from ..history.request_history import RequestHistory
+from ..vllm.history.request_history import VllmRequestHistory
 from .history import depth
 
 Config = Mapping[str, Any]
@@ -27,8 +28,10 @@ def waits(
 
     The wait is unbounded if a later request may take the blocks that the first one needs. By the
     page this is always possible, since the next request is tried; at HEAD it is possible only with
-    chunking off, if the first request exceeds the remaining budget.
+    chunking off, if the first request exceeds the remaining budget. A tool may run for any time.
     """
+    if isinstance(first, VllmRequestHistory) and first.blocked:
+        return None
     overtakes = revision == "documented" or not config["enable_chunked_prefill"]
     if overtakes and config["num_blocks"] is not None:
         return None

@@ -1,9 +1,16 @@
 """What LLMServingSim's runs add to the kernel: vLLM's features, with a longer memory."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
+from msgspec.structs import replace
+
+from ...model.observation import Step
+from ...model.scenario import Request
+from ..history.kept_prefixes import KeptPrefixes
+from ..history.run_history import RunHistory
 from ..vllm.history.features import VllmFeatures
+from ..vllm.history.run import Coming, VllmRun, requests_of, state_of
 
 
 class LlmServingSimFeatures(VllmFeatures):
@@ -20,10 +27,63 @@ class LlmServingSimFeatures(VllmFeatures):
     def may_forget(self, config: Mapping[str, Any]) -> bool:
         return False
 
+    def as_sent(self, config: Mapping[str, Any], request: Request) -> Request:
+        """Return the request as the router gets it. One that another instance decodes ends here
+        with its first token."""
+        sent = super().as_sent(config, request)
+        if config["instances"] == 2:
+            return replace(sent, max_tokens=1, output_len=None)
+        return replace(sent, tool_steps=request.tool_steps if config["instances"] else 0)
+
+    def of_requests(
+        self, config: Mapping[str, Any], requests: Sequence[Request]
+    ) -> dict[str, bool]:
+        tools = any(request.tool_steps for request in requests)
+        return {"tool": tools} if config["instances"] == 1 else {}
+
+    def may_compute_nothing(self, history: RunHistory[Any], step: Step) -> bool:
+        return only_tools_run(history)
+
+    def steps_after_end(self, history: RunHistory[Any]) -> int:
+        """Return 1 for the step in which the main loop ends the simulation."""
+        return int(not history.live and history.config["instances"] > 0)
+
+    def decided(self, history: RunHistory[Any], step: Step) -> Mapping[str, Coming]:
+        if history.config["instances"]:
+            self._pass_time(history, step)
+        return super().decided(history, step)
+
+    def _pass_time(self, history: RunHistory[Any], step: Step) -> None:
+        """Let time pass. A request whose time has come arrives after all others so far."""
+        live = requests_of(history.live)
+        waits = time_of_idle(history, step) or 1
+        for request in [request for request in live.values() if request.blocked]:
+            kept = step.deferred is None or request.id in step.deferred
+            request.blocked = max(request.blocked - waits, 0) if kept else 0
+            if not request.blocked:
+                history.arrives_last(request)
+        if step.over and history.kept is not None:
+            # The next request begins another simulation.
+            history.kept = KeptPrefixes(history.config["block_size"])
+
 
 def depth(config: Mapping[str, Any]) -> int:
     stages: int = config["pp_size"]
     return stages + 1 if stages > 1 else 1
+
+
+def only_tools_run(history: VllmRun) -> bool:
+    """Return whether every unfinished request waits for a tool."""
+    live = history.live.values()
+    return bool(live) and all(request.blocked for request in live)
+
+
+def time_of_idle(history: VllmRun, step: Step) -> int:
+    """Return how far the clock jumps if only sessions that wait for a tool are left; otherwise
+    0."""
+    if step.scheduled or state_of(history).flights or not only_tools_run(history):
+        return 0
+    return min(request.blocked for request in history.live.values())
 
 
 FEATURES = LlmServingSimFeatures()

@@ -6,6 +6,7 @@ vLLM's strategies need in addition: a longest request, and no reserve.
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import msgspec
 from hypothesis import strategies as st
 
 from ...model.pool import Content, prefix
@@ -43,6 +44,8 @@ WORKLOADS: Mapping[str, Mapping[str, Sequence[Any]]] = {
 MAX_IN_A_BATCH = (4, 3, 0, 5, 2, 6, 0, 4, 3, 1)
 SEATS_WITHOUT_A_CAP = 6
 STAGES = (1, 1, 1, 1, 2, 3)
+INSTANCES = (0, 0, 0, 0, 1, 0, 0, 2, 0)
+TOOL_STEPS = st.sampled_from((0, 3, 0, 20, 1))
 LONGEST_IN_BLOCKS = 8  # the most blocks in a request, so that a larger pool has room for several
 ROOMY = 4 * LONGEST_IN_BLOCKS  # blocks in the largest pool of a scale
 
@@ -76,7 +79,21 @@ def configs(draw: st.DrawFn, scale: Scale, revision: str) -> dict[str, Any]:
         "enable_prefix_caching": draw(st.sampled_from((True, True, False))),
         "prioritize_prefill": revision == "documented" and draw(st.booleans()),
         "pp_size": draw(st.sampled_from(STAGES)),
+        "instances": draw(st.sampled_from(INSTANCES)),
     }
+
+
+def has_features(config: Config) -> bool:
+    return bool(config["instances"] == 1)
+
+
+def with_features(request: Request, config: Config) -> st.SearchStrategy[Request]:
+    """Draw for how long the tool runs without which a request is not made."""
+    return TOOL_STEPS.map(lambda steps: msgspec.structs.replace(request, tool_steps=steps))
+
+
+def too_large(config: Config, name: str) -> st.SearchStrategy[Request | None]:
+    return st.none()
 
 
 def as_vllm(config: Config) -> dict[str, Any]:

@@ -169,7 +169,7 @@ def tokens_wrong(history: RunHistory[Any], step: Step) -> str | None:
     over = history.features.completing(history, step)
     for name, tokens in emitted.items():
         if name not in over:
-            return f"{name} emitted {tokens} without being scheduled"
+            return f"{name} is not scheduled, but emitted {tokens}"
         if name not in history.live:
             return f"{name} emitted {tokens} although it has ended or was never accepted"
         if name in history.aborts_inside:

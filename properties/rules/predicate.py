@@ -26,6 +26,9 @@ class Predicate(NamedTuple):
     changes none of these, the answers stay the same, and the monitor does not evaluate them again.
     None means that they also read how many tokens decoding requests have; nearly every step changes
     that.
+
+    `only_with` tells whether a configuration has the feature that the rule is about. Without the
+    feature, the rule can neither break nor occur, and the monitor leaves it out.
     """
 
     broken: Callable[[RunHistory[Any], Step], str | None]
@@ -33,6 +36,11 @@ class Predicate(NamedTuple):
     members: Literal["prefill", "decode", "any"] = "any"
     reads_kept: bool = False
     reads: tuple[str, ...] | None = None
+    only_with: Callable[[Mapping[str, Any]], bool | int] | None = None
+
+    def concerns(self, config: Mapping[str, Any]) -> bool:
+        """Return whether the configuration has the feature that the rule is about."""
+        return self.only_with is None or bool(self.only_with(config))
 
 
 class RuleFault(BaseException):

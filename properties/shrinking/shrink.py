@@ -113,7 +113,7 @@ def simpler_requests(request: Request, block: int) -> Iterator[Request]:
     for key, nothing in {**OF_FEATURES, "sent_as": None}.items():
         if getattr(request, key) != nothing:
             yield replace(request, **{key: nothing})
-    for key in ("load_steps", "load_deferrals", "send_steps", "grammar_steps"):
+    for key in ("load_steps", "load_deferrals", "send_steps", "grammar_steps", "tool_steps"):
         for smaller in smaller_numbers(getattr(request, key) or 0, 0, block):
             yield replace(request, **{key: smaller})
     yield from _simpler_turns(request, block)

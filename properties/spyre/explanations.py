@@ -244,18 +244,19 @@ def _overshot(
     longest = next(sequence.id for sequence in batch if pads[sequence.id] == 0)
     tkvs = {sequence.id: pads[sequence.id] * block + sequence.computed + 1 for sequence in batch}
     lines = _admitted(model, joins)
-    admitted = len(lines)
-    for sequence in batch:
-        reached = tkvs[sequence.id]
-        projected = joins.projected.get(sequence.id)
-        if projected is not None and reached > projected:
-            lines.append(
-                f"  {sequence.id} is at tkv {reached}, {reached - projected} beyond its "
-                "projection: "
-                f"{longest} needs one block more, which pads {sequence.id} on the left"
-            )
-    if len(lines) > admitted:
-        return lines
+    beyond = [
+        name for name, reached in tkvs.items() if reached > joins.projected.get(name, reached)
+    ]
+    if beyond:
+        return [
+            *lines[:-1],
+            f"  {_compared(model, joins, beyond[0])}",
+            *(
+                f"  {name} is at tkv {tkvs[name]}, {tkvs[name] - joins.projected[name]} beyond its "
+                f"projection: {longest} needs one block more, which pads {name} on the left"
+                for name in beyond
+            ),
+        ]
     widest = max(tkvs, key=lambda name: tkvs[name])
     first = min(joins.projected.keys() & tkvs, key=lambda name: joins.projected[name])
     if joins.projected[first] == joins.projected[joins.newcomer]:

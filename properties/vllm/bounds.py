@@ -60,7 +60,7 @@ def waits(
         sessions.are_held(config)
         or loads.are_made(config)
         or encoder.encodes(config)
-        or config.get(blocked.KEY)
+        or blocked.can_be(config)
         or config.get("max_loras")
     )
     if config["policy"] == "priority" or depth > 2 or overtaken:
@@ -85,7 +85,7 @@ def can_run(config: Config, prompt: int, max_tokens: int) -> bool:
     with_drafts = whole + most_ahead(config)
     within = whole <= config["max_model_len"] and fits_pool(config, with_drafts)
     if groups.further(config) and config["num_blocks"] is not None:
-        blocks = groups.blocks_of_all(config, -(-with_drafts // config["block_size"]))
+        blocks = groups.blocks_of_all(config, with_drafts)
         within = within and blocks <= config["num_blocks"]
     return within and fits_pool_and_budget(config, prompt, max_tokens)
 

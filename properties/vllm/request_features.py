@@ -20,6 +20,7 @@ TITLES = "abcdef"
 # Names for both salts and adapters, so that a salt may have the name of an adapter.
 PARTITIONS = st.sampled_from((None, None, "x", "y"))
 GRAMMAR_FAILS = st.sampled_from((*7 * (False,), True))
+OTHER_MAX_TOKENS = st.sampled_from((*11 * (False,), True))
 GRAMMAR_STEPS = st.sampled_from((0, 1, 3, 0, 2, 8))
 DELAYS = st.sampled_from((0, None, 2, 8, None, 1))
 
@@ -33,7 +34,8 @@ def encoders(draw: st.DrawFn, config: Mapping[str, Any]) -> dict[str, Any]:
     budget, block = config["max_num_batched_tokens"], config["block_size"]
     picture = draw(st.sampled_from((1, 1, budget + 1, budget + block, 2 * budget)))
     size = max(budget, min(picture, config["max_model_len"] - 2))
-    return {"max_num_encoder_input_tokens": size, "encoder_cache_size": size}
+    whole = {encoder.WHOLE: True} if size == budget and draw(st.booleans()) else {}
+    return {"max_num_encoder_input_tokens": size, "encoder_cache_size": size, **whole}
 
 
 def dynamic_drafts(config: Mapping[str, Any], drafts: int) -> st.SearchStrategy[dict[str, Any]]:
@@ -44,6 +46,17 @@ def dynamic_drafts(config: Mapping[str, Any], drafts: int) -> st.SearchStrategy[
     )
     dynamic = ranges.map(lambda ranges: {"num_speculative_tokens_per_batch_size": ranges})
     return st.one_of(st.just({}), st.just({}), st.just({}), dynamic)
+
+
+@st.composite
+def later_limits(draw: st.DrawFn, config: Mapping[str, Any]) -> dict[str, Any]:
+    """Draw, now and then, fewer requests than max_num_seqs, or a threshold that adapts."""
+    drawn: dict[str, Any] = {}
+    if draw(st.sampled_from((*4 * (False,), True))):
+        drawn["max_num_active_seqs"] = draw(st.integers(1, config["max_num_seqs"]))
+    if config["long_prefill_token_threshold"] and draw(st.sampled_from((*3 * (False,), True))):
+        drawn["long_prefill_token_threshold_adaptive"] = True
+    return drawn
 
 
 @st.composite
@@ -95,7 +108,7 @@ def with_features(draw: st.DrawFn, request: Request, config: Mapping[str, Any]) 
     if config.get("cache_partitions"):
         salt, adapter = draw(PARTITIONS), draw(PARTITIONS)
         request = msgspec.structs.replace(request, cache_salt=salt, lora=adapter)
-    if config.get(blocked.KEY):
+    if blocked.can_be(config):
         fails = not encoder.encodes(config) and draw(GRAMMAR_FAILS)
         request = msgspec.structs.replace(
             request, grammar_steps=draw(GRAMMAR_STEPS), grammar_fails=fails
@@ -108,22 +121,24 @@ def with_features(draw: st.DrawFn, request: Request, config: Mapping[str, Any]) 
 @st.composite
 def with_turns(draw: st.DrawFn, request: Request, config: Mapping[str, Any]) -> Request:
     """Return the request, usually with further turns. Most inputs and outputs end at the border of
-    a block, or a token beside it; so that there is room for a turn, outputs become shorter."""
+    a block, or a token beside it; so that there is room for a turn, outputs become shorter. Most
+    sessions have one max_tokens, so that a scheduler that mixes them up breaks few runs."""
     block, room = config["block_size"], most_tokens(config) - request.prompt_len
     if room < 3 or not draw(st.integers(0, 3)):
         return request
     border = -request.prompt_len % block or block
     tokens = st.sampled_from((1, 2, block, block + 1, 2 * block, max(block - 1, 1)))
-    first = min(draw(st.one_of(tokens, st.just(border))), room)
+    first = min(draw(st.one_of(tokens, st.just(border))), (room - 1) // 2)
     room -= first
+    varies = draw(OTHER_MAX_TOKENS)
     turns: list[Turn] = []
     for number in range(draw(st.integers(1, 3))):
-        length, most = draw(tokens), draw(tokens)
+        length, most = draw(tokens), draw(tokens) if varies else first
         if length + most > room:
             break
         room -= length + most
         name = draw(st.sampled_from((f"{request.id}.{number}", "more")))
-        stops = draw(st.sampled_from((None, None, 1, max(most // 2, 1))))
+        stops = draw(st.sampled_from((None, None, 1, max(most // 2, 1), max(most - 1, 1))))
         delay = draw(DELAYS)
         turns.append(Turn(prompt=((name, length),), max_tokens=most, output_len=stops, delay=delay))
     if not turns:
@@ -145,7 +160,7 @@ def most_tokens(config: Mapping[str, Any]) -> int:
 
 
 def has_features(config: Mapping[str, Any]) -> bool:
-    named = config.get("cache_partitions") or config.get(blocked.KEY) or sessions.are_held(config)
+    named = config.get("cache_partitions") or blocked.can_be(config) or sessions.are_held(config)
     drafts = speculation.drafts(config)
     return bool(drafts or named or loads.are_made(config) or encoder.encodes(config))
 

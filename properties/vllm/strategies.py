@@ -12,12 +12,13 @@ from hypothesis import strategies as st
 from ...model.pool import Content, blocks_for
 from ...model.scenario import Request
 from ..search.generators import Shape, like_an_earlier_prompt
-from . import AHEAD_IN_STAGES, ANY_LENGTH, EVERY_STATE, MAMBA_LAYERS, WITH_THE_NULL_BLOCK
+from . import AHEAD_IN_STAGES, ANY_LENGTH, LATER_LIMITS, WITH_THE_NULL_BLOCK
+from .group_strategies import kv_groups, watermarks
 from .history import groups, speculation
 from .history.request_history import VllmRequestHistory
 from .history.run import VllmRun
 from .predicates.decision import watermark_blocks
-from .request_features import dynamic_drafts, encoders
+from .request_features import dynamic_drafts, encoders, later_limits
 
 Config = Mapping[str, Any]
 
@@ -35,7 +36,6 @@ WITHOUT_GRAMMARS = ("longer pipeline", AHEAD_IN_STAGES, "loads", "loads ahead")
 WITHOUT_ADAPTERS = {
     *("async_scheduling", "pipeline_parallel_size", "kv_connector", "encoder_cache_size"),
 }
-FULL = {"kind": "full"}
 SEVERAL_ON_THEIR_WAY = {"async_scheduling", "pipeline_parallel_size"}
 EARLY_COMPLETIONS = st.sampled_from((0, 0, 1, 0, 3, 2))
 
@@ -59,7 +59,7 @@ def options(draw: st.DrawFn, config: Config, avoid: frozenset[str] = frozenset()
         drawn |= {"kv_load_failure_policy": "fail"}
     if steps.startswith("loads") and draw(st.sampled_from((False, True, False))):
         drawn |= {"synchronous_loads": True}
-    takes_inputs = "num_lookahead_tokens" not in drawn and not groups.has_mamba(drawn)
+    takes_inputs = "num_lookahead_tokens" not in drawn and not groups.has_mamba({**config, **drawn})
     if takes_inputs and draw(st.sampled_from((*3 * (False,), True))):
         drawn |= draw(encoders(config))
     if caches(config) and draw(st.sampled_from((*3 * (False,), True))):
@@ -88,36 +88,6 @@ def tight_pools(draw: st.DrawFn, config: Config) -> dict[str, Any]:
         return {}
     pool = blocks_for(config["max_model_len"], config["block_size"]) + draw(st.integers(0, 1))
     return {"num_blocks": pool, "watermark": 0.0}
-
-
-@st.composite
-def kv_groups(draw: st.DrawFn, config: Config, avoid: frozenset[str]) -> dict[str, Any]:
-    """Draw one or two groups in addition to full attention, and a pool that holds little more than
-    the longest request.
-
-    Most groups of attention layers have a window or a chunk of about one block or a few.
-    """
-    block, length = config["block_size"], config["max_model_len"]
-    windows = st.sampled_from((block + 1, 2 * block, 2, 3 * block + 1, block, length + 1))
-    slides = windows.map(lambda tokens: {"kind": groups.WINDOW, "window": max(tokens, 2)})
-    chunks = st.integers(1, 3).map(lambda n: {"kind": groups.CHUNKS, "window": n * block})
-    states = chunks if MAMBA_LAYERS in avoid else st.just({"kind": groups.MAMBA})
-    more = st.lists(st.one_of(slides, chunks, st.just(FULL), states), max_size=1)
-    further = [draw(st.one_of(slides, states, slides, chunks)), *draw(more)]
-    drawn: dict[str, Any] = {"kv_groups": [FULL, *further]}
-    if groups.caches_states({**config, **drawn}) and EVERY_STATE not in avoid:
-        drawn |= draw(st.sampled_from(({}, {}, {"mamba_cache_mode": "all"})))
-    if groups.aligns({**config, **drawn}):
-        drawn["enable_chunked_prefill"] = True
-    if draw(st.booleans()):
-        drawn["prefix_cache_retention_interval"] = 0
-    if config["num_blocks"] is None:
-        return drawn
-    blocks = blocks_for(length, block)
-    # A server counts one more block for each window, even if no request is long enough to need it.
-    longest = groups.blocks_of_all({**config, **drawn}, blocks) + len(further)
-    pool = longest + draw(st.sampled_from((0, 1, blocks, 0, 2 * blocks)))
-    return {**drawn, "num_blocks": pool, "watermark": draw(watermarks(pool))}
 
 
 @st.composite
@@ -241,6 +211,7 @@ def configs(
         "watermark": draw(watermarks(num_blocks)),
         "reserve_full_isl": draw(st.booleans()),
     }
+    config |= {} if LATER_LIMITS in avoid else draw(later_limits(config))
     return {**config, **draw(options(config, avoid))}
 
 
@@ -299,20 +270,6 @@ def budgets(
         st.integers(max_num_seqs, most + max_num_seqs).map(lambda tokens: max(tokens, floor)),
         *2 * [st.integers(least, least + 2 * block).map(lambda tokens: tokens + threshold)],
     )
-
-
-def watermarks(num_blocks: int | None) -> st.SearchStrategy[float]:
-    """Draw the watermark as a fraction of the pool: it keeps free no block at all, or between one
-    block and a third of the pool. The fraction is always half a block away from a whole number of
-    blocks. So it makes no difference whether block 0, which is never handed out, counts as part of
-    the pool.
-    """
-    if num_blocks is None:
-        return st.sampled_from((0.0, 0.1))
-    shares = st.integers(1, max(num_blocks // 3, 1)).map(
-        lambda blocks: round((blocks + 0.5) / (num_blocks + 1), 4)
-    )
-    return st.one_of(st.just(0.0), shares)
 
 
 @st.composite
@@ -386,7 +343,8 @@ def beside_the_batch(draw: st.DrawFn, config: Config, history: VllmRun) -> Shape
     aims.append(config["max_num_batched_tokens"] - len(running))
     if free is not None:
         room = free - sum(new_blocks(config, request, 1) for request in running)
-        room //= 1 + len(groups.further(config))
+        unit = groups.hit_unit(config)
+        room = room * (unit // block) // groups.blocks_if_all_kept(config, unit)
         reserve = watermark_blocks(config)
         # Leaves room for an answer that needs one more block.
         fills = [min(blocks * block, longest - block) for blocks in (room, room, room - reserve)]
@@ -482,10 +440,9 @@ def steps_to_border(config: Config, history: VllmRun) -> int:
 
 def new_blocks(config: Config, request: VllmRequestHistory, steps: int) -> int:
     """Return the number of additional blocks that a decoding request takes within `steps` steps."""
-    block = config["block_size"]
     tokens = request.computed + min(steps, request.max_tokens - request.emitted)
-    more = blocks_for(tokens, block) - blocks_for(request.computed, block)
-    return more * (1 + len(groups.further(config)))
+    held = groups.blocks_if_all_kept(config, request.computed)
+    return groups.blocks_if_all_kept(config, tokens) - held
 
 
 def free_blocks(config: Config, history: VllmRun) -> int | None:

@@ -98,8 +98,13 @@ class Exploration:
             options.revision, scope.full_config, scope.limits, options.formula
         )
         self._menu = self._models.menu(scope.menu)
-        seen = observable(rules, options.revision, self._models.observes, self._models.configs[0])
-        predicates = predicates_of(scope.system)
+        config = self._models.configs[0]
+        predicates = {
+            rule: predicate
+            for rule, predicate in predicates_of(scope.system).items()
+            if predicate.concerns(config)
+        }
+        seen = observable(rules, options.revision, self._models.observes, config)
         self.checked = tuple(rule.id for rule in seen if explored(rule))
         self._space = space(
             self._models,

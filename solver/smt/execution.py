@@ -14,11 +14,10 @@ from typing import Any, NamedTuple, Self, cast
 
 import z3
 
+from .branches import Branches
 from .numbers import Numbers
 
 FEW = 16  # the most values of a number that the code uses as an index
-# resource units of Z3 (`obligation.UNITS`) per branch; an undecided branch is followed
-UNITS = 10_000_000
 MAX_PATHS = 256  # the most paths of a function whose paths are combined
 MOST_PATHS = 10_000  # the most paths of any function; the step itself has up to 1,500
 MAX_ANSWERS = 250  # the most branches on a path, since a loop bounded only by a symbol never ends
@@ -37,21 +36,17 @@ class SymbolicRun:
     Attributes:
         numbers: the numbers that the code runs on.
         given: the answers to the first comparisons; the answer to later ones is yes if possible.
-        quick: whether to ignore definitions (of quotients, say) when checking what is possible.
-            This is much faster, but also follows some paths that no numbers take.
         taken: the answers so far; `conditions` holds the corresponding terms.
         others: for each later comparison to which the answer could also be no, the answers up to
             that one.
     """
 
-    def __init__(self, numbers: Numbers, given: list[bool], *, quick: bool = False) -> None:
-        self.numbers, self.given, self.quick = numbers, given, quick
+    def __init__(self, branches: Branches, given: list[bool]) -> None:
+        self.numbers, self.given = branches.numbers, given
         self.taken: list[bool] = []
         self.others: list[list[bool]] = []
         self.conditions: list[Any] = []
-        self._solver = z3.Solver()
-        self._solver.set("rlimit", UNITS)
-        self._known = 0
+        self._branches = branches
         self._answers: dict[int, bool] = {}
         # kept alive, since Z3 would otherwise give their ids to other terms
         self._answered: list[Any] = []
@@ -75,18 +70,19 @@ class SymbolicRun:
             return known
         if len(self.taken) == MAX_ANSWERS:
             raise TooManyPathsError(f"a path with more than {MAX_ANSWERS} branches")
-        if len(self.taken) < len(self.given):
-            holds = self.given[len(self.taken)]
+        at = len(self.taken)
+        if at < len(self.given):
+            holds = self.given[at]
         else:
-            holds = self._possible(condition)
-            if holds and self._possible(z3.Not(condition)):
+            holds = self._branches.possible(at, condition)
+            if holds and self._branches.possible(at, z3.Not(condition)):
                 self.others.append([*self.taken, False])
         taken = condition if holds else z3.Not(condition)
         self._answers[condition.get_id()] = holds
         self._answered.append(condition)
         self.taken.append(holds)
         self.conditions.append(taken)
-        self._solver.add(taken)
+        self._branches.take(at, taken)
         return holds
 
     def split(self, number: Any, by: Any) -> tuple[Any, Any]:
@@ -113,16 +109,10 @@ class SymbolicRun:
         return self.numbers.split(number, by, None, signed=signed, positive=positive)
 
     def forget(self) -> None:
-        """Free the solver and the caches of the run. Its numbers may live on in the result."""
-        del self._solver
+        """Free the caches of the run. Its numbers may live on in the result."""
+        del self._branches
         self._answered.clear()
         self._answers.clear()
-
-    def _possible(self, condition: Any) -> bool:
-        facts, left_out = self.numbers.facts, self.numbers.definitions if self.quick else ()
-        self._solver.add([facts[at] for at in range(self._known, len(facts)) if at not in left_out])
-        self._known = len(facts)
-        return bool(self._solver.check(condition) != z3.unsat)
 
 
 class Truth:
@@ -278,19 +268,21 @@ def paths(
 ) -> Iterator[Path]:
     """Yield every path of `code`, which receives the run to make its numbers with.
 
-    `quick`: see `SymbolicRun`. If the result is a comparison, it is decided as well. The facts of
-    `numbers` hold on every path. Paths beyond the known part of a sequence are left out.
+    `quick` ignores definitions (of quotients, say) when checking what is possible. This is much
+    faster, but also follows some paths that no numbers take. If the result is a comparison, it is
+    decided as well. The facts of `numbers` hold on every path. Paths beyond the known part of a
+    sequence are left out.
 
     Raises:
         TooManyPathsError: there are more than MOST_PATHS, or a path does not end.
     """
     waiting: list[list[bool]] = [[]]
-    tried = 0
+    branches, tried = Branches(numbers, quick=quick), 0
     while waiting:
         if tried == MOST_PATHS:
             raise TooManyPathsError(f"more than {MOST_PATHS:,} paths")
         tried += 1
-        run = SymbolicRun(numbers, waiting.pop(), quick=quick)
+        run = SymbolicRun(branches, waiting.pop())
         try:
             result = code(run)
         except BeyondPrefixError:

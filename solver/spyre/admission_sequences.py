@@ -108,7 +108,7 @@ class Arrival(NamedTuple):
 
 
 class Joined(NamedTuple):
-    """A request of a question, in symbols."""
+    """A request with symbols in place of its numbers."""
 
     prompt: Any
     max_tokens: Any

@@ -23,7 +23,7 @@ DEFAULTS = {
         **{"block_size": 256, "num_blocks": 64, "max_num_seqs": 512},
         "max_num_batched_tokens": 16384,
     },
-    "llmservingsim": VLLM | {"prioritize_prefill": False, "pp_size": 1},
+    "llmservingsim": VLLM | {"prioritize_prefill": False, "pp_size": 1, "instances": 0},
 }
 # Where it is not 1. With one token to a block of nano-vLLM no length leaves the remainder at which
 # a block is added; zero slots of LLMServingSim are any number.
@@ -32,6 +32,7 @@ LEAST = {
     ("llmservingsim", "max_num_seqs"): 0,
     ("vllm", "long_prefill_token_threshold"): 0,
     ("llmservingsim", "long_prefill_token_threshold"): 0,
+    ("llmservingsim", "instances"): 0,
 }
 REVISIONS = [
     (name, revision)

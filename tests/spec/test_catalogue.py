@@ -71,6 +71,7 @@ PROTOCOL_FIELDS = {
     "group_blocks",
     "sent",
     "completes",
+    *("deferred", "handed_over", "over"),
 }
 
 GOOD = """
@@ -410,6 +411,11 @@ def test_an_unknown_id_is_refused_with_close_ones_and_where_to_look(rules):
         catalogue.select(rules, ["SPY-R30", "spy-r09"])
     assert str(caught.value).startswith("no rule 'spy-r09'; did you mean SPY-R09 or ")
     assert str(caught.value).endswith("`schedproof rules` lists the rules")
+
+
+def test_an_id_of_another_system_is_refused_with_its_system(rules):
+    with pytest.raises(CatalogueError, match=r"no rule 'GEN-R02' here: it is a rule of generic"):
+        catalogue.select(rules, ["GEN-R02"])
 
 
 def test_an_id_like_no_other_is_refused_without_a_guess(rules):

@@ -21,7 +21,7 @@ MISSING = {
     "spyre": set(),
     "vllm": set(),
     "nano_vllm": {"NAN-R33"},
-    "llmservingsim": {"LSS-R20", "LSS-R21", "LSS-R26"},
+    "llmservingsim": set(),
 }
 
 

@@ -3,6 +3,9 @@
 import ast
 import io
 import re
+import sys
+from itertools import product
+from typing import Any
 
 import pytest
 
@@ -15,7 +18,7 @@ from schedproof.tools.follow import files_naming, places_naming
 from schedproof.tools.hidden_fields import accusations
 from schedproof.tools.house import ROOT, sources
 from schedproof.tools.long_trace import CONFIGS, make
-from schedproof.tools.mutation import proof_score, times
+from schedproof.tools.mutation import proof_score, small_runs, times
 from schedproof.tools.pages import table_in
 from schedproof.tools.proofs import ASKED, JOIN, LEMMAS, LIMIT, PAGE, TOOL
 
@@ -151,34 +154,43 @@ def test_the_page_says_of_each_proof_which_code_it_is_about_and_what_it_assumes(
 
 
 def test_the_score_of_proofs_measures_a_decode_step_by_arithmetic_of_its_own():
-    for lengths in ([1], [2, 3], [5, 4, 1], [6, 6, 3, 2]):
-        tkv = documented.max_tkv(lengths, proof_score.BLOCK)
-        assert proof_score.volume(lengths) == len(lengths) * tkv
+    for lengths, block in product(([1], [2, 3], [5, 4, 1], [6, 6, 3, 2]), (1, 2, 3)):
+        tkv = documented.max_tkv(lengths, block)
+        assert small_runs.volume(lengths, block) == len(lengths) * tkv
     seen = {"kind": "decode", "scheduled": {"a": 1, "b": 1}}
-    assert proof_score.decoded(seen, {"a": 3, "b": 1}, {"a": 1, "b": 2}) == [4, 3]
-    assert proof_score.decoded({**seen, "kind": "prefill"}, {}, {}) == []
+    assert small_runs.decoded(seen, {"a": 3, "b": 1}, {"a": 1, "b": 2}) == [4, 3]
+    assert small_runs.decoded({**seen, "kind": "prefill"}, {}, {}) == []
 
 
 def test_the_score_of_proofs_counts_by_what_a_change_does():
     found = {
-        "a": {"does": "overruns", "fails": "covers_newcomer refuted"},
-        "b": {"does": "the same", "fails": ""},
-        "c": {"does": "crashes (KeyError)", "fails": ""},
+        "a": {"does": "overruns", "proof": "red (covers_newcomer)"},
+        "b": {"does": "the same", "proof": "green"},
+        "c": {"does": "the same", "proof": "open (150 s are over)"},
+        "d": {"does": "crashes (KeyError)"},
     }
     lines = list(proof_score.table(found))[2:]
-    assert lines[0] == "| overruns | 1 | 1 | 0 |"
-    assert lines[1] == "| the same | 1 | 0 | 1 |"
-    assert lines[3] == "| crashes | 1 | 0 | 1 |"
+    assert lines[0] == "| overruns | 1 | 1 | 0 | 0 |"
+    assert lines[1] == "| the same | 2 | 0 | 1 | 1 |"
+    assert lines[3] == "| crashes | 1 | 0 | 0 | 0 |"
     assert proof_score.score(found.values()) == (
-        "1 of 1 sampled overrunning changes red; 1 of 1 sampled harmless ones green"
+        "1 of 1 sampled overrunning changes red; 1 of 2 sampled harmless ones green"
     )
 
 
-def test_the_score_of_proofs_proves_changes_that_overrun_first():
-    every = [proof_score.Change(name, proof_score.SOUND[0], {}) for name in "abcd"]
-    does = ("the same", "differs", "overruns", "overruns")
-    known = {
-        proof_score.key(change): {"does": each} for change, each in zip(every, does, strict=True)
-    }
-    known[proof_score.key(every[2])]["fails"] = "covers_newcomer refuted"
-    assert [change.name for change in proof_score.to_prove(every, known)] == ["d", "a", "b"]
+def test_the_score_of_proofs_knows_whether_a_changed_function_was_called():
+    text = "class A:\n    def f(self):\n        return 2\n"
+    [(path, marked)] = proof_score.Change(
+        "", proof_score.SOUND[0], {"a.py": text}, "A.f"
+    ).marked.items()
+    names: dict[str, Any] = {}
+    exec(marked, names)
+    sys.__dict__.pop(proof_score.CALLED, None)
+    assert (path, names["A"]().f(), sys.__dict__.pop(proof_score.CALLED)) == ("a.py", 2, 1)
+
+
+def test_the_score_of_proofs_takes_no_answer_in_time_for_neither_colour(tmp_path):
+    out = tmp_path / "out.json"
+    assert proof_score.read(out) == {"does": "hangs"}
+    out.write_text('{"does": "overruns"}', encoding="utf-8")
+    assert proof_score.colour(proof_score.read(out)) == "open"

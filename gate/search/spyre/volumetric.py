@@ -350,6 +350,7 @@ def run_proof(search: VolumeSearch) -> int:
                 title = group
                 search.say(f"{title}:")
             search.say(lemma_line(lemma))
+            search.say(f"           {lemma.sentence}")
             lemmas.append(lemma)
     except Unanswered as why:
         search.say(f"inconclusive: {why}")

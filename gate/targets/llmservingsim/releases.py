@@ -19,6 +19,8 @@ SCALES = GateScales(
         {"prioritize_prefill": True},
         {"long_prefill_token_threshold": 4},
         {"max_num_seqs": 0},
+        {"instances": 1},
+        {"instances": 2},
     ),
     chunk_key="max_num_batched_tokens",
 )

@@ -13,6 +13,9 @@ size of the pool follows from the memory of the accelerator. There are two gener
 With several pipeline stages (`pp_size`), batches stay in flight. In a step in which the scheduler
 builds no batch, the oldest one completes.
 
+With `instances`, the simulator's own main loop and router run around the scheduler, see
+`main_loop`.
+
 Source: serving/core/scheduler.py of the checkout, inference_serving/scheduler.py of 1.0.0.
 
 Needs the few packages that the checkout imports (numpy, pyyaml, rich):
@@ -20,24 +23,18 @@ Needs the few packages that the checkout imports (numpy, pyyaml, rich):
     SCHEDPROOF_LLMSERVINGSIM=DIR python gate/targets/run_adapter.py llmservingsim
 """
 
-import argparse
-import ast
-import functools
 import importlib
-import importlib.util
 import inspect
-import logging
 import os
-import sys
-import types
 from collections.abc import Mapping
-from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from .. import coverage, protocol_checks
 from ..jsonl import Reply, serve
 from ..protocol_checks import CheckedRequest, Output, RefusedError, refuse
 from ..release_adapter import Hosted, HostedTarget, kind_of
+from .checkout import GIB, MODEL, NPU, PACKAGES, Checkout, build, load
+from .main_loop import MainLoop
 
 VARIABLE = "SCHEDPROOF_LLMSERVINGSIM"
 KEYS = {
@@ -50,155 +47,62 @@ KEYS = {
     "enable_prefix_caching": protocol_checks.FLAG,
     "prioritize_prefill": protocol_checks.FLAG,
     "pp_size": protocol_checks.POSITIVE,
+    "instances": protocol_checks.Kind(lambda value: value in (0, 1, 2), "0, 1 or 2"),
 }
 FIELDS = ["emitted", "waiting", "running", "prefilling", "preempted", "finished"]
 FIELDS += ["prompt_throughput", "decode_throughput"]
-MODEL = "meta-llama/Llama-3.1-8B"  # a model in the checkout's configs/model
-GIB = 1024**3
-BITS = 16  # bits of a number in memory
-NPU = 0  # the number of the only accelerator, which starts and ends every batch
-# GiB that are enough for the model, and a block size, with which its memory is measured.
-PROBE = (17, 16)
 NEVER = -1  # stands for times that are not known yet
 PLENTY = 20_000  # blocks of a pool that stands for an unbounded one; building it takes 20 ms
 ROOMY = 10**9  # blocks of such a pool without numbered blocks, and of the host's memory
-PACKAGES = ("serving.core", "inference_serving")  # possible names, the newer one first
-MAINS = ("serving/__main__.py", "main.py")  # the simulator's entry point, the newer one first
-# Only the trace generator needs these modules, to read tables and fit curves to them.
-NOT_NEEDED = ("pandas", "sklearn", "joblib")
-
-
-class Checkout(NamedTuple):
-    """The scheduler of a checkout, and its memory needs.
-
-    `token` is the size of one token's KV cache, in bytes. `has_pool` says whether the code has a
-    pool of numbered blocks. `defaults` are those of its command line, by configuration key.
-    """
-
-    version: str
-    scheduler: Any
-    token: int
-    has_pool: bool
-    defaults: Mapping[str, Any] = types.MappingProxyType({})
-
-    def weight_of(self, stages: int) -> int:
-        """Return the size, in bytes, of the part of the model that one stage holds."""
-        return int(_memory(self.scheduler, stages).weight)
-
-
-def package_in(folder: str) -> str:
-    for package in PACKAGES:
-        if Path(folder, *package.split("."), "scheduler.py").is_file():
-            return package
-    raise RefusedError(f"{folder} is not a checkout of LLMServingSim")
-
-
-def load(folder: str) -> Checkout:
-    """Return the scheduler of the checkout in a folder; raise RefusedError if there is none."""
-    package = package_in(folder)
-    sys.path.insert(0, folder)
-    for name in NOT_NEEDED:
-        if name not in sys.modules and importlib.util.find_spec(name) is None:
-            sys.modules[name] = types.ModuleType(name)
-    try:
-        scheduler = importlib.import_module(f"{package}.scheduler").Scheduler
-    except ImportError as error:
-        raise RefusedError(f"{folder} cannot be imported: {error}") from error
-    logging.getLogger("llmservingsim").setLevel(logging.CRITICAL)
-    has_pool = hasattr(scheduler, "_schedule_running")
-    token = _memory(scheduler, 1).get_kv(1)
-    defaults = command_line_defaults(Path(folder))
-    return Checkout(version_of(Path(folder)), scheduler, token, has_pool, defaults)
-
-
-def command_line_defaults(folder: Path) -> dict[str, Any]:
-    """Return the defaults of the simulator's command line, by configuration key.
-
-    The checkout defines its options inside `main`, which also starts the simulator; so only the
-    calls that add an option run here.
-    """
-    source = next((folder / name for name in MAINS if (folder / name).is_file()), None)
-    if source is None:
-        return {}
-    parser = argparse.ArgumentParser()
-    for node in ast.walk(ast.parse(source.read_text("utf-8"))):
-        if isinstance(node, ast.Call) and ast.unparse(node.func) == "parser.add_argument":
-            call = ast.Expression(ast.fix_missing_locations(node))
-            eval(compile(call, str(source), "eval"), {"parser": parser, "argparse": argparse})
-    values = vars(parser.parse_args([]))
-    named = {key: values.get(key, values.get(OLD_NAMES.get(key, key))) for key in KEYS}
-    return {key: value for key, value in named.items() if value is not None}
-
-
-@functools.cache
-def _memory(scheduler: Any, stages: int) -> Any:
-    gib, block = PROBE
-    return build(scheduler, gib, {**SMALLEST, "block_size": block}, stages).memory
-
-
-SMALLEST = {
-    **{"max_num_seqs": 1, "max_num_batched_tokens": 1, "long_prefill_token_threshold": 0},
-    **{"enable_chunked_prefill": True, "enable_prefix_caching": False},
-    "prioritize_prefill": False,
-}
-
-
-OPTIONS = (
-    *("max_num_batched_tokens", "block_size", "enable_prefix_caching", "prioritize_prefill"),
-    *("enable_chunked_prefill", "long_prefill_token_threshold"),
-)
-# In release 1.0.0; all other parameters have the same name in every release.
-OLD_NAMES = {"max_num_seqs": "max_batch", "num_npus": "npu_num", "pp_size": "npu_group"}
-
-
-def build(
-    scheduler: Any, gib: float, config: Mapping[str, Any], stages: int = 1, host: float = 0
-) -> Any:
-    """Return a scheduler for one accelerator with `gib` and a host with `host` GiB of memory."""
-    known = inspect.signature(scheduler).parameters
-    values = {
-        **{"model": MODEL, "node_id": 0, "instance_id": 0, "num_npus": 1, "tp_size": 1},
-        **{"pp_size": stages, "npu_mem": gib, "cpu_mem": host, "start_npu": NPU, "pd_type": None},
-        **{"fp": BITS, "req_num": 1, "enable_prefix_sharing": False},
-        **{"prefix_pool": None, "prefix_storage": None},
-        **{key: config[key] for key in OPTIONS if key in known},
-        # As on the simulator's command line, 0 means no limit.
-        "max_num_seqs": config["max_num_seqs"] or float("inf"),
-    }
-    named = {key if key in known else OLD_NAMES.get(key, key): values[key] for key in values}
-    return scheduler(**{key: value for key, value in named.items() if key in known})
-
-
-def version_of(place: Path) -> str:
-    """Return the newest release in the checkout's changelog, with a note if the code is newer."""
-    changes = place / "CHANGELOG.md"
-    lines = changes.read_text("utf-8").splitlines() if changes.is_file() else []
-    titles = [line.partition("[")[2].partition("]")[0] for line in lines if line[:4] == "## ["]
-    releases = [title.removeprefix("v") for title in titles if title != "Unreleased"]
-    if not releases:
-        return "unknown"
-    return f"after {releases[0]}" if "Unreleased" in titles[:1] else releases[0]
 
 
 class Engine:
-    """A fresh scheduler of the checkout for one configuration, in either generation."""
+    """A fresh scheduler of the checkout for one configuration, in either generation. Once the main
+    loop has ended a simulation, the next request begins another one, with an empty memory."""
 
-    def __init__(self, scheduler: Any, config: Mapping[str, Any]) -> None:
-        if scheduler.max_num_batched_tokens != config["max_num_batched_tokens"]:
+    def __init__(self, checkout: Checkout, config: Mapping[str, Any]) -> None:
+        if config["instances"] and not checkout.has_router:
+            raise refuse("instances", config["instances"], "0: the release has no such router")
+        self.checkout, self.config = checkout, config
+        self.loop: MainLoop | None = None
+        self.decoders: list[Any] = []
+        self.begin()
+        if self.scheduler.max_num_batched_tokens != config["max_num_batched_tokens"]:
+            self.close()
             raise refuse(
                 "max_num_batched_tokens",
                 config["max_num_batched_tokens"],
-                f"at most {scheduler.max_num_batched_tokens}, the longest context of {MODEL}",
+                f"at most {self.scheduler.max_num_batched_tokens}, the longest context of {MODEL}",
             )
-        self.scheduler, self.config = scheduler, config
+
+    def begin(self) -> None:
+        instances = self.config["instances"]
+        self.scheduler = self.build("prefill" if instances == 2 else None)
         self.outputs: dict[int, Output] = {}
         self.time = 0  # in steps
         self.flights: list[Any] = []  # batches that have not completed, the oldest first
+        self.ended: set[int] = set()
+        if instances:
+            self.decoders = [self.build("decode")] if instances == 2 else []
+            main = importlib.import_module("serving.__main__")
+            self.loop = MainLoop(main, [self.scheduler, *self.decoders])
+
+    def build(self, kind: str | None) -> Any:
+        """Return a scheduler of the checkout; see `build`."""
+        raise NotImplementedError
+
+    def close(self) -> None:
+        if self.loop is not None:
+            self.loop.close()
 
     @property
     def fields(self) -> list[str]:
         hit = ["prefix_hit"] if self.config["enable_prefix_caching"] else []
-        return [*FIELDS, *hit, *(["free_blocks"] if self.config["num_blocks"] else [])]
+        loop = [
+            *(["deferred", "over"] if self.loop else []),
+            *(["handed_over"] if self.decoders else []),
+        ]
+        return [*FIELDS, *hit, *loop, *(["free_blocks"] if self.config["num_blocks"] else [])]
 
     def completing(self, batch: Any) -> Any:
         """Return the batch that completes in this step, or None; `batch` was just built."""
@@ -210,12 +114,17 @@ class Engine:
 
     def add(self, request: CheckedRequest) -> None:
         output, prompt = request.output, request.prompt
+        if self.loop is not None and self.loop.over:
+            self.begin()
         if any(output.id == other.id for other in self.outputs.values()):
             raise RefusedError(f"another request already has the id {output.id!r}")
         whole = len(prompt) + output.length
         self.check_room(whole)
         number = len(self.outputs)
         self.outputs[number] = output
+        if self.loop is not None:
+            self.loop.add(prompt, output, request.tool_steps)
+            return
         tokens = [output.token(index) for index in range(output.length)]
         self.scheduler.add_request(
             [number, MODEL, len(prompt), whole, self.time, 0, prompt, tokens]
@@ -226,20 +135,33 @@ class Engine:
         room for it."""
 
     def schedule(self) -> Any:
-        batch = self.scheduler.schedule(self.time, NPU)
+        if self.loop is not None:
+            if self.loop.over:
+                self.begin()
+            batch = self.loop.schedule()
+        else:
+            batch = self.scheduler.schedule(self.time, NPU)
         self.time += 1
         return batch
 
     def complete(self, batch: Any) -> dict[str, Any]:
         """Complete a batch, if there is one; return the fields of the step that describe the
         completion."""
-        # To report a batch as done, the simulator passes the batch's number plus 1.
-        prompts, generated, finished = (
-            (0, 0, [])
-            if batch is None
-            else self.scheduler.add_done(batch.batch_id + 1, NPU, self.time)
-        )
+        loop: dict[str, Any] = {}
+        if self.loop is not None:
+            prompts, generated, finished = self.loop.complete(batch, batch or self.flights)
+            self.time = self.loop.now
+            loop = self._seen_of_the_loop()
+        elif batch is None:
+            prompts, generated, finished = 0, 0, []
+        else:
+            # To report a batch as done, the simulator passes the batch's number plus 1.
+            prompts, generated, finished = self.scheduler.add_done(
+                batch.batch_id + 1, NPU, self.time
+            )
+        self.ended.update(request.id for request in finished)
         return {
+            **loop,
             # The simulator itself knows only lengths.
             "finished": {
                 self.name(request): "eos" if self.outputs[request.id].ends_with_eos else "length"
@@ -248,6 +170,23 @@ class Engine:
             "prompt_throughput": prompts,
             "decode_throughput": generated,
         }
+
+    def _seen_of_the_loop(self) -> dict[str, Any]:
+        assert self.loop is not None
+        handed = [
+            self.name(request)
+            for decoder in self.decoders
+            for request in (decoder.running if self.checkout.has_pool else decoder.request)
+        ]
+        return {
+            "deferred": self.kept(),
+            "over": self.loop.over,
+            **({"handed_over": handed} if self.decoders else {}),
+        }
+
+    def kept(self) -> list[str]:
+        """Return the requests that the router keeps until their time has come."""
+        return [self.outputs[n].id for n in self.loop.deferred()] if self.loop else []
 
     def name(self, request: Any) -> str:
         return self.outputs[request.id].id
@@ -259,19 +198,25 @@ class PoolEngine(Engine):
     def __init__(self, checkout: Checkout, config: Mapping[str, Any]) -> None:
         if config["prioritize_prefill"]:
             raise refuse("prioritize_prefill", True, "false: the scheduler has no such option")
-        blocks_in_all = config["num_blocks"] or PLENTY
-        block = checkout.token * config["block_size"]
-        weight = checkout.weight_of(config["pp_size"])
-        # One byte more, because the number of GiB is rounded.
-        gib = (weight + blocks_in_all * block + 1) / GIB
         try:
-            scheduler = build(checkout.scheduler, gib, config, config["pp_size"])
-            super().__init__(scheduler, config)
+            super().__init__(checkout, config)
         except OverflowError as error:
             raise refuse("max_num_seqs", 0, f"at least 1: the checkout raises {error!r}") from error
+
+    def begin(self) -> None:
+        super().begin()
         self.pool = self.scheduler.memory.npu_pool
-        assert self.pool.num_blocks == blocks_in_all, self.pool.num_blocks
         self._requested_blocks = 0  # needed by all requests so far, including finished ones
+
+    def build(self, kind: str | None) -> Any:
+        config, checkout = self.config, self.checkout
+        blocks = PLENTY if kind == "decode" else config["num_blocks"] or PLENTY
+        weight = checkout.weight_of(config["pp_size"])
+        # One byte more, because the number of GiB is rounded.
+        gib = (weight + blocks * checkout.token * config["block_size"] + 1) / GIB
+        made = build(checkout.scheduler, gib, config, config["pp_size"], 0, kind)
+        assert made.memory.npu_pool.num_blocks == blocks, made.memory.npu_pool.num_blocks
+        return made
 
     @property
     def fields(self) -> list[str]:
@@ -304,7 +249,8 @@ class PoolEngine(Engine):
             if request.num_preemptions > before.get(request.id, request.num_preemptions)
         ]
         due = self.completing(batch)
-        ending = [] if due is None else list(due.requests)
+        # The second instance goes on with requests that have ended here.
+        ending = [] if due is None else [r for r in due.requests if r.id not in self.ended]
         reached = {request.id: request.num_tokens_reached for request in ending}
         completed = self.complete(due)
         return {
@@ -323,7 +269,7 @@ class PoolEngine(Engine):
     def _seen_after(self) -> dict[str, Any]:
         running, waiting = self.scheduler.running, self.scheduler.waiting
         seen: dict[str, Any] = {
-            "waiting": [self.name(request) for request in waiting],
+            "waiting": [self.name(request) for request in waiting] + self.kept(),
             "running": [self.name(request) for request in running],
             "prefilling": [
                 self.name(request)
@@ -373,11 +319,15 @@ class RadixEngine(Engine):
                     raise refuse(key, config[key], f"{valid}: the release has no such option")
         self.token = checkout.token
         self.block = checkout.token * config["block_size"]
-        pool = (config["num_blocks"] or ROOMY) * self.block
+        super().__init__(checkout, config)
+
+    def build(self, kind: str | None) -> Any:
+        config, checkout = self.config, self.checkout
+        pool = ((kind != "decode" and config["num_blocks"]) or ROOMY) * self.block
         # One byte more, because the number of GiB is rounded.
         gib = (checkout.weight_of(config["pp_size"]) + pool + 1) / GIB
         host = ROOMY * self.block / GIB
-        super().__init__(build(checkout.scheduler, gib, config, config["pp_size"], host), config)
+        return build(checkout.scheduler, gib, config, config["pp_size"], host, kind)
 
     @property
     def fields(self) -> list[str]:
@@ -412,7 +362,7 @@ class RadixEngine(Engine):
         waiting = [request for request in self.scheduler.request if not has_started(request)]
         running = away + [request for request in self.scheduler.request if has_started(request)]
         seen: dict[str, Any] = {
-            "waiting": [self.name(request) for request in waiting],
+            "waiting": [self.name(request) for request in waiting] + self.kept(),
             "running": [self.name(request) for request in running],
             "prefilling": [self.name(request) for request in running if request.is_init],
         }
@@ -459,11 +409,16 @@ class LlmServingSimTarget(HostedTarget):
             folder = os.environ.get(VARIABLE)
             if not folder:
                 raise RefusedError(f"{VARIABLE} is not set; valid is a checkout's folder")
-            self._checkout = load(folder)
+            self._checkout = load(folder, KEYS)
         kind = PoolEngine if self._checkout.has_pool else RadixEngine
         engine = kind(self._checkout, config)
         described = ("llmservingsim", self._checkout.version, engine.fields)
         return Hosted(engine, *described, self._checkout.defaults)
+
+    def stop(self) -> Reply:
+        if self._engine is not None:
+            self._engine.close()
+        return super().stop()
 
     def admit(self, engine: Engine, request: CheckedRequest) -> None:
         engine.add(request)

@@ -186,7 +186,7 @@ class SpyreEngine:
             self.release.platform.validate_request(inputs, params)
         except ValueError as error:
             release = f"{self.release.name} {self.release.version}"
-            raise RefusedError(f"refused by the front door of {release}: {error}") from error
+            raise RefusedError(f"{release} refuses the request: {error}") from error
         own = self._request_class(
             request_id=request.output.id,
             prompt_token_ids=request.prompt,

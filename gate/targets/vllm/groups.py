@@ -3,7 +3,8 @@
 import dataclasses
 import importlib
 import json
-from collections.abc import Iterable, Mapping
+import math
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from ..protocol_checks import refuse
@@ -39,14 +40,23 @@ def check(config: Mapping[str, Any]) -> None:
     groups = config.get(KEY, [{"kind": FULL}])
     if not groups or groups[0] != {"kind": FULL}:
         raise refuse(KEY, groups, f'a list that begins with {{"kind": "{FULL}"}}')
-    if len(groups) > 1 and all(group.get("kind") == FULL for group in groups):
+    if len(groups) > 1 and all(group == {"kind": FULL} for group in groups):
         raise refuse(KEY, groups, "a single full group, or another kind after it")
     for number, group in enumerate(groups):
         kind, window, size = group.get("kind"), group.get("window"), config["block_size"]
         whole = kind in (FULL, MAMBA)
-        if kind not in KINDS or group.keys() != ({"kind"} if whole else {"kind", "window"}):
+        given = group.keys() - {"block_size"}
+        if kind not in KINDS or given != ({"kind"} if whole else {"kind", "window"}):
             valid = f'kind {FULL} or {MAMBA}, or kind {WINDOW} or {CHUNKS} with a "window"'
             raise refuse(f"{KEY}[{number}]", group, valid)
+        own = group.get("block_size", size)
+        if type(own) is not int or own < 1 or (own != size and has_mamba(config)):
+            valid = f"a positive integer, or {size} beside a {MAMBA} group"
+            raise refuse(f"{KEY}[{number}].block_size", own, valid)
+        unit = math.lcm(*(other.get("block_size", size) for other in groups))
+        if kind == CHUNKS and config["enable_prefix_caching"] and own != unit:
+            raise refuse(f"{KEY}[{number}].block_size", own, f"{unit} with a prefix cache")
+        size = own
         if kind == WINDOW and (type(window) is not int or window < 2):
             raise refuse(f"{KEY}[{number}].window", window, "an integer of at least 2")
         if kind == CHUNKS and (type(window) is not int or window < 1 or window % size):
@@ -77,19 +87,37 @@ def derive_mamba(vllm_config: Any) -> None:
     models.MambaModelConfig.verify_and_update_config(vllm_config)
 
 
-def kinds(config: Mapping[str, Any]) -> tuple[tuple[str, int | None], ...]:
+# Kind, window and block size of the layers of a group, in tokens.
+Kind = tuple[str, int | None, int]
+
+
+def kinds(config: Mapping[str, Any]) -> tuple[Kind, ...]:
     return tuple(
-        (group["kind"], group.get("window")) for group in config.get(KEY, [{"kind": FULL}])
+        (group["kind"], group.get("window"), group.get("block_size", config["block_size"]))
+        for group in config.get(KEY, [{"kind": FULL}])
     )
 
 
-def specs(groups: Iterable[tuple[str, int | None]], cache_config: Any) -> list[Any]:
-    return [_spec(kind, window, cache_config) for kind, window in groups]
+def specs(groups: Collection[Kind], cache_config: Any) -> list[Any]:
+    # Blocks of all groups have the same number of bytes.
+    largest = math.lcm(*(block_size for _, _, block_size in groups))
+    return [
+        _spec(kind, window, cache_config, start_up.attention(block_size, largest // block_size))
+        for kind, window, block_size in groups
+    ]
 
 
-def _spec(kind: str, window: int | None, cache_config: Any) -> Any:
-    block_size = cache_config.block_size
-    full = start_up.attention(block_size)
+def block_sizes(specs: list[Any], vllm_config: Any, kv_cache_config: Any) -> Any:
+    """Return the block size of the scheduler, and the tokens of a hash, as the release's engine
+    core derives them from the groups."""
+    sizes = [spec.block_size for spec in specs]
+    utils = importlib.import_module("vllm.v1.core.kv_cache_utils")
+    if len(specs) > 1 and hasattr(utils, "resolve_kv_cache_block_sizes"):
+        return utils.resolve_kv_cache_block_sizes(kv_cache_config, vllm_config)
+    return min(sizes), min(sizes)
+
+
+def _spec(kind: str, window: int | None, cache_config: Any, full: Any) -> Any:
     if kind == FULL:
         return full
     interface = importlib.import_module("vllm.v1.kv_cache_interface")
@@ -98,12 +126,12 @@ def _spec(kind: str, window: int | None, cache_config: Any) -> Any:
             block_size=cache_config.mamba_block_size,
             shapes=((1,),),
             dtypes=(full.dtype,),
-            page_size_padded=full.page_size_bytes,  # blocks of all groups have the same size
+            page_size_padded=full.page_size_bytes,
             mamba_cache_mode=cache_config.mamba_cache_mode,
         )
     shape = {key: getattr(full, key) for key in ("num_kv_heads", "head_size", "dtype")}
     if kind == CHUNKS:
         return interface.ChunkedLocalAttentionSpec(
-            block_size=block_size, attention_chunk_size=window, **shape
+            block_size=full.block_size, attention_chunk_size=window, **shape
         )
-    return interface.SlidingWindowSpec(block_size=block_size, sliding_window=window, **shape)
+    return interface.SlidingWindowSpec(block_size=full.block_size, sliding_window=window, **shape)

@@ -60,8 +60,9 @@ def engine_config(**options: Any) -> Any:
     )
 
 
-def block_hasher(vllm_config: Any) -> Any:
-    """Return the engine core's function that hashes full blocks; None without a prefix cache."""
+def block_hasher(vllm_config: Any, tokens: int | None = None) -> Any:
+    """Return the engine core's function that hashes the tokens of a request, as many at a time as a
+    block has unless `tokens` says otherwise; None without a prefix cache."""
     cache = vllm_config.cache_config
     if not cache.enable_prefix_caching:
         return None
@@ -71,7 +72,8 @@ def block_hasher(vllm_config: Any) -> Any:
     utils.init_none_hash(function)
     # Since 0.33, a hash may cover tokens after its block.
     beyond = getattr(vllm_config, "num_hash_lookahead_tokens", 0)
-    return utils.get_request_block_hasher(cache.block_size, function, *([beyond] if beyond else []))
+    size = tokens or cache.block_size
+    return utils.get_request_block_hasher(size, function, *([beyond] if beyond else []))
 
 
 def version_of(name: str) -> str:

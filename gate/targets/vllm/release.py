@@ -42,7 +42,10 @@ OPTIONS = (
 # Exceptions that an adapter gets if a release has moved or renamed something.
 PARTS_MISSING = (AttributeError, TypeError, ImportError, LookupError)
 # The values that describe a release without these options.
-WITHOUT_OPTION = {"watermark": 0, "reserve_full_isl": False, groups.RETENTION: None}
+WITHOUT_OPTION = {
+    **{"watermark": 0, "reserve_full_isl": False, groups.RETENTION: None},
+    **{"max_num_active_seqs": None, "long_prefill_token_threshold_adaptive": False},
+}
 
 
 @dataclass(frozen=True)
@@ -146,10 +149,10 @@ def configure(release: Release, config: Mapping[str, Any]) -> tuple[Any, StartUp
 def _planning(
     drafts: tuple[str, int, Ranges] | None,
     policy: str | None,
-    kinds: tuple[tuple[str, int | None], ...],
+    kinds: tuple[groups.Kind, ...],
     **options: Any,
 ) -> str | None:
-    mamba = any(kind == groups.MAMBA for kind, _ in kinds)
+    mamba = any(kind == groups.MAMBA for kind, *_ in kinds)
     vllm_config = cached_config(drafts, policy, mamba, **options)
     specs = groups.specs(kinds, vllm_config.cache_config)
     return start_up.refusal(vllm_config, specs)

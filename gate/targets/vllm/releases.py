@@ -7,6 +7,7 @@ from ....properties.vllm import (
     AHEAD_IN_STAGES,
     ANY_LENGTH,
     EVERY_STATE,
+    LATER_LIMITS,
     MAMBA_LAYERS,
     WITH_THE_NULL_BLOCK,
 )
@@ -63,6 +64,7 @@ SCALES = GateScales(
         ANY_LENGTH: {"block_size": 16, "num_blocks": 4, "max_model_len": 128},
         AHEAD_IN_STAGES: {"async_scheduling": True, "pipeline_parallel_size": 3},
         MAMBA_LAYERS: MAMBA,
+        LATER_LIMITS: {"max_num_active_seqs": 1},
         EVERY_STATE: {**MAMBA, "enable_prefix_caching": True, "mamba_cache_mode": "all"},
     },
     chunk_key="max_num_batched_tokens",

@@ -55,19 +55,23 @@ def refusal(vllm_config: Any, layers: Sequence[Any]) -> str | None:
         for stage in range(stages)
     ]
     core = importlib.import_module("vllm.v1.engine.core").EngineCore
+    block_size = vllm_config.cache_config.block_size
     try:
         core._initialize_kv_caches(_EngineCore(specs), vllm_config)
     except (ValueError, NotImplementedError) as error:
         words = " ".join(str(error).split())
         longest = LONGEST.search(words)
         return longest[0].strip() if longest else words.partition(". ")[0]
+    finally:
+        # Planning puts the smallest block size of all groups there; the configuration is reused.
+        vllm_config.cache_config.block_size = block_size
     return None
 
 
 @functools.cache
-def attention(block_size: int) -> Any:
+def attention(block_size: int, scale: int = 1) -> Any:
     interface = importlib.import_module("vllm.v1.kv_cache_interface")
     float32 = importlib.import_module("torch").float32
     return interface.FullAttentionSpec(
-        block_size=block_size, num_kv_heads=1, head_size=32, dtype=float32
+        block_size=block_size, num_kv_heads=1, head_size=32 * scale, dtype=float32
     )

@@ -12,7 +12,6 @@ runner is replaced. For every request whose computed tokens have caught up with 
 import functools
 import importlib
 import inspect
-import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -49,11 +48,11 @@ class VllmEngine(SchedulerView):
         self.usable_blocks = config["num_blocks"] or plenty_of_blocks(config)
         specs = groups.specs(groups.kinds(config), vllm_config.cache_config)
         chosen, retained = class_for(release, config), config.get(groups.RETENTION)
-        scheduler = _scheduler(chosen, vllm_config, specs, self.usable_blocks, retained)
+        scheduler, hashed = _scheduler(chosen, vllm_config, specs, self.usable_blocks, retained)
         super().__init__(scheduler, config)
         encoder.equip(self.scheduler, config)
         self.release = release
-        self._hasher = block_hasher(vllm_config)
+        self._hasher = block_hasher(vllm_config, hashed)
         self._request_class = importlib.import_module("vllm.v1.request").Request
         self._aborted = importlib.import_module("vllm.v1.request").RequestStatus.FINISHED_ABORTED
         self._runner_output = importlib.import_module("vllm.v1.outputs").ModelRunnerOutput
@@ -232,8 +231,7 @@ def plenty_of_blocks(config: Mapping[str, Any]) -> int:
     """Return the size of a pool that stands for an unbounded one. In addition to the watermark,
     which is a fraction of the pool, it has room for a full batch of the longest requests and for
     the cached contents of some more requests, or of a thousand short ones."""
-    longest = blocks_for(config["max_model_len"], config["block_size"])
-    longest *= 1 + len(groups.after_first(config))
+    longest = sum(blocks_for(config["max_model_len"], size) for _, _, size in groups.kinds(config))
     needed = max((config["max_num_seqs"] + SPARE_REQUESTS) * longest, ROOMY)
     plenty = int(needed / (1 - config["watermark"])) + 1
     if plenty > MAX_BLOCKS:
@@ -248,9 +246,10 @@ def plenty_of_blocks(config: Mapping[str, Any]) -> int:
 
 def _scheduler(
     chosen: Any, vllm_config: Any, specs: list[Any], usable_blocks: int, retained: int | None
-) -> Any:
-    """Return a scheduler that has its own pool, and one KV cache group for each of `specs`. This
-    takes 1 ms, and another 1 ms for each 1,000 blocks."""
+) -> tuple[Any, int]:
+    """Return a scheduler that has its own pool, and one KV cache group for each of `specs`, and the
+    number of tokens that one hash covers. This takes 1 ms, and another 1 ms for each 1,000
+    blocks."""
     interface = importlib.import_module("vllm.v1.kv_cache_interface")
     structured = importlib.import_module("vllm.v1.structured_output")
     num_blocks = usable_blocks + NULL_BLOCK
@@ -261,15 +260,19 @@ def _scheduler(
     vllm_config.cache_config.num_gpu_blocks = num_blocks
     # Some releases keep every block of a window and lack this field.
     retention = {groups.RETENTION: retained} if retained is not None else {}
-    return chosen(
-        vllm_config=vllm_config,
-        kv_cache_config=interface.KVCacheConfig(
-            num_blocks=num_blocks, kv_cache_tensors=[], kv_cache_groups=layers, **retention
-        ),
-        structured_output_manager=structured.StructuredOutputManager(vllm_config),
-        block_size=math.lcm(*(spec.block_size for spec in specs)),
-        log_stats=False,
+    kv_cache_config = interface.KVCacheConfig(
+        num_blocks=num_blocks, kv_cache_tensors=[], kv_cache_groups=layers, **retention
     )
+    block_size, hashed = groups.block_sizes(specs, vllm_config, kv_cache_config)
+    scheduler = chosen(
+        vllm_config=vllm_config,
+        kv_cache_config=kv_cache_config,
+        structured_output_manager=structured.StructuredOutputManager(vllm_config),
+        block_size=block_size,
+        log_stats=False,
+        **({} if hashed == block_size else {"hash_block_size": hashed}),
+    )
+    return scheduler, hashed
 
 
 # --- the front door -------------------------------------------------------------------------
@@ -304,7 +307,7 @@ def core_request(release: Release, longest: int, request: CheckedRequest, arriva
         )
     except (ValueError, refusal) as error:
         words = " ".join(str(error).split())
-        raise RefusedError(f"refused by the front door of {release}: {words}") from error
+        raise RefusedError(f"{release} refuses the request: {words}") from error
     taken.sampling_params.update_from_generation_config({}, EOS)
     return taken
 
@@ -346,6 +349,9 @@ KEYS = {
     grammars.KEY: protocol_checks.FLAG,
     "reused_ids": protocol_checks.FLAG,
     sessions.KEY: protocol_checks.FLAG,
+    "max_num_active_seqs": protocol_checks.or_null(protocol_checks.POSITIVE),
+    "long_prefill_token_threshold_adaptive": protocol_checks.FLAG,
+    "disable_chunked_mm_input": protocol_checks.FLAG,
 }
 
 
@@ -361,6 +367,9 @@ MAY_MISS = (
     "reused_ids",
     grammars.KEY,
     sessions.KEY,
+    "max_num_active_seqs",
+    "long_prefill_token_threshold_adaptive",
+    "disable_chunked_mm_input",
 )
 
 

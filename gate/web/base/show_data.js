@@ -14,6 +14,7 @@ const STATE_WORDS = {
   loading: "parked, its blocks are loaded",
   in_flight: "in flight, no token yet",
   sending: "has ended, its blocks are sent",
+  between_turns: "between two turns",
 };
 
 async function unpacked(text) {

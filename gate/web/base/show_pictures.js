@@ -26,6 +26,7 @@ const BARS = {
   waiting: ["right", "dots"], prefill: ["prompt", "rising"], decode: ["generated", ""], held: ["rest", "level"],
   paused: ["now", "crossed"], preempted: ["bad", "falling"],
   loading: ["cached", "dots"], in_flight: ["prompt", "level"], sending: ["cached", "crossed"],
+  between_turns: ["prompt", "dots"],
 };
 
 function timeline() {

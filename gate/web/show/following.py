@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 from ....model.errors import InputError
 from ....model.observation import Step
+from ....properties.explanations.pool import tables
 from ....properties.history.features import features_of
 from ....properties.history.request_history import RequestHistory
 from ....properties.history.run_history import RunHistory
@@ -139,7 +140,7 @@ class Changes:
 # The possible states of a request in a step; the page translates them into words.
 STATES = (
     *("waiting", "prefill", "decode", "held", "paused", "preempted"),
-    *("loading", "in_flight", "sending"),
+    *("loading", "in_flight", "sending", "between_turns"),
 )
 MOST_STEPS = 300_000  # a page of this many steps takes a minute or two, and 300 MB
 KINDS = ("prefill", "decode", "mixed", "idle")
@@ -156,6 +157,8 @@ WORDS = {
     "resumed": "{0} decodes again",
     "parked": "{0} is parked while a connector loads its blocks",
     "loaded": "{0} runs with the loaded tokens",
+    "turn": "a turn of {0} ends, and it waits for its next input",
+    "control": "the operator calls {3}",
     "jump": "the tkv of {0} jumps from {1} to {2}",
     "border": "{0} begins its block {2} (token {1})",
     "finished": "{0} finishes ({3})",
@@ -168,6 +171,8 @@ STOPS = (
     "resumed",
     "parked",
     "loaded",
+    "turn",
+    "control",
     "jump",
     "border",
     "finished",
@@ -212,6 +217,7 @@ class Follower:
         self._counted: dict[str, int] = {}
         self._paused: frozenset[str] = frozenset()
         self._parked: frozenset[str] = frozenset()
+        self._ended_turns: set[str] = set()  # the parked requests that wait for their next turn
         self._decoded_at: dict[str, int] = {}
         self._pool_seen: Any = None
         self._pool_counts: dict[str, int] = {}
@@ -274,10 +280,10 @@ class Follower:
         """Count each held block once. The counts are cached, since few steps change them."""
         if step.blocks is None:
             return {}
-        seen = (step.blocks, step.prefix_hit)
+        seen = (step.blocks, step.group_blocks, step.prefix_hit)
         if seen != self._pool_seen:
             self._pool_seen = seen
-            held = Counter(block for blocks in step.blocks.values() for block in set(blocks))
+            held = Counter(block for blocks in tables(step).values() for block in set(blocks))
             self._pool_counts = {
                 "held": len(held),
                 "shared": sum(many > 1 for many in held.values()),
@@ -302,7 +308,7 @@ class Follower:
                 else None
             )
         if request.id in (step.parked or ()):
-            return "loading"
+            return "between_turns" if request.between_turns else "loading"
         if request.id in (step.paused or ()):
             return "paused"
         if request.started:
@@ -346,7 +352,9 @@ class Follower:
             "computed": computed,
             "emitted": request.emitted,
             "tkv": None,
-            "held": None if step.blocks is None else len(blocks),
+            "held": None
+            if step.blocks is None
+            else len(tables(step).get(request.id, ()) if step.group_blocks else blocks),
         }
         if self._pads and state == "decode" and shown is not None:
             values["tkv"] = shown * self._block + computed
@@ -370,13 +378,18 @@ class Follower:
         ]
         self._paused = paused
         parked = frozenset(step.parked or ())
-        reported += [Happening(number, "parked", name) for name in sorted(parked - self._parked)]
+        for name in sorted(parked - self._parked):
+            is_turn = name in self._accounts and self._accounts[name].between_turns
+            reported.append(Happening(number, "turn" if is_turn else "parked", name))
         reported += [
             Happening(number, "loaded", name)
             for name in sorted(self._parked - parked)
-            if name in step.scheduled
+            if name in step.scheduled and name not in self._ended_turns
         ]
         self._parked = parked
+        self._ended_turns = {
+            name for name in parked if name in self._accounts and self._accounts[name].between_turns
+        }
         for name, tokens in step.scheduled.items():
             lines = self.requests.get(name)
             if lines and name in self._prefilled:

@@ -154,6 +154,7 @@ def _client_happenings(run: RecordedRun) -> list[Happening]:
         happenings.append(Happening(request.arrival, "arrived", request.id, *sizes))
         if request.abort_at is not None:
             happenings.append(Happening(request.abort_at, "aborted", request.id))
+    happenings += [Happening(e.step, "control", word=e.kind) for e in run.scenario.events]
     last = len(run.steps)
     return [failure for failure in happenings if failure.step <= last]
 

@@ -25,7 +25,8 @@ def queue(history: VllmRun) -> list[VllmRequestHistory]:
     """Return the requests in the page's order: by arrival, perhaps with prefills first."""
     first = history.config["prioritize_prefill"]
     return sorted(
-        history.live.values(), key=lambda request: (first and request.emitted > 0, request.arrival)
+        [request for request in history.live.values() if not request.blocked],
+        key=lambda request: (first and request.emitted > 0, request.arrival),
     )
 
 
@@ -82,7 +83,7 @@ def waited(history: VllmRun, step: Step) -> list[VllmRequestHistory]:
     return [
         request
         for request in history.live.values()
-        if request.id not in running and request.id not in step.scheduled
+        if request.id not in running and request.id not in step.scheduled and not request.blocked
     ]
 
 
@@ -210,8 +211,9 @@ def hit_counted(history: VllmRun, step: Step) -> bool:
 
 
 def generated_miscounted(history: VllmRun, step: Step) -> str | None:
-    """The decode throughput counts all generated tokens, including the first (LSS-R24)."""
-    generated = sum((step.emitted or {}).values())
+    """The decode throughput counts all generated tokens, including the first (LSS-R24). Of two
+    instances, the second one counts them."""
+    generated = sum((step.emitted or {}).values()) * (history.config["instances"] != 2)
     if step.decode_throughput == generated:
         return None
     return f"{step.decode_throughput} generated tokens reported, {generated} were emitted"

@@ -251,6 +251,7 @@ def _not_the_tail(history: VllmRun, step: Step) -> str | None:
 def waiting_not_by_arrival(history: VllmRun, step: Step) -> str | None:
     """Waiting requests are listed and admitted by arrival (LSS-R34)."""
     listed = [history.live[name] for name in step.waiting or () if name in history.live]
+    listed = [request for request in listed if not request.blocked]
     by_arrival = sorted(listed, key=lambda request: request.arrival)
     if listed != by_arrival:
         return f"{names(listed)} wait in this order, but came in the order {names(by_arrival)}"

@@ -210,14 +210,16 @@ def promised_too_much(history: RunHistory, step: Step) -> str | None:
         return None
     block = history.config["block_size"]
     held = {number for blocks in (step.blocks or {}).values() for number in blocks}
-    needed = sum(
-        max(ceil((request.prompt + request.max_tokens - 1) / block) - len(blocks), 0)
+    needs = {
+        name: max(ceil((request.prompt + request.max_tokens - 1) / block) - len(blocks), 0)
         for name, blocks in (step.blocks or {}).items()
         if (request := history.requests.get(name)) is not None
-    )
+    }
+    needed = sum(needs.values())
     if len(held) + needed <= size:
         return None
-    return f"{len(held)} blocks held and {needed} still needed, but the pool has {size}"
+    which = ", ".join(f"{name}: {blocks}" for name, blocks in needs.items() if blocks)
+    return f"{len(held)} blocks held and {needed} still needed ({which}), but the pool has {size}"
 
 
 def pool_binds(history: RunHistory, step: Step) -> bool:

@@ -69,7 +69,8 @@ def wrong_chunk(history: RunHistory, step: Step) -> str | None:
         if step.scheduled[request.id] != expected:
             return (
                 f"{request.id} prefills {step.scheduled[request.id]} tokens after {before} of "
-                f"{request.prompt}; the chunk holds {expected} (left padding {padding} tokens)"
+                f"{request.prompt}, but this chunk has room for {expected} (left padding "
+                f"{padding} tokens)"
             )
     return None
 

@@ -95,7 +95,8 @@ def wrong_write(history: RunHistory, step: Step) -> str | None:
         for own, number in _positions(history, step, request, written):
             cached = own * history.config["block_size"] < hit
             if own >= 0 and cached and number != 0:
-                return f"block {own} of {request.id} is cached, and written to again (as {number})"
+                again = f"written again, to block {number} of the pool"
+                return f"block {own} of {request.id} is cached, but {again}"
             its_own = held[own] if 0 <= own < len(held) else number
             if own >= 0 and not cached and (number == 0 or number != its_own):
                 return f"block {own} of {request.id} is {its_own}, but block {number} is written"

@@ -8,12 +8,15 @@ from typing import Any
 
 from .request_history import VllmRequestHistory
 
-KEY = "structured_outputs"
+
+def can_be(config: Mapping[str, Any]) -> bool:
+    """Return whether requests may have grammars."""
+    return bool(config.get("structured_outputs"))
 
 
 def all_are(config: Mapping[str, Any], live: Collection[VllmRequestHistory]) -> bool:
     """Return whether every unfinished request still waits for its grammar in the coming step."""
-    return bool(config.get(KEY)) and all(request.blocked for request in live)
+    return can_be(config) and all(request.blocked for request in live)
 
 
 def step(live: Collection[VllmRequestHistory]) -> None:

@@ -11,6 +11,7 @@ from ....model.observation import Step
 from ....model.scenario import Request
 
 Config = Mapping[str, Any]
+WHOLE = "disable_chunked_mm_input"
 
 
 class Input(NamedTuple):

@@ -47,12 +47,14 @@ class VllmFeatures(Features):
             request = replace(request, accepted=())
         if not config.get("cache_partitions"):
             request = replace(request, cache_salt=None, lora=None)
-        if not config.get(blocked.KEY):
+        if not blocked.can_be(config):
             request = replace(request, grammar_steps=0, grammar_fails=False)
         if not sessions.are_held(config):
             request = replace(request, turns=())
         if loads.are_synchronous(config):
             request = replace(request, load_steps=0)
+        if request.tool_steps:
+            request = replace(request, tool_steps=0)
         if not self.reuses_ids(config):
             request = replace(request, sent_as=None)
         return request if loads.are_made(config) else request.without_connector()
@@ -64,7 +66,7 @@ class VllmFeatures(Features):
         occurs = {}
         if loads.are_made(config):
             occurs["failed load"] = any(request.load_fails_at is not None for request in requests)
-        if config.get(blocked.KEY):
+        if blocked.can_be(config):
             occurs["grammar"] = any(request.grammar_steps for request in requests)
             occurs["invalid grammar"] = any(request.grammar_fails for request in requests)
         if sessions.are_held(config):
@@ -76,7 +78,7 @@ class VllmFeatures(Features):
         or an invalid grammar, and which turns of a session end."""
         loading = ("parked", "finished") if loads.are_made(config) else ()
         turns = ("parked", "emitted", "preempted") if sessions.are_held(config) else ()
-        return (*loading, *turns, *(("finished",) if config.get(blocked.KEY) else ()))
+        return (*loading, *turns, *(("finished",) if blocked.can_be(config) else ()))
 
     def may_forget(self, config: Config) -> bool:
         """Return whether only blocks can still hold the tokens of ended requests."""
@@ -258,7 +260,7 @@ class VllmFeatures(Features):
             loads.note_aborts_inside(of(history.live[name]) for name in history.aborts_inside)
         if loads.are_synchronous(history.config):
             synchronous.fall_back(history, step)
-        if history.config.get(blocked.KEY):
+        if blocked.can_be(history.config):
             blocked.step(requests_of(history.live).values())
         if sessions.are_held(history.config):
             live = requests_of(history.live)

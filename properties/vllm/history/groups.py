@@ -4,6 +4,7 @@ Source: release 0.33.0, SlidingWindowManager, ChunkedLocalAttentionManager and M
 their specs.
 """
 
+import math
 from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -19,10 +20,12 @@ WINDOW, CHUNKS, MAMBA = "sliding_window", "chunked_local", "mamba"
 
 
 class Group(NamedTuple):
-    """The kind of a group's layers, and their window in tokens; None without a window."""
+    """The kind of a group's layers, their window in tokens (None without a window), and the tokens
+    in a block."""
 
     kind: str
     window: int | None
+    size: int
 
 
 class Groups(NamedTuple):
@@ -40,8 +43,19 @@ class Groups(NamedTuple):
 
 
 def further(config: Config) -> list[Group]:
-    groups = config.get("kv_groups", ())[1:]
-    return [Group(group["kind"], group.get("window")) for group in groups]
+    return [
+        Group(group["kind"], group.get("window"), group.get("block_size", config["block_size"]))
+        for group in config.get("kv_groups", ())[1:]
+    ]
+
+
+def hit_unit(config: Config) -> int:
+    """Return the least number of tokens that is a whole number of blocks in every group."""
+    return math.lcm(config["block_size"], *(group.size for group in further(config)))
+
+
+def are_several(config: Config) -> bool:
+    return len(config.get("kv_groups", ())) > 1
 
 
 def first_block_read(config: Config, group: Group, computed: int) -> int:
@@ -51,7 +65,7 @@ def first_block_read(config: Config, group: Group, computed: int) -> int:
     oldest = 0 if group.window is None else computed - (group.window - 1)
     if group.kind == CHUNKS and group.window is not None:
         oldest = computed - computed % group.window
-    return max(oldest, 0) // int(config["block_size"])
+    return max(oldest, 0) // group.size
 
 
 def last_place(config: Config, computed: int) -> int:
@@ -95,41 +109,68 @@ def new_blocks(config: Config, group: Group, places: int, cached: int) -> int:
     return max(places - cached, 0)
 
 
-def at_most(config: Config, group: Group, blocks: int) -> int:
-    """Return the most blocks of a group that a request of this many blocks holds at once.
+def at_most(config: Config, group: Group, tokens: int) -> int:
+    """Return the most blocks of a group that a request of this many tokens holds at once.
 
     With a window, these are the blocks of the window and of the tokens of all steps in flight, and
     one more, since the window may begin inside a block. A chunk begins at a block boundary. Of
     Mamba states, these are the ones that a step reads and writes, or a single one that is
     overwritten.
     """
+    blocks = -(-tokens // group.size)
     if group.kind == MAMBA and not leaves_every_state(config):
         return min(blocks, 2 if caches(config) else 1)
     if group.window is None:
         return blocks
     begins = int(group.kind != CHUNKS)
     steps = 2 if config.get("async_scheduling") else 1
-    tokens = group.window - begins + steps * config["max_num_batched_tokens"]
-    tokens = min(tokens, config["max_model_len"])
-    return int(min(blocks, -(-tokens // config["block_size"]) + begins))
+    at_once = group.window - begins + steps * config["max_num_batched_tokens"]
+    at_once = min(at_once, config["max_model_len"])
+    return int(min(blocks, -(-at_once // group.size) + begins))
 
 
-def blocks_of_all(config: Config, blocks: int) -> int:
-    """Return the most blocks that a request of this many blocks holds at once, in all groups."""
-    return blocks + sum(at_most(config, group, blocks) for group in further(config))
+def blocks_of_all(config: Config, tokens: int) -> int:
+    """Return the most blocks that a request of this many tokens holds at once, in all groups."""
+    first = -(-tokens // int(config["block_size"]))
+    return first + sum(at_most(config, group, tokens) for group in further(config))
+
+
+def blocks_if_all_kept(config: Config, tokens: int) -> int:
+    """Return the blocks of all groups that the first `tokens` tokens of a request fill."""
+    sizes = (config["block_size"], *(group.size for group in further(config)))
+    return sum(-(-tokens // size) for size in sizes)
+
+
+def begins_a_block(config: Config, start: int, end: int) -> bool:
+    """Return whether the tokens from `start` to `end` begin a block in a group with blocks of
+    another size than full attention."""
+    sizes = {group.size for group in further(config)} - {config["block_size"]}
+    return any(-(-end // size) > -(-start // size) for size in sizes)
+
+
+def most_taken(config: Config, blocks: int, requests: int) -> int:
+    """Return the most blocks that requests take in the groups after the first while they take
+    `blocks` in full attention. If sizes differ, each of them may fill a block there and begin
+    another one here."""
+    size, most = int(config["block_size"]), 0
+    for group in further(config):
+        differs = group.size != size
+        most += (blocks + requests * differs) * -(-size // group.size) + requests * differs
+    return most
 
 
 def longest_in_pool(config: Config) -> int:
     """Return the blocks of full attention of the longest request that fits into the pool."""
-    size = int(config["num_blocks"])
-    return max((n for n in range(1, size + 1) if blocks_of_all(config, n) <= size), default=0)
+    size, block = int(config["num_blocks"]), int(config["block_size"])
+    fits = (n for n in range(1, size + 1) if blocks_of_all(config, n * block) <= size)
+    return max(fits, default=0)
 
 
 def content_of(request: VllmRequestHistory, tokens: int) -> Content:
     return prefix(coming_tokens(request), tokens)
 
 
-def content_until(config: Config, request: VllmRequestHistory, place: int) -> Content:
+def content_until(group: Group, request: VllmRequestHistory, place: int) -> Content:
     """Return the tokens of a request up to the end of a block. They identify the content of the
     block, whatever precedes it in the table."""
-    return content_of(request, (place + 1) * int(config["block_size"]))
+    return content_of(request, (place + 1) * group.size)

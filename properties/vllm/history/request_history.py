@@ -35,8 +35,8 @@ class VllmRequestHistory(RequestHistory):
             the oldest first.
         inputs: the segments of its prompt that an encoder computes.
         since_reset: how many of its tokens were computed since the prefix cache was last reset.
-        blocked: for how many steps, including the coming one, its grammar is not compiled yet, or
-            its next input has not come.
+        blocked: for how many steps, including the coming one, its grammar is not compiled yet, its
+            next input has not come, or the tool of its session runs.
         arrived_blocked: whether it had to wait for its grammar.
         invalid: whether its grammar never compiles.
         turns: the turns of its session that have not begun.
@@ -88,7 +88,7 @@ class VllmRequestHistory(RequestHistory):
             "send_aborted": request.send_aborted,
             "external": min(request.external_tokens, request.prompt_len),
             "inputs": inputs_of(request),
-            "blocked": request.grammar_steps,
+            "blocked": request.grammar_steps or request.tool_steps,
             "arrived_blocked": request.grammar_steps > 0 or request.grammar_fails,
             "invalid": request.grammar_fails,
             "turns": request.turns,

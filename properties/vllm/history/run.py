@@ -104,7 +104,7 @@ def groups_after(history: RunHistory[Any], step: Step) -> Groups:
 
     A block can be found as soon as a step that fills it is decided.
     """
-    known, config, size = state_of(history).groups, history.config, history.config["block_size"]
+    known, config = state_of(history).groups, history.config
     holds, unseen = dict(known.holds), set(known.unseen)
     for name in step.scheduled:
         if (account := history.live.get(name)) is None:
@@ -124,8 +124,8 @@ def groups_after(history: RunHistory[Any], step: Step) -> Groups:
                     elif place < len(table):
                         holds[table[place]] = state
                 continue
-            for place in range(first // size, computed // size):
-                content = number, groups.content_until(config, request, place)
+            for place in range(first // group.size, computed // group.size):
+                content = number, groups.content_until(group, request, place)
                 if shown is None:
                     unseen.add(content)
                 elif number < len(shown) and place < len(shown[number]):

@@ -6,16 +6,16 @@ Source: release 0.33.0: LoRAConfig.max_loras, Scheduler.schedule.
 from ....model.observation import Step
 from ...rules.predicate import Predicate
 from ..history.run import VllmRun
-from .decision import lacks_adapter_slot, may_go, waited_before
+from .decision import adapters_are_limited, lacks_adapter_slot, may_go, waited_before
 from .queues import needless_wait
 
 
 def too_many_adapters(history: VllmRun, step: Step) -> str | None:
     """A step computes requests with at most max_loras adapters (V1-R62)."""
-    slots = history.config.get("max_loras")
+    slots = history.config["max_loras"]
     computing = [history.live[name] for name in step.scheduled if name in history.live]
     used = {request.partition[0] for request in computing} - {None}
-    if not slots or len(used) <= slots:
+    if len(used) <= slots:
         return None
     return f"the step uses {len(used)} adapters ({', '.join(sorted(map(str, used)))}) > {slots}"
 
@@ -37,13 +37,11 @@ def held_up(history: VllmRun, step: Step) -> str | None:
 
 
 def passes(history: VllmRun, step: Step) -> bool:
-    if not history.config.get("max_loras"):
-        return False
     line = [lacks_adapter_slot(history, step, request) for request in waited_before(history)]
     return True in line and False in line[line.index(True) :]
 
 
 PREDICATES = {
-    "V1-R62": Predicate(too_many_adapters, one_lacks_a_slot),
-    "V1-R63": Predicate(held_up, passes),
+    "V1-R62": Predicate(too_many_adapters, one_lacks_a_slot, only_with=adapters_are_limited),
+    "V1-R63": Predicate(held_up, passes, only_with=adapters_are_limited),
 }

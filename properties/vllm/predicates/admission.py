@@ -133,7 +133,7 @@ def first_chunk_alone_fits(history: VllmRun, step: Step) -> bool:
 
 def runs_blocked(history: VllmRun, step: Step) -> str | None:
     """No request is scheduled before its grammar is compiled (V1-R41)."""
-    if not history.config.get(blocked.KEY):
+    if not blocked.can_be(history.config):
         return None
     for name in step.scheduled:
         request = history.live.get(name)
@@ -145,7 +145,7 @@ def runs_blocked(history: VllmRun, step: Step) -> str | None:
 
 
 def one_is_blocked(history: VllmRun, step: Step) -> bool:
-    if not history.config.get(blocked.KEY):
+    if not blocked.can_be(history.config):
         return False
     return any(request.blocked for request in history.live.values())
 
@@ -192,7 +192,7 @@ def outlives_its_grammar(history: VllmRun, step: Step) -> str | None:
 
 def _comes_to(history: VllmRun, step: Step) -> VllmRequestHistory | None:
     """Return the first request that must end in this step, as far as this is known."""
-    if not history.config.get(blocked.KEY) or history.pause or step.preempted:
+    if not blocked.can_be(history.config) or history.pause or step.preempted:
         return None
     run = len(kept(history, step)) + len(admitted(history, step))
     spent = sum(step.scheduled.values())
@@ -220,7 +220,7 @@ def one_is_invalid(history: VllmRun, step: Step) -> bool:
 PREDICATES = {
     "V1CP-R19": Predicate(reserve_given_away, reserve_matters),
     "V1CP-R22": Predicate(rest_does_not_fit, first_chunk_alone_fits),
-    "V1-R41": Predicate(runs_blocked, one_is_blocked),
-    "V1-R42": Predicate(held_up, passes),
-    "V1-R43": Predicate(outlives_its_grammar, one_is_invalid),
+    "V1-R41": Predicate(runs_blocked, one_is_blocked, only_with=blocked.can_be),
+    "V1-R42": Predicate(held_up, passes, only_with=blocked.can_be),
+    "V1-R43": Predicate(outlives_its_grammar, one_is_invalid, only_with=blocked.can_be),
 }

@@ -253,8 +253,6 @@ def _drafters_hits(
     """Yield each starting request with three numbers of its leading tokens: those of its hit; those
     that some request has computed, without the last token; and those of them after which some
     request had the same next token."""
-    if not speculation.lookahead(history.config):
-        return
     for request, hit in first_hits(history, step):
         shared = known = 0
         for other in history.requests.values():
@@ -271,6 +269,11 @@ PREDICATES = {
     "V1-R08": Predicate(hit_missed, shares_with_running),
     "V1CP-R36": found_again(_starting_plainly),
     "V1-R14": Predicate(holds_wrong_number, block_border_crossed),
-    "V1-R61": Predicate(hit_with_another_next_token, next_token_decides),
-    "V1-R40": Predicate(hit_of_another_partition, could_hit_another_partition),
+    "V1-R61": Predicate(
+        hit_with_another_next_token, next_token_decides, only_with=speculation.lookahead
+    ),
+    "V1-R40": Predicate(
+        *(hit_of_another_partition, could_hit_another_partition),
+        only_with=lambda config: bool(config.get("cache_partitions")),
+    ),
 }

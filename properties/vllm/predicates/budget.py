@@ -14,11 +14,13 @@ from .decision import (
     admitted,
     behind,
     computes,
+    fair_share,
     has_output,
-    is_alone,
     kept,
+    missing,
     padding,
     preempted,
+    prefill_limit,
     ran_before,
     since,
     threshold,
@@ -40,27 +42,25 @@ def budget_binds(history: VllmRun, step: Step) -> bool:
 
 def beyond_known(history: VllmRun, step: Step) -> str | None:
     """A scheduled request computes a token or more, all known or its padding (V1-R02)."""
-    for name, tokens in step.scheduled.items():
-        request = history.live.get(name)
-        missing = None if request is None else behind(history, step, request)
-        if request is None or missing is None or 1 <= tokens <= missing:
+    for name, known in missing(history, step).items():
+        tokens = step.scheduled[name]
+        if known is None or 1 <= tokens <= known:
             continue
+        request = history.live[name]
         more = padding(history, step, request) or last_draft(history, request)
-        if not more or tokens != missing + more:
-            return f"{name} computes {tokens} tokens, but {missing} are known and not computed"
+        if not more or tokens != known + more:
+            return f"{name} computes {tokens} tokens, but {known} are known and not computed"
     return None
 
 
 def some_finish_behind_others(history: VllmRun, step: Step) -> bool:
-    missing = [behind(history, step, request) for request in scheduled(history, step)]
-    return 1 in missing and any(tokens is not None and tokens > 1 for tokens in missing)
+    left = missing(history, step).values()
+    return 1 in left and any(tokens is not None and tokens > 1 for tokens in left)
 
 
 def threshold_exceeded(history: VllmRun, step: Step) -> str | None:
     """No request computes more than the threshold; in some revisions, unless alone (V1-R11)."""
-    limit = history.config["long_prefill_token_threshold"]
-    if is_alone(history):
-        return None
+    limit = prefill_limit(history)
     for name, tokens in step.scheduled.items():
         if 0 < limit < tokens:
             return f"{name} computes {tokens} tokens > long_prefill_token_threshold {limit}"
@@ -72,10 +72,29 @@ def threshold_binds(history: VllmRun, step: Step) -> bool:
     limit = threshold(history)
     if limit == history.config["max_num_batched_tokens"]:
         return False
-    return any(
-        (missing := behind(history, step, request)) is not None and missing > limit
-        for request in scheduled(history, step)
-    )
+    left = missing(history, step).values()
+    return any(tokens is not None and tokens > limit for tokens in left)
+
+
+def below_its_share(history: VllmRun, step: Step) -> str | None:
+    """The threshold cuts no request below its share of the budget (V1-R88)."""
+    share = fair_share(history)
+    if not share or sum(step.scheduled.values()) >= history.config["max_num_batched_tokens"]:
+        return None
+    limit = history.config["long_prefill_token_threshold"]
+    for name, left in missing(history, step).items():
+        tokens = step.scheduled[name]
+        if left is not None and tokens == limit < min(left, share):
+            return (
+                f"{name} computes {tokens} of {left} tokens, although its share of the budget is "
+                f"{share} tokens"
+            )
+    return None
+
+
+def share_is_above_the_threshold(history: VllmRun, step: Step) -> bool:
+    limit = history.config["long_prefill_token_threshold"]
+    return bool(limit) and fair_share(history) > limit and bool(step.scheduled)
 
 
 def running_clamp(history: VllmRun, step: Step) -> str | None:
@@ -104,12 +123,12 @@ def chunked_although_off(history: VllmRun, step: Step) -> str | None:
     if history.config["enable_chunked_prefill"]:
         return None
     for request in admitted(history, step):
-        missing = behind(history, step, request)
-        if missing is None or stops_at_input(history, step, request):
+        left = behind(history, step, request)
+        if left is None or stops_at_input(history, step, request):
             continue
-        if step.scheduled[request.id] < min(missing, threshold(history)):
+        if step.scheduled[request.id] < min(left, threshold(history)):
             return (
-                f"{request.id} starts with {step.scheduled[request.id]} of {missing} tokens, "
+                f"{request.id} starts with {step.scheduled[request.id]} of {left} tokens, "
                 "although prompts are not chunked"
             )
     return None
@@ -131,22 +150,18 @@ def emission_wrong(history: VllmRun, step: Step) -> str | None:
     emitted = step.emitted or {}
     if history.features.depth(history.config) > 1:
         return _delivered_wrongly(history, step)
-    for request in scheduled(history, step):
-        missing = behind(history, step, request)
-        if missing is None or request.id in history.aborts_inside:
+    for name, left in missing(history, step).items():
+        if left is None or name in history.aborts_inside:
             continue
-        own = missing - speculation.drafts_to_compute(history.config, request)
-        caught_up = step.scheduled[request.id] == missing
-        if speculation.drafts(history.config):
-            caught_up = step.scheduled[request.id] >= own
-        if caught_up != bool(emitted.get(request.id)):
-            if request.id in synchronous.may_fall_back(history, step):
+        request, tokens = history.live[name], step.scheduled[name]
+        own = left - speculation.drafts_to_compute(history.config, request)
+        caught_up = tokens >= own if speculation.drafts(history.config) else tokens == left
+        if caught_up != bool(emitted.get(name)):
+            if name in synchronous.may_fall_back(history, step):
                 continue  # judged by V1-R92
-            known = (
-                f"computed + scheduled = {request.num_tokens - own + step.scheduled[request.id]}"
-            )
-            says = "a token" if emitted.get(request.id) else "no token"
-            return f"{request.id} emits {says} with {known} of {request.num_tokens} known tokens"
+            known = f"computed + scheduled = {request.num_tokens - own + tokens}"
+            says = "a token" if emitted.get(name) else "no token"
+            return f"{name} emits {says} with {known} of {request.num_tokens} known tokens"
     return None
 
 
@@ -201,23 +216,27 @@ def _cut_wrongly(history: VllmRun, step: Step, who: list[VllmRequestHistory]) ->
         return _share_lost(history, step, who)
     wanted = {request.id for request in who}
     remaining, limit = history.config["max_num_batched_tokens"], threshold(history)
-    for request in scheduled(history, step):
-        missing, tokens = behind(history, step, request), step.scheduled[request.id]
-        least = missing if missing is None else min(missing, limit, remaining)
+    for name, left in missing(history, step).items():
+        tokens = step.scheduled[name]
+        least = left if left is None else min(left, limit, remaining)
+        if tokens == least and not groups.aligns(history.config):
+            remaining -= tokens
+            continue
+        request = history.live[name]
         stops = least is not None and tokens < least and stops_at_input(history, step, request)
         more = padding(history, step, request)
         # A request is padded only if it has one token to compute.
         if more and tokens == 1 + more <= remaining:
             least = tokens
         last = last_draft(history, request)
-        if missing is not None and last and tokens == min(missing + last, limit, remaining):
+        if left is not None and last and tokens == min(left + last, limit, remaining):
             least = tokens
         if least is not None and groups.aligns(history.config):
             least = aligned(history, step, request, least)
-        if missing is not None and request.id in wanted and tokens != least and not stops:
+        if left is not None and name in wanted and tokens != least and not stops:
             return (
-                f"{request.id} computes {tokens} tokens; it needs {missing}, at most {limit} a "
-                f"request, {remaining} left of the budget: min is {min(missing, limit, remaining)}"
+                f"{name} computes {tokens} tokens; it needs {left}, at most {limit} a request, "
+                f"{remaining} left of the budget: min is {min(left, limit, remaining)}"
             )
         remaining -= tokens
     return None
@@ -229,29 +248,32 @@ def _share_lost(history: VllmRun, step: Step, who: list[VllmRequestHistory]) -> 
     A preemption returns the share of its victim to the budget, perhaps too late for the request. So
     what is left must exceed these shares. A request that took no block has preempted no other.
     """
-    left = history.config["max_num_batched_tokens"] - sum(step.scheduled.values())
+    remaining = history.config["max_num_batched_tokens"] - sum(step.scheduled.values())
     limit, size = threshold(history), history.config["block_size"]
     wanted = {request.id for request in who}
     shares = sum(
         min(request.num_tokens - request.computed + max(request.drafted, 0), limit)
         for request in preempted(history, step)
     )
-    for request in scheduled(history, step):
-        missing, tokens = behind(history, step, request), step.scheduled[request.id]
-        if missing is None or request.id not in wanted:
+    for name, left in missing(history, step).items():
+        request, tokens = history.live[name], step.scheduled[name]
+        if left is None or name not in wanted:
             continue
-        most = min(missing, limit)
+        most = min(left, limit)
         if groups.aligns(history.config):
             most = aligned(history, step, request, most)
         if tokens >= most:
             continue
         if groups.aligns(history.config):
-            left -= size  # less than a block may be of no use
-        back = shares if taken_by(history, step, request, size) else 0
-        if left > back and not stops_at_input(history, step, request):
+            remaining -= size  # less than a block may be of no use
+        took = taken_by(history, step, request, size) or groups.begins_a_block(
+            history.config, request.computed, request.computed + tokens
+        )
+        back = shares if took else 0
+        if remaining > back and not stops_at_input(history, step, request):
             return (
-                f"{request.id} computes {tokens} tokens; it needs {missing}, at most {limit} a "
-                f"request; {left} tokens of the budget are left, of which {back} can have come back"
+                f"{name} computes {tokens} tokens; it needs {left}, at most {limit} a request; "
+                f"{remaining} tokens of the budget are left, of which {back} can have come back"
             )
     return None
 
@@ -277,17 +299,15 @@ def last_draft(history: VllmRun, request: VllmRequestHistory) -> int:
 
 
 def _is_cut(history: VllmRun, step: Step, who: list[VllmRequestHistory]) -> bool:
-    missing = {
-        request.id: behind(history, step, request)
-        for request in who
-        if request.id in step.scheduled
-    }
-    return any(tokens is not None and step.scheduled[n] < tokens for n, tokens in missing.items())
+    left = missing(history, step)
+    tokens = [(step.scheduled[r.id], left[r.id]) for r in who if r.id in step.scheduled]
+    return any(known is not None and computed < known for computed, known in tokens)
 
 
 PREDICATES = {
     "V1-I2": Predicate(budget_exceeded, budget_binds),
     "V1-R02": Predicate(beyond_known, some_finish_behind_others),
+    "V1-R88": Predicate(below_its_share, share_is_above_the_threshold),
     "V1-R11": Predicate(threshold_exceeded, threshold_binds),
     "V1-R04": Predicate(running_clamp, running_is_cut),
     "V1CP-R02": Predicate(waiting_clamp, newcomer_is_cut),

@@ -134,9 +134,9 @@ def newcomers_are_paused(history: VllmRun, step: Step) -> bool:
 
 
 PREDICATES = {
-    "V1-R35": Predicate(reset_wrongly, is_reset),
+    "V1-R35": Predicate(reset_wrongly, is_reset, reads=()),
     "V1-R36": Predicate(hit_from_before_reset, could_hit_what_was_reset),
     "V1-R37": Predicate(lost_their_place, several_were_made_to_wait),
-    "V1-R38": Predicate(works_while_paused, all_is_paused),
+    "V1-R38": Predicate(works_while_paused, all_is_paused, reads=("preempted", "scheduled")),
     "V1-R39": Predicate(admits_while_paused, newcomers_are_paused),
 }

@@ -98,7 +98,11 @@ def places_are_known(history: VllmRun) -> bool:
 
 
 def _may_overtake(history: VllmRun) -> bool:
-    return encoder.encodes(history.config) or bool(history.config.get("max_loras"))
+    return encoder.encodes(history.config) or adapters_are_limited(history.config)
+
+
+def adapters_are_limited(config: Mapping[str, Any]) -> bool:
+    return bool(config.get("max_loras"))
 
 
 def lacks_adapter_slot(history: VllmRun, step: Step, request: VllmRequestHistory) -> bool:
@@ -119,7 +123,7 @@ def _set_aside(history: VllmRun) -> bool:
 
 def _order_is_shown(history: VllmRun) -> bool:
     """Return whether only the target shows the order of preempted requests."""
-    grammars = history.config.get(blocked.KEY) and history.config["policy"] != "priority"
+    grammars = blocked.can_be(history.config) and history.config["policy"] != "priority"
     return bool(grammars) or _set_aside(history)
 
 
@@ -215,7 +219,8 @@ def preempted(history: VllmRun, step: Step) -> list[VllmRequestHistory]:
 def slots(history: VllmRun) -> int:
     """Return how many requests may run in the coming step: sessions that wait for their next input
     keep their slots."""
-    return int(history.config["max_num_seqs"]) - len(sessions.awaiting(history.live))
+    active = history.config.get("max_num_active_seqs") or history.config["max_num_seqs"]
+    return int(active) - len(sessions.awaiting(history.live))
 
 
 @once
@@ -236,17 +241,27 @@ def admitted(history: VllmRun, step: Step) -> list[VllmRequestHistory]:
     ]
 
 
-def behind(history: VllmRun, step: Step, request: VllmRequestHistory) -> int | None:
-    """Return how many tokens a scheduled request had left to compute: known tokens and drafts that
-    were neither computed nor cached when it was scheduled.
+@once
+def missing(history: VllmRun, step: Step) -> dict[str, int | None]:
+    """Return how many tokens each scheduled request had left to compute: known tokens and drafts
+    that were neither computed nor cached when it was scheduled.
 
     None if unknown.
     """
-    hit = 0 if request.started else history.hit_now(step, request)
-    if hit is None:
-        return None
-    drafts = speculation.drafts_to_compute(history.config, request)
-    return request.num_tokens + drafts - request.computed - hit
+    left: dict[str, int | None] = {}
+    for name in step.scheduled:
+        if (request := history.live.get(name)) is None:
+            continue
+        hit = 0 if request.started else history.hit_now(step, request)
+        drafts = speculation.drafts_to_compute(history.config, request)
+        tokens = request.num_tokens + drafts - request.computed
+        left[name] = None if hit is None else tokens - hit
+    return left
+
+
+def behind(history: VllmRun, step: Step, request: VllmRequestHistory) -> int | None:
+    """Return how many tokens a scheduled request had left to compute; None if unknown."""
+    return missing(history, step)[request.id]
 
 
 def given(history: VllmRun, step: Step, name: str) -> int:
@@ -268,7 +283,10 @@ def computes(history: VllmRun, step: Step, request: VllmRequestHistory) -> int:
 
 
 def has_output(history: VllmRun, step: Step, image: encoder.Input) -> bool:
-    """Return whether the worker shows to have the output for an encoder input in this step."""
+    """Return whether the worker shows to have the output for an encoder input in this step, and
+    nothing else may keep a request from computing the input."""
+    if history.config.get(encoder.WHOLE):
+        return False
     shown = step.encoder_inputs is not None and step.encoder_dropped is not None
     return shown and image.name in outputs_after(history, step)
 
@@ -296,9 +314,12 @@ def encoder_takes(history: VllmRun, step: Step, image: encoder.Input) -> bool:
     order it computes them.
 
     The outputs for all inputs of requests that run now, or ran when the step was decided, count as
-    needed. The result is False if the work of the encoder is not shown.
+    needed. The result is False if the work of the encoder is not shown, or if the step has no room
+    for all tokens of an input.
     """
     if step.encoder_inputs is None or step.encoder_dropped is None:
+        return False
+    if history.config.get(encoder.WHOLE):
         return False
     spent = sum(new.tokens for _, new in encoded(history, step))
     may_be_needed = {
@@ -322,9 +343,23 @@ def waits_for_encoder(history: VllmRun, step: Step, inputs: Iterable[encoder.Inp
 
 def threshold(history: VllmRun) -> int:
     budget: int = history.config["max_num_batched_tokens"]
-    if is_alone(history):
-        return budget
-    return min(history.config["long_prefill_token_threshold"] or budget, budget)
+    return min(prefill_limit(history) or budget, budget)
+
+
+def prefill_limit(history: VllmRun) -> int:
+    """Return the threshold that applies in the coming step; 0 if there is none."""
+    limit = int(history.config["long_prefill_token_threshold"])
+    if not limit or is_alone(history):
+        return 0
+    return max(limit, fair_share(history))
+
+
+def fair_share(history: VllmRun) -> int:
+    """Return the tokens of the budget for each unfinished request, if the threshold adapts to them;
+    otherwise 0."""
+    if not history.config.get("long_prefill_token_threshold_adaptive"):
+        return 0
+    return int(history.config["max_num_batched_tokens"]) // max(len(history.live), 1)
 
 
 def lacks_budget_for_a_block(history: VllmRun, step: Step) -> bool:

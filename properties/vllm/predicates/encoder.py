@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from ....model.observation import Step
 from ...rules.predicate import Predicate
 from ..history import loads
-from ..history.encoder import Input, at
+from ..history.encoder import WHOLE, Input, at, encodes
 from ..history.request_history import VllmRequestHistory
 from ..history.run import VllmRun, encoded, outputs_after, state_of
 from .budget import scheduled
@@ -96,8 +96,8 @@ def stops_needlessly(history: VllmRun, step: Step) -> str | None:
     for request, image in _stops(history, step):
         if encoder_takes(history, step, image):
             return (
-                f"{request.id} stops at encoder input {image.name} of {image.tokens} tokens, and "
-                "the encoder has budget and room for it"
+                f"{request.id} stops before encoder input {image.name!r}, although the encoder "
+                "has budget and room for it"
             )
     return None
 
@@ -120,6 +120,24 @@ def dropped_while_read(history: VllmRun, step: Step) -> str | None:
 
 def dropped_beside_one_in_the_middle(history: VllmRun, step: Step) -> bool:
     return bool(step.encoder_dropped) and any(True for _ in _in_the_middle(history, step))
+
+
+def input_is_split(history: VllmRun, step: Step) -> str | None:
+    """A step computes all tokens of an input or none, unless the input is longer than the threshold
+    (V1-R91)."""
+    for request, image in _reached(history, step) if history.config.get(WHOLE) else ():
+        end = computes(history, step, request)
+        begins = image.start >= end - step.scheduled[request.id]
+        if begins and end < image.end and image.tokens <= threshold(history):
+            return (
+                f"{request.id} computes {end - image.start} of the {image.tokens} tokens of "
+                f"encoder input {image.name}"
+            )
+    return None
+
+
+def an_input_waits(history: VllmRun, step: Step) -> bool:
+    return bool(history.config.get(WHOLE)) and any(True for _ in _stops(history, step))
 
 
 def _in_the_middle(history: VllmRun, step: Step) -> Iterator[tuple[VllmRequestHistory, Input]]:
@@ -163,10 +181,11 @@ def _stops(history: VllmRun, step: Step) -> Iterator[tuple[VllmRequestHistory, I
 
 
 PREDICATES = {
-    "V1-R29": Predicate(output_missing, some_input_is_reached),
-    "V1-R30": Predicate(encoder_budget_exceeded, encoder_budget_binds),
-    "V1-R31": Predicate(outputs_too_many, some_output_is_dropped),
-    "V1-R32": Predicate(computed_again, some_output_is_used_again),
-    "V1-R33": Predicate(stops_needlessly, some_request_stops),
-    "V1-R34": Predicate(dropped_while_read, dropped_beside_one_in_the_middle),
+    "V1-R29": Predicate(output_missing, some_input_is_reached, only_with=encodes),
+    "V1-R30": Predicate(encoder_budget_exceeded, encoder_budget_binds, only_with=encodes),
+    "V1-R31": Predicate(outputs_too_many, some_output_is_dropped, only_with=encodes),
+    "V1-R32": Predicate(computed_again, some_output_is_used_again, only_with=encodes),
+    "V1-R91": Predicate(input_is_split, an_input_waits, only_with=encodes),
+    "V1-R33": Predicate(stops_needlessly, some_request_stops, only_with=encodes),
+    "V1-R34": Predicate(dropped_while_read, dropped_beside_one_in_the_middle, only_with=encodes),
 }

@@ -16,11 +16,13 @@ from ..history.groups import (
     NULL_BLOCK,
     Group,
     aligns,
+    are_several,
     at_most,
     content_of,
     content_until,
     first_block_read,
     further,
+    has_mamba,
     last_place,
     leaves_every_state,
     new_blocks,
@@ -91,10 +93,9 @@ def is_mamba(history: VllmRun, number: int) -> bool:
 def lost_in_the_window(history: VllmRun, step: Step) -> str | None:
     """A request has every block that it, or a step in flight, reads or writes (V1-R52)."""
     for request, number, table, first in computing(history, step):
-        needed = len((step.blocks or {}).get(request.id, table))
-        if is_mamba(history, number) and not caches(history.config):
-            needed = 1
-        if len(table) != needed:
+        least, most = _places(history, step, request, number)
+        if not least <= len(table) <= most:
+            needed = least if len(table) < least else most
             return f"{request.id} has {len(table)} blocks in group {number + 1}, but needs {needed}"
         used = [*range(first_read_in_flight(history, request, number, first), len(table))]
         if keeps_few(history, number):
@@ -110,8 +111,45 @@ def lost_in_the_window(history: VllmRun, step: Step) -> str | None:
     return None
 
 
+def _places(
+    history: VllmRun, step: Step, request: VllmRequestHistory, number: int
+) -> tuple[int, int]:
+    """Return the least and the most blocks of a table in a group after the first, for the tokens
+    that fill the blocks of full attention: the last of these has at least one token."""
+    if is_mamba(history, number) and not caches(history.config):
+        return 1, 1
+    block, size = int(history.config["block_size"]), further(history.config)[number].size
+    first = len((step.blocks or {}).get(request.id, ()))
+    return -(-((first - 1) * block + 1) // size), -(-first * block // size)
+
+
 def window_slides(history: VllmRun, step: Step) -> bool:
     return any(0 < first < len(table) for _, _, table, first in computing(history, step))
+
+
+def hit_inside_a_block(history: VllmRun, step: Step) -> str | None:
+    """A hit ends at the end of a block in every group (V1-R86)."""
+    for request in _with_hit(history, step):
+        hit = history.hit_now(step, request) or 0
+        for number, group in enumerate(further(history.config)):
+            if hit % group.size:
+                return (
+                    f"{request.id} finds {hit} tokens, which end inside a block of group "
+                    f"{number + 1} ({group.size} tokens)"
+                )
+    return None
+
+
+def hit_beside_other_sizes(history: VllmRun, step: Step) -> bool:
+    size = int(history.config["block_size"])
+    differ = any(group.size != size for group in further(history.config))
+    return differ and bool(_with_hit(history, step))
+
+
+def _with_hit(history: VllmRun, step: Step) -> list[VllmRequestHistory]:
+    if not further(history.config):
+        return []
+    return [request for request in admitted(history, step) if history.hit_now(step, request)]
 
 
 def hit_not_whole(history: VllmRun, step: Step) -> str | None:
@@ -119,11 +157,12 @@ def hit_not_whole(history: VllmRun, step: Step) -> str | None:
     known = groups_after(history, step)
     for request, number, table, first in _hits(history, step):
         hit = history.hit_now(step, request) or 0
-        for place in range(first, hit // int(history.config["block_size"])):
+        group = further(history.config)[number]
+        for place in range(first, hit // group.size):
             block = table[place] if place < len(table) else NULL_BLOCK
             if block != NULL_BLOCK and is_mamba(history, number):
                 continue  # V1-R57
-            content = number, content_until(history.config, request, place)
+            content = number, content_until(group, request, place)
             if block == NULL_BLOCK:
                 return f"{request.id} finds {hit} tokens; group {number + 1} lacks block {place}"
             if known.holds.get(block) != content and content not in known.unseen:
@@ -137,9 +176,9 @@ def hit_not_whole(history: VllmRun, step: Step) -> str | None:
 def _hits(
     history: VllmRun, step: Step
 ) -> Iterator[tuple[VllmRequestHistory, int, tuple[int, ...], int]]:
-    joins = {request.id for request in admitted(history, step)}
+    joins = {request.id for request in _with_hit(history, step)}
     for request, number, table, first in computing(history, step):
-        if request.id in joins and history.hit_now(step, request):
+        if request.id in joins:
             yield request, number, table, first
 
 
@@ -179,37 +218,42 @@ def rooms(history: VllmRun, step: Step) -> Iterator[tuple[VllmRequestHistory, in
         hit = history.hit_now(step, request)
         if hit is None or request.id not in tables or request.tokens_loading:
             return
-        cached = hit // size
-        places = blocks_for(history, hit + step.scheduled[request.id])
-        others = (new_blocks(history.config, group, places, cached) for group in beside)
-        needed = places - cached + sum(others)
+        cached, end = hit // size, hit + step.scheduled[request.id]
+        others = (
+            new_blocks(history.config, group, -(-end // group.size), hit // group.size)
+            for group in beside
+        )
+        needed = blocks_for(history, end) - cached + sum(others)
         if history.config["reserve_full_isl"]:
             whole = blocks_for(history, request.num_tokens)
-            others = (reserved(history, group, whole, cached) for group in beside)
+            others = (reserved(history, group, request.num_tokens, hit) for group in beside)
             needed = max(needed, whole - cached + sum(others))
         own = [(step.blocks or {})[request.id], *(step.group_blocks or {}).get(request.id, ())]
+        sizes = (size, *(group.size for group in beside))
         needed += sum(
-            block != NULL_BLOCK and block not in held for table in own for block in table[:cached]
+            block != NULL_BLOCK and block not in held
+            for table, each in zip(own, sizes, strict=False)
+            for block in table[: hit // each]
         )
         yield request, needed, int(history.config["num_blocks"]) - len(held)
         held |= set(tables[request.id])
 
 
-def reserved(history: VllmRun, group: Group, whole: int, cached: int) -> int:
-    """Return how many blocks an admission reserves in a group for a request of `whole` blocks."""
-    places = whole if group.kind == MAMBA else at_most(history.config, group, whole)
-    return new_blocks(history.config, group, places, cached)
+def reserved(history: VllmRun, group: Group, tokens: int, hit: int) -> int:
+    """Return how many blocks an admission reserves in a group for a request of this many tokens, of
+    which `hit` are cached."""
+    whole = -(-tokens // group.size)
+    places = whole if group.kind == MAMBA else at_most(history.config, group, tokens)
+    return new_blocks(history.config, group, places, hit // group.size)
 
 
 def a_window_saves_room(history: VllmRun, step: Step) -> bool:
     if not history.config["reserve_full_isl"]:
         return False
     return any(
-        at_most(history.config, group, blocks) < blocks
+        at_most(history.config, group, request.num_tokens) * group.size < request.num_tokens
         for group in further(history.config)
-        for blocks in (
-            blocks_for(history, request.num_tokens) for request in waited_before(history)
-        )
+        for request in waited_before(history)
     )
 
 
@@ -289,9 +333,19 @@ def wrong_state(history: VllmRun, step: Step) -> str | None:
         if known.holds.get(block) != state and state not in known.unseen:
             return (
                 f"{request.id} continues after {read} tokens, but block {block} of group "
-                f"{number + 1} does not hold the state after them"
+                f"{number + 1} holds {_state(history, request, block)}"
             )
     return None
+
+
+def _state(history: VllmRun, request: VllmRequestHistory, block: int) -> str:
+    _, content = state_of(history).groups.holds.get(block, (0, ()))
+    if not content:
+        return "no state"
+    tokens = sum(length for _, length in content)
+    is_own = content == content_of(request, tokens)
+    whose = f"tokens of {request.id}" if is_own else "other tokens"
+    return f"the state after {tokens} {whose}"
 
 
 def a_state_is_found(history: VllmRun, step: Step) -> bool:
@@ -319,12 +373,13 @@ def an_old_state_was_left(history: VllmRun, step: Step) -> bool:
 
 
 PREDICATES = {
-    "V1-R55": Predicate(held_twice, groups_share_the_pool),
-    "V1-R52": Predicate(lost_in_the_window, window_slides),
-    "V1-R51": Predicate(kept_out_of_the_window, something_slides_out),
-    "V1-R53": Predicate(hit_not_whole, hit_out_of_the_window),
-    "V1-R54": Predicate(admitted_without_room, a_window_saves_room),
-    "V1-R56": Predicate(crosses_a_boundary, a_prefill_goes_on),
-    "V1-R57": Predicate(wrong_state, a_state_is_found),
-    "V1-R58": Predicate(too_many_states, an_old_state_was_left),
+    "V1-R55": Predicate(held_twice, groups_share_the_pool, only_with=are_several),
+    "V1-R52": Predicate(lost_in_the_window, window_slides, only_with=are_several),
+    "V1-R51": Predicate(kept_out_of_the_window, something_slides_out, only_with=are_several),
+    "V1-R86": Predicate(hit_inside_a_block, hit_beside_other_sizes, only_with=are_several),
+    "V1-R53": Predicate(hit_not_whole, hit_out_of_the_window, only_with=are_several),
+    "V1-R54": Predicate(admitted_without_room, a_window_saves_room, only_with=are_several),
+    "V1-R56": Predicate(crosses_a_boundary, a_prefill_goes_on, only_with=has_mamba),
+    "V1-R57": Predicate(wrong_state, a_state_is_found, only_with=has_mamba),
+    "V1-R58": Predicate(too_many_states, an_old_state_was_left, only_with=has_mamba),
 }

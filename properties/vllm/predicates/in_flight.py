@@ -46,8 +46,6 @@ def lookahead_needs_block(history: VllmRun, step: Step) -> bool:
 
 
 def _look_ahead(history: VllmRun, step: Step) -> list[VllmRequestHistory]:
-    if not speculation.lookahead(history.config):
-        return []
     return [request for request in scheduled(history, step) if request.started]
 
 
@@ -77,8 +75,6 @@ def some_right_some_wrong(history: VllmRun, step: Step) -> bool:
 
 
 def _verified(history: VllmRun, step: Step) -> list[tuple[VllmRequestHistory, int]]:
-    if not speculation.drafts(history.config):
-        return []
     if in_flight.depth(history.config) == 1:
         return [
             (
@@ -162,8 +158,10 @@ def comes_late(history: VllmRun, step: Step) -> bool:
 
 
 PREDICATES = {
-    "V1CP-R30": Predicate(lookahead_without_block, lookahead_needs_block),
-    "V1CP-R35": Predicate(verified_wrongly, some_right_some_wrong),
+    "V1CP-R30": Predicate(
+        lookahead_without_block, lookahead_needs_block, only_with=speculation.lookahead
+    ),
+    "V1CP-R35": Predicate(verified_wrongly, some_right_some_wrong, only_with=speculation.drafts),
     "V1-R06": Predicate(scheduled_for_nothing, passed_over_beside_others),
     "V1-R10": Predicate(admitted_too_early, one_is_set_aside),
     "V1-R19": Predicate(out_of_turn, comes_late),

@@ -387,14 +387,18 @@ def lacks(history: VllmRun, step: Step, request: VllmRequestHistory, tokens: int
 
 
 PREDICATES = {
-    "V1-R20": Predicate(runs_too_early, one_is_loading),
-    "V1-R21": Predicate(takes_what_others_need, one_begins_beside_others),
-    "V1-R22": Predicate(waits_though_loaded, one_has_landed),
-    "V1-R23": Predicate(fills_what_is_written, one_begins_beside_a_writer),
-    "V1-R24": Predicate(preempted_for_nothing, blocks_run_out_in_flight),
-    "V1-R25": Predicate(freed_while_sent, one_is_sent),
-    "V1-R26": Predicate(builds_on_what_failed, one_joins_after_a_failure),
-    "V1-R27": Predicate(computes_what_can_be_loaded, one_begins),
-    "V1-R28": Predicate(outlives_its_failed_load, one_fails_now),
-    "V1-R92": Predicate(reads_what_failed_to_load, one_fails_in_its_step),
+    "V1-R20": Predicate(runs_too_early, one_is_loading, only_with=loads.are_made),
+    "V1-R21": Predicate(takes_what_others_need, one_begins_beside_others, only_with=loads.are_made),
+    "V1-R22": Predicate(waits_though_loaded, one_has_landed, only_with=loads.are_made),
+    "V1-R23": Predicate(
+        fills_what_is_written, one_begins_beside_a_writer, only_with=loads.are_made
+    ),
+    "V1-R24": Predicate(preempted_for_nothing, blocks_run_out_in_flight, only_with=loads.are_made),
+    "V1-R25": Predicate(freed_while_sent, one_is_sent, only_with=loads.are_made),
+    "V1-R26": Predicate(builds_on_what_failed, one_joins_after_a_failure, only_with=loads.are_made),
+    "V1-R27": Predicate(computes_what_can_be_loaded, one_begins, only_with=loads.are_made),
+    "V1-R28": Predicate(outlives_its_failed_load, one_fails_now, only_with=loads.are_made),
+    "V1-R92": Predicate(
+        reads_what_failed_to_load, one_fails_in_its_step, only_with=loads.are_synchronous
+    ),
 }

@@ -104,7 +104,8 @@ def taken_without_need(history: VllmRun, step: Step) -> str | None:
         wanted += [request for request in kept(history, step) if request.id not in step.scheduled]
     needed += sum(wants(history, request) for request in wanted)
     # blocks that have left a window are free as well
-    needed *= 1 + len(groups.further(history.config))
+    computing = len(kept(history, step)) + len(wanted)
+    needed += groups.most_taken(history.config, needed, computing)
     if needed > free:
         return None
     others = names(request for request in gone if request is not last)
@@ -240,7 +241,7 @@ def counter_wrong(history: VllmRun, step: Step) -> str | None:
         hit = 0 if request.started or name not in step.scheduled else history.hit_now(step, request)
         if hit is None:
             continue
-        expected = request.computed + hit + step.scheduled.get(name, 0)
+        most = expected = request.computed + hit + step.scheduled.get(name, 0)
         coming = due.get(name)
         drafts = 0 if coming is None else coming.drafts
         if step.emitted is None and (expected > request.num_tokens or drafts):
@@ -258,9 +259,11 @@ def counter_wrong(history: VllmRun, step: Step) -> str | None:
             back = synchronous.may_fall_back(history, step)
             if name in back and computed >= back[name]:
                 continue  # judged by V1-R92
+            wrong = most - expected if speculation.drafts(history.config) else 0
+            less = f" minus {wrong} rejected" if wrong else ""
             return (
                 f"{name} counts {computed} computed tokens; {request.computed} before, {hit} "
-                f"cached and {step.scheduled.get(name, 0)} scheduled make {expected}"
+                f"cached and {step.scheduled.get(name, 0)} scheduled{less} make {expected}"
             )
     return None
 

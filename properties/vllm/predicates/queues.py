@@ -70,6 +70,21 @@ def every_slot_taken(history: VllmRun, step: Step) -> bool:
     return len(run) >= history.config["max_num_seqs"] and len(history.live) > len(run)
 
 
+def too_many_active(history: VllmRun, step: Step) -> str | None:
+    """At most max_num_active_seqs requests run (V1-R87)."""
+    most = history.config.get("max_num_active_seqs")
+    run = len(kept(history, step)) + len(admitted(history, step))
+    if not most or run <= most:
+        return None
+    return f"{run} requests run, but max_num_active_seqs is {most}"
+
+
+def every_active_slot_taken(history: VllmRun, step: Step) -> bool:
+    run = kept(history, step) + admitted(history, step)
+    most = history.config.get("max_num_active_seqs")
+    return most == len(run) < len(history.live)
+
+
 def out_of_order(history: VllmRun, step: Step) -> str | None:
     """Running requests come first, then admitted ones, each in their own order (V1-R01)."""
     old = [request.id for request in ran_before(history) if request.id in step.scheduled]
@@ -137,8 +152,8 @@ def admitted_after_preemption(history: VllmRun, step: Step) -> str | None:
 def preempts_with_a_queue(history: VllmRun, step: Step) -> bool:
     """A step preempts, and budget and a slot are left for a waiting request."""
     budget = history.config["max_num_batched_tokens"] - sum(step.scheduled.values())
-    slots = history.config["max_num_seqs"] - len(kept(history, step))
-    return bool(step.preempted) and budget > 0 and slots > 0
+    left = slots(history) - len(kept(history, step))
+    return bool(step.preempted) and budget > 0 and left > 0
 
 
 def needless_wait(history: VllmRun, step: Step) -> str | None:
@@ -226,8 +241,8 @@ def _goes_next(history: VllmRun, request: VllmRequestHistory) -> bool:
 def _missing(history: VllmRun, request: VllmRequestHistory, tokens: int) -> int:
     """Return an upper bound on the free blocks that the request takes for these tokens."""
     shared, block = 0, int(history.config["block_size"])
-    if further := groups.further(history.config):
-        return (1 + len(further)) * blocks_for(history, tokens)
+    if groups.further(history.config):
+        return groups.blocks_if_all_kept(history.config, tokens)
     if caches(history.config):
         there = [
             other for other in ran_before(history) if not in_flight.computed_still(history, other)
@@ -292,7 +307,7 @@ def passed_by(history: VllmRun, step: Step) -> str | None:
         ]
         if ended_at and before.index(skipped[0]) > ended_at[0]:
             return None
-    return f"{names(skipped)} runs, but is not scheduled although the budget is not spent"
+    return f"{names(skipped)} not scheduled, although running and the budget is not spent"
 
 
 def several_run(history: VllmRun, step: Step) -> bool:
@@ -302,6 +317,7 @@ def several_run(history: VllmRun, step: Step) -> bool:
 
 PREDICATES = {
     "V1-I3": Predicate(too_many_run, every_slot_taken, reads=("preempted", "running", "scheduled")),
+    "V1-R87": Predicate(too_many_active, every_active_slot_taken),
     "V1-R16": Predicate(
         admitted_after_preemption,
         preempts_with_a_queue,

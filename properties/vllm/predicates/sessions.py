@@ -146,9 +146,9 @@ def one_gives_back(history: VllmRun, step: Step) -> bool:
 
 
 PREDICATES = {
-    "V1-R44": Predicate(runs_without_input, one_awaits),
-    "V1-R45": Predicate(continues_wrongly, one_is_between_turns),
-    "V1-R46": Predicate(slot_given_away, slots_are_taken),
-    "V1-R47": Predicate(out_of_place, turn_ends_beside_others),
-    "V1-R48": Predicate(wait_for_each_other, one_gives_back),
+    "V1-R44": Predicate(runs_without_input, one_awaits, only_with=sessions.are_held),
+    "V1-R45": Predicate(continues_wrongly, one_is_between_turns, only_with=sessions.are_held),
+    "V1-R46": Predicate(slot_given_away, slots_are_taken, only_with=sessions.are_held),
+    "V1-R47": Predicate(out_of_place, turn_ends_beside_others, only_with=sessions.are_held),
+    "V1-R48": Predicate(wait_for_each_other, one_gives_back, only_with=sessions.are_held),
 }

@@ -64,7 +64,7 @@ def table_differs(history: VllmRun, step: Step) -> str | None:
             number, block = place
             return (
                 f"block {block} of {name} in group {number}: the scheduler has "
-                f"{at(own, number, block)}, the worker {at(tables, number, block)}"
+                f"{_shown(own, number, block)}, the worker {_shown(tables, number, block)}"
             )
     return None
 
@@ -85,6 +85,11 @@ def difference(own: Tables, other: Tables) -> tuple[int, int] | None:
 def at(tables: Tables, number: int, place: int) -> int | None:
     table = tables[number] if number < len(tables) else ()
     return table[place] if place < len(table) else None
+
+
+def _shown(tables: Tables, number: int, place: int) -> str:
+    block = at(tables, number, place)
+    return "none" if block is None else str(block)
 
 
 def table_grows(history: VllmRun, step: Step) -> bool:

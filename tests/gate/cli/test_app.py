@@ -49,7 +49,7 @@ WRONG = [
     (["gate", "--seed", "-1"], "--seed: -1; valid: at least 0"),
     (["gate", "--seed", "x"], "'--seed'"),
     (["gate", "--max-failures", "0"], "--max-failures: 0; valid: at least 1"),
-    (["gate", "--step-limit", "0"], "--step-limit: 0.0; valid: at least 0.1"),
+    (["gate", "--step-limit", "0"], "--step-limit: 0; valid: at least 0.1"),
     (["gate", "--step-limit", "nan"], "--step-limit: nan; valid: at least 0.1"),
     (["gate", "--time-limit", "1e300"], "--time-limit: 1e+300; valid: at most 1,000,000,000"),
     (["gate", "--config", f"num_blocks={'[' * 100_000}"], "--config: $.config.num_blocks: "),

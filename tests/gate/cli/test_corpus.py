@@ -214,7 +214,7 @@ def test_verify_has_a_line_for_each_problem(run, tmp_path):
         (("add", "x", "--found", "now"), "--found: 'now'; valid: a date, YYYY-MM-DD"),
         (("add", "x", "--rule", ","), "--rule: ',' names no rule"),
         (("run", "--rule", "NAN-R99"), "no rule 'NAN-R99'"),
-        (("run", "--step-limit", "0"), "--step-limit: 0.0; valid: at least 0.1"),
+        (("run", "--step-limit", "0"), "--step-limit: 0; valid: at least 0.1"),
         (("list",), "schedproof-corpus: there is no such folder"),
         (("export", "--as", "xml"), "--as: 'xml'; valid: pytest, json, upstream"),
         (

@@ -181,7 +181,7 @@ def test_several_scopes_and_parts_are_told_one_by_one(run):
         (["--walks", "0"], "--walks: 0; valid: at least 1"),
         (["--seed", "-1"], "--seed: -1; valid: at least 0"),
         (["--jobs", "0"], "--jobs: 0; valid: at least 1"),
-        (["--time-limit", "0"], "--time-limit: 0.0; valid: at least 1"),
+        (["--time-limit", "0"], "--time-limit: 0; valid: at least 1"),
         (["--time-limit", "nan"], "--time-limit: nan; valid: at least 1"),
         (["--memory-limit", "1"], "--memory-limit: 1; valid: at least 64"),
         (["--rule", "SPY-R99"], "no rule 'SPY-R99'"),

@@ -80,7 +80,7 @@ def test_what_is_there_is_kept(run, tmp_path):
     assert (tmp_path / "pyproject.toml").read_text().startswith('[project]\nname = "mine"\n\n[tool')
     again = run("init")
     assert (again.code, again.out) == (2, "")
-    assert "pyproject.toml: it already has [tool.schedproof]" in again.err
+    assert "pyproject.toml already has [tool.schedproof]" in again.err
 
 
 def linked(path, to):

@@ -75,7 +75,7 @@ def test_the_page_is_called_after_the_file(file, name):
         ("s.json -o s.json", "-o: s.json is the file itself; valid: another file"),
         ("s.json -o no/p.html", "-o: no/p.html: the folder no does not exist"),
         ("s.json -o .", "-o: . is a folder; valid: a file"),
-        ("s.json --step-limit 0", "--step-limit: 0.0; valid: at least 0.1"),
+        ("s.json --step-limit 0", "--step-limit: 0; valid: at least 0.1"),
         ("s.json --memory-limit 1", "--memory-limit: 1; valid: at least 64"),
         ("s.json --rule ALL-R99", "no rule 'ALL-R99'"),
         ("s.json --rule ALL-R07", "--rule: ALL-R07 does not apply to revision sound"),

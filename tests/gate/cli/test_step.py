@@ -57,7 +57,7 @@ def test_it_says_where_it_is_and_ctrl_c_ends_it():
         (["--port", "-1"], "--port: -1; valid: 0 to 65,535"),
         (["--system", "x"], "--system: 'x' is not a system; valid: spyre, "),
         (["--revision", "x"], "--revision: 'x' is not a revision of spyre; valid: sound, "),
-        (["--step-limit", "0"], "--step-limit: 0.0; valid: at least 0.1"),
+        (["--step-limit", "0"], "--step-limit: 0; valid: at least 0.1"),
         (["--target", "none_there"], "TARGET 'none_there' is not understood; valid: model, "),
         (["--path", "x"], "--path: "),
     ],

@@ -1,8 +1,9 @@
 """What is new in a step."""
 
 import pytest
+from msgspec.structs import replace
 
-from schedproof.gate.console.step_lines import step_news
+from schedproof.gate.console.step_lines import StepLines, step_news
 from schedproof.model.observation import Step
 
 CONFIG = {"block_size": 4, "max_batch_tkv": 40}
@@ -73,11 +74,29 @@ def test_fields_are_told_when_they_change_and_events_whenever_they_are():
 def test_a_decode_step_is_alike_where_nothing_else_happens(changes, alike):
     given = {"tkv": 6, "names": ("a", "b"), "waiting": ()} | changes
     step = decode(given.pop("tkv"), *given.pop("names"), **given)
-    assert news(step, decode(5, waiting=())).alike is alike
+    assert repeats(step, decode(5, waiting=())) == alike
 
 
 def test_steps_at_a_border_or_newly_over_the_limit_are_not_alike():
-    assert not news(decode(6), decode(5, computed={"a": 4, "b": 5})).alike
-    assert not news(decode(21), decode(20)).alike
-    assert news(decode(22), decode(21)).alike
-    assert not news(decode(6)).alike
+    assert not repeats(decode(6), decode(5, computed={"a": 4, "b": 5}))
+    assert not repeats(decode(21), decode(20))
+    assert repeats(decode(22), decode(21)) == 1
+    assert not repeats(decode(6))
+
+
+def test_a_step_repeats_the_one_before_the_last_with_all_that_changed():
+    chunk = Step(kind="prefill", scheduled={"c": 8}, left_pad_blocks={"c": 1})
+    padded = decode(6, left_pad_blocks={"a": 0})
+    assert repeats(padded, decode(5, left_pad_blocks={"a": 0}), chunk) == 2
+    assert not repeats(padded, decode(5, left_pad_blocks={"a": 1}), chunk)
+    assert not repeats(
+        padded, decode(5, left_pad_blocks={"a": 0}), replace(chunk, finished={"d": "eos"})
+    )
+
+
+def repeats(step, *before):
+    """After how many steps this one occurs again."""
+    lines = StepLines(lambda _: None, CONFIG, fold=True)
+    for number, earlier in enumerate(before):
+        lines(number, earlier)
+    return lines.repeats(news(step, before[-1] if before else None))

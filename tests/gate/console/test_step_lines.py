@@ -83,6 +83,29 @@ def test_decode_steps_that_are_alike_fold_up_to_what_is_new():
     ]
 
 
+def test_chunks_fold_and_so_do_chunks_that_alternate_with_decode_steps():
+    steps = steps_of(
+        *(request("a", 0, 40, 20), request("b", 8, 100, 2)),
+        **{"block_size": 16, "chunk_size": 16, "max_model_len": 256, "max_batch_tkv": 1024},
+    )
+    folded = lines(True, *steps, config={"block_size": 16, "max_batch_tkv": 1024})
+    assert len(folded) == 17
+    assert folded[8] == (
+        "steps 11-14 decode  a+1 and prefill b+16  tkv 47 -> 48  volume 47 -> 48/1024  "
+        "4 steps in turn"
+    )
+    chunk = Step(kind="prefill", scheduled={"a": 16})
+    assert lines(True, chunk, chunk, chunk, chunk) == [
+        "step     0 prefill a+16",
+        "steps 1-3 prefill a+16  3 steps alike",
+    ]
+
+
+def test_steps_that_preempt_never_fold():
+    step = Step(kind="decode", scheduled={"a": 1}, preempted=("b",), waiting=("b",))
+    assert len(lines(True, step, step, step)) == 3
+
+
 def test_what_is_folded_is_said_though_nothing_follows():
     step = Step(kind="decode", scheduled={"a": 1})
     assert lines(True, step, step, step) == [

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from schedproof.gate.judging.faults import faults_of
+from schedproof.gate.judging.judge import violation
 from schedproof.gate.judging.verdict import Fault, Finding
 from schedproof.spec.catalogue import load
 
@@ -46,9 +47,35 @@ def test_rules_that_break_in_one_scenario_are_one_fault():
     assert together(leak, other) == [["ALL-R10", "ALL-R06"]]
 
 
+def test_the_verdict_on_a_rule_shows_the_run_that_its_fault_shows():
+    first = finding("V1-R09", scale="tight", needs=("abort",), message="764 > 763", step=9)
+    small = finding("V1-R09", message="86 > 84")
+    verdict = violation("V1-R09", first, 12, faults(first, small))
+    assert (verdict.message, verdict.step, verdict.scenario) == ("86 > 84", 3, small.scenario)
+
+
 def test_rules_that_break_in_one_step_are_one_fault():
     first = finding("ALL-R05", consequences=("ALL-R10",))
     assert together(first, finding("ALL-R10", scale="tight")) == [["ALL-R05", "ALL-R10"]]
+
+
+def test_what_breaks_without_a_session_is_no_fault_of_sessions():
+    session = ("num_blocks", "streaming_inputs on", "session")
+    turn = finding("V1-R45", needs=session[1:])
+    stuck = finding("ALL-R10", needs=session[1:], behind=("V1-R45",), scale="tight")
+    pool = finding("ALL-R05", needs=("num_blocks",), consequences=("ALL-R10",))
+    assert together(turn, stuck, pool) == [["V1-R45", "ALL-R10"], ["ALL-R05", "ALL-R10"]]
+    incomplete = finding("ALL-R06", needs=("num_blocks",))
+    assert len(faults(finding("ALL-R06", needs=session, scale="tight"), incomplete)) == 2
+    assert len(faults(turn, finding("ALL-R10", behind=("V1-R45",)))) == 2
+
+
+def test_a_rule_that_breaks_behind_different_rules_is_not_one_fault():
+    needs = ("num_blocks", "session")
+    turn, wait = finding("V1-R45", needs=needs[1:]), finding("V1-R48", needs=needs)
+    stuck = finding("ALL-R10", needs=needs[1:], behind=("V1-R45",), scale="tight")
+    locked = finding("ALL-R10", needs=needs, behind=("V1-R48",))
+    assert together(turn, stuck, wait, locked) == [["V1-R45", "ALL-R10"], ["V1-R48", "ALL-R10"]]
 
 
 def test_that_a_step_differs_from_the_models_joins_nothing():
@@ -153,6 +180,12 @@ def test_what_the_catalogue_knows_does_not_hide_what_it_does_not():
     first, second = faults(known, own)
     assert (first.rule, first.behind, first.divergence) == ("V1-R09", 2, None)
     assert (second.rule, second.divergence) == ("V1-R11", "lifted")
+
+
+def test_what_the_catalogue_knows_does_not_join_a_fault_whose_rule_breaks_with_it():
+    wait = finding("V1-R07", needs=("session",))
+    known = finding("V1-R09", consequences=("V1-R07",), needs=None, divergence="one queue")
+    assert [fault.divergence for fault in faults(wait, known)] == [None, "one queue"]
 
 
 def test_what_is_worst_for_a_user_comes_first_and_what_is_known_last():

@@ -262,7 +262,7 @@ def test_the_nightly_profile_asks_hypothesis_as_well(run, monkeypatch):
         (["proofs"], "WHAT: 'proofs'; valid: contracts"),
         (["contracts", "--only", "no"], "--only: no contract 'no'; valid: fewest_blocks, "),
         (["contracts", "--profile", "quick"], "--profile: 'quick'; valid: ci, nightly"),
-        (["contracts", "--time-limit", "0"], "--time-limit: 0.0; valid: at least 1"),
+        (["contracts", "--time-limit", "0"], "--time-limit: 0; valid: at least 1"),
     ],
 )
 def test_wrong_input_is_one_line_and_exit_2(words, says, run):

@@ -124,6 +124,18 @@ def test_one_full_group_is_no_group_at_all():
             {"kv_groups": [FULL, {"kind": "chunked_local", "window": 24}]},
             "$.config.kv_groups[1].window: chunked_local with window 24; valid: a multiple",
         ),
+        (
+            {"kv_groups": [FULL | {"block_size": 8}, window(4)]},
+            "$.config.kv_groups[0].block_size: 8 is not the block_size of the configuration; valid",
+        ),
+        (
+            {"kv_groups": [FULL, {"kind": "mamba"}, window(4) | {"block_size": 8}]},
+            "$.config.kv_groups[2].block_size: 8 beside a mamba group is not modelled; valid: 16",
+        ),
+        (
+            {"kv_groups": [FULL, {"kind": "chunked_local", "window": 8, "block_size": 8}]},
+            "$.config.kv_groups[1].block_size: 8 is less than hits of other groups need; valid: 16",
+        ),
         ({"kv_groups": [FULL, FULL]}, "$.config.kv_groups: 2 full groups: vLLM makes one group of"),
         (
             {"kv_groups": [FULL, {"kind": "linear"}]},
@@ -174,3 +186,31 @@ def test_a_decision_in_flight_keeps_the_blocks_that_it_reads():
         [True] * 4,
         [False, *[True] * 5],
     ]
+
+
+@pytest.mark.parametrize(("size", "blocks"), [(1, 5), (3, 2), (4, 2), (8, 1)])
+def test_a_group_takes_blocks_of_its_own_size(size, blocks):
+    model = target(window(16) | {"block_size": size}, max_num_batched_tokens=8)
+    add(model, "a", ("a", 5), tokens=2)
+    [seen] = steps(model, 1)
+    assert len(seen["blocks"]["a"]) == 3
+    assert [len(table) for table in seen["group_blocks"]["a"]] == [blocks]
+
+
+@pytest.mark.parametrize(("size", "hit"), [(2, 10), (4, 8), (6, 6), (3, 6), (8, 8)])
+def test_a_hit_ends_at_the_end_of_a_block_of_every_group(size, hit):
+    model = target(window(16) | {"block_size": size}, max_num_batched_tokens=16)
+    add(model, "a", ("a", 12))
+    steps(model, 1)
+    add(model, "b", ("a", 11), tokens=2)
+    [seen] = steps(model, 1)
+    assert seen["prefix_hit"]["b"] == hit
+
+
+def test_a_window_keeps_only_blocks_at_the_ends_of_hits():
+    model = target(window(3) | {"block_size": 2}, {"kind": "full", "block_size": 8})
+    add(model, "a", ("a", 15))
+    steps(model, 4)
+    # Hits end after 8 tokens, and the next token then reads tokens 6 and 7.
+    found = [name for name in model._state.pool.cached if name[0][0] == "group 0"]
+    assert found == [(("group 0", 0), ("a", 8))]

@@ -9,14 +9,14 @@ from schedproof.properties.history.run_history import RunHistory
 from schedproof.properties.rules.predicate import FIRST, PHASES
 
 PROGRESS = "progress"  # what nearly every step changes; no declaration names it
-# What an arrival, an abort or an end changes: then every rule is asked.
+# What an arrival, an abort, a control event or an end changes: then every rule is asked.
 FIXED = frozenset(
     {
         *("id", "prompt", "max_tokens", "output_len", "content", "arrival", "priority"),
         *("never_runnable", "ended", "ended_at", "may_change_after_end", "accepted", "inputs"),
         *("load_steps", "load_fails_at", "deferrals", "send_steps", "external"),
         *("config", "revision", "system", "defaults", "features", "answers", "kin", "forgotten"),
-        *("aborts_inside", "aborts_to_report", "live", "requests", "arrived"),
+        *("aborts_inside", "aborts_to_report", "live", "requests", "arrived", "events", "pause"),
     }
 )
 MOVES = frozenset(

@@ -209,3 +209,12 @@ def test_answers_that_do_not_fit_are_an_error_with_their_place(damage, message):
     with pytest.raises(RecordError) as error:
         beside(answers, ModelTarget())
     assert message in str(error.value)
+
+
+def test_a_rule_is_left_out_of_configurations_without_its_feature():
+    judge = monitor(
+        A=breaks("a")._replace(only_with=lambda config: config["block_size"] > 4),
+        B=breaks("b")._replace(only_with=lambda config: config["block_size"]),
+    )
+    assert judge.observe(IDLE) == [Broken("B", 0, "b")]
+    assert not judge.exercised["A"]

@@ -113,7 +113,7 @@ def test_output_of_an_ended_request_on_a_later_one_of_its_id_is_named():
     )
     assert replay(ModelTarget(), run, RULES).broken == []
     [first, *_] = replay(BooksOnTheNewest(), run, RULES).broken
-    assert (first.rule, first.message) == ("ALL-R04", "b emitted 1 without being scheduled")
+    assert (first.rule, first.message) == ("ALL-R04", "b is not scheduled, but emitted 1")
 
 
 def test_the_tokens_of_two_requests_with_one_id_are_their_own():

@@ -7,12 +7,12 @@ import pytest
 from msgspec.structs import replace
 
 from schedproof.model.observation import Step
-from schedproof.model.scenario import Request, Scenario
+from schedproof.model.scenario import Event, Request, Scenario, Turn
 from schedproof.model.systems import full_config
 from schedproof.model.target import ModelTarget
 from schedproof.properties.checking.replay import replay
 from schedproof.properties.explanations.evidence import Evidence
-from schedproof.properties.explanations.pool import spans
+from schedproof.properties.explanations.pool import BLOCK, spans
 from schedproof.properties.explanations.tokens import limit_cause
 from schedproof.properties.rules.predicate import Broken
 from schedproof.spec.catalogue import load, select
@@ -361,7 +361,7 @@ def test_steps_that_a_replay_leaves_out_keep_their_numbers():
     assert skipped == [1]
     found = evidence.cause(meant, [Broken("ALL-R03", 41, "a is lost")])
     assert found is not None
-    assert found.first == 27  # of the steps 0 to 42 the last 16 are drawn
+    assert (found.first, found.rows[0].turns) == (40, ("6", "1", "1"))
 
 
 def test_a_run_that_never_began_has_no_cause():
@@ -416,3 +416,156 @@ def test_an_admission_that_the_formula_refuses_is_named():
     cause = limit_cause(failure)
     assert cause is not None
     assert cause.why[0] == "step 0: b joins, although the formula of sound projects 90"
+
+
+def test_a_volume_without_projection_says_who_finished_its_prompt_last():
+    """The target does not use the check that the model knows."""
+    failure = over_the_limit(projections=())
+    prefill = Step(kind="prefill", scheduled={"b": 8})
+    failure.steps, failure.first = [prefill, failure.last], Broken("SPY-R07", 1, "")
+    cause = limit_cause(failure)
+    assert cause is not None
+    assert cause.why == (
+        "step 0: b computes the last of its prompt, and joins the batch",
+        "step 1: batch × tkv is 80; scheduled: a 1, b 1",
+    )
+
+
+class Miscounts(Bent):
+    """The first request counts a token too many."""
+
+    def bend(self, step):
+        if self.number == 1:
+            step["computed"]["a"] += 1
+
+
+def test_a_wrong_count_does_not_blame_the_requests_that_wait():
+    config = full_config("vllm", "documented", SMALL | {"max_num_seqs": 1})
+    meant = Scenario(
+        system="vllm", revision="documented", config=config, requests=scenario().requests
+    )
+    cause = cause_of(Miscounts(), "V1CP-R05", meant)
+    assert [row.request for row in cause.rows] == ["a", "b"]
+    assert not any(row.needs for row in cause.rows)
+    assert cause.why == ()
+
+
+def vllm_run(*requests: Request, events: tuple[Event, ...] = (), **config: Any) -> Scenario:
+    full = full_config("vllm", "documented", SMALL | config)
+    return Scenario(
+        system="vllm", revision="documented", config=full, requests=requests, events=events
+    )
+
+
+def test_a_later_turn_of_a_session_is_told_with_its_tokens():
+    turn = Turn(prompt=(("next", 3),), max_tokens=2)
+    session = replace(ALONE[0], max_tokens=2, turns=(turn,))
+
+    class MiscountsTurn(Bent):
+        def bend(self, step):
+            if self.number == 2:
+                step["computed"]["a"] += 1
+
+    cause = cause_of(MiscountsTurn(), "V1CP-R05", vllm_run(session, streaming_inputs=True))
+    assert cause.why == (
+        "step 1: turn 1 of a ends, and its last token is dropped; turn 2 adds 3 tokens to the 7 "
+        "before",
+    )
+
+
+def test_a_control_event_in_the_failing_step_is_told():
+    meant = vllm_run(ALONE[0], events=(Event(1, "reset_prefix_cache"),))
+    cause = cause_of(Miscounts(), "V1CP-R05", meant)
+    assert cause.why == ("step 1: the operator calls reset_prefix_cache",)
+
+
+def test_the_adapters_of_a_step_are_told():
+    class Crowds(ModelTarget):
+        """Has a slot for an adapter more than it is given."""
+
+        def start(self, system, revision, config):
+            return super().start(system, revision, {**config, "max_loras": 2})
+
+    a, b = (replace(request, lora=request.id) for request in ALONE)
+    meant = vllm_run(a, b, cache_partitions=True, max_loras=1)
+    cause = cause_of(Crowds(), "V1-R62", meant)
+    assert cause.why == ("a has adapter a, b has adapter b",)
+
+
+def test_the_tables_of_scheduler_and_worker_are_told():
+    class ForgetsBlock(Bent):
+        def bend(self, step):
+            if self.number == 0:
+                step["sent"]["blocks"]["a"] = ((1,),)
+
+    cause = cause_of(ForgetsBlock(), "V1-R71", vllm_run(ALONE[0]))
+    assert cause.why == ("a's block table: the scheduler has 1 2, the worker 1",)
+
+
+def test_a_request_whose_load_has_landed_needs_the_rest_of_its_blocks():
+    first = Request(
+        id="a", arrival=0, prompt=(("a", 20),), max_tokens=1, external_tokens=8, load_steps=0
+    )
+
+    class Strands(Bent):
+        """Nothing happens once the load has begun."""
+
+        def bend(self, step):
+            step |= {"kind": "idle", "scheduled": {}, "emitted": {}, "finished": {}}
+            step |= {"parked": ("a",), "waiting": ("a",), "running": (), "free_blocks": 2}
+            step |= {"blocks": {"a": (1, 2)}, "computed": {}}
+
+    cause = cause_of(Strands(), "ALL-R10", vllm_run(first, num_blocks=5, kv_connector=True))
+    [row] = [row for row in cause.rows if row.request == "a"]
+    assert [(need.needs, need.free) for need in row.needs if need.what == "blocks"] == [(3, 2)]
+    assert (
+        "step 0: the connector begins to load tokens 0 to 7 of a; the load has landed" in cause.why
+    )
+
+
+def test_a_request_behind_one_that_does_not_fit_is_said_to_be_behind_it():
+    class Blocked(Bent):
+        def bend(self, step):
+            step |= {"kind": "idle", "scheduled": {}, "emitted": {}, "finished": {}}
+            step |= {"waiting": ("a", "b"), "running": (), "free_blocks": 2, "computed": {}}
+            step["blocks"] = {}
+
+    meant = vllm_run(replace(ALONE[0], prompt=(("a", 14),)), ALONE[1], num_blocks=8)
+    cause = cause_of(Blocked(), "ALL-R10", meant)
+    assert any("b gets nothing" in line and "it is behind a" in line for line in cause.why)
+
+
+def test_a_load_that_has_been_used_is_not_told():
+    class MiscountsLoaded(Bent):
+        def bend(self, step):
+            if self.number == 3:
+                step["computed"]["a"] += 1
+
+    loaded = replace(ALONE[0], prompt=(("a", 9),), external_tokens=8, max_tokens=4)
+    cause = cause_of(MiscountsLoaded(), "V1CP-R05", vllm_run(loaded, kv_connector=True))
+    assert cause.why == ()
+
+
+def test_the_adapters_of_those_that_wait_are_told():
+    class Admits(ModelTarget):
+        """Runs one request at a time."""
+
+        def start(self, system, revision, config):
+            return super().start(system, revision, {**config, "max_num_seqs": 1})
+
+    a, b = (replace(request, lora="x") for request in ALONE)
+    meant = vllm_run(a, b, cache_partitions=True, max_loras=1)
+    assert cause_of(Admits(), "V1-R07", meant).why[0] == "a has adapter x, b has adapter x"
+
+
+@pytest.mark.parametrize(
+    ("message", "numbers"),
+    [
+        ("r1 reads block 7, which holds r0 0-3", ["7"]),
+        ("block 3 of group 2 holds no state", ["3"]),
+        ("written again, to block 8 of the pool", ["8"]),
+        ("block 1 of r4 is 0, but block 5 is written", ["5"]),
+    ],
+)
+def test_a_place_in_a_table_is_no_block_of_the_pool(message, numbers):
+    assert BLOCK.findall(message) == numbers

@@ -105,7 +105,7 @@ def last_but_one(**changes):
             "a emitted its last token (2 of 2), finished says length, expected eos",
         ),
         (3, {"a": 1}, {"a": "length"}, "a finished (length) after 2 tokens of 3"),
-        (3, {"b": 1}, {}, "b emitted 1 without being scheduled"),
+        (3, {"b": 1}, {}, "b is not scheduled, but emitted 1"),
     ],
 )
 def test_exactly_the_tokens_due_are_emitted_and_the_last_ends_a_request(

@@ -4,7 +4,7 @@ from math import ceil
 
 import msgspec
 import pytest
-from hypothesis import given
+from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 from hypothesis.errors import NoSuchExample
 
@@ -22,7 +22,7 @@ from schedproof.properties.search.state import Hooks, Search, SearchOptions
 from schedproof.properties.vllm import AHEAD_IN_STAGES, ANY_LENGTH, WITH_THE_NULL_BLOCK
 from schedproof.properties.vllm import strategies as vllm
 from schedproof.properties.vllm.history import encoder
-from schedproof.properties.vllm.request_features import encoders, with_pictures
+from schedproof.properties.vllm.request_features import encoders, with_pictures, with_turns
 from schedproof.tests.properties.drawn import SCALES, find_example, history
 
 REVISION = "documented"
@@ -312,6 +312,21 @@ def test_runs_get_into_every_situation_that_is_worth_checking(scale, situations)
         if seen == SITUATIONS:
             return
     pytest.fail(f"never in 20 searches: {SITUATIONS - seen}")
+
+
+def test_most_sessions_have_one_max_tokens_and_some_have_several():
+    config = full_config("vllm", REVISION, {"streaming_inputs": True})
+    plain = Request(id="r0", arrival=0, prompt=(("r0", 9),), max_tokens=4)
+    sessions = []
+
+    @settings(max_examples=300, database=None, derandomize=True, phases=(Phase.generate,))
+    @given(with_turns(plain, config))
+    def draws(request):
+        sessions.append({request.max_tokens, *(turn.max_tokens for turn in request.turns)})
+
+    draws()
+    several = [numbers for numbers in sessions if len(numbers) > 1]
+    assert 0 < len(several) < len(sessions) / 4
 
 
 @st.composite

@@ -470,7 +470,7 @@ def test_ctrl_c_before_there_is_an_answer_is_one_line_and_exit_3(run, monkeypatc
         (["SPY-R07", "--param", "max_batch_tkv=9"], "--param: max_batch_tkv 9; valid: at least"),
         (["SPY-R07", "--param", "requests=1"], "--param: 'requests=1'; valid: 2 to 32 requests"),
         (["SPY-R07", "--prove", "--maximize", "volume"], "--maximize: a proof finds no worst case"),
-        (["SPY-R07", "--time-limit", "0"], "--time-limit: 0.0"),
+        (["SPY-R07", "--time-limit", "0"], "--time-limit: 0"),
     ],
 )
 def test_wrong_input_is_one_line_and_exit_2(run, words, message):

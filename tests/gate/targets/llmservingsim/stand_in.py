@@ -47,8 +47,10 @@ class Memory:
 
 class Scheduler:
     def __init__(self, model, node_id, instance_id, {slots}, max_num_batched_tokens,
-                 npu_mem, cpu_mem, start_npu, block_size, {stages}, prioritize_prefill,
+                 npu_mem, cpu_mem, start_npu, pd_type, block_size, {stages}, prioritize_prefill,
                  enable_prefix_caching{chunked}):
+        self.model, self.start, self.pd_type, self.pp_size = model, start_npu, pd_type, {stages}
+        self.enable_prefix_caching = enable_prefix_caching
         self.slots, self.stages, self.first = {slots}, {stages}, prioritize_prefill
         self.max_num_batched_tokens, self.block = max_num_batched_tokens, block_size
         self.chunked, self.threshold = {chunk_values}
@@ -58,8 +60,14 @@ class Scheduler:
     def add_request(self, values):
         self.request.append(Request(*values))
 
-    def schedule(self, current, sys):
-        if len(self.batches) >= self.stages:
+    def add_decode(self, request):
+        self.request.append(request)
+
+    def is_request_empty(self):
+        return not self.request and not self.batches
+
+    def schedule(self, current, sys, number=-1):
+        if sys != self.start or len(self.batches) >= self.stages:
             return None
         queue = sorted(self.request, key=self.place)
         left, batch = self.max_num_batched_tokens, []
@@ -94,7 +102,10 @@ class Scheduler:
         return max(known, default=0) if self.caches else 0
 
     def add_done(self, number, sys, finish):
-        batch, prompts, answers, finished = self.batches.pop(number - 1), 0, 0, []
+        prompts, answers, finished = 0, 0, []
+        if sys != self.start or number - 1 not in self.batches:
+            return prompts, answers, finished
+        batch = self.batches.pop(number - 1)
         for request, tokens in zip(batch.requests, batch.q_list):
             prefill = request.is_prefill()
             request.num_computed_tokens += tokens
@@ -103,14 +114,126 @@ class Scheduler:
                 self.seen.add(tuple(request.tokens[:end]))
             if prefill:
                 prompts += tokens + request.prefix_cache_hit * (computed == request.original_input)
+            if self.pd_type == "prefill" and computed >= request.original_input:
+                request.recent_end, request.is_init = finish, False
+                finished.append(request)
+                continue
             if computed >= request.original_input:
                 answers, request.recent_end, request.is_init = answers + 1, finish, False
-            if request.output == computed + 1:
+            if request.output <= computed + 1:
                 finished.append(request)
             else:
                 self.request.append(request)
         self.request.sort(key=lambda request: request.id)
         return prompts, answers, finished
+"""
+ROUTER = """
+import json
+
+
+class Router:
+    def __init__(self, number, schedulers, limit, policy):
+        self.to = [each for each in schedulers if each.pd_type != "decode"]
+        self.decoders = [each for each in schedulers if each.pd_type == "decode"]
+        self._pending_requests, self._pending_idx, self.known, self.open = [], 0, 0, set()
+
+    def load_requests(self, path, enable_prefix_caching=False, is_init=True):
+        for row in map(json.loads, open("../" + path)):
+            first = row.get("sub_requests", [row])[0]
+            if first is not row:
+                self.open.add(self.known)
+            due = {"index": self.known, "arrival_time_ns": row["arrival_time_ns"]}
+            self._pending_requests.append({**first, **due})
+            self.known += 1
+        self._pending_requests.sort(key=lambda row: row["arrival_time_ns"])
+
+    def route_arrived_requests(self, now):
+        while self.has_pending_requests() and self.get_next_pending_arrival() <= now:
+            row = self._pending_requests[self._pending_idx]
+            self._pending_idx += 1
+            whole = row["input_toks"] + row["output_toks"]
+            tokens = row["input_tok_ids"], row["output_tok_ids"]
+            values = [row["index"], "model", row["input_toks"], whole, row["arrival_time_ns"], 0]
+            self.to[0].add_request([*values, *tokens])
+
+    def has_pending_requests(self):
+        return self._pending_idx < len(self._pending_requests)
+
+    def has_deferred_sessions(self):
+        return bool(self.open)
+
+    def get_next_pending_arrival(self):
+        return self._pending_requests[self._pending_idx]["arrival_time_ns"]
+
+    def notify_request_completed(self, number, now):
+        self.open.discard(number)
+
+    def transfer_prefill_request(self, requests):
+        for request in requests:
+            self.decoders[0].add_decode(request)
+"""
+MAIN = """
+import argparse
+import os
+import re
+import subprocess
+
+from serving.core.router import Router
+from serving.core.scheduler import Scheduler
+
+
+def build_cluster_config(path):
+    raise FileNotFoundError(path)
+
+
+def get_workload(batch):
+    return f"inputs/batch{batch.batch_id}"
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--dataset")
+    parser.add_argument("--dtype")
+    args = parser.parse_args()
+    os.chdir(os.path.join(os.getcwd(), "simulator"))
+    cluster = build_cluster_config("cluster.json")
+    instances, owner = cluster["instances"], cluster["npu2inst_mapping"]
+    schedulers = [Scheduler(each["model_name"]) for each in instances]
+    router = Router(len(instances), schedulers, 0, "RR")
+    router.load_requests(args.dataset)
+    process = subprocess.Popen(["simulator"], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    npu, number, current, done = 0, 0, 0, set()
+    while True:
+        lines = [""]
+        while "Waiting" not in lines[-1]:
+            lines.append(process.stdout.readline())
+        if found := re.search(r"sys.(\\d+). iteration (\\d+) finished, (\\d+)", lines[-2]):
+            npu, number, current = map(int, found.groups())
+        router.route_arrived_requests(current)
+        own, kind = schedulers[owner[npu]], instances[owner[npu]]["pd_type"]
+        _, _, finished = own.add_done(number, npu, current)
+        for request in finished:
+            router.notify_request_completed(request.id, current)
+        if kind == "prefill":
+            router.transfer_prefill_request(finished)
+        batch = own.schedule(current, npu, number)
+        if batch is not None:
+            answer = get_workload(batch)
+        elif router.has_pending_requests() or router.has_deferred_sessions():
+            if router.has_pending_requests() and own.is_request_empty():
+                current = max(current, router.get_next_pending_arrival())
+            answer = "pass"
+        elif not own.is_request_empty() or (kind == "decode" and not done):
+            answer = "pass"
+        else:
+            done.add(owner[npu])
+            answer = "exit" if len(done) == len(schedulers) else "done"
+        process.stdin.write(answer + "\\n")
+        process.stdin.flush()
+        if answer == "exit":
+            break
+    while process.stdout.readline() != "All Request Has Been Exited":
+        pass
 """
 # 1.0.0 has no counter of this name, by which the adapter tells it.
 COUNTERS = {"1.1.0": "num_computed_tokens", "1.0.0": "_through"}
@@ -122,7 +245,10 @@ def write_1_1_0(folder: Path) -> Path:
     values = "enable_chunked_prefill, long_prefill_token_threshold"
     names = {"slots": "max_num_seqs", "stages": "pp_size"}
     code = SCHEDULER.format(**names, chunked=CHUNKED, chunk_values=values)
-    return _write(folder, "serving/core", "1.1.0", f"{REQUEST}{IS_PREFILL}{BATCH}", code)
+    _write(folder, "serving/core", "1.1.0", f"{REQUEST}{IS_PREFILL}{BATCH}", code)
+    (folder / "serving/__main__.py").write_text(MAIN)
+    (folder / "serving/core/router.py").write_text(ROUTER)
+    return folder
 
 
 def write_1_0_0(folder: Path) -> Path:

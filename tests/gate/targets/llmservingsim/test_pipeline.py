@@ -1,8 +1,8 @@
 """LLMServingSim at HEAD with several batches in flight, beside its model, call by call.
 
 A step of the protocol completes at once, so that these calls are compared without it: `schedule`,
-which gives None when the pipeline is full, and `add_done` with its three results. So are the
-router and the conditions of the main loop, for which the simulator is not needed. This runs where
+which gives None when the pipeline is full, and `add_done` with its three results. So is the router
+with a session of several requests. This runs where
 SCHEDPROOF_LLMSERVINGSIM names a checkout, and where this Python has numpy, pyyaml and rich.
 """
 
@@ -13,10 +13,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from schedproof.gate.targets.llmservingsim.target import GIB, VARIABLE, build, load
+from schedproof.gate.targets.llmservingsim.checkout import GIB, build, load
+from schedproof.gate.targets.llmservingsim.target import VARIABLE
 from schedproof.gate.targets.protocol_checks import Output, stream_tokens
-from schedproof.model.llmservingsim.documented import is_over, next_time
-from schedproof.model.llmservingsim.state import Decision, State
 
 from ....model.llmservingsim.build import ModelRun
 
@@ -51,6 +50,7 @@ class Both:
             "enable_prefix_caching": rng.random() < 0.5,
             "prioritize_prefill": False,
             "pp_size": rng.randint(1, 4),
+            "instances": 0,
         }
         blocks, stages = self.config["num_blocks"] or 2000, self.config["pp_size"]
         weight = build(checkout.scheduler, 17, self.config, stages).memory.weight
@@ -154,7 +154,7 @@ def test_a_full_pipeline_lets_the_first_accelerator_join_a_round_that_another_op
     assert both.real.schedule(0, NPU, batch.batch_id) is batch
 
 
-# --- the router, and what the main loop asks it ----------------------------------------------
+# --- the router ------------------------------------------------------------------------------
 
 
 class Decoder:
@@ -204,34 +204,18 @@ def router(checkout, tmp_path, monkeypatch):
     return made
 
 
-def test_the_loop_ends_once_nothing_is_pending_and_no_session_is_deferred(router):
-    idle = [Decision(State(), None)]
-
-    def over():
-        pending, deferred = router.has_pending_requests(), router.has_deferred_sessions()
-        return is_over(idle, pending, deferred)
-
+def test_a_session_makes_its_next_request_once_its_tool_is_done(router):
     assert router.route_arrived_requests(2) == 2
     assert (router.has_pending_requests(), router.has_deferred_sessions()) == (True, True)
     assert router.route_arrived_requests(50) == 1
-    # The session waits for its tool: nothing is pending, and the loop goes on.
+    # The session waits for its tool, and nothing is pending.
     assert (router.has_pending_requests(), router.has_deferred_sessions()) == (False, True)
-    assert not over()
     router.notify_request_completed(2, 60)
-    assert router.has_pending_requests()
+    assert router.get_next_pending_arrival() == 60 + 40
     assert router.route_arrived_requests(100) == 1
     router.notify_request_completed(3, 110)
-    assert over()
+    assert (router.has_pending_requests(), router.has_deferred_sessions()) == (False, False)
     assert router.arrived == [0, 2, 1, 3]
-
-
-def test_the_clock_jumps_to_the_request_that_a_session_releases(router):
-    router.route_arrived_requests(50)
-    router.notify_request_completed(2, 60)
-    due = router.get_next_pending_arrival()
-    assert due == 60 + 40
-    assert next_time(61, [Decision(State(), None)], [due]) == due
-    assert next_time(due + 1, [Decision(State(), None)], [due]) == due + 1
 
 
 def test_requests_that_are_prefilled_go_to_the_decode_instances_in_turn(router):

@@ -23,6 +23,7 @@ CONFIG = {
     **{"block_size": 4, "num_blocks": None, "max_num_seqs": 3, "max_num_batched_tokens": 8},
     **{"long_prefill_token_threshold": 0, "enable_chunked_prefill": False},
     **{"enable_prefix_caching": True, "prioritize_prefill": False, "pp_size": 1},
+    "instances": 0,
 }
 CHUNKED = {**CONFIG, "enable_chunked_prefill": True}
 
@@ -136,6 +137,61 @@ def test_a_scheduler_that_does_as_the_page_says_breaks_no_rule(newer):
     search = Search(replace(options, fixed={"num_blocks": None}))
     assert not run_search(search, 30, 0, 0), search.failure
     assert search.exercised["LSS-R08"] > 5
+
+
+@pytest.mark.parametrize(("instances", "rules"), [(1, ("LSS-R20", "LSS-R21")), (2, ("LSS-R26",))])
+def test_its_main_loop_keeps_the_rules_of_the_page(newer, instances, rules):
+    every = [rule for rule in load(SYSTEM, "documented") if rule.checked]
+    options = SearchOptions(newer, SYSTEM, "documented", every, "small")
+    search = Search(replace(options, fixed={"num_blocks": None, "instances": instances}))
+    assert not run_search(search, 30, 0, 0), search.failure
+    assert all(search.exercised[rule] > 5 for rule in rules)
+
+
+def test_the_main_loop_of_the_checkout_decides_when_the_simulation_ends(newer):
+    begin(newer, instances=1)
+    ask(newer, "a", 5, 1)
+    ask(newer, "b", 5, 1, tool_steps=20)
+    shown = [
+        (taken["scheduled"], taken["deferred"], taken["over"])
+        for taken in [step(newer) for _ in range(4)]
+    ]
+    assert shown == [
+        ({"a": 5}, ["b"], False),
+        ({}, [], False),
+        ({"b": 5}, [], False),
+        ({}, [], True),
+    ]
+    ask(newer, "c", 5, 1)
+    assert step(newer)["scheduled"] == {"c": 5}
+
+
+def test_the_decoding_instance_of_the_checkout_gets_who_is_prefilled(newer):
+    begin(newer, instances=2)
+    ask(newer, "a", 5, 1)
+    taken = step(newer)
+    assert (taken["finished"], taken["handed_over"]) == ({"a": "length"}, ["a"])
+    assert (taken["emitted"], taken["decode_throughput"]) == ({"a": 1}, 0)
+    assert (step(newer)["over"], step(newer)["handed_over"]) == (True, [])
+
+
+def test_an_exception_in_the_main_loop_is_a_crash_and_the_next_run_begins_anew(tmp_path):
+    folder = write_1_1_0(tmp_path)
+    file = folder / "serving/core/router.py"
+    file.write_text(file.read_text().replace("self.open.discard", "self.nothing.discard"))
+    with opened(folder) as pipe:
+        begin(pipe, instances=1)
+        ask(pipe, "a", 5, 1)
+        assert "has no attribute 'nothing'" in pipe.step()["message"]
+        begin(pipe)
+        ask(pipe, "a", 5, 1)
+        assert step(pipe)["finished"] == {"a": "length"}
+
+
+def test_the_release_without_a_router_refuses_a_main_loop(tmp_path):
+    with opened(write_1_0_0(tmp_path)) as pipe:
+        reply = pipe.start(SYSTEM, "documented", {**CONFIG, "instances": 1})
+        assert reply["message"].startswith("$.config.instances is 1; valid is 0")
 
 
 @pytest.mark.parametrize("release", ["1.0.0", "1.1.0", "after 1.1.0"])

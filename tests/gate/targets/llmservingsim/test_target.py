@@ -11,12 +11,11 @@ from typing import Any
 import pytest
 
 from schedproof.gate.targets.checkouts import ADAPTERS
+from schedproof.gate.targets.llmservingsim.checkout import Checkout, version_of
 from schedproof.gate.targets.llmservingsim.target import (
     VARIABLE,
-    Checkout,
     LlmServingSimTarget,
     PoolEngine,
-    version_of,
 )
 from schedproof.gate.targets.pipe import PipeTarget
 from schedproof.gate.targets.protocol_checks import RefusedError
@@ -32,6 +31,7 @@ CONFIG = {
     **{"block_size": 4, "num_blocks": 6, "max_num_seqs": 3, "max_num_batched_tokens": 8},
     **{"long_prefill_token_threshold": 0, "enable_chunked_prefill": True},
     **{"enable_prefix_caching": True, "prioritize_prefill": False, "pp_size": 1},
+    "instances": 0,
 }
 
 

@@ -229,7 +229,7 @@ def test_what_vllm_refuses_at_its_front_door_is_rejected(vllm, prompt, max_token
     vllm.begin()
     reply = vllm.pipe.add({"id": "r0", "prompt": prompt, "max_tokens": max_tokens})
     assert (reply["ok"], reply["error"]) == (False, "rejected")
-    assert reply["message"].startswith(f"refused by the front door of vllm {vllm.version}: ")
+    assert reply["message"].startswith(f"vllm {vllm.version} refuses the request: ")
     assert says in reply["message"]
     assert vllm.step()["waiting"] == []
 
@@ -960,10 +960,22 @@ def test_groups_share_the_pool_and_a_window_gives_back_what_slid_out(vllm):
     assert [step["free_blocks"] for step in (first, second, third)] == [8, 5, 5]
 
 
+def test_blocks_of_groups_have_their_own_sizes_and_a_hit_ends_with_a_block_of_each(vllm):
+    groups = [{"kind": "full"}, {**WINDOW, "window": 9, "block_size": 8}]
+    vllm.begin(**GROUPS | {"kv_groups": groups, "enable_prefix_caching": True})
+    vllm.ask("a", ("a", 15), max_tokens=2)
+    step = vllm.step()
+    assert len(step["blocks"]["a"]) == 4
+    assert [len(table) for table in step["group_blocks"]["a"]] == [2]
+    vllm.ask("b", ("a", 15), max_tokens=2)
+    assert vllm.step()["prefix_hit"] == {"b": 8}
+
+
 @pytest.mark.parametrize(
     ("groups", "words"),
     [
         ([WINDOW], "is [{"),
+        ([{"kind": "full"}, {**WINDOW, "block_size": 0}], "$.config.kv_groups[1].block_size is 0"),
         (
             [{"kind": "full"}, {"kind": "full"}],
             "valid is a single full group, or another kind",

@@ -1,12 +1,13 @@
 """A run as it is kept for a page: what happened, and what the models say of it."""
 
 import pytest
+from msgspec.structs import replace
 
 from schedproof.gate.web.show.following import STATES
 from schedproof.gate.web.show.page import pack
 from schedproof.gate.web.show.recording import recorded
 from schedproof.model.errors import InputError
-from schedproof.model.scenario import Request
+from schedproof.model.scenario import Event, Request, Turn
 from schedproof.model.systems import revisions_of
 from schedproof.model.target import ModelTarget
 from schedproof.properties.checking.replay import replay
@@ -109,6 +110,31 @@ def test_a_run_shows_what_is_loaded_in_flight_and_sent():
     [ends] = [n for n, step in enumerate(run.steps) if "a" in (step.finished or {})]
     sent = {n for n, step in enumerate(run.steps) if n > ends and "a" in (step.blocks or {})}
     assert steps_in(run, "a", "sending") - {ends} == sent != set()
+
+
+def test_a_session_is_between_two_turns_and_loads_nothing():
+    turn = Turn(prompt=(("next", 3),), max_tokens=2, delay=2)
+    session = request("a", 0, 6, 2, turns=(turn,))
+    run = recorded(of("vllm", "documented", (session,), streaming_inputs=True))
+    waits = {n for n, step in enumerate(run.steps) if step.parked}
+    assert waits - {min(waits)} == steps_in(run, "a", "between_turns") != set()
+    assert happened(run, "turn") == [(min(waits), "a")]
+    assert happened(run, "parked") == happened(run, "loaded") == []
+
+
+def test_the_operators_calls_are_told():
+    events = (Event(2, "reset_prefix_cache"),)
+    run = recorded(replace(of("vllm", "documented", (request("a", 0, 6, 5),)), events=events))
+    assert happened(run, "control") == [(2, "")]
+
+
+def test_blocks_of_every_group_are_counted():
+    groups = [{"kind": "full"}, {"kind": "sliding_window", "window": 6}]
+    asked = (request("a", 0, 8, 4),)
+    run = recorded(of("vllm", "documented", asked, kv_groups=groups, num_blocks=20, block_size=4))
+    held, free = run.followed.run["held"], run.followed.run["free"]
+    assert {(held.at(0) or 0) + (free.at(0) or 0)} == {20}
+    assert run.followed.requests["a"]["held"].at(0) == held.at(0)
 
 
 def steps_in(run, name, state):

@@ -116,6 +116,30 @@ def test_a_shorter_projection_is_named_if_the_limit_breaks_before_its_end(tmp_pa
     ]
 
 
+def test_the_comparison_is_that_of_the_request_that_is_beyond_its_projection(tmp_path):
+    """Not that of the newcomer, which runs longest here: it is then compared alone."""
+    formula = tmp_path / "formula.py"
+    formula.write_text(
+        "def last(request, tkv, prompt, block_size):\n"
+        "    return max(tkv, prompt) + request.remaining\n"
+    )
+    small = {"block_size": 2, "chunk_size": 2, "max_num_seqs": 4, "max_model_len": 16}
+    late, early = _scenario((4, 6), (1, 6)).requests
+    scenario = Scenario(
+        system="spyre",
+        revision="documented",
+        config=full_config("spyre", "documented", small | {"max_batch_tkv": 14}),
+        requests=(msgspec.structs.replace(late, arrival=2), early),
+    )
+    made = with_formula(model(scenario, "documented"), f"{formula}:last")
+    assert made is not None
+    assert explain_volume(made, scenario, 7)[-2:] == [
+        "  2 requests alive until r1 ends x 7 = 14 <= 14",
+        "  r1 is at tkv 8, 1 beyond its projection: r0 needs one block more, which pads r1 on the "
+        "left",
+    ]
+
+
 FILE = Path(__file__).parents[3] / "corpus" / "a-refused-head-is-passed-by.json"
 
 

@@ -129,7 +129,7 @@ def test_a_request_stops_at_an_input_only_for_want_of_budget_or_room():
     history = before(pictures(computed=2), outputs={"cat": 4}, running="a")
     stops = after({"a": 2})
     assert encoder.stops_needlessly(history, stops) == (
-        "a stops at encoder input dog of 2 tokens, and the encoder has budget and room for it"
+        "a stops before encoder input 'dog', although the encoder has budget and room for it"
     )
     assert encoder.some_request_stops(history, stops)
     full = before(pictures(computed=2), outputs={"cat": 4}, running="a", encoder_cache_size=5)

@@ -95,7 +95,14 @@ def test_a_request_holds_the_two_states_that_its_step_reads_and_writes():
 def test_a_state_is_that_after_all_earlier_tokens():
     history = before(request("a", 30, 12), running="a", holds={9: (0, (("a", 11),))}, **MAMBA)
     assert groups.wrong_state(history, after({"a": 8}, (0, 0, 9, 0, 8))) == (
-        "a continues after 12 tokens, but block 9 of group 1 does not hold the state after them"
+        "a continues after 12 tokens, but block 9 of group 1 holds the state after 11 tokens of a"
+    )
+    history = before(request("a", 30, 12), running="a", holds={9: (0, (("b", 12),))}, **MAMBA)
+    assert groups.wrong_state(history, after({"a": 8}, (0, 0, 9, 0, 8))) == (
+        "a continues after 12 tokens, but block 9 of group 1 holds the state after 12 other tokens"
+    )
+    assert groups.wrong_state(history, after({"a": 8}, (0, 0, 7, 0, 8))) == (
+        "a continues after 12 tokens, but block 7 of group 1 holds no state"
     )
 
 

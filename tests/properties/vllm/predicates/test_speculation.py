@@ -151,8 +151,6 @@ def test_a_hit_with_eagle_ends_before_the_same_token(shared, hit, breaks, decide
         else None
     )
     assert blocks.next_token_decides(history, step) is decides
-    without = book(other, newcomer, running="b")
-    assert blocks.hit_with_another_next_token(without, step) is None
 
 
 @pytest.mark.parametrize(("hit", "breaks"), [(0, True), (4, False), (8, False)])

@@ -78,7 +78,7 @@ def test_new_blocks_are_appended_and_those_of_a_whole_request_replace_the_table(
     )
     lost = after({"a": 1}, {"a": 6}, blocks={"a": (1, 2, 3)})
     assert worker.table_differs(history, lost) == (
-        "block 2 of a in group 0: the scheduler has 3, the worker None"
+        "block 2 of a in group 0: the scheduler has 3, the worker none"
     )
 
 

@@ -1,0 +1,232 @@
+"""Combinations of vLLM's parameters that fit no server, or are not modelled."""
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from msgspec import UNSET
+
+from ..errors import InputError
+
+if TYPE_CHECKING:
+    from .config import VllmConfig
+
+
+def check(config: "VllmConfig") -> None:
+    _check_speculation(config)
+    _check_dynamic_drafts(config)
+    _check_in_flight(config)
+    _check_encoder(config)
+    _check_groups(config)
+    _check_mamba(config)
+    _check_grammars(config)
+    _check_sessions(config)
+    _check_adapters(config)
+    _check_limits(config)
+    if config.loads_in_step and not config.loads:
+        problem = "true without a kv_connector; valid: false, or kv_connector true"
+        raise InputError("$.config.synchronous_loads", problem)
+    if config.reused_ids is True and config.loads:
+        problem = "true with a kv_connector is not modelled; valid: false, or no kv_connector"
+        raise InputError("$.config.reused_ids", problem)
+
+
+def _check_speculation(config: "VllmConfig") -> None:
+    path = "$.config.num_lookahead_tokens"
+    if config.lookahead not in (0, config.drafts):
+        valid = f"0, or num_speculative_tokens ({config.drafts})"
+        raise InputError(path, f"{config.lookahead} fits no drafter; valid: {valid}")
+    if config.lookahead >= config.max_num_batched_tokens:
+        raise InputError(
+            path,
+            f"{config.lookahead} leaves nothing of max_num_batched_tokens "
+            f"({config.max_num_batched_tokens}); valid: less than that",
+        )
+
+
+def _check_dynamic_drafts(config: "VllmConfig") -> None:
+    ranges = config.num_speculative_tokens_per_batch_size
+    if ranges is UNSET or ranges is None:
+        return
+    path, ends = "$.config.num_speculative_tokens_per_batch_size", 0
+    others = {
+        "no num_speculative_tokens": not config.drafts,
+        "a pipeline": (config.pipeline_parallel_size or 1) > 1,
+        "a kv_connector": config.loads,
+    }
+    _refuse_beside(path, "a list", others, "null")
+    for number, (first, last, _) in enumerate(ranges):
+        if not ends < first <= last or (number == 0 and first > 1):
+            valid = "1" if number == 0 else f"more than {ends}, and at most {last}"
+            raise InputError(f"{path}[{number}][0]", f"{first}; valid: {valid}")
+        ends = last
+    if not ranges:
+        raise InputError(path, "is empty; valid: null, or a list that begins with batch size 1")
+
+
+def _check_in_flight(config: "VllmConfig") -> None:
+    if config.early and config.depth == 1:
+        raise InputError(
+            "$.config.early_completions",
+            f"{config.early} if every step completes at once; valid: 0, or async_scheduling, or "
+            "a pipeline_parallel_size of at least 2",
+        )
+    if config.drafts and config.decides_ahead and config.lookahead != config.drafts:
+        raise InputError(
+            "$.config.num_lookahead_tokens",
+            f"{config.lookahead} with async_scheduling: vLLM decides ahead only with a drafter "
+            "that has keys and values of its own (EAGLE); "
+            f"valid: {config.drafts}, or async_scheduling false",
+        )
+
+
+def _check_encoder(config: "VllmConfig") -> None:
+    if bool(config.encoder_budget) != bool(config.encoder_room):
+        first, other = "encoder_cache_size", "max_num_encoder_input_tokens"
+        if config.encoder_room:
+            first, other = other, first
+        raise InputError(
+            f"$.config.{first}",
+            f"0 with {other} {getattr(config, other)}: an encoder needs both; valid: at least 1, "
+            f"or no {other}",
+        )
+    if config.encoder_budget and config.lookahead:
+        raise InputError(
+            "$.config.num_lookahead_tokens",
+            f"{config.lookahead} with an encoder is not modelled: such a drafter reads a token "
+            "ahead; valid: 0, or no encoder_cache_size",
+        )
+
+
+def _check_groups(config: "VllmConfig") -> None:
+    if config.prefix_cache_retention_interval:
+        path = "$.config.prefix_cache_retention_interval"
+        problem = f"{config.prefix_cache_retention_interval} is not modelled; valid: 0 or null"
+        raise InputError(path, problem)
+    if config.kv_groups is UNSET:
+        return
+    path = "$.config.kv_groups"
+    if not config.kv_groups or config.kv_groups[0].kind != "full":
+        first = f"begins with {config.kv_groups[0].kind}" if config.kv_groups else "is empty"
+        raise InputError(path, f"{first}; valid: a list that begins with a full group")
+    kinds = {group.kind for group in config.kv_groups}
+    alike = all(config.size_of(group) == config.block_size for group in config.more_groups)
+    if config.more_groups and kinds == {"full"} and alike:
+        problem = f"{len(config.kv_groups)} full groups: vLLM makes one group of them"
+        raise InputError(path, f"{problem}; valid: another kind behind the first")
+    for number, group in enumerate(config.kv_groups):
+        given = "no window" if group.window is UNSET else f"window {group.window}"
+        window, size, valid = group.window or 0, config.size_of(group), ""
+        if group.kind == "sliding_window" and window < 2:
+            valid = "at least 2 tokens"
+        if group.kind == "chunked_local" and (not window or window % size):
+            valid = f"a multiple of block_size ({size})"
+        if group.kind in ("full", "mamba") and window:
+            valid = "absent"
+        if valid:
+            problem = f"{group.kind} with {given}; valid: {valid}"
+            raise InputError(f"{path}[{number}].window", problem)
+        needed, why = size, ""
+        if number == 0:
+            needed, why = config.block_size, "is not the block_size of the configuration"
+        elif "mamba" in kinds:
+            needed, why = config.block_size, "beside a mamba group is not modelled"
+        elif group.kind == "chunked_local" and config.enable_prefix_caching:
+            # vLLM asserts this (ChunkedLocalAttentionManager.find_longest_cache_hit).
+            needed, why = config.hit_unit, "is less than hits of other groups need"
+        if size != needed:
+            raise InputError(f"{path}[{number}].block_size", f"{size} {why}; valid: {needed}")
+    others = {
+        "pipeline_parallel_size": (config.pipeline_parallel_size or 1) > 1,
+        "kv_connector": config.loads,
+        "num_lookahead_tokens": config.lookahead > 0,
+    }
+    for key, is_on in others.items():
+        if config.more_groups and is_on:
+            problem = f"{len(config.kv_groups)} groups with {key} are not modelled"
+            raise InputError(path, f"{problem}; valid: one group, or no {key}")
+
+
+def _check_mamba(config: "VllmConfig") -> None:
+    others = {"num_speculative_tokens": config.drafts, "encoder_cache_size": config.encoder_room}
+    for key, value in others.items():
+        if config.has_mamba and value:
+            problem = f"{value} with a mamba group is not modelled"
+            raise InputError(f"$.config.{key}", f"{problem}; valid: 0, or no mamba group")
+    mode = config.mamba_cache_mode
+    if mode and not config.caches_states:
+        missing = "a mamba group" if config.enable_prefix_caching else "prefix caching"
+        raise InputError(
+            "$.config.mamba_cache_mode", f"{mode} without {missing}; valid: none, or {missing}"
+        )
+    aligns = config.caches_states and not config.leaves_every_state
+    if aligns and not config.enable_chunked_prefill:
+        raise InputError(
+            "$.config.enable_chunked_prefill",
+            "false with a mamba group and prefix caching: vLLM needs chunks that end at block "
+            "boundaries; valid: true, or enable_prefix_caching false",
+        )
+
+
+def _check_grammars(config: "VllmConfig") -> None:
+    others = {
+        "kv_connector": config.loads,
+        "pipeline_parallel_size": config.depth > 2,
+    }
+    for key, is_on in others.items():
+        if config.has_grammars and is_on:
+            value = "true" if config.loads else config.pipeline_parallel_size
+            raise InputError(
+                "$.config.structured_outputs",
+                f"true with {key} {value} is not modelled; valid: false, or "
+                + ("no kv_connector" if config.loads else "at most 2 decisions in flight"),
+            )
+
+
+def _check_sessions(config: "VllmConfig") -> None:
+    others = {
+        "kv_connector": config.loads,
+        "num_speculative_tokens": config.drafts > 0,
+        "async_scheduling": config.decides_ahead,
+        "pipeline_parallel_size": config.depth > 1,
+        "encoder_cache_size": config.encodes,
+        "kv_groups": bool(config.more_groups),
+        "structured_outputs": config.has_grammars,
+        'policy "priority"': config.policy == "priority",
+    }
+    if config.has_sessions:
+        _refuse_beside("$.config.streaming_inputs", "true", others, "false, or no {}")
+
+
+def _check_adapters(config: "VllmConfig") -> None:
+    others = {
+        "cache_partitions false": config.cache_partitions is not True,
+        "a kv_connector": config.loads,
+        "structured_outputs": config.has_grammars,
+        "several decisions in flight": config.depth > 1,
+        "an encoder": config.encodes,
+    }
+    if config.max_loras:
+        _refuse_beside("$.config.max_loras", str(config.max_loras), others, "null")
+
+
+def _check_limits(config: "VllmConfig") -> None:
+    if config.slots > config.max_num_seqs:
+        problem = f"{config.slots} is beyond max_num_seqs ({config.max_num_seqs})"
+        valid = f"1 to {config.max_num_seqs}, or null"
+        raise InputError("$.config.max_num_active_seqs", f"{problem}; valid: {valid}")
+    if config.disable_chunked_mm_input is not True:
+        return
+    if not config.encodes or config.longest_input > config.max_num_batched_tokens:
+        valid = "false, or an encoder whose longest input fits into max_num_batched_tokens"
+        problem = f"true with inputs of up to {config.longest_input} tokens and a budget of "
+        problem += f"{config.max_num_batched_tokens}"
+        raise InputError("$.config.disable_chunked_mm_input", f"{problem}; valid: {valid}")
+
+
+def _refuse_beside(path: str, value: str, others: Mapping[str, bool], valid: str) -> None:
+    """Refuse a value together with the first of the other options that is on; {} in `valid` stands
+    for that option."""
+    for other, is_on in others.items():
+        if is_on:
+            problem = f"{value} with {other} is not modelled; valid: {valid.format(other)}"
+            raise InputError(path, problem)

@@ -1,0 +1,62 @@
+"""The main loop of the simulator: its end, its clock, and requests that another instance decodes.
+
+Source: continuous-batching page, "Where the scheduler stops" and "What the scheduler hands back".
+"""
+
+from ....model.observation import Step
+from ...rules.predicate import Predicate
+from ...vllm.history.run import VllmRun, state_of
+from ...vllm.predicates.decision import names
+from ..history import time_of_idle
+
+
+def wrong_end(history: VllmRun, step: Step) -> str | None:
+    """The simulation ends exactly when nothing is left (LSS-R20)."""
+    if step.over and (history.live or state_of(history).flights):
+        return f"the simulation ends before {names(history.live.values()) or 'a batch'}"
+    if not step.over and _nothing_left(history):
+        return "nothing is left to do, but the simulation does not end"
+    return None
+
+
+def everything_has_ended(history: VllmRun, step: Step) -> bool:
+    return bool(history.requests) and _nothing_left(history)
+
+
+def _nothing_left(history: VllmRun) -> bool:
+    return not (history.live or state_of(history).flights)
+
+
+def clock_stands(history: VllmRun, step: Step) -> str | None:
+    """If only sessions that wait for a tool are left, the first one due arrives (LSS-R21)."""
+    jump = time_of_idle(history, step)
+    due = [request for request in history.live.values() if request.blocked == jump]
+    late = [request for request in due if jump and request.id in (step.deferred or ())]
+    return f"only tools run, but {names(late)}, due first, does not arrive" if late else None
+
+
+def clock_must_jump(history: VllmRun, step: Step) -> bool:
+    return time_of_idle(history, step) > 1
+
+
+def not_handed_over(history: VllmRun, step: Step) -> str | None:
+    """Another instance gets exactly the requests that finish on this one (LSS-R26)."""
+    done = {name for name, reason in (step.finished or {}).items() if reason != "aborted"}
+    handed = step.handed_over or ()
+    if sorted(handed) == sorted(done):
+        return None
+    return (
+        f"{', '.join(sorted(done)) or 'no request'} finished, but the decoding instance got "
+        f"{', '.join(handed) or 'none'}"
+    )
+
+
+def one_is_handed_over(history: VllmRun, step: Step) -> bool:
+    return bool(step.finished)
+
+
+PREDICATES = {
+    "LSS-R20": Predicate(wrong_end, everything_has_ended),
+    "LSS-R21": Predicate(clock_stands, clock_must_jump),
+    "LSS-R26": Predicate(not_handed_over, one_is_handed_over),
+}

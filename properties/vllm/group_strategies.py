@@ -1,0 +1,78 @@
+"""Generators for groups of the KV cache, and for pools that have little room for them."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from hypothesis import strategies as st
+
+from ...model.pool import blocks_for
+from . import EVERY_STATE, MAMBA_LAYERS
+from .history import groups
+
+Config = Mapping[str, Any]
+FULL = {"kind": "full"}
+
+
+@st.composite
+def kv_groups(draw: st.DrawFn, config: Config, avoid: frozenset[str]) -> dict[str, Any]:
+    """Draw one or two groups in addition to full attention, and a pool that holds little more than
+    the longest request.
+
+    Most groups of attention layers have a window or a chunk of about one block or a few.
+    """
+    block, length = config["block_size"], config["max_model_len"]
+    windows = st.sampled_from((block + 1, 2 * block, 2, 3 * block + 1, block, length + 1))
+    slides = windows.map(lambda tokens: {"kind": groups.WINDOW, "window": max(tokens, 2)})
+    chunks = st.integers(1, 3).map(lambda n: {"kind": groups.CHUNKS, "window": n * block})
+    states = chunks if MAMBA_LAYERS in avoid else st.just({"kind": groups.MAMBA})
+    more = st.lists(st.one_of(slides, chunks, st.just(FULL), states), max_size=1)
+    further = [draw(st.one_of(slides, states, slides, chunks)), *draw(more)]
+    further = draw(block_sizes(config, further))
+    drawn: dict[str, Any] = {"kv_groups": [FULL, *further]}
+    if groups.caches_states({**config, **drawn}) and EVERY_STATE not in avoid:
+        drawn |= draw(st.sampled_from(({}, {}, {"mamba_cache_mode": "all"})))
+    if groups.aligns({**config, **drawn}):
+        drawn["enable_chunked_prefill"] = True
+    if draw(st.booleans()):
+        drawn["prefix_cache_retention_interval"] = 0
+    if config["num_blocks"] is None:
+        return drawn
+    blocks = blocks_for(length, block)
+    # A server counts one more block for each window, even if no request is long enough to need it.
+    longest = groups.blocks_of_all({**config, **drawn}, length) + len(further)
+    pool = longest + draw(st.sampled_from((0, 1, blocks, 0, 2 * blocks)))
+    return {**drawn, "num_blocks": pool, "watermark": draw(watermarks(pool))}
+
+
+@st.composite
+def block_sizes(
+    draw: st.DrawFn, config: Config, further: list[dict[str, Any]]
+) -> list[dict[str, Any]]:
+    """Draw other block sizes than that of full attention, for a third of the configurations without
+    Mamba layers and local chunks."""
+    if {group["kind"] for group in further} & {groups.MAMBA, groups.CHUNKS}:
+        return further
+    if not draw(st.sampled_from((False, True, False))):
+        return further
+    block = config["block_size"]
+    less = (max(block // 2, 1), max(block - 1, 1))
+    sizes = st.sampled_from((2 * block, less[0], 4 * block, 3 * block, less[1]))
+    drawn = []
+    for group in further:
+        size = draw(sizes)
+        drawn.append({**group, "block_size": size} if size != block else group)
+    return drawn
+
+
+def watermarks(num_blocks: int | None) -> st.SearchStrategy[float]:
+    """Draw the watermark as a fraction of the pool: it keeps free no block at all, or between one
+    block and a third of the pool. The fraction is always half a block away from a whole number of
+    blocks. So it makes no difference whether block 0, which is never handed out, counts as part of
+    the pool.
+    """
+    if num_blocks is None:
+        return st.sampled_from((0.0, 0.1))
+    shares = st.integers(1, max(num_blocks // 3, 1)).map(
+        lambda blocks: round((blocks + 0.5) / (num_blocks + 1), 4)
+    )
+    return st.one_of(st.just(0.0), shares)
