@@ -75,7 +75,8 @@ class Divergence(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     or "all releases"; or a description of code that was not released ("after 1.1.0", "before
     0.2.0"). `change`: the pull request that introduced or removed the difference, if known.
     `system`: the system that these releases belong to; "" if it is the rule's own. `only_with`:
-    configuration keys without which the difference cannot occur.
+    configuration keys without which the difference cannot occur; a number at its default counts as
+    left out.
     """
 
     releases: str

@@ -264,12 +264,13 @@ def _divergence(
     if SYSTEMS[system].decides_as.get(release, release) == gate.options.revision:
         return None
     by_id = {entry.id: entry for entry in load(system, gate.options.revision)}
-    keys = full_config(system, gate.options.revision, config)
+    keys, defaults = (full_config(system, gate.options.revision, c) for c in (config, {}))
+    is_on = {k: value is True or (value and value != defaults.get(k)) for k, value in keys.items()}
     return (
         "; or ".join(
             f"{known.releases}: {known.statement}" + f" ({known.change})" * bool(known.change)
             for known in by_id[rule].divergences_of(release)
-            if all(keys.get(key) for key in known.only_with)
+            if all(is_on.get(key) for key in known.only_with)
         )
         or None
     )

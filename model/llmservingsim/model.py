@@ -72,8 +72,9 @@ class LlmServingSimModel(ReferenceModel[State]):
         self, state: State, abort_inside: tuple[str, ...] = ()
     ) -> tuple[State, dict[str, Any]]:
         """Make one decision and complete it (ALL-R07)."""
-        loop = main_loop if self.config.instances else scheduler
-        return loop.step(self.revision, self.config, state, abort_inside)
+        if self.config.instances:
+            return main_loop.step(self.revision, self.config, state, abort_inside)
+        return scheduler.step(self.revision, self.config, state, abort_inside)
 
 
 def make_model(revision: str, config: Mapping[str, Any]) -> LlmServingSimModel:

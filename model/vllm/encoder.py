@@ -5,7 +5,7 @@ chunked-prefill chapter describes how a preemption affects them. An output is na
 of the prompt, so equal segments share one output. Sizes are in tokens.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
 from ..members import find
@@ -59,21 +59,23 @@ def fit(
     start: int,
     tokens: int,
     holders: Iterable[Sequence],
+    stop: "StopBefore",
 ) -> Fit:
     """Return how many of the `tokens` after the first `start` a request may compute. The tokens of
     an input need the encoder's output (V1-R29), which is either cached, or computed as a whole
-    within the budget and the cache's room (V1-R30, V1-R31, V1-R32)."""
+    within the budget and the cache's room (V1-R30, V1-R31, V1-R32). A drafter with its own keys
+    and values reads one more token."""
     result = Fit(tokens, sequence, plan)
     kept = needed(holders)
     for place, (segment, begins, _) in enumerate(sequence.inputs):
-        if begins >= start + tokens:
+        if begins >= start + tokens + config.read_ahead:
             break
         if begins + segment[1] <= start:
             continue
         if config.disable_chunked_mm_input is True and splits(
             config, start, start + tokens, begins, segment[1]
         ):
-            return result._replace(tokens=begins - start)
+            return result._replace(tokens=stop_before(config, tokens, begins - start))
         new = _segments(sequence, result.inputs)
         if segment in new:
             result = result._replace(twice=(*result.twice, place))
@@ -84,17 +86,28 @@ def fit(
         else:
             space = room(config, result, kept | {segment})
             if segment[1] > plan.budget - size(new) or space is None:
-                return result._replace(tokens=max(begins - start, 0))  # V1-R33
+                # V1-R33
+                return result._replace(tokens=max(stop(config, tokens, begins - start), 0))
             result = result._replace(plan=space, inputs=(*result.inputs, place))
     return result
 
 
+# Returns how many of a request's tokens to compute if an input that begins after `left` of them
+# cannot be encoded, by (configuration, tokens, left).
+StopBefore = Callable[[VllmConfig, int, int], int]
+
+
+def stop_before(config: VllmConfig, tokens: int, left: int) -> int:
+    """Stop so early that the drafter does not read the input either, unless that would be now."""
+    return left - config.read_ahead if left > config.read_ahead else left
+
+
 def splits(config: VllmConfig, start: int, end: int, begins: int, length: int) -> bool:
-    """Return whether a step from `start` to `end` would compute only the first tokens of an input
-    that a step can compute as a whole (V1-R91). An input that is longer than the threshold can only
-    be computed in parts."""
+    """Return whether a step from `start` to `end` computes only the first tokens of an input, and
+    must not (V1-R91). A step that begins with the input may, if the input is longer than the
+    threshold, since no step could compute all of it."""
     whole = length <= (config.long_prefill_token_threshold or length)
-    return whole and start <= begins and end < begins + length
+    return (start < begins or (whole and start == begins)) and end < begins + length
 
 
 def room(config: VllmConfig, so_far: Fit, kept: set[Segment]) -> EncoderPlan | None:
@@ -172,7 +185,8 @@ def passed(config: VllmConfig, state: State, name: str) -> State:
     sequence = find(state.running, name)
     if sequence is None or not sequence.needs:
         return state
-    reached = sequence.computed - (sequence.promised if config.decides_ahead else 0)
+    ahead = sequence.promised + sequence.hoped if config.decides_ahead else 0
+    reached = sequence.computed - ahead
     past = [place for place in sequence.needs if _end(sequence.inputs[place]) <= reached]
     trimmed = sequence._replace(
         needs=tuple([place for place in sequence.needs if place not in past])

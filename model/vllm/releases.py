@@ -74,7 +74,9 @@ def keep_place(waiting: tuple[Sequence, ...]) -> tuple[Sequence, ...]:
 
 def keep_in_front(state: State, sequence: Sequence) -> State:
     """Put a session whose turn has ended behind the other waiting requests that hold blocks, which
-    come first (V1-R47). Since 0.31.0."""
+    come first (V1-R47), or at the end of the queue if it has lost its blocks. Since 0.31.0."""
+    if not sequence.blocks:
+        return state._replace(waiting=(*state.waiting, sequence))
     return state._replace(parked=(*state.parked, sequence))
 
 
@@ -133,6 +135,12 @@ def stops_before_the_end(config: VllmConfig, tokens: int) -> int:
     return (tokens - 1) // config.block_size * config.block_size
 
 
+def stop_at(config: VllmConfig, tokens: int, left: int) -> int:
+    """Stop right before an input that cannot be encoded; the drafter then reads the input's
+    placeholder. In 0.33.0, not yet in 0.28.0."""
+    return min(tokens, left)
+
+
 RELEASE_0_25 = replace(DOCUMENTED, name="0.25", padding=pads_beside_decodes)
 RELEASE_0_30 = replace(RELEASE_0_25, name="0.30", padding=pads_with_head_start)
 RELEASE_0_31 = replace(
@@ -150,5 +158,6 @@ RELEASE_0_33 = replace(
     publishes=publishes_verified,
     named_beyond=named_with_next,
     last_stop=stops_before_the_end,
+    stop_before=stop_at,
 )
 RELEASES = (RELEASE_0_25, RELEASE_0_30, RELEASE_0_31, RELEASE_0_33)

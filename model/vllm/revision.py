@@ -8,9 +8,10 @@ from dataclasses import dataclass
 
 import msgspec
 
-from . import connector, mamba
+from . import connector, encoder, mamba
 from .config import VllmConfig
 from .connector import HasRoom
+from .encoder import StopBefore
 from .mamba import LastStop
 from .queue import Plan
 from .state import Sequence, State
@@ -70,9 +71,8 @@ def queue_session(state: State, sequence: Sequence) -> State:
     """Return the state with a session whose turn has ended. If its next input is there already, it
     goes to the end of the queue; else it joins the requests that were set aside, which come first
     (V1-R47)."""
-    if sequence.awaits is None:
-        return state._replace(waiting=(*state.waiting, sequence))
-    return state._replace(parked=(*state.parked, sequence))
+    waiting = (*state.waiting, sequence)
+    return state._replace(waiting=waiting if sequence.awaits is None else queue_blocked(waiting))
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +98,7 @@ class Revision:
         queue_session: the state after a session's turn has ended.
         last_stop: the last block boundary at which the prefill of this many tokens stops, so that
             its Mamba state can be found.
+        stop_before: how many tokens to compute before an input that the encoder cannot take.
     """
 
     name: str
@@ -110,6 +111,7 @@ class Revision:
     queue_blocked: Callable[[tuple[Sequence, ...]], tuple[Sequence, ...]] = queue_blocked
     queue_session: Callable[[State, Sequence], State] = queue_session
     last_stop: LastStop = mamba.last_stop
+    stop_before: StopBefore = encoder.stop_before
 
 
 DOCUMENTED = Revision("documented")

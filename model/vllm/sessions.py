@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from ..members import changed, without
 from ..scenario import Turn
-from . import kv_cache, scheduler
+from . import kv_cache, queue, scheduler
 from .config import VllmConfig
 from .connector import in_line
 from .queue import Plan
@@ -29,13 +29,18 @@ def step(
 ) -> tuple[State, dict[str, Any]]:
     """Make one decision and complete it. Between two turns, a session waits (V1-I1) and is listed
     as parked."""
-    state = state._replace(parked=tuple([closer(sequence) for sequence in state.parked]))
+    state = state._replace(
+        parked=tuple([closer(sequence) for sequence in state.parked]),
+        waiting=tuple([closer(sequence) for sequence in state.waiting]),
+    )
     plan = decide(config, state, revision)
     state, seen = scheduler.carry_out(config, state, plan, abort_inside, revision)
-    for sequence in state.running:
+    for sequence in (*state.running, *state.waiting):
         if sequence.turns and sequence.generated == sequence.output_len - 1:
-            others = without(state.running, sequence.id)
-            state = revision.queue_session(state._replace(running=others), ended(sequence))
+            over = ended(sequence)
+            state = revision.queue_session(taken_out(state, sequence.id), over)
+            if over.computed:
+                seen["computed"][over.id] = over.computed
     state, line = holding(state), in_line(config, state)
     names = [sequence.id for sequence in (*state.running, *line)]
     if config.enable_prefix_caching:
@@ -71,13 +76,32 @@ def begun(sequence: Sequence) -> Sequence:
     )
 
 
+def taken_out(state: State, name: str) -> State:
+    """Return the state without a session whose turn has ended. A token that was decided ahead is
+    discarded when it arrives (V1-R45)."""
+    flights = [
+        {other: coming for other, coming in flight.items() if other != name}
+        for flight in state.in_flight
+    ]
+    running, waiting = without(state.running, name), without(state.waiting, name)
+    return state._replace(running=running, waiting=waiting, in_flight=tuple(flights))
+
+
 def ended(sequence: Sequence) -> Sequence:
-    """Return a session whose turn has ended. Its last token was never computed and is dropped; the
-    others count as its prompt from now on (V1-R45)."""
+    """Return a session whose turn has ended. Its last token is dropped, even if it was computed
+    ahead; the others count as its prompt from now on (V1-R45)."""
     kept = sequence.generated - 1
     content = (*sequence.content, (f"out:{sequence.id}", kept)) if kept else sequence.content
     delay = sequence.turns[0].delay
-    waits = sequence._replace(content=content, prompt=sequence.computed, generated=0, awaits=delay)
+    waits = sequence._replace(
+        content=content,
+        prompt=sequence.prompt + kept,
+        computed=sequence.computed - sequence.promised,
+        generated=0,
+        promised=0,
+        awaits=delay,
+        aside=False,
+    )
     return begun(waits) if delay is None else waits
 
 
@@ -86,19 +110,24 @@ def decide(config: VllmConfig, state: State, revision: Revision) -> Plan:
     (V1-R44). Until then, it keeps its slot (V1-R46)."""
     config, state = revision.begin(config, state)
     plan = scheduler.advance_running(config, Plan.of(config, state), revision=revision)
-    later = tuple([sequence for sequence in plan.parked if sequence.awaits is not None])
+    later = [sequence for sequence in (*plan.parked, *plan.waiting) if sequence.awaits is not None]
     if plan.preempted:
-        stuck = not (plan.running or plan.parked)
+        first, *_ = (*plan.parked, *plan.waiting)
+        stuck = not (later or plan.running or first.blocks)
         return give_back(config, plan, gone) if stuck and (gone := last_holder(plan)) else plan
     config = replace(config, max_num_active_seqs=None, max_num_seqs=config.slots - len(later))
-    ready = tuple([sequence for sequence in plan.parked if sequence.awaits is None])
-    plan = plan._replace(parked=ready, leaving=(*plan.leaving, *later))
-    after = scheduler.admit_waiting(config, plan, revision)
+    parked = tuple([sequence for sequence in plan.parked if sequence.awaits is None])
+    waiting = tuple([sequence for sequence in plan.waiting if sequence.awaits is None])
+    ready = plan._replace(parked=parked, waiting=waiting, leaving=(*plan.leaving, *later))
+    after = scheduler.admit_waiting(config, ready, revision)
     while not (after.running or later) and (gone := last_holder(after)):
         after = admit_first(config, give_back(config, after, gone), revision)
-    still = {sequence.id for sequence in (*after.parked, *later)}
-    parked = tuple([sequence for sequence in state.parked if sequence.id in still])
-    return after._replace(parked=parked, leaving=holding(after).leaving)
+    if later:
+        line = {sequence.id: sequence for sequence in (*later, *after.parked, *after.waiting)}
+        parked = tuple([line[held.id] for held in plan.parked if held.id in line])
+        waiting = tuple([line[held.id] for held in plan.waiting if held.id in line])
+        after = after._replace(parked=parked, waiting=waiting)
+    return holding(after)
 
 
 def admit_first(config: VllmConfig, plan: Plan, revision: Revision) -> Plan:
@@ -120,12 +149,15 @@ def last_holder(plan: Plan) -> Sequence | None:
 def give_back(config: VllmConfig, plan: Plan, sequence: Sequence) -> Plan:
     """Return the plan in which a waiting session has lost its blocks: otherwise, sessions could
     wait for each other's blocks forever (V1-R48). It keeps its place."""
-    lost, parked = sequence.rewound(), without(plan.parked, sequence.id)
-    waiting = changed(plan.waiting, {lost.id: lost})
+    lost, parked = sequence.rewound()._replace(aside=False), without(plan.parked, sequence.id)
+    if sequence.aside or len(parked) < len(plan.parked):
+        waiting = queue.put_back(config, without(plan.waiting, lost.id), lost)
+    else:
+        waiting = changed(plan.waiting, {lost.id: lost})
     plan = plan._replace(
         pool=kv_cache.free(config, plan.pool, sequence, plan.holders),
         parked=parked,
-        waiting=waiting if len(parked) == len(plan.parked) else (lost, *waiting),
+        waiting=waiting,
         preempted=(*plan.preempted, lost.id),
     )
     given_back: Plan = holding(plan)

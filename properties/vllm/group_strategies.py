@@ -25,9 +25,13 @@ def kv_groups(draw: st.DrawFn, config: Config, avoid: frozenset[str]) -> dict[st
     slides = windows.map(lambda tokens: {"kind": groups.WINDOW, "window": max(tokens, 2)})
     chunks = st.integers(1, 3).map(lambda n: {"kind": groups.CHUNKS, "window": n * block})
     states = chunks if MAMBA_LAYERS in avoid else st.just({"kind": groups.MAMBA})
-    more = st.lists(st.one_of(slides, chunks, st.just(FULL), states), max_size=1)
-    further = [draw(st.one_of(slides, states, slides, chunks)), *draw(more)]
-    further = draw(block_sizes(config, further))
+    if draw(st.sampled_from((False, True, False))):
+        # Neither Mamba layers nor local chunks can have blocks of other sizes.
+        more = st.lists(st.one_of(slides, st.just(FULL)), max_size=1)
+        further = [draw(with_block_size(block, group)) for group in (draw(slides), *draw(more))]
+    else:
+        more = st.lists(st.one_of(slides, chunks, st.just(FULL), states), max_size=1)
+        further = [draw(st.one_of(slides, states, slides, chunks)), *draw(more)]
     drawn: dict[str, Any] = {"kv_groups": [FULL, *further]}
     if groups.caches_states({**config, **drawn}) and EVERY_STATE not in avoid:
         drawn |= draw(st.sampled_from(({}, {}, {"mamba_cache_mode": "all"})))
@@ -44,24 +48,11 @@ def kv_groups(draw: st.DrawFn, config: Config, avoid: frozenset[str]) -> dict[st
     return {**drawn, "num_blocks": pool, "watermark": draw(watermarks(pool))}
 
 
-@st.composite
-def block_sizes(
-    draw: st.DrawFn, config: Config, further: list[dict[str, Any]]
-) -> list[dict[str, Any]]:
-    """Draw other block sizes than that of full attention, for a third of the configurations without
-    Mamba layers and local chunks."""
-    if {group["kind"] for group in further} & {groups.MAMBA, groups.CHUNKS}:
-        return further
-    if not draw(st.sampled_from((False, True, False))):
-        return further
-    block = config["block_size"]
+def with_block_size(block: int, group: dict[str, Any]) -> st.SearchStrategy[dict[str, Any]]:
+    """Draw the size of a group's blocks; in full attention, they have `block` tokens."""
     less = (max(block // 2, 1), max(block - 1, 1))
     sizes = st.sampled_from((2 * block, less[0], 4 * block, 3 * block, less[1]))
-    drawn = []
-    for group in further:
-        size = draw(sizes)
-        drawn.append({**group, "block_size": size} if size != block else group)
-    return drawn
+    return sizes.map(lambda size: {**group, "block_size": size} if size != block else group)
 
 
 def watermarks(num_blocks: int | None) -> st.SearchStrategy[float]:

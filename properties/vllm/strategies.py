@@ -46,7 +46,7 @@ def options(draw: st.DrawFn, config: Config, avoid: frozenset[str] = frozenset()
     kinds = (*3 * ("one",), *2 * ("drafts",), *in_flight, *2 * ("groups",), "sessions")
     steps = draw(st.sampled_from(kinds))
     if steps == "sessions":
-        return {"streaming_inputs": True, "policy": "fcfs", **draw(tight_pools(config))}
+        return draw(sessions(config, avoid))
     ahead = steps == "groups" and "ahead" not in avoid and draw(st.sampled_from((False, True)))
     drawn: dict[str, Any] = dict(IN_FLIGHT["ahead"]) if ahead else {}
     if steps == "groups":
@@ -59,7 +59,8 @@ def options(draw: st.DrawFn, config: Config, avoid: frozenset[str] = frozenset()
         drawn |= {"kv_load_failure_policy": "fail"}
     if steps.startswith("loads") and draw(st.sampled_from((False, True, False))):
         drawn |= {"synchronous_loads": True}
-    takes_inputs = "num_lookahead_tokens" not in drawn and not groups.has_mamba({**config, **drawn})
+    reads_ahead = "num_lookahead_tokens" in drawn and steps.startswith("loads")
+    takes_inputs = not (reads_ahead or groups.has_mamba({**config, **drawn}))
     if takes_inputs and draw(st.sampled_from((*3 * (False,), True))):
         drawn |= draw(encoders(config))
     if caches(config) and draw(st.sampled_from((*3 * (False,), True))):
@@ -77,6 +78,16 @@ def options(draw: st.DrawFn, config: Config, avoid: frozenset[str] = frozenset()
     drawn |= IN_FLIGHT.get(steps, {})
     if set(drawn) & SEVERAL_ON_THEIR_WAY and (early := draw(EARLY_COMPLETIONS)):
         drawn |= {"early_completions": early}
+    return drawn
+
+
+@st.composite
+def sessions(draw: st.DrawFn, config: Config, avoid: frozenset[str]) -> dict[str, Any]:
+    """Draw options for sessions; for half of them, a turn may end while a token is in flight."""
+    drawn = {"streaming_inputs": True, "policy": "fcfs", **draw(tight_pools(config))}
+    if "ahead" not in avoid and draw(st.booleans()):
+        early = draw(EARLY_COMPLETIONS)
+        drawn |= {**IN_FLIGHT["ahead"], **({"early_completions": early} if early else {})}
     return drawn
 
 

@@ -157,6 +157,9 @@ class Number:
     def __neg__(self) -> Self:
         return self._with(-self.of)
 
+    def __invert__(self) -> Self:
+        return self._with(-self.of - 1)
+
     def __abs__(self) -> Self:
         return self._with(z3.If(self.of < 0, -self.of, self.of))
 

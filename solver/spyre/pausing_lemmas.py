@@ -87,8 +87,8 @@ def limit_is_compared_with_next_step(size: int | None, block: int = BLOCK) -> Ob
     lengths."""
     return Obligation(
         f"limit_is_compared_with_next_step_{size or 'any'}",
-        f"Requests ({size or 'any number'}) that together fit the limit stay within it in the next "
-        "step.",
+        f"Requests ({size or 'any number, of two lengths'}) that together fit the limit stay "
+        "within it in the next step.",
         partial(_limit_is_compared_with_next_step, size, block, 0),
         partial(_limit_is_compared_with_next_step, size, block, 1),
     )

@@ -96,7 +96,7 @@ def proven_for(rule: str, setting: Setting, block: int | None) -> str:
         decoding = "up to 3 requests, at most 2 of them paused, one standing for any number"
         decoding += ", if a step that pauses keeps the queues in order (assumed)"
     elif "paused" in REVISIONS[setting.revision].shows:
-        decoding += f", if a batch of {LARGE} within the limit is not paused (assumed)"
+        decoding += f", if a batch of more than {MANY} within the limit is not paused (assumed)"
     code = "" if block else f", the code in blocks of {setting.block}"
     room = "" if settles or setting.interleave else ", if the pool has room for every prompt"
     return f"every number of steps, with {decoding}{room}{code}"
@@ -139,7 +139,8 @@ _RESERVATION = RuleProof(
     "Are more blocks ever promised than are free?",
     "No, on the model `sound` and on that of 2.5.2.",
     (
-        f"{_BLOCKS}, in chunks of two blocks; a request holds at most two; a hit finds one",
+        f"{_BLOCKS}, in chunks of two blocks, with one request or with one that joins another; a "
+        "request holds at most two blocks; a hit finds one",
         "requests that decode together take their new blocks one after the other",
         "no other constraint refuses a request; a refused request is promised nothing",
     ),

@@ -35,23 +35,24 @@ from ...model.spyre.state import State
 from ..smt.execution import SymbolicRun, bare, condition, holds_on, on_symbols, paths
 from ..smt.numbers import Numbers
 from ..smt.obligation import Obligation, lemma
-from .symbolic_admission import LARGE, MANY, SIZES, length
+from .symbolic_admission import MANY, SIZES, length
 from .symbolic_step import MODULES, Step, StepConfiguration, Stepped
 
 Claim = Callable[[Step, int, Stepped], Any]
+AT_ONCE = 4  # how many of many requests are compared with a tkv in one lemma
 JOINING = "joining_request_was_accepted"
-FIRST_OR_LAST = "Neither the first nor the last request"  # Z3 is slow to decide it of all 32
 # The same lemma for a step in which no request decodes: then the check need not be called.
 ALONE = "A request that joins no other has computed its prompt and generated one token."
 LEMMAS: dict[str, tuple[str, Claim]] = {
     JOINING: (
-        "If a request joins {requests}, the check has accepted it together with all "
-        "of them, in their current state, at a tkv no less than the length of any.",
+        "If a request joins {requests} (if it starts, where the check is called only then), the "
+        "check has accepted it together with all of them, in their current state, at a tkv no less "
+        "than the length of any.",
         Step.joining_is_accepted,
     ),
     "decoding_requests_run_together": (
         "In a step with {requests}, all of them run or none does. Those that have generated "
-        "all their tokens leave; no other request does.",
+        "all their tokens leave; no other of them does, unless it is aborted.",
         Step.runs_together,
     ),
     "remembered_tkv_covers_every_member": (
@@ -90,9 +91,7 @@ def obligations(
                     )
                 )
     tkvs = [
-        no_tkv_is_short(configuration.block, size, FIRST_OR_LAST if size == LARGE else "No request")
-        for size in sizes
-        if size
+        lemma for size in sizes if size for lemma in no_tkvs_are_short(configuration.block, size)
     ]
     return [*tkvs, *lemmas, *between_steps(configuration.revision)]
 
@@ -127,11 +126,26 @@ def lemmas_of(configuration: StepConfiguration, size: int) -> set[str]:
     return names
 
 
+def no_tkvs_are_short(block: int, size: int) -> list[Obligation]:
+    """Return the lemma for a size; of many requests, Z3 compares only a few with a tkv at once."""
+    if size <= MANY:
+        return [no_tkv_is_short(block, size, slice(size), "No request", "")]
+    return [
+        no_tkv_is_short(
+            *(block, size, slice(at - 1, at + AT_ONCE - 1)),
+            *(f"None of the requests {at} to {at + AT_ONCE - 1}", f"_from_{at}"),
+        )
+        for at in range(1, size, AT_ONCE)
+    ]
+
+
 @lemma(
     "{none} of a batch ({size}) is longer than its own tkv or the batch's.",
-    name="no_length_exceeds_its_tkv_{size}",
+    name="no_length_exceeds_its_tkv_{size}{about}",
 )
-def no_tkv_is_short(block: int, size: int, none: str, more: int) -> list[Any]:
+def no_tkv_is_short(
+    block: int, size: int, compared: slice, none: str, about: str, more: int
+) -> list[Any]:
     numbers = Numbers()
     lengths = [length(numbers, "length") for _ in range(size)]
 
@@ -143,9 +157,7 @@ def no_tkv_is_short(block: int, size: int, none: str, more: int) -> list[Any]:
 
     def covers(result: Any) -> Any:
         own, batch = result
-        pairs = list(zip(lengths, own, strict=True))
-        if none == FIRST_OR_LAST:
-            pairs = [pairs[0], pairs[-1]]
+        pairs = [*zip(lengths, own, strict=True)][compared]
         return z3.And([z3.And(batch >= has + more, tkv >= has) for has, tkv in pairs])
 
     return holds_on(numbers, list(paths(numbers, code, quick=True)), covers)

@@ -447,7 +447,7 @@ class Step:
         ongoing = [request.id for request in step.before.running if request.id == "p"]
         going_on = [request.id for request in step.decision.members] == ongoing
         ends = [bare(request.generated) > 0 for request in self._others(step.after)]
-        gone = z3.BoolVal(bool(step.aborted) or not ongoing)
+        gone = z3.BoolVal(not ongoing)
         return z3.Or(gone, z3.And(step.decision.kind == "prefill", going_on, *(ends * more)))
 
     def _others(self, state: State) -> list[Request]:

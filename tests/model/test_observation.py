@@ -12,7 +12,17 @@ from schedproof.spec.systems import SYSTEMS
 
 COUNTS = ("scheduled", "emitted", "computed", "prefix_hit", "emitted_at")
 NUMBERS = (*("tkv", "free_blocks", "reserved_blocks"), *("prompt_throughput", "decode_throughput"))
-LISTS = ("waiting", "running", "prefilling", "paused", "preempted", "parked", "encoder_dropped")
+LISTS = (
+    "deferred",
+    "handed_over",
+    "waiting",
+    "running",
+    "prefilling",
+    "paused",
+    "preempted",
+    "parked",
+    "encoder_dropped",
+)
 NUMBERED = ("blocks", "slot_blocks", "encoder_inputs")
 
 
@@ -37,7 +47,7 @@ def test_only_kind_and_scheduled_are_always_there_and_only_tkv_may_be_null():
 
 def test_the_fields_are_those_of_the_protocol():
     assert {
-        *("kind", "left_pad_blocks", "finished", "completes", "group_blocks", "sent"),
+        *("kind", "left_pad_blocks", "finished", "completes", "group_blocks", "sent", "over"),
         *(*COUNTS, *NUMBERS, *LISTS, *NUMBERED),
     } == FIELDS
 

@@ -59,7 +59,8 @@ class Fault:
 
     Attributes:
         rule: the rule that names the fault first; empty where any rule may.
-        bug: the published bug that the fault brings back.
+        bug: the published bug that the fault brings back, by our number.
+        upstream: the project and the number of the published report that the fault brings back.
         revision: the revision whose model has the fault, and whose rules judge it.
         known: rules that this revision breaks without the fault.
         alone: another rule names the fault earlier; `rule` finds it when it is judged alone.
@@ -75,6 +76,7 @@ class Fault:
     edits: tuple[Edit, ...] = ()
     rule: str = ""
     bug: str = ""
+    upstream: str = ""
     revision: str = ""
     known: frozenset[str] = frozenset()
     alone: bool = False
@@ -86,7 +88,7 @@ class Fault:
 
     @property
     def label(self) -> str:
-        return f"{self.bug} {self.does}".strip()
+        return f"{self.bug or self.upstream} {self.does}".strip()
 
     def sources(self, model: Path = MODEL) -> dict[str, str]:
         """Return the changed files by their path in `model`.

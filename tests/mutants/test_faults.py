@@ -112,6 +112,46 @@ def test_the_table_of_known_bugs_is_that_of_the_entries():
         assert all(f"- {bug}: {why}" in table for bug, why in out_of_scope(system).items())
 
 
+REPORTS = TESTS.parent / "docs" / "findings" / "published-reports.md"
+EXPRESSED = ("yes", "in part", "no")
+
+
+def reports():
+    """The rows of the published reports, by concept, each without its outer bars."""
+    concepts = REPORTS.read_text(encoding="utf-8").split("\n## ")[1:]
+    return {
+        concept.partition("\n")[0]: [
+            tuple(line.strip("| ").split(" | "))
+            for line in concept.splitlines()
+            if line[:2] == "| "
+        ][1:]
+        for concept in concepts
+    }
+
+
+def test_each_planted_report_is_listed_with_the_rule_that_catches_it():
+    listed = {row[0]: row[3] for rows in reports().values() for row in rows if "planted" in row[3]}
+    planted = {fault.upstream: fault.rule for fault in mutants_of("vllm") if fault.upstream}
+    assert {name: rule[: len(planted[name])] for name, rule in listed.items()} == planted
+
+
+def test_the_published_reports_are_counted_as_they_are_listed():
+    page = REPORTS.read_text(encoding="utf-8")
+    rows = [row for rows in reports().values() for row in rows]
+    assert len({row[0] for row in rows}) == len(rows)
+    for concept, found in {**reports(), "all": rows}.items():
+        counts = [sum(row[2] == expressed for row in found) for expressed in EXPRESSED]
+        planted = sum("planted" in row[3] for row in found)
+        cells = " | ".join(map(str, [concept, len(found), *counts, planted]))
+        assert f"\n| {cells} |\n" in page
+    for missing in {row[3] for row in rows if row[2] == "no"}:
+        number = sum(row[2:] == ("no", missing) for row in rows)
+        assert f"\n| {missing} | {number} |\n" in page
+    rules = {rule.id for rule in load("vllm")}
+    assert {row[3].split(",")[0].split(";")[0] for row in rows if row[2] != "no"} <= rules
+    assert f"lists {len(rows)} public reports" in page
+
+
 STALE = Fault("spyre", "nothing", (Edit("spyre/documented.py", "    if not length:\n", ""),))
 
 

@@ -32,12 +32,13 @@ VALUES: dict[str, st.SearchStrategy[Any]] = {
     ),
     **dict.fromkeys(("blocks", "slot_blocks"), st.dictionaries(IDS, BLOCKS)),
     **dict.fromkeys(("waiting", "running", "prefilling", "paused", "preempted", "parked"), QUEUES),
+    **dict.fromkeys(("deferred", "handed_over"), QUEUES),
     **dict.fromkeys(("tkv", "free_blocks", "reserved_blocks"), COUNTS),
     **dict.fromkeys(("prompt_throughput", "decode_throughput"), COUNTS),
     "encoder_inputs": st.dictionaries(IDS, BLOCKS),
     "encoder_dropped": QUEUES,
     "group_blocks": st.dictionaries(IDS, st.lists(BLOCKS, max_size=2)),
-    "completes": st.booleans(),
+    **dict.fromkeys(("completes", "over"), st.booleans()),
     "sent": st.fixed_dictionaries(
         {"computed": st.dictionaries(IDS, COUNTS)},
         optional={

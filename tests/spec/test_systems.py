@@ -37,7 +37,7 @@ DIFFERS = {
     "all releases": ["R16", "R20", "R31", "R39", "R43", "R44", "R45", "R46"],
 }
 PAGE_ALONE = {"LSS-R18", "LSS-R08", "LSS-P01", "LSS-R09", "LSS-R23"}
-HEAD_ALONE = {"LSS-R30", "LSS-R31", "LSS-R34"}
+HEAD_ALONE = {"LSS-R30", "LSS-R31", "LSS-R33", "LSS-R34"}
 # Where page and code disagree, or agree only under a condition.
 DIVERGING = {
     *("LSS-R02", "LSS-R04", "LSS-R05", "LSS-R06", "LSS-R07", "LSS-R08", "LSS-R09", "LSS-R14"),

@@ -172,7 +172,7 @@ def test_the_score_of_proofs_counts_by_what_a_change_does():
     lines = list(proof_score.table(found))[2:]
     assert lines[0] == "| overruns | 1 | 1 | 0 | 0 |"
     assert lines[1] == "| the same | 2 | 0 | 1 | 1 |"
-    assert lines[3] == "| crashes | 1 | 0 | 0 | 0 |"
+    assert lines[4] == "| crashes | 1 | 0 | 0 | 0 |"
     assert proof_score.score(found.values()) == (
         "1 of 1 sampled overrunning changes red; 1 of 2 sampled harmless ones green"
     )

@@ -7,8 +7,9 @@ in `tests/mutants/spyre.toml`. They are tried one at a time, in a random order t
 `--seed`, so a run that ends early has judged a random sample. Each change is planted in a process
 of its own, which first runs small loads: every pair of requests of a few lengths, with aborts, and
 random runs of up to six requests. Their volume is computed independently of the model. A change
-*overruns* if a decode step exceeds the limit, is *the same* if no step of these runs differs, and
-*differs* otherwise; more runs are tried of a change that differs.
+*overruns* if a decode step exceeds the limit, is *the same* if nothing differs that is observed in
+these runs, *not run* if they do not even call the changed function, and *differs* otherwise; more
+runs are tried of a change that differs.
 
 For a change that overruns or is the same, SPY-R07 is then proven as in `search SPY-R07 --prove`,
 until the first lemma fails. If no lemma of a group about one request at most calls the changed
@@ -176,7 +177,10 @@ def is_large(lemma: str) -> bool:
 
 def judge(change: Change, out: Path, intact: str) -> None:
     """Write what the change does in small runs, and then whether a lemma fails."""
+    setattr(sys, CALLED, not change.function)
     entry = {"does": what_it_does(change.question, intact)}
+    if entry["does"] == "the same" and not getattr(sys, CALLED):
+        entry["does"] = "not run"
     out.write_text(json.dumps(entry), encoding="utf-8")
     if intact and entry["does"] in PROVEN:
         entry["proof"] = proof(change)
@@ -279,7 +283,7 @@ def table(known: Mapping[str, Entry]) -> Iterator[str]:
     """Yield the table of results, grouped by what a change does."""
     yield "| a change | tried | red | green | open |"
     yield "|---|---|---|---|---|"
-    for name in (*PROVEN, "differs", "crashes", "hangs"):
+    for name in (*PROVEN, "not run", "differs", "crashes", "hangs"):
         entries = [entry for entry in known.values() if kind(entry) == name]
         found = Counter(map(colour, entries))
         yield f"| {name} | {len(entries)} | {' | '.join(str(found[of]) for of in COLOURS)} |"

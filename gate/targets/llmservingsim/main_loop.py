@@ -18,14 +18,14 @@ import tempfile
 import threading
 import types
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from ..protocol_checks import Output
 
 PREFILL, RECEIVER, DECODE = 0, 1, 2  # accelerators
-NOTHING = (0, 0, [])  # the result of `add_done` if no batch completes
+NOTHING: tuple[Any, ...] = (0, 0, [])  # the result of `add_done` if no batch completes
 WORKLOAD = "workload"  # the loop's answer to an accelerator that is to run a batch
 
 
@@ -45,13 +45,16 @@ class MainLoop:
     def __init__(self, main: Any, schedulers: Sequence[Any]) -> None:
         """Start the checkout's module `main` around one scheduler, or around one that prefills and
         one that decodes."""
-        self.schedulers, self.router = list(schedulers), None
+        self.schedulers = list(schedulers)
+        self.router: Any = None
         self.over, self.now = False, 0
         self._folder = tempfile.TemporaryDirectory()
         self._rows = Path(self._folder.name, "requests.jsonl")
         self._rows.write_text("")
-        self._answer, self._busy, self._due = "", False, None
-        self._batch, self._result = None, NOTHING
+        self._answer, self._busy = "", False
+        self._due: Any = None
+        self._batch: Any = None
+        self._result = NOTHING
         self._error: BaseException | None = None
         self._closed = False
         self._ours, self._theirs = threading.Semaphore(0), threading.Semaphore(0)
@@ -237,7 +240,6 @@ def cluster(schedulers: Sequence[Any]) -> dict[str, Any]:
     """Return the description of the hardware, as the checkout's own function does."""
     alone = len(schedulers) == 1
     starts = {0: PREFILL} if alone else {0: PREFILL, 1: DECODE}
-    none: Callable[[], None] = lambda: None  # noqa: E731
     return {
         "num_nodes": 1,
         "num_instances": len(schedulers),
@@ -258,8 +260,8 @@ def cluster(schedulers: Sequence[Any]) -> dict[str, Any]:
         "total_npu": 1 if alone else 3,
         "cpu_mem_size": [1],
         "cxl_mem_size": 0,
-        "pim_models": defaultdict(none),
-        "placement": defaultdict(none),
-        "block_mode_on": defaultdict(none),
+        "pim_models": defaultdict(lambda: None),
+        "placement": defaultdict(lambda: None),
+        "block_mode_on": defaultdict(lambda: None),
         **{"start_npu_ids": "", "end_npu_ids": "", "power_modeling": False, "power_configs": []},
     }

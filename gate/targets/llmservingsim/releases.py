@@ -19,8 +19,7 @@ SCALES = GateScales(
         {"prioritize_prefill": True},
         {"long_prefill_token_threshold": 4},
         {"max_num_seqs": 0},
-        {"instances": 1},
-        {"instances": 2},
+        {"instances": 2},  # shows what a single instance shows, and more
     ),
     chunk_key="max_num_batched_tokens",
 )

@@ -149,7 +149,9 @@ class Engine:
         completion."""
         loop: dict[str, Any] = {}
         if self.loop is not None:
-            prompts, generated, finished = self.loop.complete(batch, batch or self.flights)
+            prompts, generated, finished = self.loop.complete(
+                batch, busy=bool(batch or self.flights)
+            )
             self.time = self.loop.now
             loop = self._seen_of_the_loop()
         elif batch is None:
@@ -331,7 +333,13 @@ class RadixEngine(Engine):
 
     @property
     def fields(self) -> list[str]:
-        return [*super().fields, *(["computed"] if self.config["pp_size"] == 1 else [])]
+        return [*super().fields, *(["computed"] if self.counts else [])]
+
+    @property
+    def counts(self) -> bool:
+        """Return whether requests have a count of computed tokens that includes all decisions:
+        release 1.0.0 has none, and tokens in flight are not counted."""
+        return self.checkout.has_router and self.config["pp_size"] == 1
 
     def step(self) -> dict[str, Any]:
         batch = self.schedule()
@@ -366,8 +374,10 @@ class RadixEngine(Engine):
             "running": [self.name(request) for request in running],
             "prefilling": [self.name(request) for request in running if request.is_init],
         }
-        if self.config["pp_size"] == 1:  # tokens in flight are not counted
-            seen["computed"] = {self.name(request): computed(request) for request in running}
+        if self.counts:
+            seen["computed"] = {
+                self.name(request): int(request.num_computed_tokens) for request in running
+            }
         if self.config["enable_prefix_caching"]:
             seen["prefix_hit"] = {
                 self.name(request): request.prefix_cache_hit for request in running
@@ -385,14 +395,6 @@ def has_started(request: Any) -> bool:
     """Return whether the request has been in a batch, in which case it has a delay, or is no longer
     new."""
     return request.queuing_delay != NEVER or not request.is_init
-
-
-def computed(request: Any) -> int:
-    """Return the number of tokens that count as computed. Release 1.0.0 stores the number of known
-    tokens. Once the prompt is done, all known tokens except the last are computed."""
-    if hasattr(request, "num_computed_tokens"):
-        return int(request.num_computed_tokens)
-    return 0 if request.is_init else int(request.input) - 1
 
 
 class LlmServingSimTarget(HostedTarget):

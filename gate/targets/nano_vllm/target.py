@@ -213,8 +213,12 @@ class Engine:
         return self._outputs[sequence.seq_id].id
 
     def _blocks(self, work: Work) -> list[int]:
-        """Return the blocks that a step writes, in order; the pool's first block has number 1."""
-        return list(dict.fromkeys(slot // self._block_size + 1 for slot in work.slots))
+        """Return the blocks that a step writes, in order; the pool's first block has number 1. A
+        token that is not at its own offset in a block is shown as 0."""
+        size, places = self._block_size, zip(work.positions, work.slots, strict=True)
+        return list(
+            dict.fromkeys((slot // size + 1) * (slot % size == at % size) for at, slot in places)
+        )
 
     def _after(self, emitted: list[Any], preempted: list[Any]) -> dict[str, Any]:
         waiting, running = list(self.scheduler.waiting), list(self.scheduler.running)

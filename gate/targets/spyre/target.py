@@ -71,9 +71,7 @@ class WeightlessModel:
         batch = self._runner.prefill_batch if is_prompt else self._runner.input_batch
         self._rows = batch.sorted_requests_ids
         metadata = self._forward_context.get_forward_context().attn_metadata
-        # There is a slot for each token; the first slot at each block position determines the
-        # block.
-        blocks = (metadata.slot_mapping[:, ::BLOCK_SIZE] // BLOCK_SIZE).tolist()
+        blocks = self._written(metadata.slot_mapping, is_prompt).tolist()
         # Padding has position 0, so the first and the greatest position bound the real tokens.
         chunk = positions[0].tolist()
         self.forward = Forward(
@@ -84,6 +82,17 @@ class WeightlessModel:
         )
         # The logits are not used; a vocabulary of one token keeps them small.
         return self._torch.zeros((len(self._rows), 1))
+
+    def _written(self, slots: Any, is_prompt: bool) -> Any:
+        """Return the block at each block position. There is a slot for each token, and the first
+        one determines the block. Tokens of a prompt that are not at their own offset in the block
+        are written to no block of theirs, which is shown as 0."""
+        numbers = slots[:, ::BLOCK_SIZE] // BLOCK_SIZE
+        if not is_prompt:
+            return numbers
+        offsets = self._torch.arange(slots.shape[1]) % BLOCK_SIZE
+        in_place = (slots % BLOCK_SIZE == offsets).reshape(*numbers.shape, BLOCK_SIZE)
+        return numbers * in_place.all(-1)
 
     def sample(self, logits: Any, sampling_metadata: Any) -> Any:
         sampled = [

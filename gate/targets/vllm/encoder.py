@@ -14,13 +14,10 @@ BUDGET, ROOM = KEYS = ("max_num_encoder_input_tokens", "encoder_cache_size")
 
 
 def check(config: Mapping[str, Any]) -> None:
-    """Refuse an encoder for which only one of the two keys is set, and an encoder together with a
-    drafter that looks ahead."""
+    """Refuse an encoder for which only one of the two keys is set."""
     for key, other in (KEYS, KEYS[::-1]):
         if config.get(other) and not config.get(key):
             raise refuse(key, config.get(key, 0), f"at least 1: {other} is {config[other]}")
-    if config.get(BUDGET) and config.get("num_lookahead_tokens"):
-        raise refuse("num_lookahead_tokens", config["num_lookahead_tokens"], "0 with an encoder")
 
 
 def check_derived(release: Any, config: Mapping[str, Any], vllm_config: Any) -> None:

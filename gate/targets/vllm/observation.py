@@ -225,5 +225,7 @@ def observe(
     return seen
 
 
-def non_empty(amounts: dict[str, Any]) -> dict[str, Any]:
-    return {name: amount for name, amount in amounts.items() if amount}
+def non_empty(amounts: dict[str, int]) -> dict[str, int]:
+    """Return the amounts above 0. A release that takes back more tokens than it has computed counts
+    fewer than 0 (the fault V15), and has none."""
+    return {name: amount for name, amount in amounts.items() if amount > 0}

@@ -86,6 +86,9 @@ SCALES = GateScales(
         Configuration("Mamba layers", MAMBA),
         Configuration("structured outputs", {"structured_outputs": True}),
         Configuration("sessions", {"streaming_inputs": True, "policy": "fcfs"}),
+        Configuration(
+            "sessions, asynchronous", {**ASYNC, "streaming_inputs": True, "policy": "fcfs"}
+        ),
         Configuration("groups, few blocks kept", {**GROUPS, "prefix_cache_retention_interval": 0}),
     ),
 )

@@ -63,9 +63,10 @@ class Sessions:
         session = self._sessions.get(name)
         return None if session is None else session.output
 
-    def turns_end(self, completion: Any, requests: Any) -> None:
+    def turns_end(self, completion: Any, requests: Any) -> set[str]:
         """Remove from the outputs of a step the reasons with which turns end, because their
-        sessions continue."""
+        sessions continue; return these sessions."""
+        ended = set()
         for client in completion.values():
             for output in client.outputs:
                 session = self._sessions.get(output.request_id)
@@ -73,8 +74,10 @@ class Sessions:
                 if session is None or not ends or requests[output.request_id].is_finished():
                     continue
                 output.finish_reason = None
+                ended.add(output.request_id)
                 if session.sent:
                     session.output = session.sent.popleft()
+        return ended
 
     def _send(self, name: str, session: Session) -> None:
         while session.left and session.left[0].delay is None:

@@ -405,7 +405,7 @@ class VllmTarget(HostedTarget):
         if done is not None:
             engine.loads_step(done.output)
             completion = engine.scheduler.update_from_output(done.decision, done.output)
-            engine.sessions.turns_end(completion, engine.requests)
+            engine.drop_results(engine.sessions.turns_end(completion, engine.requests))
         engine.drafts.propose(engine.scheduler, decision, flight.output)
         return observe(engine, decided, completion, aborted, done.first if done else {})
 

@@ -18,11 +18,12 @@ def sent(scheduler: Any, decision: Any) -> dict[str, Any]:
     blocks = {
         name: new for name, new in zip(cached.req_ids, cached.new_block_ids, strict=True) if new
     }
-    told: dict[str, Any] = {"computed": computed}
+    told: dict[str, Any] = {}
     if new := decision.scheduled_new_reqs:
         told["new"] = [request.req_id for request in new]
         computed |= {request.req_id: request.num_computed_tokens for request in new}
         blocks |= {request.req_id: request.block_ids for request in new}
+    told["computed"] = {name: max(tokens, 0) for name, tokens in computed.items()}
     if cached.resumed_req_ids:
         told["resumed"] = sorted(cached.resumed_req_ids)
     if blocks:

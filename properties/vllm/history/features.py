@@ -265,7 +265,9 @@ class VllmFeatures(Features):
         if sessions.are_held(history.config):
             live = requests_of(history.live)
             names = live.keys() - history.aborts_inside
-            sessions.step([live[name] for name in names], history.step)
+            ended = sessions.step([live[name] for name in names], history.step)
+            if in_flight.depth(history.config) > 1:
+                in_flight.drop(history, ended)
 
     def ended(self, account: RequestHistory) -> None:
         loads.note_end(of(account))

@@ -72,6 +72,11 @@ def drop_running(history: VllmRun) -> None:
     for name in names:
         if name in history.requests:
             history.requests[name].begun = ()
+    drop(history, names)
+
+
+def drop(history: VllmRun, names: Collection[str]) -> None:
+    """Record that the tokens in flight of these requests will not arrive."""
     state = state_of(history)
     flights = tuple(
         {name: coming for name, coming in flight.items() if name not in names}

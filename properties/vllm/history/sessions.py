@@ -31,27 +31,33 @@ def ends_turn(step: Step, request: VllmRequestHistory) -> bool:
     return bool(request.turns) and emitted == request.output_len
 
 
-def step(live: Collection[VllmRequestHistory], number: int) -> None:
+def step(live: Collection[VllmRequestHistory], number: int) -> list[str]:
     """Note at the end of step `number` that sessions are closer to their next input, and which
-    turns have ended."""
+    turns have ended; return the sessions whose turns have."""
+    ended = []
     for request in live:
         if request.between_turns:
             request.blocked = max(request.blocked - 1, 0)
         if request.turns and request.emitted == request.output_len:
             _end_turn(request, number)
+            ended.append(request.id)
+    return ended
 
 
 def _end_turn(request: VllmRequestHistory, number: int) -> None:
-    """Begin the next turn. The last token of this one was never computed and is dropped."""
+    """Begin the next turn. The last token of this one is dropped, even if it was computed ahead."""
     turn, *later = request.turns
     kept = request.emitted - 1
     output = ((f"out:{request.id}", kept),) if kept else ()
     request.content = (*request.content, *output, *turn.prompt)
-    request.prompt += kept + turn.prompt_len
+    known = request.prompt + kept
+    request.prompt = known + turn.prompt_len
     request.max_tokens, request.output_len = turn.max_tokens, turn.tokens_to_emit
     request.turns = tuple(later)
-    request.tokens_loading = request.slots = request.computed
-    request.recompute_from = request.max_computed
+    request.slots = request.computed
+    request.tokens_loading = request.computed - request.tokens_in_flight
+    request.recompute_from = min(request.max_computed, known)
+    request.tokens_in_flight, request.begun = 0, ()
     request.computed = request.prefix_hit = request.emitted = request.regenerated = 0
     request.between_turns, request.parked_since = True, number
     request.blocked, request.aside = turn.delay or 0, turn.delay is not None

@@ -31,6 +31,11 @@ def lookahead(config: Config) -> int:
     return int(config.get("num_lookahead_tokens", 0))
 
 
+def read_ahead(config: Config) -> int:
+    """Return how many tokens after those of a step the drafter reads during a prefill."""
+    return int(lookahead(config) > 0)
+
+
 def most_ahead(config: Config) -> int:
     """Return for how many tokens beyond the known ones a request may need blocks: its drafts, the
     lookahead and, with decisions ahead, the drafts of the previous decisions in flight.

@@ -19,6 +19,7 @@ from .decision import (
     may_go,
     may_pad,
     order_is_known,
+    slots,
     waited_before,
     watermark_blocks,
 )
@@ -196,9 +197,7 @@ def _comes_to(history: VllmRun, step: Step) -> VllmRequestHistory | None:
         return None
     run = len(kept(history, step)) + len(admitted(history, step))
     spent = sum(step.scheduled.values())
-    full = (
-        run >= history.config["max_num_seqs"] or spent >= history.config["max_num_batched_tokens"]
-    )
+    full = run >= slots(history) or spent >= history.config["max_num_batched_tokens"]
     if full or may_pad(history) or in_flight.depth(history.config) > 1:
         return None
     line = waited_before(history) if order_is_known(history) else []

@@ -7,7 +7,7 @@ Source: cheat-sheet, "schedule() shape" and "The four/five invariants"; chunked-
 from ....model.observation import Step
 from ...rules.pool import taken_by
 from ...rules.predicate import Predicate
-from ..history import encoder, groups, in_flight, loads, mamba, speculation, synchronous
+from ..history import groups, in_flight, loads, mamba, speculation, synchronous
 from ..history.request_history import VllmRequestHistory
 from ..history.run import VllmRun
 from .decision import (
@@ -23,6 +23,7 @@ from .decision import (
     prefill_limit,
     ran_before,
     since,
+    stops_ahead,
     threshold,
 )
 
@@ -78,13 +79,15 @@ def threshold_binds(history: VllmRun, step: Step) -> bool:
 
 def below_its_share(history: VllmRun, step: Step) -> str | None:
     """The threshold cuts no request below its share of the budget (V1-R88)."""
-    share = fair_share(history)
-    if not share or sum(step.scheduled.values()) >= history.config["max_num_batched_tokens"]:
+    share, limit = fair_share(history), history.config["long_prefill_token_threshold"]
+    spent = sum(step.scheduled.values()) >= history.config["max_num_batched_tokens"]
+    if not share or spent or groups.aligns(history.config):
         return None
-    limit = history.config["long_prefill_token_threshold"]
     for name, left in missing(history, step).items():
         tokens = step.scheduled[name]
-        if left is not None and tokens == limit < min(left, share):
+        if left is None or stops_at_input(history, step, history.live[name]):
+            continue
+        if tokens == limit < min(left, share):
             return (
                 f"{name} computes {tokens} of {left} tokens, although its share of the budget is "
                 f"{share} tokens"
@@ -195,10 +198,12 @@ def some_catch_up(history: VllmRun, step: Step) -> bool:
 
 
 def stops_at_input(history: VllmRun, step: Step, request: VllmRequestHistory) -> bool:
-    """Return whether a scheduled request stops exactly at an encoder input that has no output."""
+    """Return whether a scheduled request stops exactly at an encoder input that has no output, or
+    as many tokens before it as its drafter reads ahead."""
     reached = computes(history, step, request)
-    image = encoder.at(request.inputs, reached)
-    return image is not None and image.start == reached and not has_output(history, step, image)
+    stops = (reached, reached + stops_ahead(history))
+    inputs = [image for image in request.inputs if image.start in stops]
+    return not all(has_output(history, step, image) for image in inputs)
 
 
 def scheduled(history: VllmRun, step: Step) -> list[VllmRequestHistory]:

@@ -293,14 +293,21 @@ def has_output(history: VllmRun, step: Step, image: encoder.Input) -> bool:
 
 def input_missing(history: VllmRun, step: Step, request: VllmRequestHistory, token: int) -> bool:
     """Return whether this token's encoder input may have no output yet."""
-    image = encoder.at(request.inputs, token)
-    return image is not None and not has_output(history, step, image)
+    images = {encoder.at(request.inputs, token + more) for more in (0, stops_ahead(history))}
+    return not all(image is None or has_output(history, step, image) for image in images)
+
+
+def stops_ahead(history: VllmRun) -> int:
+    """Return how many tokens before an input without output a request may stop: those that its
+    drafter reads ahead. Since 0.33.0, it stops right before the input."""
+    newest = history.revision in since("0.33")
+    return 0 if newest else speculation.read_ahead(history.config)
 
 
 def first_inputs(history: VllmRun, step: Step, request: VllmRequestHistory) -> list[encoder.Input]:
     """Return the encoder inputs that a request may begin with; its cache hit is not known yet."""
     hit = history.max_hit(step, request) if request.inputs and caches(history.config) else 0
-    return [image for image in request.inputs if image.start <= hit]
+    return [image for image in request.inputs if image.start <= hit + stops_ahead(history)]
 
 
 def may_lack_input(history: VllmRun, step: Step, request: VllmRequestHistory) -> bool:
@@ -359,7 +366,13 @@ def fair_share(history: VllmRun) -> int:
     otherwise 0."""
     if not history.config.get("long_prefill_token_threshold_adaptive"):
         return 0
-    return int(history.config["max_num_batched_tokens"]) // max(len(history.live), 1)
+    return int(history.config["max_num_batched_tokens"]) // max(unfinished(history), 1)
+
+
+def unfinished(history: VllmRun) -> int:
+    """Return the number of unfinished requests when the step is decided; those that are aborted
+    inside the step count."""
+    return len(history.live.keys() | history.aborts_inside)
 
 
 def lacks_budget_for_a_block(history: VllmRun, step: Step) -> bool:
@@ -371,7 +384,7 @@ def lacks_budget_for_a_block(history: VllmRun, step: Step) -> bool:
 
 def is_alone(history: VllmRun) -> bool:
     """Return whether the revision applies no threshold because no other one is unfinished."""
-    return history.revision in since("0.31") and len(history.live) == 1
+    return history.revision in since("0.31") and unfinished(history) == 1
 
 
 def may_pad(history: VllmRun) -> bool:

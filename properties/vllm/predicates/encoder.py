@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 from ....model.observation import Step
 from ...rules.predicate import Predicate
-from ..history import loads
+from ..history import loads, speculation
 from ..history.encoder import WHOLE, Input, at, encodes
 from ..history.request_history import VllmRequestHistory
 from ..history.run import VllmRun, encoded, outputs_after, state_of
@@ -66,7 +66,8 @@ def computed_again(history: VllmRun, step: Step) -> str | None:
     """An input is encoded once, when it is reached, and not while it is kept (V1-R32)."""
     dropped, seen = set(step.encoder_dropped or ()), set[str]()
     kept = sum(state_of(history).outputs.values())
-    needed = [(request.id, image) for request, image in _reached(history, step)]
+    ahead = speculation.read_ahead(history.config)
+    needed = [(request.id, image) for request, image in _reached(history, step, ahead)]
     for request, image in encoded(history, step):
         # An output that is dropped and recomputed in the same step is not shown as dropped.
         full = kept > history.config.get("encoder_cache_size", 0)
@@ -148,14 +149,17 @@ def _in_the_middle(history: VllmRun, step: Step) -> Iterator[tuple[VllmRequestHi
             yield request, image
 
 
-def _reached(history: VllmRun, step: Step) -> Iterator[tuple[VllmRequestHistory, Input]]:
+def _reached(
+    history: VllmRun, step: Step, ahead: int = 0
+) -> Iterator[tuple[VllmRequestHistory, Input]]:
+    """Yield requests with the inputs that they reach in the step, or `ahead` tokens after it."""
     for request in scheduled(history, step):
         if not request.inputs or behind(history, step, request) is None:
             continue
         end = computes(history, step, request)
         start = end - step.scheduled[request.id]
         for image in request.inputs:
-            if image.start < end and image.end > start:
+            if image.start < end + ahead and image.end > start:
                 yield request, image
 
 

@@ -17,6 +17,7 @@ from .decision import (
     free_unchanged,
     may_pad,
     ran_before,
+    slots,
     waits_for_encoder,
     watermark_blocks,
 )
@@ -98,7 +99,7 @@ def waits_though_loaded(history: VllmRun, step: Step) -> str | None:
         return None
     running = step.running or ()
     budget = history.config["max_num_batched_tokens"] - sum(step.scheduled.values())
-    if len(running) >= history.config["max_num_seqs"] or budget <= 0:
+    if len(running) >= slots(history) or budget <= 0:
         return None
     drafts = speculation.drafts(history.config) if may_pad(history) else 0
     if budget <= drafts:
@@ -107,8 +108,8 @@ def waits_though_loaded(history: VllmRun, step: Step) -> str | None:
         history, step, request.inputs
     ):
         return None
-    slots = speculation.slots(history.config, request.num_tokens + drafts)
-    needed = lacks(history, step, request, slots)
+    covered = speculation.slots(history.config, request.num_tokens + drafts)
+    needed = lacks(history, step, request, covered)
     reserve = watermark_blocks(history.config) if running else 0
     free = step.free_blocks or 0
     if needed + reserve > free:

@@ -154,7 +154,8 @@ def newcomer_before_preempted(history: VllmRun, step: Step) -> str | None:
     """Under FCFS, a preempted request waits in front of all that have never started, and of those
     that were preempted in an earlier step (V1CP-R17).
 
-    A session that lost its blocks between two turns keeps its place (V1-R47).
+    A session that lost its blocks between two turns keeps its place, and one whose turn ends takes
+    another (V1-R47).
     """
     if history.config["policy"] == "priority":
         return None
@@ -166,6 +167,8 @@ def newcomer_before_preempted(history: VllmRun, step: Step) -> str | None:
         if request is None or name in (step.parked or ()) or loads.place_unknown(request):
             continue
         if was_set_aside(history, request) and not request.preemptions:
+            continue
+        if keep_places and (request.between_turns or sessions.ends_turn(step, request)):
             continue
         if request.id in gone or (request.preemptions and not keep_places):
             if newcomer is not None:

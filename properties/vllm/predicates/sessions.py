@@ -35,11 +35,16 @@ def continues_wrongly(history: VllmRun, step: Step) -> str | None:
         request = history.live.get(name)
         if request and not (request.between_turns or sessions.ends_turn(step, request)):
             return f"{name} waits and holds blocks, but is not between two turns"
+    for request in ending_turns(history, step):
+        last = request.prompt + request.emitted + (step.emitted or {})[request.id] - 1
+        computed = (step.computed or {}).get(request.id, last)
+        if computed != last:
+            return f"{request.id} ends a turn with {computed} computed tokens; {last} are kept"
     for request in between_turns(history, step):
         computed = (step.computed or {}).get(request.id)
         if computed is not None or step.computed is not None:
             start = (computed or 0) - step.scheduled.get(request.id, 0)
-            if start != request.tokens_loading:
+            if request.tokens_loading and start != request.tokens_loading:
                 return (
                     f"{request.id} continues from token {start}, but had computed "
                     f"{request.tokens_loading} tokens when its turn ended"
@@ -104,16 +109,22 @@ def places(history: VllmRun, step: Step) -> list[str]:
     first = {
         request.id
         for request in line
-        if request.between_turns and (from_0_31 or request.aside) and request.id not in lost
+        if request.between_turns
+        and (request.tokens_loading if from_0_31 else request.aside)
+        and request.id not in lost
     }
-    ahead = [r.id for r in ended if from_0_31 or r.turns[0].delay is not None]
+    ahead = [r.id for r in ended if (r.id not in lost if from_0_31 else has_to_wait(r))]
     behind = [r.id for r in ended if r.id not in ahead]
     front = [request.id for request in line if request.id in first]
     return front + ahead + [r.id for r in line if r.id not in first] + behind
 
 
+def has_to_wait(request: VllmRequestHistory) -> bool:
+    return request.turns[0].delay is not None
+
+
 def ending_turns(history: VllmRun, step: Step) -> list[VllmRequestHistory]:
-    requests = [history.live[name] for name in step.scheduled if name in history.live]
+    requests = [history.live[name] for name in step.emitted or () if name in history.live]
     stay = [request for request in requests if request.id not in history.aborts_inside]
     return [request for request in stay if sessions.ends_turn(step, request)]
 

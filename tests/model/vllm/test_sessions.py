@@ -135,13 +135,35 @@ def test_a_session_whose_turns_are_too_long_together_is_refused():
     assert "33 tokens is beyond max_model_len" in target.add(request)["message"]
 
 
+def test_a_token_computed_ahead_is_dropped_with_the_last_one_of_its_turn():
+    target = started(async_scheduling=True)
+    first = {"id": "a", "prompt": [["a", 6]], "max_tokens": 8, "output_len": 2}
+    assert target.add(first | {"turns": [turn("b", None)]})["ok"]
+    seen = steps(target, 5)
+    assert [one["scheduled"] for one in seen[:4]] == [{"a": 6}, {"a": 1}, {"a": 1}, {"a": 3}]
+    assert [one["emitted"].get("a", 0) for one in seen] == [0, 1, 1, 0, 1]
+    assert [one["computed"]["a"] for one in seen[:4]] == [6, 7, 7, 10]
+
+
+def test_a_session_whose_turn_ends_after_its_preemption_goes_to_the_end_of_the_queue():
+    target = started(async_scheduling=True, num_blocks=4, max_model_len=16, max_num_seqs=2)
+    target.add({"id": "b", "prompt": [["b", 7]], "max_tokens": 6})
+    add(target, "a", turn("c", 2) | {"max_tokens": 1})
+    target.add({"id": "z", "prompt": [["z", 4]], "max_tokens": 1})
+    gone = steps(target, 3)[-1]
+    assert (gone["preempted"], gone["emitted"], gone["waiting"]) == (
+        *(["a"], {"b": 1, "a": 1}, ["z", "a"]),
+    )
+    assert "a" not in gone["computed"]
+
+
 @pytest.mark.parametrize(
     "changes",
     [
         {"kv_connector": True},
         {"num_speculative_tokens": 1},
-        {"async_scheduling": True},
         {"pipeline_parallel_size": 2},
+        {"pipeline_parallel_size": 2, "async_scheduling": True},
         {"max_num_encoder_input_tokens": 8, "encoder_cache_size": 8},
         {"kv_groups": [{"kind": "full"}, {"kind": "sliding_window", "window": 5}]},
         {"structured_outputs": True},

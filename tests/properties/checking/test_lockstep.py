@@ -45,6 +45,9 @@ WHOLE = Step(
     encoder_dropped=("cat",),
     group_blocks={"a": ((0, 5, 6),)},
     completes=True,
+    deferred=("c",),
+    handed_over=("a",),
+    over=True,
 )
 OTHERWISE: dict[str, Any] = {
     "kind": "prefill",
@@ -72,6 +75,9 @@ OTHERWISE: dict[str, Any] = {
     "encoder_dropped": (),
     "group_blocks": {"a": ((5, 5, 6),)},
     "completes": False,
+    "deferred": (),
+    "handed_over": (),
+    "over": False,
 }
 
 

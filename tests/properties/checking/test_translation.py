@@ -67,15 +67,19 @@ def test_what_must_be_fixed_is_what_the_other_lacks():
         "structured_outputs": False,
         "reused_ids": False,
         "streaming_inputs": False,
-        "synchronous_loads": False,
-        "disable_chunked_mm_input": False,
-        "long_prefill_token_threshold_adaptive": False,
         "max_num_active_seqs": None,
+        "long_prefill_token_threshold_adaptive": False,
+        "disable_chunked_mm_input": False,
+        "synchronous_loads": False,
         "policy": "fcfs",
         "reserve_full_isl": True,
         "watermark": 0.0,
     }
-    assert fixed_for(*SIM, *VLLM) == {"pp_size": 1, "prioritize_prefill": False, "instances": 0}
+    assert fixed_for(*SIM, *VLLM) == {
+        "pp_size": 1,
+        "prioritize_prefill": False,
+        "instances": 0,
+    }
 
 
 @pytest.mark.parametrize("pair", [(SPYRE, VLLM), (VLLM, SPYRE), (NANO, SPYRE)])

@@ -257,6 +257,7 @@ SIGNED: list[Callable[..., object]] = [
     lambda number, other: math.ceil(number) + math.floor(other) + round(number) + +other,
     lambda number, other: max(number, other, 3) - min(number, other),
     lambda number, other: abs(number) * other if number != other else sum([number, other, 2]),
+    lambda number, other: ~number + (~other) * 2,
     lambda number, other: 1 - number if number else other and 5,
     lambda number, other: (
         (number - other + 4 - 1) // 4 * 4 if number - other < -2 else (number - other) // 4

@@ -203,7 +203,7 @@ def test_a_sound_formula_is_proven_for_every_number_of_steps(run):
         (
             "SPY-R47",
             ["--revision", "2.5.2", "--param", "pausing=false"],
-            ", if a batch of 32 within the limit is not paused (assumed)",
+            ", if a batch of more than 5 within the limit is not paused (assumed)",
         ),
     ],
 )

@@ -64,6 +64,11 @@ def step(pipe):
     return seen
 
 
+def counted(reply, **computed):
+    """The count of computed tokens, which 1.0.0 does not have."""
+    return {"computed": computed} if "computed" in reply["observes"] else {}
+
+
 @pytest.mark.parametrize("write", WRITE.values())
 def test_a_release_before_the_block_pool_is_held_to_the_page(tmp_path, write):
     assert checkouts.revision_of(CHECKOUT, str(write(tmp_path))) == "documented"
@@ -76,13 +81,15 @@ def test_a_folder_with_neither_layout_is_refused_with_both_names(tmp_path):
 
 def test_a_step_shows_what_the_scheduler_keeps_of_its_requests(pipe):
     reply = begin(pipe)
+    assert ("computed" in reply["observes"]) == (reply["version"] == "1.1.0")
     assert (reply["name"], reply["version"] in WRITE) == (SYSTEM, True)
     ask(pipe, "a", 5, 3, output_len=2)
     ask(pipe, "b", 5, 1)
     assert step(pipe) == {
         **{"kind": "prefill", "scheduled": {"a": 5}, "emitted": {"a": 1}, "waiting": ["b"]},
         **{"running": ["a"], "prefilling": [], "preempted": [], "finished": {}},
-        **{"computed": {"a": 5}, "prefix_hit": {"a": 0}},
+        **counted(reply, a=5),
+        "prefix_hit": {"a": 0},
         **{"prompt_throughput": 5, "decode_throughput": 1},
     }
     second = step(pipe)
@@ -92,13 +99,14 @@ def test_a_step_shows_what_the_scheduler_keeps_of_its_requests(pipe):
 
 
 def test_a_hit_is_what_the_scheduler_found(pipe):
-    begin(pipe, max_num_seqs=1)
+    reply = begin(pipe, max_num_seqs=1)
     ask(pipe, "a", 6, 1, says="s")
     ask(pipe, "b", 6, 2, says="s")
     step(pipe)
     seen = step(pipe)
     assert (seen["scheduled"], seen["prefix_hit"]) == ({"b": 2}, {"b": 4})
-    assert (seen["computed"], seen["prompt_throughput"]) == ({"b": 6}, 6)
+    assert seen["prompt_throughput"] == 6
+    assert counted(reply, b=6).items() <= seen.items()
 
 
 def test_a_chunk_emits_nothing_and_its_request_is_still_in_its_prompt(newer):
@@ -197,5 +205,5 @@ def test_the_release_without_a_router_refuses_a_main_loop(tmp_path):
 @pytest.mark.parametrize("release", ["1.0.0", "1.1.0", "after 1.1.0"])
 def test_what_a_release_does_beside_the_page_is_known_of_it(release):
     known = {rule.id for rule in load(SYSTEM, "documented") if rule.divergences_of(release)}
-    assert {"LSS-R09", "LSS-P01", "LSS-R33"} <= known
+    assert {"LSS-R09", "LSS-P01", "LSS-R20"} <= known
     assert ("LSS-R36" in known) == (release == "1.0.0")

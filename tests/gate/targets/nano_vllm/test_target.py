@@ -33,6 +33,7 @@ NOT_SEEN = {
     *("tkv", "left_pad_blocks", "paused", "reserved_blocks"),
     *("prompt_throughput", "decode_throughput", "emitted_at", "parked"),
     *("encoder_inputs", "encoder_dropped", "completes", "group_blocks", "sent"),
+    *("deferred", "handed_over", "over"),
 }
 RUNS = 300
 # A package whose scheduler takes every request at once, and then gives every request a token a
@@ -91,7 +92,8 @@ class ModelRunner:
         places = [p for one, n in zip(batch, starts) for p in range(n, len(one))]
         context.cu_seqlens_q = [sum(counts[:n]) for n in range(len(batch) + 1)]
         firsts = [one.block_table[0] * self.block_size for one in batch]
-        slots = [first for first, n in zip(firsts, counts) for _ in range(n)]
+        owners = [first for first, n in zip(firsts, counts) for _ in range(n)]
+        slots = [first + place % self.block_size for first, place in zip(owners, places)]
         context.slot_mapping = torch.tensor(slots, pin_memory=True).cuda(non_blocking=True)
         return [], torch.tensor(places, dtype=torch.int64)
 

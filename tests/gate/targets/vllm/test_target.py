@@ -27,6 +27,7 @@ NOT_SEEN = {
     *("tkv", "left_pad_blocks", "paused", "reserved_blocks", "slot_blocks"),
     *("prompt_throughput", "decode_throughput", "emitted_at", "parked"),
     *("encoder_inputs", "encoder_dropped", "completes", "group_blocks"),
+    *("deferred", "handed_over", "over"),
 }
 CONFIG: Config = {
     "block_size": 4,
@@ -913,6 +914,20 @@ def test_requests_that_need_blocks_in_flight_are_computed_without_end_on_one_rel
     steps = [vllm.step() for _ in range(30)]
     tokens = sum(sum(step["emitted"].values()) for step in steps)
     assert tokens == (0 if vllm.version == "0.28.0" else 16)
+
+
+def test_a_request_that_loses_computed_tokens_has_none_rather_than_fewer(vllm):
+    """tests/corpus/padded-and-cut-computes-its-prompt-twice.json, with a prompt of one token"""
+    if vllm.version == SUPPORTED[-1]:
+        pytest.skip("an assertion fails instead")
+    keys = {"long_prefill_token_threshold": 1, "num_speculative_tokens": 2}
+    vllm.begin(block_size=1, num_blocks=None, max_num_batched_tokens=7, max_model_len=7, **keys)
+    vllm.ask("a", ("a", 1), max_tokens=2, accepted=[1])
+    seen = [vllm.step()]
+    vllm.ask("b", ("b", 1), max_tokens=2, accepted=[0])
+    seen += vllm.finish()
+    assert all(count > 0 for step in seen for count in step["computed"].values())
+    assert all(count >= 0 for step in seen for count in step["sent"]["computed"].values())
 
 
 def test_two_that_are_loaded_leave_room_for_their_drafts_since_the_newest_release(vllm):

@@ -74,6 +74,33 @@ def test_a_block_has_one_group_and_one_place():
     )
 
 
+LARGER = {"kind": "sliding_window", "window": 9, "block_size": 8}
+SIZES = {"kv_groups": [{"kind": "full"}, LARGER]}
+
+
+def test_a_hit_ends_at_the_end_of_a_block_of_every_group():
+    history = before(request("a", 12, 0), **SIZES)
+    step = after({"a": 4}, (9, 8), prefix_hit={"a": 8})
+    assert groups.hit_inside_a_block(history, step) is None
+    assert groups.hit_beside_other_sizes(history, step)
+    assert groups.hit_inside_a_block(history, after({"a": 8}, (9, 8), prefix_hit={"a": 4})) == (
+        "a finds 4 tokens, which end inside a block of group 1 (8 tokens)"
+    )
+    assert not groups.hit_beside_other_sizes(before(request("a", 12, 0)), step)
+
+
+def test_a_table_has_the_blocks_of_its_own_size():
+    history = before(request("a", 12, 4), running="a", **SIZES)
+    blocks = {"blocks": {"a": (1, 2, 3)}}
+    for table, says in (
+        ((8, 9), None),
+        ((8,), "a has 1 blocks in group 1, but needs 2"),
+        ((8, 9, 7), "a has 3 blocks in group 1, but needs 2"),
+    ):
+        step = ran({"a": 8}, "a", **blocks, group_blocks={"a": (table,)})
+        assert groups.lost_in_the_window(history, step) == says
+
+
 MAMBA = {"kv_groups": [{"kind": "full"}, {"kind": "mamba"}], "max_num_batched_tokens": 8}
 
 

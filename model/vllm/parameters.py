@@ -1,0 +1,250 @@
+"""vLLM's parameters, in its own terms, with the defaults of the scenario format."""
+
+import math
+from functools import cached_property
+from typing import Annotated, Literal
+
+import msgspec
+from msgspec import UNSET, UnsetType
+
+from ..config import Count, Positive
+
+Share = Annotated[float, msgspec.Meta(ge=0, lt=1)]
+
+NULL_BLOCK = 1  # blocks of a pool that hold no request's tokens
+
+
+class KvGroup(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Layers that keep the same tokens: all tokens, the last `window` tokens, or the tokens of the
+    current chunk of `window` tokens. Mamba layers keep a state instead of tokens.
+
+    A group without a `block_size` has that of the configuration, as full attention always has.
+    """
+
+    kind: Literal["full", "sliding_window", "chunked_local", "mamba"]
+    window: Positive | UnsetType = UNSET
+    block_size: Positive | UnsetType = UNSET
+
+
+class VllmConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, dict=True):
+    """Lengths are in tokens, `num_blocks` in blocks (without the null block; null: unbounded).
+
+    `watermark` is a fraction of the pool, including the null block; `long_prefill_token_threshold`
+    0 means no threshold.
+
+    Drafts: after each token, `num_speculative_tokens` more are proposed. `num_lookahead_tokens` is
+    the same number if the drafter has its own keys and values (EAGLE), otherwise 0 (n-gram). With
+    `num_speculative_tokens_per_batch_size`, a list of entries [first, last, drafts], the number of
+    drafts depends on the number of requests in a step; gaps belong to the entry before them.
+
+    Several decisions at once: with `async_scheduling`, a step is decided while the previous one is
+    being computed; in a pipeline, each stage computes a different decision. `early_completions`
+    models a fast worker: the oldest decision completes early in that many consecutive steps, and
+    then one more stays in flight.
+
+    Loads: with a `kv_connector`, requests may be parked while it loads keys and values for them;
+    `kv_load_failure_policy` says whether a request computes the tokens itself or ends if its load
+    fails (V1-R28). With `synchronous_loads`, requests are not parked, but load in their first step.
+
+    Encoder: it computes at most `max_num_encoder_input_tokens` tokens in a step, and keeps outputs
+    of at most `encoder_cache_size` tokens.
+
+    Groups: each of `kv_groups` holds its own blocks for every request, all from one pool. The first
+    is full attention. With `prefix_cache_retention_interval` 0, a block of a sliding window can be
+    found only if the same prompt, or one that shares its cached beginning, would read the block;
+    with null, every block can be found. A prefix cache keeps the Mamba states at which steps end
+    or, with `mamba_cache_mode` all, those at the end of every block.
+
+    Partitions: with `cache_partitions`, requests may have a salt or an adapter, and find only
+    blocks of requests with the same salt and adapter. A step computes requests with at most
+    `max_loras` different adapters; with null, there is no limit.
+
+    Grammars: with `structured_outputs`, requests may wait until their grammar is compiled.
+
+    Sessions: with `streaming_inputs`, a request may have several turns, with a further input each.
+
+    Limits since 0.33: at most `max_num_active_seqs` requests run; with null, as many as
+    `max_num_seqs`. With `long_prefill_token_threshold_adaptive`, the threshold is at least the
+    budget divided by the number of unfinished requests. With `disable_chunked_mm_input`, a step
+    computes all tokens of an encoder input or none.
+
+    Ids: with `reused_ids`, a request may have the id of a request that has ended.
+    """
+
+    block_size: Positive = 16
+    num_blocks: Positive | None = None
+    max_num_seqs: Positive = 128
+    max_num_batched_tokens: Positive = 2048
+    max_model_len: Positive = 8192
+    long_prefill_token_threshold: Count = 0  # V1CP-R09
+    enable_chunked_prefill: bool = True  # V1CP-R06
+    enable_prefix_caching: bool = True
+    policy: Literal["fcfs", "priority"] = "fcfs"
+    watermark: Share = 0.0  # V1CP-R21
+    reserve_full_isl: bool = True  # V1CP-R23
+    # Drafts (`speculation`). The keys of a feature are absent if they have their defaults.
+    num_speculative_tokens: Count | UnsetType = UNSET
+    num_lookahead_tokens: Count | UnsetType = UNSET
+    num_speculative_tokens_per_batch_size: (
+        tuple[tuple[Positive, Positive, Count], ...] | UnsetType | None
+    ) = UNSET
+    # Several decisions at once (`in_flight`).
+    async_scheduling: bool | UnsetType = UNSET
+    pipeline_parallel_size: Positive | UnsetType = UNSET
+    early_completions: Count | UnsetType = UNSET
+    # Loads (`connector`).
+    kv_connector: bool | UnsetType = UNSET
+    kv_load_failure_policy: Literal["recompute", "fail"] | UnsetType = UNSET
+    synchronous_loads: bool | UnsetType = UNSET
+    # Inputs that an encoder computes (`encoder`).
+    max_num_encoder_input_tokens: Count | UnsetType = UNSET
+    encoder_cache_size: Count | UnsetType = UNSET
+    # Layers that do not all keep the same tokens (`kv_groups`).
+    kv_groups: tuple[KvGroup, ...] | UnsetType = UNSET
+    prefix_cache_retention_interval: Count | UnsetType | None = UNSET
+    mamba_cache_mode: Literal["none", "align", "all"] | UnsetType = UNSET
+    # Salts and adapters of requests (`partition`).
+    cache_partitions: bool | UnsetType = UNSET
+    max_loras: Positive | UnsetType | None = UNSET
+    # Requests that wait for their grammar (`blocked`).
+    structured_outputs: bool | UnsetType = UNSET
+    # Reused ids: inside the model, every request has an id of its own.
+    reused_ids: bool | UnsetType = UNSET
+    # Requests with several turns (`sessions`).
+    streaming_inputs: bool | UnsetType = UNSET
+    # Limits beside `max_num_seqs`, the threshold and the encoder's.
+    max_num_active_seqs: Positive | UnsetType | None = UNSET
+    long_prefill_token_threshold_adaptive: bool | UnsetType = UNSET
+    disable_chunked_mm_input: bool | UnsetType = UNSET
+
+    @cached_property
+    def slots(self) -> int:
+        """Return how many requests may run (V1-I3, V1-R87)."""
+        return self.max_num_active_seqs or self.max_num_seqs
+
+    @cached_property
+    def watermark_blocks(self) -> int:
+        """Return the number of blocks that admission leaves free while a request runs."""
+        return int(self.watermark * (self.num_blocks + NULL_BLOCK)) if self.num_blocks else 0
+
+    # Drafts.
+
+    @cached_property
+    def drafts(self) -> int:
+        """Return how many tokens are proposed after each token, to be verified in the next step."""
+        return self.num_speculative_tokens or 0
+
+    @cached_property
+    def has_dynamic_drafts(self) -> bool:
+        """Return whether the number of drafts depends on the number of requests in a step."""
+        return bool(self.num_speculative_tokens_per_batch_size)
+
+    @cached_property
+    def read_ahead(self) -> int:
+        """Return how many tokens after those of a step the drafter reads during a prefill."""
+        return int(self.lookahead > 0)
+
+    @cached_property
+    def lookahead(self) -> int:
+        """Return the further tokens with blocks, for the drafter's own keys and values."""
+        return self.num_lookahead_tokens or 0
+
+    # Several decisions at once.
+
+    @cached_property
+    def decides_ahead(self) -> bool:
+        """Return whether a request is scheduled again while its last token is in flight."""
+        return self.async_scheduling is True
+
+    @cached_property
+    def depth(self) -> int:
+        """Return how many decisions can be in flight at once."""
+        stages = self.pipeline_parallel_size or 1
+        return max(stages, 2) if self.decides_ahead else stages
+
+    @cached_property
+    def early(self) -> int:
+        """Return in how many consecutive steps a decision completes early before one more stays in
+        flight."""
+        return self.early_completions or 0
+
+    # Loads.
+
+    @cached_property
+    def loads(self) -> bool:
+        """Return whether requests may be parked while a connector loads their keys and values."""
+        return self.kv_connector is True
+
+    @cached_property
+    def loads_in_step(self) -> bool:
+        """Return whether a request loads in the step that schedules it."""
+        return self.synchronous_loads is True
+
+    @cached_property
+    def ends_on_failed_loads(self) -> bool:
+        return self.kv_load_failure_policy == "fail"
+
+    # Requests that wait for their grammar.
+
+    @cached_property
+    def has_grammars(self) -> bool:
+        return self.structured_outputs is True
+
+    # Requests with several turns.
+
+    @cached_property
+    def has_sessions(self) -> bool:
+        return self.streaming_inputs is True
+
+    # Inputs that an encoder computes.
+
+    @cached_property
+    def encodes(self) -> bool:
+        return self.encoder_budget > 0
+
+    @cached_property
+    def encoder_budget(self) -> int:
+        return self.max_num_encoder_input_tokens or 0
+
+    @cached_property
+    def encoder_room(self) -> int:
+        return self.encoder_cache_size or 0
+
+    @cached_property
+    def longest_input(self) -> int:
+        return min(self.encoder_budget, self.encoder_room)
+
+    # Layers that do not all keep the same tokens.
+
+    @cached_property
+    def retains_little(self) -> bool:
+        """Return whether only a few blocks of sliding windows can be found later."""
+        return self.prefix_cache_retention_interval == 0
+
+    @cached_property
+    def more_groups(self) -> tuple[KvGroup, ...]:
+        """Return the groups of the KV cache after the first, which is full attention."""
+        return self.kv_groups[1:] if self.kv_groups else ()
+
+    @cached_property
+    def hit_unit(self) -> int:
+        """Return the number of tokens of which every prefix hit is a multiple: with several groups,
+        a hit ends where a block of each group ends (V1-R86)."""
+        return math.lcm(self.block_size, *(self.size_of(group) for group in self.more_groups))
+
+    def size_of(self, group: KvGroup) -> int:
+        """Return the tokens in a block of a group."""
+        return group.block_size or self.block_size
+
+    @cached_property
+    def caches_states(self) -> bool:
+        return bool(self.kv_groups) and self.enable_prefix_caching and self.has_mamba
+
+    @cached_property
+    def leaves_every_state(self) -> bool:
+        """Return whether a step leaves a Mamba state at the end of each of its blocks."""
+        return self.mamba_cache_mode == "all"
+
+    @cached_property
+    def has_mamba(self) -> bool:
+        return any(group.kind == "mamba" for group in self.more_groups)
