@@ -127,7 +127,8 @@ def decide(config: VllmConfig, state: State, revision: Revision) -> Plan:
         parked = tuple([line[held.id] for held in plan.parked if held.id in line])
         waiting = tuple([line[held.id] for held in plan.waiting if held.id in line])
         after = after._replace(parked=parked, waiting=waiting)
-    return holding(after)
+    decided: Plan = holding(after)
+    return decided
 
 
 def admit_first(config: VllmConfig, plan: Plan, revision: Revision) -> Plan:

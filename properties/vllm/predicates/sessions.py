@@ -37,9 +37,9 @@ def continues_wrongly(history: VllmRun, step: Step) -> str | None:
             return f"{name} waits and holds blocks, but is not between two turns"
     for request in ending_turns(history, step):
         last = request.prompt + request.emitted + (step.emitted or {})[request.id] - 1
-        computed = (step.computed or {}).get(request.id, last)
-        if computed != last:
-            return f"{request.id} ends a turn with {computed} computed tokens; {last} are kept"
+        shown = (step.computed or {}).get(request.id, last)
+        if shown != last:
+            return f"{request.id} ends a turn with {shown} computed tokens; {last} are kept"
     for request in between_turns(history, step):
         computed = (step.computed or {}).get(request.id)
         if computed is not None or step.computed is not None:
