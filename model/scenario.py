@@ -27,6 +27,7 @@ TO_CONNECTOR = {
     "load_fails_at": None,
     "load_deferrals": 0,
     "send_steps": None,
+    "send_aborted": False,
 }
 # Fields of optional features, with their defaults; a target without the feature never sees them.
 OF_FEATURES = {
@@ -72,7 +73,8 @@ class Request(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
     request; `load_fails_at`: the token from which on the load fails. `load_deferrals`: how often
     the connector says that it does not know yet. `send_steps`: once the request has its last token,
     its blocks are sent, which starts in the next step and takes this many steps more; None means
-    that nothing is sent. `encoder_inputs`: the segments of the prompt, by number from 0, that an
+    that nothing is sent. `send_aborted`: whether blocks are sent even if the request is aborted;
+    this starts at once. `encoder_inputs`: the segments of the prompt, by number from 0, that an
     encoder computes before the model does. `cache_salt` and `lora`: requests with different salts
     or adapters never share blocks, even for equal tokens. `grammar_steps`: for how many steps after
     the request's arrival the grammar of its structured output is being compiled; with
@@ -98,6 +100,7 @@ class Request(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
     load_fails_at: Count | None = None
     load_deferrals: StepNumber = 0
     send_steps: StepNumber | None = None
+    send_aborted: bool = False
     encoder_inputs: tuple[Count, ...] = ()
     cache_salt: Name | None = None
     lora: Name | None = None

@@ -258,6 +258,7 @@ def load_words(request: Request) -> str:
         words += f", the connector defers its answer {plural(request.load_deferrals, 'time')}"
     if request.send_steps is not None:
         words += f", its blocks are sent in {request.send_steps + 1} steps"
+        words += " even if it is aborted" if request.send_aborted else ""
     return words
 
 

@@ -112,6 +112,7 @@ TO_CONNECTOR = {
     "load_fails_at": None,
     "load_deferrals": 0,
     "send_steps": None,
+    "send_aborted": False,
 }
 
 
@@ -151,6 +152,7 @@ class CheckedRequest(NamedTuple):
     load_fails_at: int | None = None
     load_deferrals: int = 0
     send_steps: int | None = None
+    send_aborted: bool = False
     inputs: tuple[EncoderInput, ...] = ()
     cache_salt: str | None = None
     lora: str | None = None
@@ -181,7 +183,10 @@ def read_request(request: Mapping[str, Any]) -> CheckedRequest:
     waits = {key: request.get(key, 0) for key in ("grammar_steps", "tool_steps")}
     numbers = [max_tokens, output_len, priority, *waits.values()]
     numbers += [length for _, length in segments]
-    numbers += [*accepted, *(tokens for tokens in loads.values() if tokens is not None)]
+    numbers += [
+        *accepted,
+        *(tokens for tokens in loads.values() if not (tokens is None or isinstance(tokens, bool))),
+    ]
     if not all(type(number) is int for number in numbers):
         raise ProtocolError(
             f"request {name!r}: lengths, token counts and priority must be integers"

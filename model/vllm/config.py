@@ -30,6 +30,7 @@ SAYING_NOTHING = {
     "early_completions": 0,
     "kv_connector": False,
     "kv_load_failure_policy": "recompute",
+    "synchronous_loads": False,
     "max_num_encoder_input_tokens": 0,
     "encoder_cache_size": 0,
     "kv_groups": [{"kind": "full"}],
@@ -85,6 +86,9 @@ def _check(config: VllmConfig) -> None:
     _check_sessions(config)
     _check_adapters(config)
     _check_limits(config)
+    if config.loads_in_step and not config.loads:
+        problem = "true without a kv_connector; valid: false, or kv_connector true"
+        raise InputError("$.config.synchronous_loads", problem)
     if config.reused_ids is True and config.loads:
         problem = "true with a kv_connector is not modelled; valid: false, or no kv_connector"
         raise InputError("$.config.reused_ids", problem)

@@ -7,8 +7,8 @@ blocks but does not run. No request is preempted for it, and it is never preempt
 from collections.abc import Callable, Iterable
 
 from .. import allocator
-from ..members import without
-from ..pool import Pool, blocks_for, fits, unheld
+from ..members import changed, without
+from ..pool import Pool, blocks_for, fits, forget, unheld
 from . import in_flight, kv_cache, queue
 from .config import VllmConfig
 from .queue import Plan
@@ -61,6 +61,8 @@ def offered(config: VllmConfig, sequence: Sequence, hit: tuple[int, ...]) -> int
         return 0
     whole = sequence.external // config.block_size * config.block_size
     tokens = sequence.num_tokens if sequence.external >= sequence.num_tokens else whole
+    if config.loads_in_step:
+        tokens = min(tokens, sequence.num_tokens - 1)  # a token remains for the step
     return max(tokens - len(hit) * config.block_size, 0)
 
 
@@ -94,6 +96,63 @@ def park(
         computed=covered, prefix_hit=0, was_loaded=True, loading=sequence.load_steps
     )
     return parked._replace(arrives=arrives(config, parked, hit)), pool
+
+
+def loads_now(
+    config: VllmConfig, sequence: Sequence, pool: Pool, tokens: int
+) -> tuple[Sequence, Pool]:
+    """Return a request that has joined and loads `tokens` tokens after its hit in this very step,
+    and the pool. If the load fails, `arrives` says how many tokens are right."""
+    hit = sequence.blocks[: sequence.computed // config.block_size]
+    covered = sequence.computed + tokens
+    loaded = sequence._replace(computed=covered, prefix_hit=covered, was_loaded=True)
+    right = arrives(config, loaded, hit)
+    fails_at = sequence.fails_at if right < covered else None
+    return loaded._replace(arrives=right, fails_at=fails_at), pool
+
+
+def fall_back(
+    config: VllmConfig, state: State, flight: Flight, computing: tuple[Sequence, ...]
+) -> tuple[State, Flight, dict[str, str]]:
+    """Return the state after a step in which synchronous loads may have failed, what the step
+    yields, and the reasons of the requests that end.
+
+    A request that found or loaded a block whose load failed goes back to the start of the block
+    (V1-R92), unless the policy ends the request (V1-R28). No such block can be found any more.
+    """
+    size = config.block_size
+    bad = {
+        block
+        for sequence in computing
+        if sequence.id in flight and sequence.was_loaded and sequence.fails_at is not None
+        for block in _given(config, sequence)[sequence.arrives // size :]
+    }
+    if not bad:
+        return state, flight, {}
+    pool, back = state.pool, {}
+    for sequence in computing:
+        places = [n for n, block in enumerate(_given(config, sequence)) if block in bad]
+        if sequence.id not in flight or not places:
+            continue
+        first = places[0]
+        for number in range(first, sequence.published):
+            pool = forget(pool, sequence.name(number, size), sequence.blocks[number])
+        back[sequence.id] = sequence._replace(
+            computed=first * size, published=min(first, sequence.published), fails_at=None
+        )
+    running = changed(state.running, back)
+    state = state._replace(pool=pool, running=running)
+    remaining = {name: coming for name, coming in flight.items() if name not in back}
+    over = [s for s in running if s.id in back and config.ends_on_failed_loads]
+    for sequence in over:
+        state = state._replace(running=without(state.running, sequence.id))
+        state = free(config, state, sequence)
+    return state, remaining, {sequence.id: "error" for sequence in over}
+
+
+def _given(config: VllmConfig, sequence: Sequence) -> tuple[int, ...]:
+    """Return the blocks of the tokens that a request found or loaded when it joined."""
+    return sequence.blocks[: blocks_for(sequence.prefix_hit, config.block_size)]
 
 
 def whole_fits(config: VllmConfig, pool: Pool, sequence: Sequence, beside: int) -> bool:
@@ -184,6 +243,15 @@ def sent(config: VllmConfig, state: State, sequence: Sequence) -> State:
     if sequence.send_steps is None:
         return free(config, state, sequence)
     return free(config, state, sequence._replace(loading=sequence.send_steps + 1))
+
+
+def aborted(config: VllmConfig, state: State, sequence: Sequence) -> State:
+    """Return the state after an abort. If the request's blocks are sent, they are free only when
+    this is done and, if they are being loaded, the load has landed (V1-R25)."""
+    if sequence.send_aborted and sequence.send_steps is not None and sequence.blocks:
+        steps = max(sequence.loading or 0, sequence.send_steps)
+        sequence = sequence._replace(loading=steps)
+    return free(config, state, sequence)
 
 
 def free(config: VllmConfig, state: State, sequence: Sequence) -> State:

@@ -109,7 +109,9 @@ def free(config: VllmConfig, pool: Pool, sequence: Sequence, others: tuple[Seque
     """
     held = {block for other in others if other.id != sequence.id for block in other.blocks}
     filled = sequence.computed // config.block_size
-    for number in range(filled, sequence.published):
+    # After a failed load, another request may have published blocks that this one has not filled.
+    end = len(sequence.blocks) if config.loads_in_step else sequence.published
+    for number in range(filled, end):
         content = sequence.name(number, config.block_size)
         pool = forget(pool, content, sequence.blocks[number])
     cut = sequence._replace(published=min(filled, sequence.published))

@@ -117,6 +117,7 @@ class VllmModel(ReferenceModel[State]):
                 fails_at=request.load_fails_at,
                 deferrals=request.load_deferrals,
                 send_steps=request.send_steps,
+                send_aborted=request.send_aborted,
             )
         if request.turns:
             newcomer = sessions.of(newcomer, request.turns)
@@ -176,6 +177,10 @@ def unsupported(request: Request, config: Mapping[str, Any]) -> Iterator[tuple[s
         if given != DEFAULTS[field] and not config.get(key):
             shown = json.dumps(to_builtins(given))
             yield field, f"{shown} needs a configuration of vllm with {value}"
+    several = config.get("async_scheduling") or config.get("pipeline_parallel_size", 1) > 1
+    if request.load_fails_at is not None and config.get("synchronous_loads") and several:
+        problem = "not modelled with synchronous_loads and several decisions in flight; valid: null"
+        yield "load_fails_at", f"{request.load_fails_at} is {problem}"
     if request.grammar_fails and config.get("max_num_encoder_input_tokens"):
         problem = "not modelled together with an encoder; valid: false, or no encoder_cache_size"
         yield "grammar_fails", problem

@@ -44,7 +44,7 @@ class VllmConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
 
     Loads: with a `kv_connector`, requests may be parked while it loads keys and values for them;
     `kv_load_failure_policy` says whether a request computes the tokens itself or ends if its load
-    fails (V1-R28).
+    fails (V1-R28). With `synchronous_loads`, requests are not parked, but load in their first step.
 
     Encoder: it computes at most `max_num_encoder_input_tokens` tokens in a step, and keeps outputs
     of at most `encoder_cache_size` tokens.
@@ -95,6 +95,7 @@ class VllmConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
     # Loads (`connector`).
     kv_connector: bool | UnsetType = UNSET
     kv_load_failure_policy: Literal["recompute", "fail"] | UnsetType = UNSET
+    synchronous_loads: bool | UnsetType = UNSET
     # Inputs that an encoder computes (`encoder`).
     max_num_encoder_input_tokens: Count | UnsetType = UNSET
     encoder_cache_size: Count | UnsetType = UNSET
@@ -173,6 +174,11 @@ class VllmConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
     def loads(self) -> bool:
         """Return whether requests may be parked while a connector loads their keys and values."""
         return self.kv_connector is True
+
+    @cached_property
+    def loads_in_step(self) -> bool:
+        """Return whether a request loads in the step that schedules it."""
+        return self.synchronous_loads is True
 
     @cached_property
     def ends_on_failed_loads(self) -> bool:

@@ -124,13 +124,14 @@ def admit_waiting(config: VllmConfig, plan: Plan, revision: Revision = DOCUMENTE
                 continue
             sequence = ready
         hit = () if sequence.blocks else kv_cache.prefix_hit(config, plan.pool, sequence)
-        if config.loads and (loaded := connector.offered(config, sequence, hit)):
+        loaded = connector.offered(config, sequence, hit) if config.loads else 0
+        if loaded and not config.loads_in_step:
             after = connector.parked(config, plan, sequence, hit, loaded, revision.has_room)
             if after is None:
                 return plan
             plan = after
             continue
-        uncomputed = sequence.num_uncomputed_tokens - len(hit) * config.block_size
+        uncomputed = sequence.num_uncomputed_tokens - len(hit) * config.block_size - loaded
         start = sequence.num_tokens - uncomputed
         if config.drafts and (padding := revision.padding(config, beside, sequence, start)):
             uncomputed += padding
@@ -152,11 +153,13 @@ def admit_waiting(config: VllmConfig, plan: Plan, revision: Revision = DOCUMENTE
             tokens, sequence = fit.tokens, fit.sequence
             plan = plan._replace(encoder=fit.plan)
         admit = connector.admit if sequence.blocks else kv_cache.admit
-        admitted = admit(config, plan.pool, sequence, hit, tokens, bool(plan.running))
+        admitted = admit(config, plan.pool, sequence, hit, loaded + tokens, bool(plan.running))
         if admitted is None:
             if sequence.needs:
                 plan = plan._replace(encoder=encoder.refused(plan.encoder, sequence, plan.running))
             return plan
+        if config.loads_in_step:
+            admitted = connector.loads_now(config, *admitted, loaded)
         waiting, others = without(plan.waiting, sequence.id), without(plan.parked, sequence.id)
         plan = plan._replace(running=(*plan.running, sequence), waiting=waiting, parked=others)
         plan = scheduled(plan, len(plan.running) - 1, *admitted, tokens, fit)
@@ -240,7 +243,7 @@ def abort(config: VllmConfig, state: State, request_id: str) -> State:
         state = state._replace(
             outputs=encoder.release_outputs(state.outputs, sequence, state.running)
         )
-    return (connector.free if config.loads else free)(config, state, sequence)
+    return (connector.aborted if config.loads else free)(config, state, sequence)
 
 
 def free(config: VllmConfig, state: State, sequence: Sequence) -> State:
@@ -283,7 +286,11 @@ def carry_out(
         state = state._replace(in_flight=())
     if config.loads and flight:
         state = connector.written(config, state)
+    failed: dict[str, str] = {}
+    if config.loads_in_step:
+        state, flight, failed = connector.fall_back(config, state, flight, plan.running)
     state, emitted, finished = complete(config, state, flight, revision)
+    finished |= failed
     if config.loads and reports:
         state, failed = connector.fail(config, state)
         finished |= failed

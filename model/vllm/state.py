@@ -54,6 +54,7 @@ class Sequence(sequence.Sequence, frozen=True):
         deferrals: how often the connector will still answer that it does not know.
         written_by, send_steps: after its end, the number of decisions in flight that still write to
             its blocks; and for how many steps, after the next one, the blocks are sent.
+        send_aborted: whether they are sent even if it is aborted.
         inputs, needs: the inputs that an encoder computes, and those whose outputs are kept for the
             request.
         tables: its blocks in each group of the KV cache after the first, as many as `blocks`; the
@@ -87,6 +88,7 @@ class Sequence(sequence.Sequence, frozen=True):
     arrives: int = 0
     deferrals: int = 0
     send_steps: int | None = None
+    send_aborted: bool = False
     written_by: int = 0
     inputs: tuple[Input, ...] = ()
     needs: tuple[int, ...] = ()

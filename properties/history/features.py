@@ -94,6 +94,11 @@ class Features:
         number of tokens."""
         return []
 
+    def may_lose_tokens(self, history: Run, step: Step, account: RequestHistory) -> bool:
+        """Return whether tokens of a request may not count as computed after the step, because a
+        load fails in it."""
+        return False
+
     def place_unknown(self, account: RequestHistory) -> bool:
         """Return whether a request may have written blocks that it no longer shows."""
         return False

@@ -124,6 +124,12 @@ class ShadowCache:
             for number, entry in writes:
                 before = written.get(number) or self.holds.get(number)
                 meets = meets or (before is not None and before.owner != entry.owner)
+                if (
+                    before is not None
+                    and before.end > entry.end
+                    and _goes_on(before, entry.content, entry.start, entry.end)
+                ):
+                    entry = before  # equal tokens are written again, and those behind them stay
                 written[number] = entry
             if access.only is None:
                 unseen += self._beyond(access)
@@ -258,7 +264,7 @@ class ShadowCache:
             shown = (step.blocks or {}).get(name)
             blocks = list(before.get(name, ()) if shown is None else shown)
             accesses.append(Access(request, coming_tokens(request, right or 0), start, end, blocks))
-        return accesses + self._loaded(history, step), unseen
+        return self._loaded(history, step) + accesses, unseen
 
     def _next_token(
         self, history: Run, step: Step, request: RequestHistory, tokens: int

@@ -31,6 +31,8 @@ def shown_wrongly(history: RunHistory[Any], step: Step) -> str | None:
             continue  # it waits, but holds the blocks of its load
         shown = None if step.computed is None else step.computed.get(request.id, 0)
         held = None if step.blocks is None else len(step.blocks.get(request.id, ()))
+        if (shown == 0 or not tokens) and history.features.may_lose_tokens(history, step, request):
+            continue  # it holds blocks for tokens that no longer count
         if tokens and shown == 0:
             return f"{request.id} has {tokens} tokens computed, but shows none"
         if tokens and held == 0:
@@ -273,11 +275,16 @@ def hit_never_computed(history: RunHistory[Any], step: Step) -> str | None:
             continue
         kin = history.kin(own)
         known = max((computed_of(history, step, own, other) for other in kin), default=0)
-        if hit > known:
+        if hit > known and hit > loaded_now(history, step).get(own.id, 0):
             since = " and can still be in a block" if history.forgotten else ""
             limit = f"of which {known} were ever computed{since}"
             return f"{own.id} takes {hit} tokens from the cache, {limit}"
     return None
+
+
+def loaded_now(history: RunHistory[Any], step: Step) -> dict[str, int]:
+    """Return how many tokens are loaded into the blocks of each request in this step."""
+    return {request.id: tokens for request, tokens in history.features.loads_in(history, step)}
 
 
 def computed_of(

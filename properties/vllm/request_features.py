@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from ...model.pool import Content
 from ...model.scenario import Request, Segment, Turn
-from .history import blocked, encoder, loads, sessions, speculation
+from .history import blocked, encoder, in_flight, loads, sessions, speculation
 
 PICTURE = "picture"
 MANY = 1 << 10  # more requests than any batch has
@@ -102,7 +102,7 @@ def with_features(draw: st.DrawFn, request: Request, config: Mapping[str, Any]) 
     if drafts := speculation.drafts(config):
         request = msgspec.structs.replace(request, accepted=draw(accepted(drafts)))
     if loads.are_made(config):
-        request = draw(loaded(request, config["block_size"]))
+        request = draw(loaded(request, config))
     if encoder.encodes(config):
         request = draw(with_pictures(request, config))
     if config.get("cache_partitions"):
@@ -181,12 +181,15 @@ def accepted(drafts: int) -> st.SearchStrategy[tuple[int, ...]]:
 
 
 @st.composite
-def loaded(draw: st.DrawFn, request: Request, block: int) -> Request:
+def loaded(draw: st.DrawFn, request: Request, config: Mapping[str, Any]) -> Request:
     """Return the request if a connector has some blocks, or all tokens, of its prompt."""
+    block, at_once = config["block_size"], loads.are_synchronous(config)
     whole = request.prompt_len // block * block
     tokens = draw(st.sampled_from((0, request.prompt_len, whole, min(block, whole))))
-    steps = draw(st.sampled_from((0, 1, 3, 8))) if tokens else 0
-    fails = draw(st.sampled_from((None, None, None, 0, tokens // 2))) if tokens else None
+    steps = draw(st.sampled_from((0, 1, 3, 8))) if tokens and not at_once else 0
+    fails = None
+    if tokens and not (at_once and in_flight.depth(config) > 1):
+        fails = draw(st.sampled_from((None, None, None, 0, tokens // 2)))
     return msgspec.structs.replace(
         request,
         external_tokens=tokens,
@@ -194,4 +197,5 @@ def loaded(draw: st.DrawFn, request: Request, block: int) -> Request:
         load_fails_at=fails,
         load_deferrals=draw(st.sampled_from((0, 0, 0, 0, 1, 3))),
         send_steps=draw(st.sampled_from((None, None, None, 0, 3))),
+        send_aborted="policy" in config and draw(st.sampled_from((*3 * (False,), True))),
     )

@@ -57,6 +57,8 @@ def options(draw: st.DrawFn, config: Config, avoid: frozenset[str] = frozenset()
         drawn |= with_lookahead(drafts)
     if steps.startswith("loads") and draw(st.sampled_from((False, True, False))):
         drawn |= {"kv_load_failure_policy": "fail"}
+    if steps.startswith("loads") and draw(st.sampled_from((False, True, False))):
+        drawn |= {"synchronous_loads": True}
     reads_ahead = "num_lookahead_tokens" in drawn and steps.startswith("loads")
     takes_inputs = not (reads_ahead or groups.has_mamba({**config, **drawn}))
     if takes_inputs and draw(st.sampled_from((*3 * (False,), True))):

@@ -180,6 +180,8 @@ class OpenRequestHistory:
     accepted: tuple[int, ...] = ()
     deferrals = 0  # nor a connector that defers its answer, fails, or sends blocks
     load_fails_at = send_steps = None
+    send_aborted = went_back = False
+    falls_to = None
     inputs: ClassVar[tuple[()]] = ()
     partition = (None, None)  # nor salts, adapters or resets
     since_reset = 0

@@ -70,6 +70,8 @@ RELEASE_ALONE = [
         "a-preempted-session-is-lost",
         "waits-before-an-input-that-its-drafter-reads",
         "an-input-is-never-whole-beside-a-drafter",
+        "a-failed-load-is-read",
+        "aborted-while-it-is-loaded-and-sent",
     }
 ]
 PAGES = FOLDER.parents[1] / "docs" / "findings"

@@ -35,11 +35,18 @@ class FromNowhere(Base):  # type: ignore[misc]
             return None, False
         self._found = num_computed_tokens
         tokens = self.loads.offered(request, num_computed_tokens, self._block_size)
-        return tokens, tokens > 0
+        return tokens, tokens > 0 and not self.loads.in_step
 
     def update_state_after_alloc(self, request: Any, blocks: Any, num_external_tokens: int) -> None:
+        if self.loads.in_step and num_external_tokens == 0:
+            self.loads.offers.pop(request.request_id, None)
         if num_external_tokens > 0:
             covered = self._found + num_external_tokens
+            if self.loads.in_step:
+                (table,) = blocks.get_block_ids()
+                size = self._block_size
+                self.loads.load_now(request.request_id, covered, num_external_tokens, table, size)
+                return
             self.loads.begin(request.request_id, covered, num_external_tokens)
 
     def build_connector_meta(self, scheduler_output: Any) -> Any:
@@ -49,7 +56,7 @@ class FromNowhere(Base):  # type: ignore[misc]
     def request_finished(self, request: Any, block_ids: list[int]) -> tuple[bool, None]:
         """Return whether the blocks must still be sent and so cannot be freed yet, and no
         parameters."""
-        return self.loads.ended(request.request_id, request.status.name), None
+        return self.loads.ended(request.request_id, request.status.name, bool(block_ids)), None
 
     def start_load_kv(self, forward_context: Any, **kwargs: Any) -> None:
         """Do nothing."""

@@ -6,7 +6,8 @@ not offer loaded tokens again, and defers an answer only a limited number of tim
 
 from typing import Any, NamedTuple
 
-NOT_SENT = ("FINISHED_ABORTED", "FINISHED_ERROR")
+ABORTED = "FINISHED_ABORTED"
+NOT_SENT = (ABORTED, "FINISHED_ERROR")
 
 
 class Offer(NamedTuple):
@@ -34,6 +35,9 @@ class Loads:
         self.send_steps: dict[str, int] = {}
         self.loading: dict[str, int] = {}  # steps left
         self.sending: dict[str, int] = {}
+        self.send_aborted: set[str] = set()
+        self.in_step = False  # whether a request loads in its first step
+        self.lost: set[int] = set()  # blocks whose load failed in this step
         self._right: dict[str, int] = {}  # number of tokens that a load delivers correctly
 
     def defers(self, name: str) -> bool:
@@ -46,6 +50,8 @@ class Loads:
         offer = self.offers.get(request.request_id, Offer())
         whole = offer.tokens // block_size * block_size
         loadable = request.num_tokens if offer.tokens >= request.num_tokens else whole
+        if self.in_step:  # the step must compute a token
+            loadable = min(loadable, request.num_tokens - 1)
         return max(int(loadable) - computed, 0)
 
     def begin(self, name: str, covered: int, loaded: int) -> None:
@@ -56,11 +62,21 @@ class Loads:
         if offer.fails_at is not None:
             self._right[name] = min(covered, max(covered - loaded, offer.fails_at))
 
-    def ended(self, name: str, status: str) -> bool:
+    def load_now(self, name: str, covered: int, loaded: int, blocks: list[int], size: int) -> None:
+        """Load within this step; note the `blocks` of the first `covered` tokens that fail."""
+        fails_at = self.offers.pop(name).fails_at
+        if fails_at is not None and fails_at < covered:
+            right = max(covered - loaded, fails_at)
+            self.lost.update(blocks[right // size : -(-covered // size)])
+
+    def ended(self, name: str, status: str, has_blocks: bool) -> bool:
         """Record that a request has ended; return whether its blocks are now being sent."""
         self.offers.pop(name, None)
         steps = self.send_steps.pop(name, None)
-        if steps is None or status in NOT_SENT:
+        sends = status not in NOT_SENT
+        if status == ABORTED and has_blocks:
+            sends = name in self.send_aborted
+        if steps is None or not sends:
             return False
         self.sending[name] = steps
         return True

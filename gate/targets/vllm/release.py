@@ -29,6 +29,7 @@ NULL_BLOCK = 1  # one block of vLLM's pool is never given to a request
 NOT_OPTIONS = frozenset(
     {
         *("num_blocks", "early_completions", "kv_connector", "kv_load_failure_policy"),
+        "synchronous_loads",
         *("cache_partitions", "reused_ids", grammars.KEY, sessions.KEY),
         *(*DRAFT_KEYS, *ENCODER_KEYS, groups.KEY),
     }

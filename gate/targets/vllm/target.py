@@ -31,6 +31,7 @@ from .offline import block_hasher, fix_hash_seed
 from .release import NULL_BLOCK, Release, cached_config, configure, defaults, load_release
 
 AHEAD = "AsyncScheduler"  # vLLM's class that decides a step before the last one is computed
+IN_STEP = "synchronous_loads"
 SPARE_REQUESTS = 64  # an unbounded pool has room for the cached contents of this many requests
 ROOMY = 7_000  # blocks, for the contents of the thousand short requests of the longest workload
 MAX_BLOCKS = 1_000_000  # the largest such pool; building it takes a second and 150 MB
@@ -56,6 +57,8 @@ class VllmEngine(SchedulerView):
         self._aborted = importlib.import_module("vllm.v1.request").RequestStatus.FINISHED_ABORTED
         self._runner_output = importlib.import_module("vllm.v1.outputs").ModelRunnerOutput
         self._loads = self.scheduler.connector.loads if config.get("kv_connector") else None
+        if self._loads is not None:
+            self._loads.in_step = bool(config.get(IN_STEP))
         self.grammars = grammars.Grammars()
         sending = sessions.Sending(self._turn, self._end_of_session, self.scheduler.add_request)
         self.sessions = sessions.Sessions(sending)
@@ -123,6 +126,8 @@ class VllmEngine(SchedulerView):
         loads.deferrals[name] = request.load_deferrals
         if request.send_steps is not None:
             loads.send_steps[name] = request.send_steps
+        if request.send_aborted:
+            loads.send_aborted.add(name)
 
     def _check_unbounded(self, tokens: int) -> None:
         if self.config["num_blocks"] is not None or not self.config["enable_prefix_caching"]:
@@ -182,6 +187,8 @@ class VllmEngine(SchedulerView):
                 for name, right in failed.items()
                 for block in held.get(name, ())[right // self.config["block_size"] :]
             }
+            lost |= self._loads.lost
+            self._loads.lost = set()
             output.kv_connector_output = connector_output(
                 finished_recving={*report.landed} or None,
                 finished_sending=report.sent or None,
@@ -331,6 +338,7 @@ KEYS = {
     "early_completions": protocol_checks.COUNT,
     "kv_connector": protocol_checks.FLAG,
     "kv_load_failure_policy": protocol_checks.one_of("recompute", "fail"),
+    IN_STEP: protocol_checks.FLAG,
     "max_num_encoder_input_tokens": protocol_checks.COUNT,
     "encoder_cache_size": protocol_checks.COUNT,
     "prefix_cache_retention_interval": protocol_checks.or_null(protocol_checks.COUNT),
@@ -347,7 +355,7 @@ KEYS = {
 }
 
 
-LOAD_KEYS = ("kv_connector", "kv_load_failure_policy")
+LOAD_KEYS = ("kv_connector", "kv_load_failure_policy", IN_STEP)
 MAY_MISS = (
     *DRAFT_KEYS,
     *IN_FLIGHT_KEYS,

@@ -14,7 +14,7 @@ from ...history import prefix_hits
 from ...history.features import Features
 from ...history.request_history import RequestHistory
 from ...history.run_history import RunHistory
-from . import blocked, encoder, groups, in_flight, loads, sessions, speculation
+from . import blocked, encoder, groups, in_flight, loads, sessions, speculation, synchronous
 from .request_history import VllmRequestHistory
 from .run import (
     NOTHING,
@@ -51,6 +51,8 @@ class VllmFeatures(Features):
             request = replace(request, grammar_steps=0, grammar_fails=False)
         if not sessions.are_held(config):
             request = replace(request, turns=())
+        if loads.are_synchronous(config):
+            request = replace(request, load_steps=0)
         if request.tool_steps:
             request = replace(request, tool_steps=0)
         if not self.reuses_ids(config):
@@ -93,13 +95,18 @@ class VllmFeatures(Features):
     def hit(self, history: RunHistory[Any], step: Step, account: RequestHistory) -> int | None:
         """Return the tokens that a request finds in the cache or has loaded; None if unknown."""
         config, request = history.config, of(account)
+        if synchronous.loads_blindly(history, step, request):
+            return loads.offered(config, request)
         if not account.started and request.tokens_loading and account.id in step.scheduled:
             known = request.load_fails_at is None or not prefix_hits.caches(config)
             if known:
                 return loads.begins_with(config, request)
         aborted = account.id in history.aborts_inside
         pads = bool(speculation.drafts(config))  # some releases pad a request that joins
-        return prefix_hits.tokens_hit(config, step, account, aborted, pads=pads)
+        found = prefix_hits.tokens_hit(config, step, account, aborted, pads=pads)
+        if found is None and loads.are_synchronous(config):
+            return synchronous.loads_surely(history, step, request)
+        return found
 
     def reached(self, history: RunHistory[Any], account: RequestHistory) -> int:
         request = of(account)
@@ -108,11 +115,19 @@ class VllmFeatures(Features):
 
     def loads_in(self, history: RunHistory[Any], step: Step) -> list[tuple[RequestHistory, int]]:
         """Return the requests whose load begins, each with its correctly loaded tokens."""
+        if loads.are_synchronous(history.config):
+            new = synchronous.load_now(history, step)
+            return [(request, loads.offered(history.config, request)) for request in new]
         if not step.parked:
             return []
         new = [history.live[name] for name in loads.newly_parked(requests_of(history.live), step)]
         brought = [(request, loads.brought(history.config, of(request))) for request in new]
         return [(request, tokens) for request, tokens in brought if tokens]
+
+    def may_lose_tokens(
+        self, history: RunHistory[Any], step: Step, account: RequestHistory
+    ) -> bool:
+        return of(account).went_back or account.id in synchronous.may_fall_back(history, step)
 
     def place_unknown(self, account: RequestHistory) -> bool:
         return loads.place_unknown(of(account))
@@ -197,6 +212,8 @@ class VllmFeatures(Features):
             holds = worker_after(history, step)
             if holds is not state_of(history).worker:
                 history.system_state = state_of(history)._replace(worker=holds)
+        if loads.are_synchronous(history.config):
+            synchronous.book(history, step)
         if loads.are_made(history.config):
             loads.book(history, step)
 
@@ -223,7 +240,9 @@ class VllmFeatures(Features):
                 1 + speculation.right_of(of(request), coming.proposed), max(request.tokens_left, 1)
             )
             for name, coming in completes.items()
-            if (request := history.live.get(name)) is not None and name not in history.aborts_inside
+            if (request := history.live.get(name)) is not None
+            and name not in history.aborts_inside
+            and of(request).falls_to is None
         }
 
     def emitted(
@@ -237,6 +256,10 @@ class VllmFeatures(Features):
             speculation.verify(config, of(account), coming.proposed, coming.requests)
 
     def end(self, history: RunHistory[Any], step: Step) -> None:
+        if history.aborts_inside and loads.are_made(history.config):
+            loads.note_aborts_inside(of(history.live[name]) for name in history.aborts_inside)
+        if loads.are_synchronous(history.config):
+            synchronous.fall_back(history, step)
         if blocked.can_be(history.config):
             blocked.step(requests_of(history.live).values())
         if sessions.are_held(history.config):

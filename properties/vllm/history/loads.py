@@ -16,6 +16,11 @@ def are_made(config: Mapping[str, Any]) -> bool:
     return bool(config.get("kv_connector", False))
 
 
+def are_synchronous(config: Mapping[str, Any]) -> bool:
+    """Return whether a request loads in the step in which it starts, instead of being parked."""
+    return bool(config.get("synchronous_loads"))
+
+
 def meet_decisions(config: Mapping[str, Any]) -> bool:
     """Return whether a load may fill blocks while a decision in flight still writes to them."""
     return are_made(config) and in_flight.depth(config) > 1
@@ -43,10 +48,10 @@ def offered(config: Mapping[str, Any], request: VllmRequestHistory) -> int:
     """Return the leading tokens that a connector has: those of whole blocks, or all."""
     if not request.external:
         return 0
-    if request.external >= request.num_tokens:
-        return request.num_tokens
     block = int(config["block_size"])
-    return request.external // block * block
+    whole = request.external >= request.num_tokens
+    tokens = request.num_tokens if whole else request.external // block * block
+    return min(tokens, request.num_tokens - 1) if are_synchronous(config) else tokens
 
 
 def newly_parked(live: Mapping[str, VllmRequestHistory], step: Step) -> list[str]:
@@ -138,12 +143,23 @@ def note_end(request: VllmRequestHistory) -> None:
     if request.ended == "aborted" and request.load_steps and request.parked_since is None:
         request.load_left = request.load_steps + 1
     if is_sent(request):
-        request.load_left = (request.send_steps or 0) + 1
+        request.load_left = max(request.load_left, (request.send_steps or 0) + 1)
+
+
+def note_aborts_inside(requests: Iterable[VllmRequestHistory]) -> None:
+    """Record that this step already counts as one in which blocks of aborted requests are sent."""
+    for request in requests:
+        if request.send_aborted and request.send_steps is not None:
+            request.send_steps -= 1
 
 
 def is_sent(request: VllmRequestHistory) -> bool:
     """Return whether the blocks of an ended request are being sent, or were."""
-    return request.ended in ("length", "eos") and request.send_steps is not None
+    if request.send_steps is None:
+        return False
+    return request.ended in ("length", "eos") or (
+        request.ended == "aborted" and request.send_aborted
+    )
 
 
 def deferrals(requests: Iterable[VllmRequestHistory]) -> int:

@@ -29,7 +29,7 @@ class VllmRequestHistory(RequestHistory):
         load_fails_at: the token from which on the load fails.
         deferrals: how often the connector may defer its answer.
         send_steps: the number of worker reports that sending its blocks takes after its end;
-            `load_left` counts these, too.
+            `load_left` counts these, too. `send_aborted`: whether they are sent after an abort.
         blocks: the blocks last shown for it, if loads and decisions may be in flight together.
         begun: how many of its tokens were computed before each decision in flight that computes it,
             the oldest first.
@@ -43,6 +43,9 @@ class VllmRequestHistory(RequestHistory):
         between_turns: whether it has not been scheduled since a turn ended; then `tokens_loading`
             is the number of tokens that it has computed.
         aside: between two turns, whether it had to wait for its next input.
+        falls_to: how many of its tokens remain computed after the step, because a synchronous load
+            fails in it; None if none fails. `went_back`: whether that has happened since it
+            was admitted.
     """
 
     accepted: tuple[int, ...] = ()
@@ -59,6 +62,7 @@ class VllmRequestHistory(RequestHistory):
     load_fails_at: int | None = None
     deferrals: int = 0
     send_steps: int | None = None
+    send_aborted: bool = False
     external: int = 0
     tokens_loading: int = 0
     begun: tuple[int, ...] = ()
@@ -70,6 +74,8 @@ class VllmRequestHistory(RequestHistory):
     turns: tuple[Turn, ...] = ()
     between_turns: bool = False
     aside: bool = False
+    falls_to: int | None = None
+    went_back: bool = False
 
     @staticmethod
     def own_fields(request: Request) -> dict[str, Any]:
@@ -79,6 +85,7 @@ class VllmRequestHistory(RequestHistory):
             "load_fails_at": request.load_fails_at,
             "deferrals": request.load_deferrals,
             "send_steps": request.send_steps,
+            "send_aborted": request.send_aborted,
             "external": min(request.external_tokens, request.prompt_len),
             "inputs": inputs_of(request),
             "blocked": request.grammar_steps or request.tool_steps,
@@ -86,6 +93,10 @@ class VllmRequestHistory(RequestHistory):
             "invalid": request.grammar_fails,
             "turns": request.turns,
         }
+
+    @property
+    def started(self) -> bool:
+        return self.computed > 0 or self.went_back
 
     @property
     def kept_tokens(self) -> int:
@@ -115,4 +126,4 @@ class VllmRequestHistory(RequestHistory):
         RequestHistory.rewind(self)
         self.drafted = self.slots = self.most_slots = 0
         self.tokens_in_flight = self.drafts_in_flight = self.tokens_loading = 0
-        self.between_turns = False
+        self.between_turns = self.went_back = False

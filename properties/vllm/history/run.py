@@ -47,6 +47,8 @@ class VllmState(NamedTuple):
         groups: the content of the blocks in the groups of the KV cache after the first.
         was_reset: whether the prefix cache was reset in this run.
         worker: what the worker holds, if the target shows what it is sent.
+        unfilled: for each block whose synchronous load has failed, how many of its tokens have been
+            computed since.
     """
 
     flights: tuple[Flight, ...] = ()
@@ -55,6 +57,7 @@ class VllmState(NamedTuple):
     groups: Groups = Groups()
     was_reset: bool = False
     worker: Worker = MappingProxyType({})
+    unfilled: Mapping[int, int] = MappingProxyType({})
 
 
 def of(account: RequestHistory) -> VllmRequestHistory:

@@ -14,7 +14,7 @@ from ...history.prefix_hits import caches
 from ...rules.common import computed_of, first_hits
 from ...rules.pool import blocks_for, found_again, hit_too_short, in_common_after
 from ...rules.predicate import Predicate
-from ..history import groups, in_flight, loads, speculation
+from ..history import groups, in_flight, loads, speculation, synchronous
 from ..history.request_history import VllmRequestHistory
 from ..history.run import VllmRun
 from .decision import admitted, computes, given, kept
@@ -92,8 +92,16 @@ def shared_wrongly(history: VllmRun, step: Step) -> str | None:
             if common[name, other] < end:
                 return f"{name} and {other} share block {number}, and differ before token {end}"
             if min(computed.get(name, end), computed.get(other, end)) < end:
+                if _computes_again(history, step, {name, other}):
+                    continue
                 return f"{name} and {other} share block {number}, which is still written to"
     return None
+
+
+def _computes_again(history: VllmRun, step: Step, names: set[str]) -> bool:
+    """Return whether one of these requests computes tokens that failed to load."""
+    both = [history.live[name] for name in names if name in history.live]
+    return any(history.features.may_lose_tokens(history, step, request) for request in both)
 
 
 def something_shared(history: VllmRun, step: Step) -> bool:
@@ -111,7 +119,8 @@ def hit_too_long(history: VllmRun, step: Step) -> str | None:
             return (
                 f"{request.id} finds {hit} of {request.num_tokens} tokens in the cache: all of them"
             )
-        if hit % block and request.id in (step.prefix_hit or {}):
+        loads_now = request in synchronous.load_now(history, step)
+        if hit % block and request.id in (step.prefix_hit or {}) and not loads_now:
             whole = f"which are not whole blocks of {block}"
             return f"{request.id} finds {hit} tokens in the cache, {whole}"
     return None

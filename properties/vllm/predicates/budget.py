@@ -7,7 +7,7 @@ Source: cheat-sheet, "schedule() shape" and "The four/five invariants"; chunked-
 from ....model.observation import Step
 from ...rules.pool import taken_by
 from ...rules.predicate import Predicate
-from ..history import groups, in_flight, loads, mamba, speculation
+from ..history import groups, in_flight, loads, mamba, speculation, synchronous
 from ..history.request_history import VllmRequestHistory
 from ..history.run import VllmRun
 from .decision import (
@@ -160,6 +160,8 @@ def emission_wrong(history: VllmRun, step: Step) -> str | None:
         own = left - speculation.drafts_to_compute(history.config, request)
         caught_up = tokens >= own if speculation.drafts(history.config) else tokens == left
         if caught_up != bool(emitted.get(name)):
+            if name in synchronous.may_fall_back(history, step):
+                continue  # judged by V1-R92
             known = f"computed + scheduled = {request.num_tokens - own + tokens}"
             says = "a token" if emitted.get(name) else "no token"
             return f"{name} emits {says} with {known} of {request.num_tokens} known tokens"

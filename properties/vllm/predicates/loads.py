@@ -9,7 +9,7 @@ from ....model.pool import blocks_for
 from ...history.content import in_common
 from ...history.prefix_hits import caches
 from ...rules.predicate import Predicate
-from ..history import in_flight, loads, speculation
+from ..history import in_flight, loads, speculation, synchronous
 from ..history.request_history import VllmRequestHistory
 from ..history.run import VllmRun
 from .decision import (
@@ -192,8 +192,9 @@ def freed_while_sent(history: VllmRun, step: Step) -> str | None:
             and before.get(request.id)
             and now.get(request.id) != before[request.id]
         ):
+            use = "sent or loaded" if request.ended == "aborted" else "sent"
             return (
-                f"{request.id} held {len(before[request.id])} blocks, still being sent for "
+                f"{request.id} held {len(before[request.id])} blocks, still being {use} for "
                 f"{request.load_left} more steps, but now holds {len(now.get(request.id, ()))} or "
                 "different ones"
             )
@@ -263,6 +264,7 @@ def outlives_its_failed_load(history: VllmRun, step: Step) -> str | None:
     may_end = {
         *[request.id for request in failed],
         *[n for n, o in history.requests.items() if o.never_runnable],
+        *synchronous.may_fall_back(history, step),
     }
     for name, reason in (step.finished or {}).items():
         if reason == "error" and name not in may_end:
@@ -278,6 +280,10 @@ def fail_now(history: VllmRun, step: Step) -> list[VllmRequestHistory]:
     """Return the requests whose load ends with a failure in this step, if the policy ends them."""
     if not in_flight.reports(history, step):
         return []
+    if loads.are_synchronous(history.config):
+        ends = history.config.get("kv_load_failure_policy") == "fail"
+        names = synchronous.must_fall_back(history, step) if ends else ()
+        return [history.live[name] for name in names if name not in history.aborts_inside]
     return [
         request
         for request in history.live.values()
@@ -304,6 +310,33 @@ def computes_what_can_be_loaded(history: VllmRun, step: Step) -> str | None:
 
 def one_begins(history: VllmRun, step: Step) -> bool:
     return bool(loads.newly_parked(history.live, step))
+
+
+def reads_what_failed_to_load(history: VllmRun, step: Step) -> str | None:
+    """A token is computed only when all tokens before it are loaded or computed (V1-R92)."""
+    if not loads.are_synchronous(history.config):
+        return None
+    size, unfilled = history.config["block_size"], synchronous.unfilled_after(history, step)
+    for name in step.scheduled if unfilled else ():
+        if (request := history.live.get(name)) is None:
+            continue
+        start = synchronous.start_of(history, step, request)
+        blocks = synchronous.table(history, step, name)[: blocks_for(start, size)]
+        for place, block in enumerate(blocks):
+            if unfilled.get(block, size) < min(start - place * size, size):
+                return (
+                    f"{name} computes its tokens from {start} on, but its tokens {place * size} to "
+                    f"{min(start, place * size + size) - 1} in block {block} failed to load, and "
+                    f"only {unfilled[block]} of them have been computed since"
+                )
+    for name in synchronous.must_fall_back(history, step):
+        if (step.emitted or {}).get(name):
+            return f"{name} emits a token of the step in which its load fails"
+    return None
+
+
+def one_fails_in_its_step(history: VllmRun, step: Step) -> bool:
+    return bool(synchronous.must_fall_back(history, step))
 
 
 def first_landed(history: VllmRun, step: Step) -> VllmRequestHistory | None:
@@ -366,4 +399,7 @@ PREDICATES = {
     "V1-R26": Predicate(builds_on_what_failed, one_joins_after_a_failure, only_with=loads.are_made),
     "V1-R27": Predicate(computes_what_can_be_loaded, one_begins, only_with=loads.are_made),
     "V1-R28": Predicate(outlives_its_failed_load, one_fails_now, only_with=loads.are_made),
+    "V1-R92": Predicate(
+        reads_what_failed_to_load, one_fails_in_its_step, only_with=loads.are_synchronous
+    ),
 }

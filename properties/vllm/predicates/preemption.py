@@ -7,7 +7,7 @@ four/five invariants".
 from ....model.observation import Step
 from ...rules.pool import free_when_decided, released_by, taken_by
 from ...rules.predicate import PHASES, Predicate
-from ..history import groups, in_flight, loads, sessions, speculation
+from ..history import groups, in_flight, loads, sessions, speculation, synchronous
 from ..history.request_history import VllmRequestHistory
 from ..history.run import VllmRun
 from .decision import kept, key, names, preempted, ran_before, wants, was_set_aside
@@ -259,6 +259,9 @@ def counter_wrong(history: VllmRun, step: Step) -> str | None:
             else:
                 expected = min(expected, request.num_tokens + emitted - 1)
         if computed != expected:
+            back = synchronous.may_fall_back(history, step)
+            if name in back and computed >= back[name]:
+                continue  # judged by V1-R92
             wrong = most - expected if speculation.drafts(history.config) else 0
             less = f" minus {wrong} rejected" if wrong else ""
             return (

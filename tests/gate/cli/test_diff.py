@@ -199,16 +199,18 @@ def test_two_systems_are_asked_in_common_terms_and_each_gets_a_file_of_its_own(d
     assert result.code == 1, result
     assert (
         "every configuration has async_scheduling false, cache_partitions false, "
-        "early_completions 0, encoder_cache_size 0, kv_connector false, "
+        "disable_chunked_mm_input false, early_completions 0, encoder_cache_size 0, "
+        "kv_connector false, "
         'kv_groups [{"kind": "full"}], '
-        'kv_load_failure_policy "recompute", mamba_cache_mode "none", max_loras null, '
+        'kv_load_failure_policy "recompute", long_prefill_token_threshold_adaptive false, '
+        'mamba_cache_mode "none", max_loras null, max_num_active_seqs null, '
         "max_num_encoder_input_tokens 0, "
         "num_lookahead_tokens 0, "
         "num_speculative_tokens 0, num_speculative_tokens_per_batch_size null, "
         "pipeline_parallel_size 1, "
         'policy "fcfs", prefix_cache_retention_interval null, reserve_full_isl true, '
-        "reused_ids false, streaming_inputs false, structured_outputs false, watermark 0.0"
-        in result.out
+        "reused_ids false, streaming_inputs false, structured_outputs false, "
+        "synchronous_loads false, watermark 0.0" in result.out
     )
     assert (
         "B gets the configuration as llmservingsim has it, with prioritize_prefill false, pp_"

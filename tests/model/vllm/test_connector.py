@@ -4,9 +4,11 @@ import pytest
 
 from schedproof.model.errors import InputError
 from schedproof.model.pool import Pool, free_blocks
+from schedproof.model.scenario import Request
 from schedproof.model.target import ModelTarget
 from schedproof.model.vllm import connector, scheduler
 from schedproof.model.vllm.config import read_config
+from schedproof.model.vllm.model import unsupported
 from schedproof.model.vllm.queue import Plan
 from schedproof.model.vllm.state import Coming, Flight, State
 
@@ -286,3 +288,88 @@ def test_a_load_goes_on_where_the_worker_reports():
     seen = run(4, request("b", 4, 9), loaded("a", 8, 8, 1), **AHEAD)
     assert [step["parked"] for step in seen] == [["a"], ["a"], ["a"], []]
     assert "a" in seen[3]["scheduled"]
+
+
+NOW = {"synchronous_loads": True}
+
+
+def test_a_synchronous_load_leaves_a_token_for_the_step_that_starts_the_request():
+    [first] = run(1, loaded("a", 8, 8), **NOW)
+    assert first["scheduled"] == {"a": 1}
+    assert first["emitted"] == {"a": 1}
+    assert first["parked"] == []
+    assert len(first["blocks"]["a"]) == 2
+
+
+def test_a_request_loads_at_its_first_admission_only():
+    """Preempted, it computes its tokens, as one whose blocks were loaded between steps does."""
+    more = {"num_blocks": 3, "max_num_seqs": 2, "max_model_len": 12}
+    steps = run(4, loaded("a", 4, 4, tokens=5), loaded("b", 8, 8, tokens=1), **NOW, **more)
+    assert steps[0]["scheduled"] == {"a": 1, "b": 1}
+    again = run(3, loaded("a", 7, 0, tokens=5), loaded("b", 4, 4, tokens=5), **NOW, **more)
+    assert again[0]["scheduled"] == {"a": 7, "b": 1}
+    assert again[1]["preempted"] == ["b"]
+
+
+def test_requests_that_use_a_failed_synchronous_load_go_back_to_the_failed_block():
+    caching = {"enable_prefix_caching": True}
+    fails = loaded("a", 8, 8, load_fails_at=5)
+    finds = request("b", 8) | {"prompt": [["a", 8], ["b", 1]]}
+    first, second = run(2, fails, finds, **NOW, **caching)
+    assert first["scheduled"] == {"a": 1, "b": 1}
+    assert first["computed"] == {"a": 4, "b": 4}
+    assert first["emitted"] == {}
+    assert second["scheduled"] == {"a": 4, "b": 4}
+
+
+def test_they_end_under_the_policy_that_ends_requests():
+    more = {"enable_prefix_caching": True, "kv_load_failure_policy": "fail"}
+    finds = request("b", 8) | {"prompt": [["a", 8], ["b", 1]]}
+    [first] = run(1, loaded("a", 8, 8, load_fails_at=5), finds, **NOW, **more)
+    assert first["finished"] == {"a": "error", "b": "error"}
+    assert first["free_blocks"] == SMALL["num_blocks"]
+
+
+def test_nothing_is_found_in_blocks_of_a_failed_load_if_the_request_is_aborted():
+    target = ModelTarget()
+    config = {**SMALL, **LOADS, **NOW, "enable_prefix_caching": True}
+    assert target.start("vllm", "documented", config)["ok"]
+    assert target.add(loaded("a", 8, 8, load_fails_at=5))["ok"]
+    assert target.step()["step"]["computed"] == {"a": 4}
+    target.abort("a")
+    assert target.add(request("b", 8) | {"prompt": [["a", 8], ["b", 1]]})["ok"]
+    assert target.step()["step"]["prefix_hit"] == {"b": 4}
+
+
+def test_failed_synchronous_loads_are_not_modelled_with_several_decisions_in_flight():
+    fails = Request(id="a", arrival=0, prompt=(("a", 8),), max_tokens=1, load_fails_at=0)
+    both = {**LOADS, **NOW}
+    assert not [*unsupported(fails, both)]
+    [(field, _)] = unsupported(fails, {**both, "async_scheduling": True})
+    assert field == "load_fails_at"
+
+
+def test_synchronous_loads_need_a_connector():
+    with pytest.raises(InputError, match="true without a kv_connector"):
+        read_config(NOW, "documented")
+
+
+@pytest.mark.parametrize(("load_steps", "send_steps", "held"), [(1, 3, 3), (3, 1, 3), (0, 0, 0)])
+def test_an_aborted_request_keeps_its_blocks_until_they_are_loaded_and_sent(
+    load_steps, send_steps, held
+):
+    target = ModelTarget()
+    assert target.start("vllm", "documented", {**SMALL, **LOADS})["ok"]
+    more = {"send_steps": send_steps, "send_aborted": True}
+    assert target.add(loaded("a", 8, 8, load_steps, **more))["ok"]
+    target.abort("a", inside=True)
+    seen = [target.step()["step"]["blocks"] for _ in range(5)]
+    assert ["a" in blocks for blocks in seen] == [step < held for step in range(5)]
+
+
+def test_an_aborted_request_without_blocks_sends_nothing():
+    target = ModelTarget()
+    assert target.start("vllm", "documented", {**SMALL, **LOADS})["ok"]
+    assert target.add(request("a", 8, send_steps=2, send_aborted=True))["ok"]
+    target.abort("a")
+    assert target.step()["step"]["blocks"] == {}
