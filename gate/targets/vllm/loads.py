@@ -73,10 +73,8 @@ class Loads:
         """Record that a request has ended; return whether its blocks are now being sent."""
         self.offers.pop(name, None)
         steps = self.send_steps.pop(name, None)
-        sends = status not in NOT_SENT
-        if status == ABORTED and has_blocks:
-            sends = name in self.send_aborted
-        if steps is None or not sends:
+        aborted = status == ABORTED and has_blocks and name in self.send_aborted
+        if steps is None or not (aborted or status not in NOT_SENT):
             return False
         self.sending[name] = steps
         return True

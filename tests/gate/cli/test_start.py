@@ -179,7 +179,7 @@ def test_what_was_judged_is_written_and_what_was_not_is_code_3(run, monkeypatch)
     assert note in result.out
     assert note in Path("there/matrix.md").read_text().replace("\\", "")
     assert result.code == 3
-    assert "/15  vllm==0.33.0, any: no verdict: no such release (2 s)" in result.out
+    assert "/16  vllm==0.33.0, any: no verdict: no such release (2 s)" in result.out
     data = json.loads(Path("there/matrix.json").read_text())
     assert data["format"] == "schedproof/matrix@1"
     assert data["entries"][0]["problem"] == "no such release"
@@ -193,4 +193,4 @@ def test_ctrl_c_says_that_the_same_command_goes_on(run, monkeypatch):
     monkeypatch.setattr("schedproof.gate.cli.matrix.run_cells", interrupted)
     result = run("matrix", "vllm==0.33.0")
     assert result.code == 3
-    assert "interrupted after 0 of 15; run the command again to resume" in result.err
+    assert "interrupted after 0 of 16; run the command again to resume" in result.err

@@ -227,12 +227,19 @@ def test_an_answer_is_deferred_so_many_times():
 def test_blocks_are_sent_unless_the_client_gave_up_or_the_load_has_failed():
     loads = Loads()
     loads.send_steps = {"a": 1, "b": 1}
-    assert loads.ended("a", "FINISHED_LENGTH_CAPPED")
-    assert not loads.ended("b", "FINISHED_ABORTED")
+    assert loads.ended("a", "FINISHED_LENGTH_CAPPED", has_blocks=True)
+    assert not loads.ended("b", "FINISHED_ABORTED", has_blocks=True)
     loads.send_steps["d"] = 1
-    assert not loads.ended("d", "FINISHED_ERROR")
-    assert not loads.ended("c", "FINISHED_STOPPED")
+    assert not loads.ended("d", "FINISHED_ERROR", has_blocks=True)
+    assert not loads.ended("c", "FINISHED_STOPPED", has_blocks=True)
     assert [loads.step().sent for _ in range(3)] == [set(), {"a"}, set()]
+
+
+def test_blocks_of_an_aborted_request_are_sent_if_the_connector_began_with_them():
+    loads = Loads()
+    loads.send_steps, loads.send_aborted = {"a": 1, "b": 1}, {"a", "b"}
+    assert loads.ended("a", "FINISHED_ABORTED", has_blocks=True)
+    assert not loads.ended("b", "FINISHED_ABORTED", has_blocks=False)
 
 
 class Block:
