@@ -179,7 +179,7 @@ class VllmEngine(SchedulerView):
             failed = {
                 name: right
                 for name, right in report.landed.items()
-                if right < self.requests[name].num_computed_tokens
+                if name in self.requests and right < self.requests[name].num_computed_tokens
             }
             held = self.blocks() if failed else {}
             lost = {

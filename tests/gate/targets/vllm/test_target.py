@@ -12,11 +12,14 @@ from typing import Any, NamedTuple
 
 import pytest
 
+from schedproof.gate.files.scenario_file import read_scenario
 from schedproof.gate.targets import factory, releases
 from schedproof.gate.targets.pipe import PipeTarget
 from schedproof.gate.targets.supported_releases import ReleaseError, parse_release
 from schedproof.gate.targets.vllm.releases import EXAMINED
 from schedproof.model.observation import FIELDS, REQUIRED
+from schedproof.properties.checking.replay import replay
+from schedproof.spec.catalogue import load, select
 
 Step = dict[str, Any]
 Config = dict[str, Any]
@@ -1036,3 +1039,10 @@ def test_mamba_layers_are_refused_with_drafts_and_without_chunks(vllm):
     assert "$.config.num_speculative_tokens is 2; valid is 0 with a mamba" in refused["message"]
     refused = vllm.start(**MAMBA, enable_chunked_prefill=False, max_num_batched_tokens=32)
     assert "Chunked prefill is required" in refused["message"]
+
+
+def test_a_load_that_lands_for_a_request_that_is_gone_reaches_the_engine(vllm):
+    path = Path(__file__).parents[3] / "corpus" / "aborted-while-it-is-loaded-and-sent.json"
+    outcome = replay(vllm.pipe, read_scenario(path), select(load("vllm"), ["ALL-R01"]))
+    assert [failure.rule for failure in outcome.broken] == ["ALL-R01"]
+    assert "_update_from_kv_xfer_finished" in outcome.session.details
