@@ -110,13 +110,16 @@ class Kept(NamedTuple):
 
 
 def keep_differences(gate: GateContext, most: int, shrinks: bool = True) -> Iterator[Kept]:
-    """Yield up to `most` of the noted differences, the most serious first; shrink them unless the
-    gate was interrupted. Raise TargetBroken if a difference does not occur again in its
-    scenario."""
+    """Yield up to `most` of the noted differences, the most serious first, and configurations that
+    only one side refuses last; shrink them unless the gate was interrupted.
+
+    Raises:
+        TargetBroken: a difference does not occur again in its scenario.
+    """
     assert gate.base is not None
     compared = gate.base.compared
-    noted = [*compared.differences.values(), *_refused_configurations(gate)]
-    noted.sort(key=_gravest_first)
+    noted = sorted(compared.differences.values(), key=_gravest_first)
+    noted += _refused_configurations(gate)
     for note in noted[:most]:
         assert note.difference is not None
         seen = compared.seen[note.difference.shape] or 1

@@ -27,14 +27,14 @@ def tokens_hit(
     """Return the tokens that a request finds in the cache when it starts in this step; 0 later.
 
     A request that leaves in its first step is no longer listed. If it finished, the tokens that it
-    did not compute are its hit. If it was aborted, or the target `pads` the tokens that a request
-    computes, the hit is unknown, and the result is None.
+    did not compute are its hit. If it was aborted, ended with an error, or the target `pads` the
+    tokens that a request computes, the hit is unknown, and the result is None.
     """
     if account.started or not caches(config):
         return 0
     if step.prefix_hit is not None and account.id in step.prefix_hit:
         return step.prefix_hit[account.id]
-    if aborted_inside:
+    if aborted_inside or (step.finished or {}).get(account.id) == "error":
         return None
     if step.finished is None:
         has_finished = step.prefix_hit is not None and account.id in step.scheduled

@@ -148,7 +148,8 @@ class ShadowCache:
                 if conflict is None:
                     hidden = chain(unseen, (entry for _, entry in self.unseen))
                     conflict = self.mismatch(
-                        access.request, access.end, number, place, present, hidden
+                        *(access.request, access.end, number, place, present, hidden),
+                        content=access.content,
                     )
         conflict = conflict or self._overwritten(history, step, written)
         return Changes(accesses, written, unseen, meets, conflict)
@@ -356,15 +357,16 @@ class ShadowCache:
         place: int,
         present: Entry | None,
         hidden: Iterable[Entry],
+        content: tuple[Segment, ...] | None = None,
     ) -> str | None:
         """Explain why block `number` cannot be block `place` of this request; None if it can.
 
-        Entries in `hidden` may be in any block.
+        Entries in `hidden` may be in any block. `content` includes drafts that the request reads.
         """
         start, end = place * self.block_size, min(reads, (place + 1) * self.block_size)
         if present is not None and present.owner == request.id and _covers(present, start, end):
             return None
-        content = coming_tokens(request)
+        content = content or coming_tokens(request)
         if present is not None and _goes_on(present, content, start, end):
             return None
         if any(_goes_on(entry, content, start, end) for entry in hidden):

@@ -34,6 +34,13 @@ def load_now(history: VllmRun, step: Step) -> list[VllmRequestHistory]:
     ]
 
 
+def loaded_now(history: VllmRun, step: Step, request: VllmRequestHistory) -> int:
+    """Return how many tokens of a starting request the connector has; its hit includes them."""
+    if request not in load_now(history, step):
+        return 0
+    return loads.offered(history.config, request)
+
+
 def loads_blindly(history: VllmRun, step: Step, request: VllmRequestHistory) -> bool:
     """Return whether a request loads in this step, and no prefix hit is shown that includes the
     loaded tokens."""

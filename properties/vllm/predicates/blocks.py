@@ -203,7 +203,7 @@ def hit_of_another_partition(history: VllmRun, step: Step) -> str | None:
             for other in history.requests.values()
             if other.partition == request.partition
         )
-        if hit > known:
+        if hit > max(known, synchronous.loaded_now(history, step, request)):
             adapter, salt = request.partition
             return (
                 f"{request.id} takes {hit} tokens from the cache, of which {known} were computed "
@@ -232,7 +232,7 @@ def _starting(history: VllmRun, step: Step) -> list[tuple[VllmRequestHistory, in
 def hit_with_another_next_token(history: VllmRun, step: Step) -> str | None:
     """With EAGLE, a hit ends where another request went on with the same token (V1-R61)."""
     for request, hit, _, known in _drafters_hits(history, step):
-        if hit > known:
+        if hit > max(known, synchronous.loaded_now(history, step, request)):
             return (
                 f"{request.id} takes {hit} tokens from the cache, but no request had the same "
                 f"token after them; the drafter may use at most {known} of them"

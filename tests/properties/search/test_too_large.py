@@ -17,6 +17,7 @@ from schedproof.model.target import ModelTarget
 from schedproof.properties.checking.replay import replay
 from schedproof.properties.checking.session import Session
 from schedproof.properties.history.bounds import bounds_of
+from schedproof.properties.history.features import features_of
 from schedproof.properties.search import run
 from schedproof.properties.search.machine import too_large
 from schedproof.properties.search.run import READER, run_search, without_local_constants
@@ -55,7 +56,9 @@ class EndsAtOnce(AcceptsAll):
     def add(self, request):
         system, config = self._asked
         prompt = sum(tokens for _, tokens in request["prompt"])
-        if bounds_of(system).beyond(config, prompt, request["max_tokens"]):
+        read = msgspec.convert({"arrival": 0, **request}, Request)
+        beyond = bounds_of(system).beyond(config, prompt, request["max_tokens"])
+        if beyond or features_of(system).can_never_run(config, read):
             self._to_end[request["id"]] = "length"
             return {"ok": True}
         return super().add(request)

@@ -335,7 +335,7 @@ def test_most_sessions_have_one_max_tokens_and_some_have_several():
 def configs(draw):
     config = draw(vllm.configs("small", "documented"))
     drawn = draw(encoders(config))
-    others = ("num_speculative_tokens", "num_lookahead_tokens", "streaming_inputs", "max_loras")
+    others = ("streaming_inputs", "max_loras")
     kept = {key: value for key, value in config.items() if key not in others}
     return full_config("vllm", "documented", kept | drawn)
 

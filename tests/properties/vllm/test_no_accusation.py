@@ -1,0 +1,54 @@
+"""Runs of the model in which rules once accused it wrongly."""
+
+import pytest
+
+from schedproof.model.scenario import Request, Scenario
+from schedproof.model.target import ModelTarget
+from schedproof.properties.checking.replay import replay
+from schedproof.spec.catalogue import load
+
+SMALL = {"block_size": 4, "max_num_seqs": 3, "max_num_batched_tokens": 12, "max_model_len": 48}
+AT_ONCE = {"kv_connector": True, "synchronous_loads": True}
+EAGLE = {"num_speculative_tokens": 3, "num_lookahead_tokens": 3}
+
+
+def request(name, prompt, tokens, **more):
+    return Request(id=name, arrival=0, prompt=prompt, max_tokens=tokens, **more)
+
+
+def loaded(**more):
+    return request("a", (("a", 17),), 3, external_tokens=17, **more)
+
+
+CASES = {
+    "a loaded hit needs no request of its partition": (
+        {**AT_ONCE, "cache_partitions": True},
+        (loaded(cache_salt="x"),),
+    ),
+    "a loaded hit needs no request with the same next token": ({**AT_ONCE, **EAGLE}, (loaded(),)),
+    "a request that ends with its failed load has found nothing": (
+        {**AT_ONCE, "kv_load_failure_policy": "fail", "long_prefill_token_threshold": 7},
+        (request("a", (("a", 45),), 3, external_tokens=4, load_fails_at=0),),
+    ),
+    "right drafts are read although another request wrote the same tokens": (
+        {"block_size": 8, "num_blocks": 3, "max_num_batched_tokens": 6, "max_model_len": 24}
+        | {"policy": "priority", "reserve_full_isl": False, "cache_partitions": True}
+        | {"num_speculative_tokens": 2, "num_lookahead_tokens": 2},
+        (
+            request("a", (("a", 9),), 12, priority=1, accepted=(2, 0, 1), cache_salt="y"),
+            request("b", (("a", 9), ("out:a", 11)), 1, abort_at=2, abort_inside=True),
+        ),
+    ),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_the_model_is_not_accused(case):
+    config, requests = CASES[case]
+    scenario = Scenario(
+        system="vllm", revision="documented", config={**SMALL, **config}, requests=requests
+    )
+    rules = [rule for rule in load("vllm", "documented") if rule.checked]
+    outcome = replay(ModelTarget(), scenario, rules)
+    assert outcome.finished
+    assert outcome.broken == []
