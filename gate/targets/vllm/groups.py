@@ -109,11 +109,17 @@ def specs(groups: Collection[Kind], cache_config: Any) -> list[Any]:
 
 def block_sizes(specs: list[Any], vllm_config: Any, kv_cache_config: Any) -> Any:
     """Return the block size of the scheduler, and the tokens of a hash, as the release's engine
-    core derives them from the groups."""
+    core derives them from the groups.
+
+    Older releases hash the tokens of the smallest block. Refuse sizes for which they do not start.
+    """
     sizes = [spec.block_size for spec in specs]
     utils = importlib.import_module("vllm.v1.core.kv_cache_utils")
     if len(specs) > 1 and hasattr(utils, "resolve_kv_cache_block_sizes"):
         return utils.resolve_kv_cache_block_sizes(kv_cache_config, vllm_config)
+    if any(size % min(sizes) for size in sizes):
+        valid = f"multiples of the smallest block size ({min(sizes)}) in this release"
+        raise refuse(f"{KEY}[...].block_size", sizes, valid)
     return min(sizes), min(sizes)
 
 

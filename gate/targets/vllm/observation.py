@@ -213,8 +213,9 @@ def observe(
     if engine.config["num_blocks"] is not None:
         seen["free_blocks"] = engine.free_blocks()
     if engine.flights.most > 1:
-        # A release may emit a token that was computed for an earlier request with the same id.
-        seen["emitted_at"] = {name: first.get(name, 0) for name in seen["emitted"]}
+        # A release may emit a token that was computed for an earlier request with the same id, or
+        # for an earlier turn of a session.
+        seen["emitted_at"] = {name: max(first.get(name, 0), 0) for name in seen["emitted"]}
     if engine.config.get(encoder.BUDGET):
         seen |= decided.encoder
     if groups.after_first(engine.config):

@@ -1046,3 +1046,10 @@ def test_a_load_that_lands_for_a_request_that_is_gone_reaches_the_engine(vllm):
     outcome = replay(vllm.pipe, read_scenario(path), select(load("vllm"), ["ALL-R01"]))
     assert [failure.rule for failure in outcome.broken] == ["ALL-R01"]
     assert "_update_from_kv_xfer_finished" in outcome.session.details
+
+
+def test_block_sizes_with_which_a_release_does_not_start_are_refused(vllm):
+    groups = [{"kind": "full"}, {"kind": "sliding_window", "window": 32, "block_size": 24}]
+    reply = vllm.start(block_size=16, max_model_len=64, kv_groups=groups)
+    assert reply["ok"] == (vllm.version != "0.19.1")
+    assert reply["ok"] or "multiples of the smallest block size (16)" in reply["message"]
