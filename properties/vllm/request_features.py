@@ -34,7 +34,7 @@ def encoders(draw: st.DrawFn, config: Mapping[str, Any]) -> dict[str, Any]:
     budget, block = config["max_num_batched_tokens"], config["block_size"]
     picture = draw(st.sampled_from((1, 1, budget + 1, budget + block, 2 * budget)))
     size = max(budget, min(picture, config["max_model_len"] - 2))
-    whole = {encoder.WHOLE: True} if size == budget and draw(st.booleans()) else {}
+    whole = {"disable_chunked_mm_input": True} if size == budget and draw(st.booleans()) else {}
     return {"max_num_encoder_input_tokens": size, "encoder_cache_size": size, **whole}
 
 
