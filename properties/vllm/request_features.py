@@ -197,5 +197,6 @@ def loaded(draw: st.DrawFn, request: Request, config: Mapping[str, Any]) -> Requ
         load_fails_at=fails,
         load_deferrals=draw(st.sampled_from((0, 0, 0, 0, 1, 3))),
         send_steps=draw(st.sampled_from((None, None, None, 0, 3))),
+        # Only vLLM has this, and `generic` has no policy.
         send_aborted="policy" in config and draw(st.sampled_from((*3 * (False,), True))),
     )
