@@ -87,7 +87,8 @@ def too_many_active(history: VllmRun, step: Step) -> str | None:
 
 def every_active_slot_taken(history: VllmRun, step: Step) -> bool:
     run = kept(history, step) + admitted(history, step)
-    return history.config["max_num_active_seqs"] == len(run) < len(history.live)
+    most: int = history.config["max_num_active_seqs"]
+    return most == len(run) < len(history.live)
 
 
 def out_of_order(history: VllmRun, step: Step) -> str | None:
