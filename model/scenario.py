@@ -80,10 +80,10 @@ class Request(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
     the request's arrival the grammar of its structured output is being compiled; with
     `grammar_fails`, the grammar then turns out to be invalid. `turns`: with streaming inputs, the
     turns of the session after the first one; the session ends with the last of them. `tool_steps`:
-    for how much longer, in steps, the tool runs without whose result the request is not made; until
-    then, a router keeps the request. `sent_as`: the
-    id under which the target sees the request, used before by an earlier request; if that one is
-    still active, the target sees the request's own id.
+    with a main loop, for how many steps after the request's arrival the tool of its session still
+    runs; until then, a router keeps the request. `sent_as`: the id under which the target sees the
+    request, used before by an earlier request; if that one is still active, the target sees the
+    request's own id.
     """
 
     id: Name

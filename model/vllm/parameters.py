@@ -66,7 +66,7 @@ class VllmConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
     Limits since 0.33: at most `max_num_active_seqs` requests run; with null, as many as
     `max_num_seqs`. With `long_prefill_token_threshold_adaptive`, the threshold is at least the
     budget divided by the number of unfinished requests. With `disable_chunked_mm_input`, a step
-    computes all tokens of an encoder input or none.
+    computes all tokens of an encoder input or none, unless the input is longer than the threshold.
 
     Ids: with `reused_ids`, a request may have the id of a request that has ended.
     """

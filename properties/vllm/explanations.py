@@ -7,12 +7,13 @@ from ...model.scenario import Request
 from ..explanations.failure import Failure
 from .history.request_history import VllmRequestHistory
 from .history.run import state_of
+from .predicates.decision import adapters_are_limited
 
 
 def facts(failure: Failure) -> Iterator[str]:
     """Yield what the picture does not show about the requests that the message names."""
     message = failure.first.message
-    if failure.config.get("max_loras") and (failure.waits or "adapter" in message):
+    if adapters_are_limited(failure.config) and (failure.waits or "adapter" in message):
         yield from _adapters(failure)
     for sent in failure.scenario.requests:
         request = failure.history.requests.get(sent.id)

@@ -34,7 +34,7 @@ def encoders(draw: st.DrawFn, config: Mapping[str, Any]) -> dict[str, Any]:
     budget, block = config["max_num_batched_tokens"], config["block_size"]
     picture = draw(st.sampled_from((1, 1, budget + 1, budget + block, 2 * budget)))
     size = max(budget, min(picture, config["max_model_len"] - 2))
-    whole = {encoder.WHOLE: True} if size == budget and draw(st.booleans()) else {}
+    whole = {"disable_chunked_mm_input": True} if size == budget and draw(st.booleans()) else {}
     return {"max_num_encoder_input_tokens": size, "encoder_cache_size": size, **whole}
 
 
@@ -197,5 +197,6 @@ def loaded(draw: st.DrawFn, request: Request, config: Mapping[str, Any]) -> Requ
         load_fails_at=fails,
         load_deferrals=draw(st.sampled_from((0, 0, 0, 0, 1, 3))),
         send_steps=draw(st.sampled_from((None, None, None, 0, 3))),
+        # Only vLLM has this, and `generic` has no policy.
         send_aborted="policy" in config and draw(st.sampled_from((*3 * (False,), True))),
     )

@@ -47,7 +47,9 @@ KEYS = {
     "enable_prefix_caching": protocol_checks.FLAG,
     "prioritize_prefill": protocol_checks.FLAG,
     "pp_size": protocol_checks.POSITIVE,
-    "instances": protocol_checks.Kind(lambda value: value in (0, 1, 2), "0, 1 or 2"),
+    "instances": protocol_checks.Kind(
+        lambda value: type(value) is int and value in (0, 1, 2), "0, 1 or 2"
+    ),
 }
 FIELDS = ["emitted", "waiting", "running", "prefilling", "preempted", "finished"]
 FIELDS += ["prompt_throughput", "decode_throughput"]

@@ -6,6 +6,7 @@ not offer loaded tokens again, and defers an answer only a limited number of tim
 
 from typing import Any, NamedTuple
 
+IN_STEP = "synchronous_loads"  # the configuration key by which requests load in their first step
 ABORTED = "FINISHED_ABORTED"
 NOT_SENT = (ABORTED, "FINISHED_ERROR")
 

@@ -307,6 +307,12 @@ def config_of(scheduler: Any) -> dict[str, Any]:
         "pipeline_parallel_size": (stages, 1),
         "num_speculative_tokens": (drafts, 0),
         "num_lookahead_tokens": (getattr(scheduler, "num_lookahead_tokens", 0), 0),
+        # Since 0.33.
+        "max_num_active_seqs": (getattr(options, "max_num_active_seqs", None), None),
+        "long_prefill_token_threshold_adaptive": (
+            bool(getattr(options, "long_prefill_token_threshold_adaptive", False)),
+            False,
+        ),
     }
     return {
         "block_size": block_size,

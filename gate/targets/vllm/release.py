@@ -18,6 +18,7 @@ from .drafts import KEYS as DRAFT_KEYS
 from .drafts import Ranges, drafter, speculative_config
 from .encoder import KEYS as ENCODER_KEYS
 from .encoder import check_derived
+from .loads import IN_STEP
 from .offline import engine_config, prepare_environment, version_of
 
 # Keys of the scenario format that have a different name in vLLM.
@@ -29,8 +30,7 @@ NULL_BLOCK = 1  # one block of vLLM's pool is never given to a request
 NOT_OPTIONS = frozenset(
     {
         *("num_blocks", "early_completions", "kv_connector", "kv_load_failure_policy"),
-        "synchronous_loads",
-        *("cache_partitions", "reused_ids", grammars.KEY, sessions.KEY),
+        *("cache_partitions", "reused_ids", IN_STEP, grammars.KEY, sessions.KEY),
         *(*DRAFT_KEYS, *ENCODER_KEYS, groups.KEY),
     }
 )

@@ -25,13 +25,12 @@ from .drafts import PER_BATCH_SIZE, is_ranges
 from .encoder import KEYS as ENCODER_KEYS
 from .in_flight import KEYS as IN_FLIGHT_KEYS
 from .in_flight import Flight
-from .loads import Offer
+from .loads import IN_STEP, Offer
 from .observation import SchedulerView, look_at, look_before, observe, observed_fields
 from .offline import block_hasher, fix_hash_seed
 from .release import NULL_BLOCK, Release, cached_config, configure, defaults, load_release
 
 AHEAD = "AsyncScheduler"  # vLLM's class that decides a step before the last one is computed
-IN_STEP = "synchronous_loads"
 SPARE_REQUESTS = 64  # an unbounded pool has room for the cached contents of this many requests
 ROOMY = 7_000  # blocks, for the contents of the thousand short requests of the longest workload
 MAX_BLOCKS = 1_000_000  # the largest such pool; building it takes a second and 150 MB

@@ -11,7 +11,6 @@ from ....model.observation import Step
 from ....model.scenario import Request
 
 Config = Mapping[str, Any]
-WHOLE = "disable_chunked_mm_input"
 
 
 class Input(NamedTuple):
@@ -30,6 +29,11 @@ class Input(NamedTuple):
 
 def encodes(config: Config) -> bool:
     return bool(config.get("max_num_encoder_input_tokens"))
+
+
+def are_whole(config: Config) -> bool:
+    """Return whether a step computes all tokens of an input or none, if it can."""
+    return bool(config.get("disable_chunked_mm_input"))
 
 
 def inputs_of(request: Request) -> tuple[Input, ...]:

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from ....model.pool import Content, prefix
+from ....model.pool import Content, blocks_for, prefix
 from ...history.content import coming_tokens
 from ...history.prefix_hits import caches
 from .request_history import VllmRequestHistory
@@ -26,6 +26,9 @@ class Group(NamedTuple):
     kind: str
     window: int | None
     size: int
+
+    def blocks_for(self, tokens: int) -> int:
+        return blocks_for(tokens, self.size)
 
 
 class Groups(NamedTuple):
@@ -117,7 +120,7 @@ def at_most(config: Config, group: Group, tokens: int) -> int:
     Mamba states, these are the ones that a step reads and writes, or a single one that is
     overwritten.
     """
-    blocks = -(-tokens // group.size)
+    blocks = group.blocks_for(tokens)
     if group.kind == MAMBA and not leaves_every_state(config):
         return min(blocks, 2 if caches(config) else 1)
     if group.window is None:
@@ -126,26 +129,26 @@ def at_most(config: Config, group: Group, tokens: int) -> int:
     steps = 2 if config.get("async_scheduling") else 1
     at_once = group.window - begins + steps * config["max_num_batched_tokens"]
     at_once = min(at_once, config["max_model_len"])
-    return int(min(blocks, -(-at_once // group.size) + begins))
+    return int(min(blocks, group.blocks_for(at_once) + begins))
 
 
 def blocks_of_all(config: Config, tokens: int) -> int:
     """Return the most blocks that a request of this many tokens holds at once, in all groups."""
-    first = -(-tokens // int(config["block_size"]))
+    first = blocks_for(tokens, int(config["block_size"]))
     return first + sum(at_most(config, group, tokens) for group in further(config))
 
 
 def blocks_if_all_kept(config: Config, tokens: int) -> int:
     """Return the blocks of all groups that the first `tokens` tokens of a request fill."""
     sizes = (config["block_size"], *(group.size for group in further(config)))
-    return sum(-(-tokens // size) for size in sizes)
+    return sum(blocks_for(tokens, size) for size in sizes)
 
 
 def begins_a_block(config: Config, start: int, end: int) -> bool:
     """Return whether the tokens from `start` to `end` begin a block in a group with blocks of
     another size than full attention."""
     sizes = {group.size for group in further(config)} - {config["block_size"]}
-    return any(-(-end // size) > -(-start // size) for size in sizes)
+    return any(blocks_for(end, size) > blocks_for(start, size) for size in sizes)
 
 
 def most_taken(config: Config, blocks: int, requests: int) -> int:
@@ -155,7 +158,7 @@ def most_taken(config: Config, blocks: int, requests: int) -> int:
     size, most = int(config["block_size"]), 0
     for group in further(config):
         differs = group.size != size
-        most += (blocks + requests * differs) * -(-size // group.size) + requests * differs
+        most += (blocks + requests * differs) * group.blocks_for(size) + requests * differs
     return most
 
 

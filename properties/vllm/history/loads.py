@@ -117,6 +117,11 @@ def has_failed(request: VllmRequestHistory) -> bool:
     )
 
 
+def end_on_failure(config: Mapping[str, Any]) -> bool:
+    """Return whether requests whose load fails end, instead of computing the tokens themselves."""
+    return config.get("kv_load_failure_policy") == "fail"
+
+
 def ends_on_failure(config: Mapping[str, Any], request: VllmRequestHistory) -> bool:
     """Return whether the policy ends the request because the connector's load fails, even if the
     load has not begun or is over (V1-R28)."""
@@ -124,7 +129,7 @@ def ends_on_failure(config: Mapping[str, Any], request: VllmRequestHistory) -> b
         request.tokens_loading or offered(config, request)
     ):
         return False
-    return are_made(config) and config.get("kv_load_failure_policy") == "fail"
+    return are_made(config) and end_on_failure(config)
 
 
 def place_unknown(request: VllmRequestHistory) -> bool:

@@ -25,6 +25,7 @@ from .decision import (
     since,
     stops_ahead,
     threshold,
+    threshold_adapts,
 )
 
 
@@ -312,7 +313,7 @@ def _is_cut(history: VllmRun, step: Step, who: list[VllmRequestHistory]) -> bool
 PREDICATES = {
     "V1-I2": Predicate(budget_exceeded, budget_binds),
     "V1-R02": Predicate(beyond_known, some_finish_behind_others),
-    "V1-R88": Predicate(below_its_share, share_is_above_the_threshold),
+    "V1-R88": Predicate(below_its_share, share_is_above_the_threshold, only_with=threshold_adapts),
     "V1-R11": Predicate(threshold_exceeded, threshold_binds),
     "V1-R04": Predicate(running_clamp, running_is_cut),
     "V1CP-R02": Predicate(waiting_clamp, newcomer_is_cut),

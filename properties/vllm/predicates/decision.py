@@ -285,7 +285,7 @@ def computes(history: VllmRun, step: Step, request: VllmRequestHistory) -> int:
 def has_output(history: VllmRun, step: Step, image: encoder.Input) -> bool:
     """Return whether the worker shows to have the output for an encoder input in this step, and
     nothing else may keep a request from computing the input."""
-    if history.config.get(encoder.WHOLE):
+    if encoder.are_whole(history.config):
         return False
     shown = step.encoder_inputs is not None and step.encoder_dropped is not None
     return shown and image.name in outputs_after(history, step)
@@ -326,7 +326,7 @@ def encoder_takes(history: VllmRun, step: Step, image: encoder.Input) -> bool:
     """
     if step.encoder_inputs is None or step.encoder_dropped is None:
         return False
-    if history.config.get(encoder.WHOLE):
+    if encoder.are_whole(history.config):
         return False
     spent = sum(new.tokens for _, new in encoded(history, step))
     may_be_needed = {
@@ -361,10 +361,14 @@ def prefill_limit(history: VllmRun) -> int:
     return max(limit, fair_share(history))
 
 
+def threshold_adapts(config: Mapping[str, Any]) -> bool:
+    return bool(config.get("long_prefill_token_threshold_adaptive"))
+
+
 def fair_share(history: VllmRun) -> int:
     """Return the tokens of the budget for each unfinished request, if the threshold adapts to them;
     otherwise 0."""
-    if not history.config.get("long_prefill_token_threshold_adaptive"):
+    if not threshold_adapts(history.config):
         return 0
     return int(history.config["max_num_batched_tokens"]) // max(unfinished(history), 1)
 

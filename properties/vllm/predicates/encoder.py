@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from ....model.observation import Step
 from ...rules.predicate import Predicate
 from ..history import loads, speculation
-from ..history.encoder import WHOLE, Input, at, encodes
+from ..history.encoder import Input, are_whole, at, encodes
 from ..history.request_history import VllmRequestHistory
 from ..history.run import VllmRun, encoded, outputs_after, state_of
 from .budget import scheduled
@@ -126,7 +126,7 @@ def dropped_beside_one_in_the_middle(history: VllmRun, step: Step) -> bool:
 def input_is_split(history: VllmRun, step: Step) -> str | None:
     """A step computes all tokens of an input or none, unless the input is longer than the threshold
     (V1-R91)."""
-    for request, image in _reached(history, step) if history.config.get(WHOLE) else ():
+    for request, image in _reached(history, step):
         end = computes(history, step, request)
         begins = image.start >= end - step.scheduled[request.id]
         if begins and end < image.end and image.tokens <= threshold(history):
@@ -138,7 +138,7 @@ def input_is_split(history: VllmRun, step: Step) -> str | None:
 
 
 def an_input_waits(history: VllmRun, step: Step) -> bool:
-    return bool(history.config.get(WHOLE)) and any(True for _ in _stops(history, step))
+    return any(True for _ in _stops(history, step))
 
 
 def _in_the_middle(history: VllmRun, step: Step) -> Iterator[tuple[VllmRequestHistory, Input]]:
@@ -189,7 +189,7 @@ PREDICATES = {
     "V1-R30": Predicate(encoder_budget_exceeded, encoder_budget_binds, only_with=encodes),
     "V1-R31": Predicate(outputs_too_many, some_output_is_dropped, only_with=encodes),
     "V1-R32": Predicate(computed_again, some_output_is_used_again, only_with=encodes),
-    "V1-R91": Predicate(input_is_split, an_input_waits, only_with=encodes),
+    "V1-R91": Predicate(input_is_split, an_input_waits, only_with=are_whole),
     "V1-R33": Predicate(stops_needlessly, some_request_stops, only_with=encodes),
     "V1-R34": Predicate(dropped_while_read, dropped_beside_one_in_the_middle, only_with=encodes),
 }

@@ -118,9 +118,9 @@ def _places(
     that fill the blocks of full attention: the last of these has at least one token."""
     if is_mamba(history, number) and not caches(history.config):
         return 1, 1
-    block, size = int(history.config["block_size"]), further(history.config)[number].size
+    block, group = int(history.config["block_size"]), further(history.config)[number]
     first = len((step.blocks or {}).get(request.id, ()))
-    return -(-((first - 1) * block + 1) // size), -(-first * block // size)
+    return group.blocks_for((first - 1) * block + 1), group.blocks_for(first * block)
 
 
 def window_slides(history: VllmRun, step: Step) -> bool:
@@ -220,7 +220,7 @@ def rooms(history: VllmRun, step: Step) -> Iterator[tuple[VllmRequestHistory, in
             return
         cached, end = hit // size, hit + step.scheduled[request.id]
         others = (
-            new_blocks(history.config, group, -(-end // group.size), hit // group.size)
+            new_blocks(history.config, group, group.blocks_for(end), hit // group.size)
             for group in beside
         )
         needed = blocks_for(history, end) - cached + sum(others)
@@ -242,7 +242,7 @@ def rooms(history: VllmRun, step: Step) -> Iterator[tuple[VllmRequestHistory, in
 def reserved(history: VllmRun, group: Group, tokens: int, hit: int) -> int:
     """Return how many blocks an admission reserves in a group for a request of this many tokens, of
     which `hit` are cached."""
-    whole = -(-tokens // group.size)
+    whole = group.blocks_for(tokens)
     places = whole if group.kind == MAMBA else at_most(history.config, group, tokens)
     return new_blocks(history.config, group, places, hit // group.size)
 

@@ -281,8 +281,8 @@ def fail_now(history: VllmRun, step: Step) -> list[VllmRequestHistory]:
     if not in_flight.reports(history, step):
         return []
     if loads.are_synchronous(history.config):
-        ends = history.config.get("kv_load_failure_policy") == "fail"
-        names = synchronous.must_fall_back(history, step) if ends else ()
+        end = loads.end_on_failure(history.config)
+        names = synchronous.must_fall_back(history, step) if end else ()
         return [history.live[name] for name in names if name not in history.aborts_inside]
     return [
         request
@@ -314,8 +314,6 @@ def one_begins(history: VllmRun, step: Step) -> bool:
 
 def reads_what_failed_to_load(history: VllmRun, step: Step) -> str | None:
     """A token is computed only when all tokens before it are loaded or computed (V1-R92)."""
-    if not loads.are_synchronous(history.config):
-        return None
     size, unfilled = history.config["block_size"], synchronous.unfilled_after(history, step)
     for name in step.scheduled if unfilled else ():
         if (request := history.live.get(name)) is None:

@@ -4,7 +4,9 @@ Source: cheat-sheet, "schedule() shape", "The four/five invariants" and "Gotchas
 """
 
 from collections import Counter
+from collections.abc import Mapping
 from itertools import islice
+from typing import Any
 
 from ....model.observation import Step
 from ...history.content import surely_shared
@@ -70,18 +72,22 @@ def every_slot_taken(history: VllmRun, step: Step) -> bool:
     return len(run) >= history.config["max_num_seqs"] and len(history.live) > len(run)
 
 
+def active_requests_are_limited(config: Mapping[str, Any]) -> bool:
+    return bool(config.get("max_num_active_seqs"))
+
+
 def too_many_active(history: VllmRun, step: Step) -> str | None:
     """At most max_num_active_seqs requests run (V1-R87)."""
-    most = history.config.get("max_num_active_seqs")
+    most = history.config["max_num_active_seqs"]
     run = len(kept(history, step)) + len(admitted(history, step))
-    if not most or run <= most:
+    if run <= most:
         return None
     return f"{run} requests run, but max_num_active_seqs is {most}"
 
 
 def every_active_slot_taken(history: VllmRun, step: Step) -> bool:
     run = kept(history, step) + admitted(history, step)
-    most = history.config.get("max_num_active_seqs")
+    most: int = history.config["max_num_active_seqs"]
     return most == len(run) < len(history.live)
 
 
@@ -317,7 +323,9 @@ def several_run(history: VllmRun, step: Step) -> bool:
 
 PREDICATES = {
     "V1-I3": Predicate(too_many_run, every_slot_taken, reads=("preempted", "running", "scheduled")),
-    "V1-R87": Predicate(too_many_active, every_active_slot_taken),
+    "V1-R87": Predicate(
+        too_many_active, every_active_slot_taken, only_with=active_requests_are_limited
+    ),
     "V1-R16": Predicate(admitted_after_preemption, preempts_with_a_queue),
     "V1-R09": Predicate(overtaken, the_head_waits),
     "V1-R01": Predicate(out_of_order, old_and_new_run),

@@ -4,6 +4,8 @@ import ast
 import os
 import subprocess
 import sys
+from enum import Enum
+from types import SimpleNamespace
 
 import pytest
 from msgspec.structs import replace
@@ -101,6 +103,9 @@ LOADED = Scenario(
 )
 
 
+Status = Enum("Status", ["FINISHED_ABORTED", "FINISHED_ERROR"])
+
+
 @pytest.mark.parametrize(
     ("rule", "checked"), [("ALL-R10", "always=progresses"), ("V1-R20", "checked_steps=[")]
 )
@@ -126,6 +131,36 @@ def test_the_policy_for_loads_that_fail_is_part_of_the_file(tmp_path):
     assert "kv_load_failure_policy='fail'" in text
     assert "load_fails_at=16" in text
     assert "kv_load_failure_policy=kv_load_failure_policy" in text
+
+
+class Connector:
+    """A release's base class of connectors, as far as the exported one needs it."""
+
+    def __init__(self, *_):
+        pass
+
+
+def test_blocks_of_an_aborted_request_are_sent_if_the_request_says_so(tmp_path):
+    sends = replace(LOADED.requests[0], send_aborted=True, abort_at=2)
+    text = exported(tmp_path, (replace(LOADED, requests=(sends,)), "V1-R20"))
+    assert "send_aborted=True" in text
+    names = {"KVConnectorBase_V1": Connector, "RequestStatus": Status}
+    exec(text[text.index("class FromNowhere") : text.index("class InFlight")], names)
+    connector = names["FromNowhere"](
+        SimpleNamespace(cache_config=SimpleNamespace(block_size=16)), 0
+    )
+    connector.options = {"a": {"send_steps": 3, "send_aborted": True}, "b": {"send_steps": 3}}
+    for name in "ab":
+        aborted = SimpleNamespace(request_id=name, status=Status.FINISHED_ABORTED)
+        connector.request_finished(aborted, [1])
+    assert connector.sending == {"a": 3}
+
+
+def test_loads_within_a_step_are_refused(tmp_path):
+    config = {**LOADED.config, "synchronous_loads": True}
+    kept(tmp_path, replace(LOADED, config=config), rule="V1-R92")
+    with pytest.raises(FileError, match=r"\$\.config\.synchronous_loads: true: these tests"):
+        as_repository_tests(entries(tmp_path))
 
 
 def test_what_cannot_be_said_honestly_is_refused(tmp_path):
@@ -175,6 +210,8 @@ PACKAGE = """
 import importlib.abc
 import importlib.machinery
 import sys
+from enum import Enum
+from types import SimpleNamespace
 from types import ModuleType, SimpleNamespace
 
 

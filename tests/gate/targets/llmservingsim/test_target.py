@@ -62,7 +62,7 @@ def step(pipe):
     return seen
 
 
-@pytest.mark.parametrize(("key", "value"), [("pp_size", 0), ("num_blocks", 0)])
+@pytest.mark.parametrize(("key", "value"), [("pp_size", 0), ("num_blocks", 0), ("instances", True)])
 def test_what_the_scheduler_lacks_is_refused_with_its_place(key, value):
     target = LlmServingSimTarget()
     reply = target.start(SYSTEM, "head", CONFIG | {key: value})

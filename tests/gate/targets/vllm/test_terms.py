@@ -70,6 +70,12 @@ def test_what_is_in_flight_is_said():
     assert config_of(scheduler(async_scheduling=True))["async_scheduling"] is True
 
 
+def test_limits_that_a_server_sets_are_recorded():
+    limits = {"max_num_active_seqs": 2, "long_prefill_token_threshold_adaptive": True}
+    assert limits.items() <= config_of(scheduler(**limits)).items()
+    assert not limits.keys() & config_of(scheduler()).keys()
+
+
 def test_drafts_that_are_decided_ahead_end_the_record():
     drafting = scheduler(async_scheduling=True)
     drafting.num_spec_tokens = 2

@@ -15,7 +15,18 @@ def test_only_so_many_requests_are_active():
     alone = ran({"a": 6}, "a", "bc")
     assert queues.too_many_active(history, alone) is None
     assert queues.every_active_slot_taken(history, alone)
-    assert queues.too_many_active(book(request("a"), request("b")), step) is None
+
+
+def test_a_rule_about_a_limit_concerns_only_configurations_with_it():
+    rules = {**budget.PREDICATES, **queues.PREDICATES, **encoder.PREDICATES}
+    limits = {
+        "V1-R87": {"max_num_active_seqs": 1},
+        "V1-R88": {"long_prefill_token_threshold_adaptive": True},
+        "V1-R91": {"disable_chunked_mm_input": True},
+    }
+    for rule, limit in limits.items():
+        assert not rules[rule].concerns(book().config)
+        assert rules[rule].concerns({**book().config, **limit})
 
 
 def test_the_threshold_leaves_each_request_its_share():
