@@ -7,6 +7,7 @@ plans the cache runs with an executor whose workers have plenty of memory and no
 import functools
 import importlib
 import re
+import traceback
 from collections.abc import Sequence
 from typing import Any
 
@@ -58,8 +59,10 @@ def refusal(vllm_config: Any, layers: Sequence[Any]) -> str | None:
     block_size = vllm_config.cache_config.block_size
     try:
         core._initialize_kv_caches(_EngineCore(specs), vllm_config)
-    except (ValueError, NotImplementedError) as error:
-        words = " ".join(str(error).split())
+    except (AssertionError, NotImplementedError, ValueError) as error:
+        # An assertion may have no words; then the line of code says what is expected.
+        line = traceback.extract_tb(error.__traceback__)[-1].line
+        words = " ".join(str(error).split()) or str(line)
         longest = LONGEST.search(words)
         return longest[0].strip() if longest else words.partition(". ")[0]
     finally:

@@ -1053,3 +1053,11 @@ def test_block_sizes_with_which_a_release_does_not_start_are_refused(vllm):
     reply = vllm.start(block_size=16, max_model_len=64, kv_groups=groups)
     assert reply["ok"] == (vllm.version != "0.19.1")
     assert reply["ok"] or "multiples of the smallest block size (16)" in reply["message"]
+
+
+def test_an_assertion_at_start_up_refuses_the_configuration(vllm):
+    groups = [{"kind": "full"}, {"kind": "mamba"}]
+    sizes = {"block_size": 16, "max_model_len": 128, "max_num_batched_tokens": 64}
+    reply = vllm.start(**sizes, long_prefill_token_threshold=7, kv_groups=groups)
+    assert reply["ok"] == (vllm.version != "0.19.1")
+    assert reply["ok"] or "long_prefill_token_threshold >= block_size" in reply["message"]
