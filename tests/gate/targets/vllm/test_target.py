@@ -1058,6 +1058,7 @@ def test_block_sizes_with_which_a_release_does_not_start_are_refused(vllm):
 def test_an_assertion_at_start_up_refuses_the_configuration(vllm):
     groups = [{"kind": "full"}, {"kind": "mamba"}]
     sizes = {"block_size": 16, "max_model_len": 128, "max_num_batched_tokens": 64}
-    reply = vllm.start(**sizes, long_prefill_token_threshold=7, kv_groups=groups)
+    options = {"enable_prefix_caching": True, "long_prefill_token_threshold": 7}
+    reply = vllm.start(**sizes, **options, kv_groups=groups)
     assert reply["ok"] == (vllm.version != "0.19.1")
     assert reply["ok"] or "long_prefill_token_threshold >= block_size" in reply["message"]
