@@ -98,17 +98,15 @@ def park(
     return parked._replace(arrives=arrives(config, parked, hit)), pool
 
 
-def loads_now(
-    config: VllmConfig, sequence: Sequence, pool: Pool, tokens: int
-) -> tuple[Sequence, Pool]:
-    """Return a request that has joined and loads `tokens` tokens after its hit in this very step,
-    and the pool. If the load fails, `arrives` says how many tokens are right."""
+def loads_now(config: VllmConfig, sequence: Sequence, tokens: int) -> Sequence:
+    """Return a request that has joined and loads `tokens` tokens after its hit in the same step. If
+    the load fails, `arrives` says how many tokens are right."""
     hit = sequence.blocks[: sequence.computed // config.block_size]
     covered = sequence.computed + tokens
     loaded = sequence._replace(computed=covered, prefix_hit=covered, was_loaded=True)
     right = arrives(config, loaded, hit)
     fails_at = sequence.fails_at if right < covered else None
-    return loaded._replace(arrives=right, fails_at=fails_at), pool
+    return loaded._replace(arrives=right, fails_at=fails_at)
 
 
 def fall_back(

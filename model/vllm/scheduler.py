@@ -159,7 +159,8 @@ def admit_waiting(config: VllmConfig, plan: Plan, revision: Revision = DOCUMENTE
                 plan = plan._replace(encoder=encoder.refused(plan.encoder, sequence, plan.running))
             return plan
         if config.loads_in_step:
-            admitted = connector.loads_now(config, *admitted, loaded)
+            joined, pool = admitted
+            admitted = connector.loads_now(config, joined, loaded), pool
         waiting, others = without(plan.waiting, sequence.id), without(plan.parked, sequence.id)
         plan = plan._replace(running=(*plan.running, sequence), waiting=waiting, parked=others)
         plan = scheduled(plan, len(plan.running) - 1, *admitted, tokens, fit)

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ..history.bounds import Bounds, fits_pool, fits_pool_and_budget, in_chunks, pool_limit
-from .history import blocked, encoder, groups, in_flight, loads, sessions
+from .history import blocked, encoder, groups, in_flight, loads, partitions, sessions
 from .history.request_history import VllmRequestHistory
 from .history.speculation import lookahead, most_ahead
 
@@ -61,7 +61,7 @@ def waits(
         or loads.are_made(config)
         or encoder.encodes(config)
         or blocked.can_be(config)
-        or config.get("max_loras")
+        or partitions.adapters_are_limited(config)
     )
     if config["policy"] == "priority" or depth > 2 or overtaken:
         return None

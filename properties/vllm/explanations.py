@@ -5,9 +5,9 @@ from collections.abc import Iterator
 
 from ...model.scenario import Request
 from ..explanations.failure import Failure
+from .history.partitions import adapters_are_limited
 from .history.request_history import VllmRequestHistory
 from .history.run import state_of
-from .predicates.decision import adapters_are_limited
 
 
 def facts(failure: Failure) -> Iterator[str]:

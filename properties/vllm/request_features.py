@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from ...model.pool import Content
 from ...model.scenario import Request, Segment, Turn
-from .history import blocked, encoder, in_flight, loads, sessions, speculation
+from .history import blocked, encoder, in_flight, loads, partitions, sessions, speculation
 
 PICTURE = "picture"
 MANY = 1 << 10  # more requests than any batch has
@@ -105,7 +105,7 @@ def with_features(draw: st.DrawFn, request: Request, config: Mapping[str, Any]) 
         request = draw(loaded(request, config))
     if encoder.encodes(config):
         request = draw(with_pictures(request, config))
-    if config.get("cache_partitions"):
+    if partitions.are_possible(config):
         salt, adapter = draw(PARTITIONS), draw(PARTITIONS)
         request = msgspec.structs.replace(request, cache_salt=salt, lora=adapter)
     if blocked.can_be(config):
@@ -160,7 +160,7 @@ def most_tokens(config: Mapping[str, Any]) -> int:
 
 
 def has_features(config: Mapping[str, Any]) -> bool:
-    named = config.get("cache_partitions") or blocked.can_be(config) or sessions.are_held(config)
+    named = partitions.are_possible(config) or blocked.can_be(config) or sessions.are_held(config)
     drafts = speculation.drafts(config)
     return bool(drafts or named or loads.are_made(config) or encoder.encodes(config))
 

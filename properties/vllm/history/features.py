@@ -14,7 +14,17 @@ from ...history import prefix_hits
 from ...history.features import Features
 from ...history.request_history import RequestHistory
 from ...history.run_history import RunHistory
-from . import blocked, encoder, groups, in_flight, loads, sessions, speculation, synchronous
+from . import (
+    blocked,
+    encoder,
+    groups,
+    in_flight,
+    loads,
+    partitions,
+    sessions,
+    speculation,
+    synchronous,
+)
 from .request_history import VllmRequestHistory
 from .run import (
     NOTHING,
@@ -45,7 +55,7 @@ class VllmFeatures(Features):
     def as_sent(self, config: Config, request: Request) -> Request:
         if not speculation.drafts(config):
             request = replace(request, accepted=())
-        if not config.get("cache_partitions"):
+        if not partitions.are_possible(config):
             request = replace(request, cache_salt=None, lora=None)
         if not blocked.can_be(config):
             request = replace(request, grammar_steps=0, grammar_fails=False)

@@ -5,8 +5,9 @@ Source: release 0.33.0: LoRAConfig.max_loras, Scheduler.schedule.
 
 from ....model.observation import Step
 from ...rules.predicate import Predicate
+from ..history.partitions import adapters_are_limited
 from ..history.run import VllmRun
-from .decision import adapters_are_limited, lacks_adapter_slot, may_go, waited_before
+from .decision import lacks_adapter_slot, may_go, waited_before
 from .queues import needless_wait
 
 

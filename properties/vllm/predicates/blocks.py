@@ -14,7 +14,7 @@ from ...history.prefix_hits import caches
 from ...rules.common import computed_of, first_hits
 from ...rules.pool import blocks_for, found_again, hit_too_short, in_common_after
 from ...rules.predicate import Predicate
-from ..history import groups, in_flight, loads, speculation, synchronous
+from ..history import groups, in_flight, loads, partitions, speculation, synchronous
 from ..history.request_history import VllmRequestHistory
 from ..history.run import VllmRun
 from .decision import admitted, computes, given, kept
@@ -197,7 +197,7 @@ def _known_elsewhere(history: VllmRun, request: VllmRequestHistory) -> int:
 
 def hit_of_another_partition(history: VllmRun, step: Step) -> str | None:
     """A hit covers only what requests with the same salt and adapter have computed (V1-R40)."""
-    for request, hit in _starting(history, step):
+    for request, hit in first_hits(history, step):
         known = max(
             computed_of(history, step, request, other)
             for other in history.requests.values()
@@ -215,7 +215,7 @@ def hit_of_another_partition(history: VllmRun, step: Step) -> str | None:
 def could_hit_another_partition(history: VllmRun, step: Step) -> bool:
     """The first block of a starting request was computed in another partition only."""
     block = history.config["block_size"]
-    for request, _ in _starting(history, step):
+    for request, _ in first_hits(history, step):
         tokens = {True: 0, False: 0}
         for other in history.requests.values():
             own = other.partition == request.partition
@@ -223,10 +223,6 @@ def could_hit_another_partition(history: VllmRun, step: Step) -> bool:
         if tokens[False] // block > tokens[True] // block:
             return True
     return False
-
-
-def _starting(history: VllmRun, step: Step) -> list[tuple[VllmRequestHistory, int]]:
-    return first_hits(history, step) if history.config.get("cache_partitions") else []
 
 
 def hit_with_another_next_token(history: VllmRun, step: Step) -> str | None:
@@ -274,6 +270,6 @@ PREDICATES = {
     ),
     "V1-R40": Predicate(
         *(hit_of_another_partition, could_hit_another_partition),
-        only_with=lambda config: bool(config.get("cache_partitions")),
+        only_with=partitions.are_possible,
     ),
 }

@@ -14,7 +14,7 @@ from ....spec.systems import SYSTEMS
 from ...history.per_step_cache import once
 from ...history.prefix_hits import caches
 from ...rules.pool import blocks_for
-from ..history import blocked, encoder, groups, in_flight, loads, sessions, speculation
+from ..history import blocked, encoder, groups, in_flight, loads, partitions, sessions, speculation
 from ..history.request_history import VllmRequestHistory
 from ..history.run import VllmRun, encoded, outputs_after
 
@@ -98,11 +98,7 @@ def places_are_known(history: VllmRun) -> bool:
 
 
 def _may_overtake(history: VllmRun) -> bool:
-    return encoder.encodes(history.config) or adapters_are_limited(history.config)
-
-
-def adapters_are_limited(config: Mapping[str, Any]) -> bool:
-    return bool(config.get("max_loras"))
+    return encoder.encodes(history.config) or partitions.adapters_are_limited(history.config)
 
 
 def lacks_adapter_slot(history: VllmRun, step: Step, request: VllmRequestHistory) -> bool:
@@ -130,8 +126,8 @@ def _order_is_shown(history: VllmRun) -> bool:
 def was_set_aside(history: VllmRun, request: VllmRequestHistory) -> bool:
     """Return whether a request is in front of others because it had to wait for its grammar, or may
     have had to wait for a slot for its adapter. Since 0.31.0, such a request keeps its place."""
-    slots = history.config.get("max_loras") and request.partition[0] is not None
-    waited = request.arrived_blocked or bool(slots)
+    limited = partitions.adapters_are_limited(history.config)
+    waited = request.arrived_blocked or (limited and request.partition[0] is not None)
     return waited and history.revision not in since("0.31")
 
 
