@@ -122,8 +122,8 @@ def speculations(draw: st.DrawFn, config: Config) -> dict[str, Any]:
 
 @st.composite
 def drafts_of_groups(draw: st.DrawFn, config: Config, ahead: bool) -> dict[str, Any]:
-    """Draw drafts for a third of the configurations with several groups."""
-    if draw(st.sampled_from((False, True, False))):
+    """Draw drafts for half of the configurations with several groups."""
+    if draw(st.booleans()):
         if not ahead:
             return draw(speculations(config))
         if drafts := most_drafts(config):

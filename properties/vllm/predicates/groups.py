@@ -338,6 +338,8 @@ def _holds_hit(
     """Return whether a request holds, in each group after the first, the blocks that a hit of `end`
     tokens reads, and one more with a drafter that reads ahead."""
     tables, known = (step.group_blocks or {}).get(other.id, ()), state_of(history).groups
+    if len(tables) < len(further(history.config)):
+        return False
     for number, group in enumerate(further(history.config)):
         reads_on = group.size if beyond and group.kind != MAMBA else 0
         first = first_block_read(history.config, group, end)
@@ -345,7 +347,7 @@ def _holds_hit(
             held = tables[number][place] if place < len(tables[number]) else NULL_BLOCK
             if known.holds.get(held) != (number, content_until(group, other, place)):
                 return False
-    return len(tables) == len(further(history.config))
+    return True
 
 
 def crosses_a_boundary(history: VllmRun, step: Step) -> str | None:

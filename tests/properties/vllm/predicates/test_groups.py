@@ -182,6 +182,12 @@ def test_with_eagle_a_request_finds_one_boundary_less_of_what_a_running_one_hold
     )
 
 
+def test_nothing_is_demanded_of_a_request_whose_tables_are_not_shown():
+    history, _ = both(0, (0, 8, 9))
+    step = ran({"a": 1, "b": 2}, "ab", group_blocks={}, prefix_hit={"a": 0, "b": 0})
+    assert groups.hit_of_groups_missed(history, step) is None
+
+
 def test_few_blocks_need_to_be_found_if_few_are_kept():
     history, step = both(0, (0, 8, 9), prefix_cache_retention_interval=0)
     assert groups.hit_of_groups_missed(history, step) is None
