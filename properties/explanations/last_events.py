@@ -1,8 +1,11 @@
 """What last happened to the requests that a message names: the cause, where no other is known."""
 
 from collections.abc import Iterator
+from functools import partial
 
-from .failure import Failure
+from ..history.content import in_common
+from ..history.request_history import RequestHistory
+from .failure import Failure, left
 
 NAMED = 3  # requests that the sentences name
 
@@ -33,11 +36,22 @@ def _last_event(failure: Failure, name: str) -> Iterator[tuple[int, str]]:
             computed = (step.computed or {}).get(name)
             yield number, f"{name} computes {_tokens(tokens)}{_of(computed, account.prompt)}"
             return
+    if hit := (failure.last.prefix_hit or {}).get(name):
+        yield from _found(failure, account, hit)
     for request in failure.scenario.requests:
         if request.id == name and request.arrival < failing:
             about = f"prompt {request.prompt_len}, max_tokens {request.max_tokens}"
             yield request.arrival, f"{name} arrives: {about}"
             return
+
+
+def _found(failure: Failure, account: RequestHistory, hit: int) -> Iterator[tuple[int, str]]:
+    """Yield who computed the tokens that a request finds when it starts."""
+    others = [other for other in failure.history.kin(account) if other is not account]
+    source = max(others, key=partial(in_common, account), default=None)
+    if source is not None and in_common(account, source) >= hit:
+        found = f"{source.id} begins, and computes the {hit:,} tokens that {account.id} finds"
+        yield max(source.began, 0), found + left(source)
 
 
 def _tokens(count: int) -> str:

@@ -18,7 +18,7 @@ SCENARIO = SimpleNamespace(
 
 
 def account(prompt, **more):
-    values = {"ended": None, "ended_at": None, "between_turns": False}
+    values = {"ended": None, "ended_at": None, "between_turns": False, "content": (), "emitted": 0}
     return SimpleNamespace(prompt=prompt, **values | more)
 
 
@@ -26,12 +26,13 @@ def step(scheduled, **more):
     return Step(kind="prefill", scheduled=scheduled, **more)
 
 
-def failure(steps, named, accounts=None):
+def failure(steps, named, accounts=None, hits=None):
     """The message is about the step after `steps`."""
     accounts = accounts or {"early": account(9), "late": account(3), "new": account(3)}
     return SimpleNamespace(
         scenario=SCENARIO,
-        history=SimpleNamespace(requests=accounts),
+        history=SimpleNamespace(requests=accounts, kin=lambda _: accounts.values()),
+        last=step({}, prefix_hit=hits or {}),
         steps=steps,
         first=SimpleNamespace(step=4),
         names=lambda name: name in named,
@@ -70,3 +71,13 @@ def test_the_failing_step_itself_explains_nothing():
     ended = {"early": account(9, ended="length", ended_at=4), "new": account(3)}
     expected = ["step 0: early computes 9 tokens"]
     assert last_events(failure(steps, {"early", "new"}, ended)) == expected
+
+
+def test_who_computed_the_tokens_of_a_hit_is_shown():
+    doc = (("doc", 4),)
+    source = account(4, id="early", content=doc, began=1, ended="eos", ended_at=2)
+    accounts = {"early": source, "late": account(4, id="late", content=doc)}
+    assert last_events(failure([step({})] * 4, {"late"}, accounts, hits={"late": 4})) == [
+        "step 1: early begins, and computes the 4 tokens that late finds, and has left (eos)",
+        "step 2: late arrives: prompt 3, max_tokens 4",
+    ]
