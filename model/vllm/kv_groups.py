@@ -122,7 +122,7 @@ def name(config: VllmConfig, sequence: Sequence, number: int, place: int) -> Con
 
 def whole_hit(config: VllmConfig, pool: Pool, sequence: Sequence) -> Table:
     """Return the cached blocks of full attention at the start of a request, cut to a whole hit
-    (V1-R53).
+    (V1-R53), as long as possible (V1-R96).
 
     A hit is whole if every other group has also cached everything that it reads for the next token,
     and if it ends at the end of a block in every group (V1-R86).
