@@ -69,6 +69,10 @@ def check(config: Mapping[str, Any]) -> None:
     for key, without in NOT_WITH.items():
         if len(groups) > 1 and config.get(key, without) != without:
             raise refuse(KEY, groups, f"one group with {key} {json.dumps(config[key])}")
+    drafts = config.get("num_speculative_tokens", 0)
+    most = 0 if config.get(MODE) == "all" else config["block_size"] - 1
+    if has_mamba(config) and config["enable_prefix_caching"] and drafts > most:
+        raise refuse("num_speculative_tokens", drafts, f"at most {most} with a {MAMBA} group")
     for key, without in NOT_WITH_MAMBA.items():
         if has_mamba(config) and config.get(key, without) != without:
             raise refuse(key, config[key], f"{without} with a {MAMBA} group")

@@ -122,8 +122,9 @@ def verify(config: Config, request: VllmRequestHistory, proposed: int, requests:
     """
     request.verified += proposed > 0
     computed = min(request.computed, request.num_tokens - 1)
-    wrong = request.computed - computed
-    request.begun = tuple(before - wrong for before in request.begun)
+    if request.begun:
+        wrong = request.computed - computed
+        request.begun = tuple(before - wrong for before in request.begun)
     request.computed = computed
     if not decides_ahead(config) and request.started:
         request.drafted = drafts_after(config, requests)
