@@ -39,6 +39,8 @@ each request of this kind.
 In each guard, a step is not counted, or the kept request is missing.
 """
 
+from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from itertools import count, product
 from typing import Any, NamedTuple
@@ -55,9 +57,10 @@ from ..smt.execution import SymbolicRun, bare, holds_on, on_symbols, paths, stub
 from ..smt.numbers import Numbers, negated
 from ..smt.obligation import Obligation, lemma
 from .admission_lemmas import BLOCK, request
+from .step_lemmas import between_steps
 from .symbolic_admission import SIZES, Lengths, blocks, length, own_tkv
 from .symbolic_state import several
-from .symbolic_step import Step, StepConfiguration, Stepped
+from .symbolic_step import MODULES, Step, StepConfiguration, Stepped
 
 # The numbers of requests that decode, and that are paused, before a step. The last one that decodes
 # stands for any number.
@@ -72,12 +75,12 @@ def any_number(block: int = BLOCK) -> list[Obligation]:
 def few(revision: Revision, block: int = BLOCK, chunk: int = 8 * BLOCK) -> list[Obligation]:
     """Return the lemmas on the step's code, named by decoding and paused requests."""
     configuration = StepConfiguration(revision, block=block, chunk=chunk)
+    steps = [SettlingStep(configuration, decoding, paused) for decoding, paused in BATCHES]
     return [
         kept_requests_fit_after_each_turn(),
-        *(
-            decoding_requests_were_kept(SettlingStep(configuration, decoding, paused))
-            for decoding, paused in BATCHES
-        ),
+        *(lemma(step) for step in steps for lemma in (decoding_requests_were_kept, keeps_order)),
+        chosen_request_prefills_or_waits(revision),
+        *between_steps(revision),
         *(limit_is_compared_with_next_step(size, block) for size in (*FEW, None)),
     ]
 
@@ -249,6 +252,39 @@ def no_tkv_exceeds_compared_tkv(block: int, less: int) -> list[Any]:
 )
 def decoding_requests_were_kept(step: SettlingStep, more: int) -> list[Any]:
     return holds_on(step.numbers, step.paths, partial(_were_kept, step, more))
+
+
+@lemma(
+    "After a step, each request that has not left is in one queue, with the tokens that it has "
+    "computed, and at most one prefills (decoding: {step.decoding}, paused: {step.paused}).",
+    name="step_keeps_requests_{step.decoding}_{step.paused}",
+)
+def keeps_order(step: SettlingStep, more: int) -> list[Any]:
+    return holds_on(step.numbers, step.paths, partial(step.keeps_order, more))
+
+
+@lemma(
+    "A step chooses the request that is in its prefill, if there is one, and otherwise none or a "
+    "waiting one."
+)
+def chosen_request_prefills_or_waits(revision: Revision, ignored: int) -> list[Any]:
+    """Claim it of the release's `candidate`, whatever the constraints answer. With `ignored`, the
+    request in its prefill does not count."""
+    step = SettlingStep(StepConfiguration(revision), 1, 0)
+
+    def code(run: SymbolicRun) -> Any:
+        def any_answer(name: str) -> Callable[..., bool]:
+            return lambda *given: run.answer(z3.Bool(f"{name} {given[-1].id}"))
+
+        config, state = step.config(run), step.state(run)
+        asked = replace(revision, fits_pool=any_answer("fits pool"))
+        with on_symbols(*MODULES), stubbed(documented, may_prefill=any_answer("may prefill")):
+            chosen = revision.candidate(config, asked, state)
+        ongoing = None if ignored else state.prefilling
+        choice = [*state.waiting] if ongoing is None else [ongoing]
+        return z3.BoolVal(chosen is None or any(chosen is one for one in choice))
+
+    return holds_on(step.numbers, list(paths(step.numbers, code, quick=True)), lambda holds: holds)
 
 
 def _were_kept(step: SettlingStep, more: int, stepped: Stepped) -> Any:

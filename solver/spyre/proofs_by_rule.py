@@ -17,6 +17,7 @@ from . import (
     fairness_lemmas,
     formula_lemmas,
     length_lemmas,
+    loop_lemmas,
     pausing_lemmas,
     peak_lemmas,
     progress_lemmas,
@@ -48,6 +49,10 @@ def limit_lemmas(rule: str, setting: Setting, block: int | None) -> list[Group]:
     """
     revision = REVISIONS[setting.revision]
     pauses = "paused" in revision.shows
+    alike = Group(
+        "the code's loops, over any number of requests",
+        loop_lemmas.obligations(revision, block or setting.block),
+    )
     tokens = block or setting.block
     chunk = setting.chunk if setting.chunk % tokens == 0 else 8 * tokens
     of_tokens = f"blocks of {tokens}"
@@ -60,6 +65,7 @@ def limit_lemmas(rule: str, setting: Setting, block: int | None) -> list[Group]:
                 f"the scheduler's step, run with as many requests as its name says ({sizes})",
                 pausing_lemmas.few(revision, tokens, chunk),
             ),
+            alike,
         ]
     code: list[Obligation] = []
     if setting.formula in CHECKS:
@@ -85,6 +91,7 @@ def limit_lemmas(rule: str, setting: Setting, block: int | None) -> list[Group]:
         *([Group(any_number, code)] if code else []),
         Group(f"the scheduler's step, run with {DECODING} ({sizes})", step),
         Group(f"the check's code, run with as many requests as its name says ({of_tokens})", loops),
+        alike,
     ]
 
 

@@ -173,9 +173,11 @@ def abort_only_removes(revision: Revision, more: int) -> list[Any]:
 
     def code(run: SymbolicRun) -> Any:
         config, before = step.config(run), step.state(run)
+        if step.configuration.pauses:
+            before = before._replace(running=before.running[:-1], paused=before.running[-1:])
         claims = []
         with on_symbols(*MODULES):
-            for request in (*before.waiting, *before.running):
+            for request in (*before.waiting, *before.running, *before.paused):
                 for inside in (False, True):
                     after = scheduler.abort(config, revision, before, request.id, inside=inside)
                     claims.append(_without(before, after, request.id, more))

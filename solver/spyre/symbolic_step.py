@@ -48,6 +48,7 @@ MODULES = (
     *(release_2_1_2, release_2_5_2),
 )
 FEW = 1  # with at most this many, any request may be aborted within the step
+FEW_PAUSED = 2  # with more requests that decode or are paused, none ends early or is aborted
 ENDING = 2  # of a larger number, this many may each end in the step, and the others only together
 
 
@@ -160,7 +161,7 @@ class Step:
         # never a hit.
         numbers.facts += [ends <= tokens, prompt + tokens - 1 <= self.limit]
         numbers.facts.append(hit * block < prompt)
-        if self.settles:
+        if self.settles and self.size > FEW_PAUSED:
             numbers.facts.append(ends == tokens)
         return Lengths(prompt, tokens, ends, z3.IntVal(0), z3.IntVal(0), hit)
 
@@ -266,8 +267,10 @@ class Step:
         if self.settles:  # a request that may prefill makes no difference to which requests decode
 
             def candidate(config: SpyreConfig, revision: Revision, state: State) -> Any:
-                chosen = state.prefilling or (state.waiting[0] if state.waiting else None)
-                return chosen if chosen and run.answer(z3.Bool("may prefill")) else None
+                ongoing = state.prefilling
+                choice = state.waiting if ongoing is None else (ongoing,)
+                may = (each for each in choice if run.answer(z3.Bool(f"may prefill {each.id}")))
+                return next(may, None)
 
             revision = replace(revision, candidate=candidate)
         hits = {name: of.hit for name, of in self.newcomers.items()}
@@ -324,9 +327,10 @@ class Step:
         return self._tkvs[key][0]
 
     def _may_abort(self, state: State) -> Iterator[tuple[str, ...]]:
-        if self.settles:
-            return
-        if self.size <= FEW:
+        if self.settles and self.size > FEW:
+            if self.size <= FEW_PAUSED and len(state.paused) == 1:
+                yield (state.paused[0].id,)
+        elif self.size <= FEW:
             yield from ((request.id,) for request in state.running)
             yield ("w0",)
         elif self.size in (2, MANY):
@@ -384,21 +388,32 @@ class Step:
         ran = names & {*step.computed.scheduled}
         if ran and (ran != names or step.decision.kind != "decode"):
             return z3.BoolVal(False)
-        after, claims = {request.id: request for request in step.after.running}, []
+        return z3.And(*self._kept(more, step))
+
+    def keeps_order(self, more: int, step: Stepped) -> Any:
+        """Return whether a step that pauses requests keeps its state as the lemmas expect it."""
+        once = len({request.id for request in step.after.admitted}) == len(step.after.admitted)
+        decoded = {f"r{number}" for number in range(self.size)}
+        paused = {request.id for request in step.after.paused} <= decoded
+        others = step._replace(after=step.after._replace(paused=()))
+        return z3.And(once, paused, *self._kept(more, step), self.one_prefills(more, others))
+
+    def _kept(self, more: int, step: Stepped) -> Iterator[Any]:
+        """Yield that each decoding or paused request has one token more if it ran, and has left if
+        it has ended or was aborted."""
+        after = {request.id: request for request in step.after.admitted}
         for number, member in enumerate(self.members):
-            generated = member.generated + bool(ran)
-            request = after.get(f"r{number}")
+            name = f"r{number}"
+            ran, request = name in step.computed.scheduled, after.get(name)
+            generated = member.generated + ran
             if request is None:
-                gone = f"r{number}" in step.aborted
-                claims.append(z3.Or(gone, z3.And(bool(ran), generated == member.ends)))
+                gone = name in step.aborted
+                yield z3.Or(gone, z3.And(ran, generated == member.ends))
                 continue
-            claims += [
-                bare(request.computed) == member.computed + bool(ran) + more,
-                bare(request.generated) == generated,
-                generated < member.ends,
-                *self._keeps_lengths(request, member),
-            ]
-        return z3.And(claims)
+            yield bare(request.computed) == member.computed + ran + more
+            yield bare(request.generated) == generated
+            yield generated < member.ends
+            yield from self._keeps_lengths(request, member)
 
     def remembered_tkv_covers(self, more: int, step: Stepped) -> Any:
         after = step.after
