@@ -17,12 +17,14 @@ What `forward.compute_decode` carries is the pool, which no lemma about the limi
 """
 
 from collections.abc import Iterator
+from types import ModuleType
 from typing import Any, cast
 
 import z3
 
 from ...model import members, sequence
 from ...model.spyre import (
+    blocks,
     documented,
     forward,
     peak,
@@ -49,8 +51,8 @@ from ..smt.obligation import Obligation, lemma
 from .symbolic_admission import MANY, length
 from .symbolic_step import MODULES, Step, StepConfiguration
 
-READ = (scheduler, documented, forward, state, volumetric, members, sequence, peak)
-READ += (release_2_1_2, release_2_5_2)
+READ: tuple[ModuleType, ...] = (scheduler, documented, forward, state, volumetric, peak)
+READ += (members, sequence, release_2_1_2, release_2_5_2)
 BY_INDUCTION = {
     "volumetric.accepts to_come",
     "scheduler.complete state",
@@ -144,9 +146,7 @@ def leaving_only_removes(revision: Revision, more: int) -> list[Any]:
             given = {"config": config, "revision": revision, "state": before, "request": request}
             with (
                 on_symbols(*MODULES),
-                stubbed(
-                    scheduler.blocks, release=lambda config, revision, state, request: state.pool
-                ),
+                stubbed(blocks, release=lambda config, revision, state, request: state.pool),
             ):
                 after = turn(**given)["state"]
             left = [other for other in before.running if other.id != request.id]

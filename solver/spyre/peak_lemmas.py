@@ -28,7 +28,7 @@ active up to that step.
 
 from collections.abc import Callable, Iterator
 from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import z3
 
@@ -324,7 +324,8 @@ def nearest_offsets_are_found(block: int, more: int) -> list[Any]:
             return run.number(split)
 
         with on_symbols(peak), stubbed(peak, bisect_left=bisect_left):
-            chosen = [bare(peak.next_below(given, at)), bare(peak.next_above(given, at))]
+            offsets = cast(list[int], given)
+            chosen = [bare(peak.next_below(offsets, at)), bare(peak.next_above(offsets, at))]
         apart = [(offset < turn) == (place < split) for place, offset in given.asked]
         return bare(found), chosen, z3.And(*given.facts(), *apart), given.asked[1:]
 
@@ -350,13 +351,15 @@ def check_uses_nearest_offsets(block: int, more: int) -> list[Any]:
         given, asked = Offsets(run, length(numbers, "offsets"), block), list[Any]()
 
         def finds(number: Any) -> Callable[..., Any]:
-            return lambda offsets, turn: (
-                asked.append((offsets is given, bare(turn))) or run.number(number)
-            )
+            def find(offsets: Any, turn: Any) -> Any:
+                asked.append((offsets is given, bare(turn)))
+                return run.number(number)
+
+            return find
 
         most, at = run.number(longest), run.number(ends)
         with stubbed(peak, next_below=finds(below), next_above=finds(above)):
-            answer = peak.largest_tkv(most, given, at, block)
+            answer = peak.largest_tkv(most, cast(list[int], given), at, block)
         turns = [bare((1 - at) % block), bare(-at % block)]
         parts = peak.largest_of_two(most, run.number(below), run.number(above), at, block)
         return bare(answer), bare(parts), asked, turns
