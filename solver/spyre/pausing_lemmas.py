@@ -40,6 +40,7 @@ In each guard, a step is not counted, or the kept request is missing.
 """
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from functools import partial
 from itertools import count, product
@@ -135,49 +136,69 @@ class Batch(NamedTuple):
         widest = numbers.extreme([blocks(numbers, lengths, tokens) for tokens in after])
         return [own_tkv(numbers, lengths, tokens, widest) for tokens in after]
 
+    def compare_products(self, tkvs: list[Any]) -> None:
+        """Tell Z3 that a larger tkv makes a larger volume, since it is slow to find this out."""
+        pairs = [(own, bare(tkv)) for own, tkv in product(self.reached(), tkvs)]
+        for smaller, larger in [*pairs, *((tkv, own) for own, tkv in pairs)]:
+            more = self.count * smaller <= self.count * larger
+            self.numbers.facts.append(z3.Implies(smaller <= larger, more))
+
     def within(self, more: int) -> Any:
         """Return whether the next step of these requests is within the limit."""
         return z3.And([self.count * own + more <= self.limit for own in self.reached()])
 
 
-def _limit_is_compared_with_next_step(size: int | None, block: int, more: int) -> list[Any]:
-    batch, compared = Batch.make(size, block), list[Any]()
+def _noting_tkvs(compared: list[Any]) -> AbstractContextManager[None]:
+    """Inside the context, append to `compared` each tkv of a batch."""
     whole = documented.max_tkv
 
-    def code(run: SymbolicRun) -> Any:
-        def max_tkv(lengths: Any, block_size: int) -> Any:
-            compared.append(whole(lengths, block_size))
-            return compared[-1]
+    def max_tkv(lengths: Any, block_size: int) -> Any:
+        compared.append(whole(lengths, block_size))
+        return compared[-1]
 
-        with on_symbols(documented, release_2_5_2), stubbed(documented, max_tkv=max_tkv):
+    return stubbed(documented, max_tkv=max_tkv)
+
+
+def _limit_is_compared_with_next_step(size: int | None, block: int, more: int) -> list[Any]:
+    batch, compared = Batch.make(size, block), list[Any]()
+
+    def code(run: SymbolicRun) -> Any:
+        with on_symbols(documented, release_2_5_2), _noting_tkvs(compared):
             return bool(release_2_5_2.fits_limit(batch.config(run), batch.requests(run)))
 
     taken = list(paths(batch.numbers, code, quick=True))
-    if size is None:  # products of symbols, which Z3 is slow to compare
-        pairs = product(batch.reached(), map(bare, compared))
-        batch.numbers.facts += [
-            z3.Implies(own <= tkv, batch.count * own <= batch.count * tkv) for own, tkv in pairs
-        ]
+    if size is None:
+        batch.compare_products(compared)
     within = batch.within(more)
     return holds_on(batch.numbers, taken, lambda fits: z3.Or(not fits, within))
 
 
-@lemma(
-    "A batch that is within the limit in the next step ({size}) is not paused.",
-    name="batch_within_limit_is_not_paused_{size}",
-)
-def batch_within_limit_is_not_paused(size: int, block: int, more: int) -> list[Any]:
-    batch = Batch.make(size, block)
+def batch_within_limit_is_not_paused(size: int | None, block: int) -> Obligation:
+    """Return the lemma for `size` requests; None as in `limit_is_compared_with_next_step`."""
+    return Obligation(
+        f"batch_within_limit_is_not_paused_{size or 'any'}",
+        f"A batch ({size or 'any number, of two lengths'}) that is within the limit in the next "
+        "step is not paused.",
+        partial(_batch_within_limit_is_not_paused, size, block, 0),
+        partial(_batch_within_limit_is_not_paused, size, block, 1),
+    )
+
+
+def _batch_within_limit_is_not_paused(size: int | None, block: int, more: int) -> list[Any]:
+    batch, compared = Batch.make(size, block), list[Any]()
 
     def code(run: SymbolicRun) -> Any:
         state = State(running=batch.requests(run))
-        with on_symbols(documented, release_2_5_2):
+        with on_symbols(documented, release_2_5_2), _noting_tkvs(compared):
             if not release_2_5_2.fits_limit(batch.config(run), state.running):
                 return False
             after = release_2_5_2.pause_and_resume(batch.config(run), state)
         return after is state
 
-    taken, within = list(paths(batch.numbers, code, quick=True)), batch.within(-more)
+    taken = list(paths(batch.numbers, code, quick=True))
+    if size is None:
+        batch.compare_products(compared)
+    within = batch.within(-more)
     return holds_on(batch.numbers, taken, lambda stays: z3.Or(z3.Not(within), stays))
 
 

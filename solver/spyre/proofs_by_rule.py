@@ -84,7 +84,7 @@ def limit_lemmas(rule: str, setting: Setting, block: int | None) -> list[Group]:
     if pauses:
         step += [
             pausing_lemmas.batch_within_limit_is_not_paused(size, tokens)
-            for size in pausing_lemmas.FEW
+            for size in (*pausing_lemmas.FEW, None)
         ]
     return [
         Group("any number of requests", lemmas),
@@ -98,15 +98,13 @@ def limit_lemmas(rule: str, setting: Setting, block: int | None) -> list[Group]:
 def proven_for(rule: str, setting: Setting, block: int | None) -> str:
     """Describe the cases that the lemmas together cover, since nothing else is proven."""
     settles = setting.pauses and rule == LIMIT
-    decoding = f"{DECODING}, and any number of waiting ones"
-    if settles:
-        decoding = "up to 3 requests, at most 2 of them paused, one standing for any number"
-        decoding += ", if a step that pauses keeps the queues in order (assumed)"
-    elif "paused" in REVISIONS[setting.revision].shows:
-        decoding += f", if a batch of more than {MANY} within the limit is not paused (assumed)"
+    run = "up to 3 that decode or are paused" if settles else f"0 to {MANY} or {LARGE} that decode"
+    requests = (
+        f"every number of steps and requests (the code runs with {run}; its loops treat all alike)"
+    )
     code = "" if block else f", the code in blocks of {setting.block}"
     room = "" if settles or setting.interleave else ", if the pool has room for every prompt"
-    return f"every number of steps, with {decoding}{room}{code}"
+    return f"{requests}{room}{code}"
 
 
 def _check(setting: Setting) -> Check:
