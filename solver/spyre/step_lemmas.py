@@ -3,7 +3,8 @@
 `scheduler.step` runs on symbols unchanged: decide, compute, aborts, complete. The state has a given
 number of decoding requests, a request anywhere in its prompt, and any number of waiting ones, of
 which two are known. The last of five decoding requests stands for any number: each loop visits
-five, and `len` returns any number from five on. Nothing here reads block numbers, so the functions
+five, and `len` returns any number from five on (`loop_lemmas` says why five are enough). Nothing
+here reads block numbers, so the functions
 that find, take and return blocks are stubbed; a prefix of any length may be found. The volumetric
 check, the model-length constraint and the room in the pool are replaced by arbitrary answers. The
 lemmas describe the state afterwards:
