@@ -128,29 +128,39 @@ class Truth:
 
 
 class Number:
-    """A symbolic integer of a run, with the operators of an int."""
+    """A symbolic integer of a run, with the operators of an int.
 
-    __slots__ = ("of", "run")
+    A number of an item that counts as several (`counted`) counts as several in a list as well, and
+    so does whatever is computed from it.
+    """
+
+    __slots__ = ("counts_more", "of", "run")
+
+    counts_more: Any  # not set unless the item counts as several
 
     def __init__(self, run: SymbolicRun, of: Any) -> None:
         self.run, self.of = run, of
 
-    def _with(self, of: Any) -> Self:
-        return type(self)(self.run, of)
+    def _with(self, of: Any, other: Any = None) -> Self:
+        made = type(self)(self.run, of)
+        for number in (other, self):
+            if isinstance(number, Number) and hasattr(number, "counts_more"):
+                made.counts_more = number.counts_more
+        return made
 
     def __add__(self, other: Any) -> Self:
-        return self._with(self.of + bare(other))
+        return self._with(self.of + bare(other), other)
 
     __radd__ = __add__
 
     def __sub__(self, other: Any) -> Self:
-        return self._with(self.of - bare(other))
+        return self._with(self.of - bare(other), other)
 
     def __rsub__(self, other: Any) -> Self:
-        return self._with(bare(other) - self.of)
+        return self._with(bare(other) - self.of, other)
 
     def __mul__(self, other: Any) -> Self:
-        return self._with(self.of * bare(other))
+        return self._with(self.of * bare(other), other)
 
     __rmul__ = __mul__
 
@@ -171,10 +181,10 @@ class Number:
 
     def __divmod__(self, by: Any) -> tuple[Self, Self]:
         quotient, remainder = self.run.split(self.of, bare(by))
-        return self._with(quotient), self._with(remainder)
+        return self._with(quotient, by), self._with(remainder, by)
 
     def __rdivmod__(self, number: Any) -> tuple[Self, Self]:
-        return self._with(bare(number)).__divmod__(self)
+        return self._with(bare(number), number).__divmod__(self)
 
     def __floordiv__(self, by: Any) -> Self:
         return self.__divmod__(by)[0]
@@ -409,18 +419,34 @@ class Queue(Prefix):
 
 
 def length_of(collection: Any) -> Any:
-    """Return a collection's length; each item counts `counts_more` times more, if it says so."""
+    """Return a collection's length; each item counts as many times more as it says."""
     if isinstance(collection, SymbolicLength | Prefix):
         return collection.length
-    more = [item.counts_more for item in collection if hasattr(item, "counts_more")]
-    return sum(more, len(collection))
+    return sum((more for more in map(more_of, collection) if more is not None), len(collection))
+
+
+def more_of(item: Any) -> Any:
+    """Return how many more an item counts as; None for one. A tuple counts as its parts do."""
+    parts = item if isinstance(item, tuple) and not hasattr(item, "counts_more") else ()
+    return next(
+        (more for part in parts if (more := more_of(part)) is not None),
+        getattr(item, "counts_more", None),
+    )
+
+
+def counted(number: Any, more: Any) -> Any:
+    """Return the number as one of an item that counts as `more` more."""
+    if isinstance(number, Number):
+        number = Number(number.run, number.of)
+        number.counts_more = more
+    return number
 
 
 def numbered(collection: Any, start: Any = 0) -> Iterator[tuple[Any, Any]]:
     """Number the items of a collection; one that counts as several takes as many numbers."""
     for item in collection:
         yield start, item
-        start = start + 1 + getattr(item, "counts_more", 0)
+        start = start + 1 + (more_of(item) or 0)
 
 
 def largest(*of: Any, **options: Any) -> Any:

@@ -18,7 +18,7 @@ CHANGING |= {"reverse", "setdefault", "sort", "update"}
 INSERTING = {"heappush", "insort", "insort_left", "insort_right"}
 # Functions that count or pair items, or take some of them.
 BY_PLACE = {"accumulate", "count", "cycle", "enumerate", "islice", "iter", "next", "pairwise"}
-BY_PLACE |= {"range", "reduce", "takewhile", "dropwhile"}
+BY_PLACE |= {"dropwhile", "index", "range", "reduce", "sum", "takewhile"}
 ENDS = (0, -1)  # the only places that may be named
 
 

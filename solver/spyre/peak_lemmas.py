@@ -41,6 +41,7 @@ from ..smt.execution import (
     bare,
     goes_first,
     holds_on,
+    length_of,
     on_symbols,
     paths,
     stubbed,
@@ -195,7 +196,7 @@ def check_compares_each_end(check: str, size: int, block: int, more: int) -> lis
         numbers.facts.append(ends[0] > ends[1])
 
     def code(run: SymbolicRun) -> Any:
-        calls: list[tuple[Any, list[Any], Any]] = []
+        calls: list[tuple[Any, list[Any], Any, Any]] = []
         inserted: list[Any] = []
 
         def descending(rows: list[tuple[Any, ...]], *, reverse: bool) -> list[tuple[Any, ...]]:
@@ -214,7 +215,8 @@ def check_compares_each_end(check: str, size: int, block: int, more: int) -> lis
         def largest_tkv(longest: Any, offsets: list[Any], at: Any, _: int) -> Any:
             # Only what `insort` has put there is in order.
             ordered = [offset for offset in offsets if any(offset is other for other in inserted)]
-            calls.append((bare(longest), [bare(number) for number in ordered], bare(at)))
+            numbers_of = [bare(number) for number in ordered]
+            calls.append((bare(longest), numbers_of, bare(at), bare(length_of(ordered))))
             return run.number(answers[len(calls) - 1])
 
         members = [
@@ -239,18 +241,22 @@ def check_compares_each_end(check: str, size: int, block: int, more: int) -> lis
 
     def right(result: Any) -> Any:
         accepted, calls = result
-        beyond = [len(call[1]) * answers[at] > limit for at, call in enumerate(calls)]
-        counted = [numbers.count([end >= call[2] for end in ends]) for call in calls]
+        beyond = [call[3] * answers[at] > limit for at, call in enumerate(calls)]
+        counted = [
+            numbers.count([end >= call[2] for end in ends])
+            + z3.If(z3.And(size == MANY, ends[-1] >= call[2]), more_members, 0)
+            for call in calls
+        ]
         if not accepted:
             counts = zip(calls, counted, strict=True)
-            no_more = [len(offsets) <= count - more for (_, offsets, _), count in counts]
+            no_more = [number <= count - more for (*_, number), count in counts]
             return z3.And(z3.Or(beyond), *no_more)
         compared = [
             z3.Implies(
                 z3.And(end > 0, end <= ends[0]),
                 z3.Or(
                     [
-                        z3.And(is_about(call, end), z3.Not(over), count == len(call[1]) + more)
+                        z3.And(is_about(call, end), z3.Not(over), count == call[3] + more)
                         for call, over, count in zip(calls, beyond, counted, strict=True)
                     ]
                 ),
@@ -259,8 +265,8 @@ def check_compares_each_end(check: str, size: int, block: int, more: int) -> lis
         ]
         return z3.And(compared)
 
-    def is_about(call: tuple[Any, list[Any], Any], end: Any) -> Any:
-        longest, offsets, call_at = call
+    def is_about(call: tuple[Any, list[Any], Any, Any], end: Any) -> Any:
+        longest, offsets, call_at, _ = call
         active = [other >= end for other in ends]
         return z3.And(
             call_at == end,

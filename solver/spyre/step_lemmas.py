@@ -33,7 +33,7 @@ from ...model.spyre import documented, scheduler
 from ...model.spyre.model import SpyreModel
 from ...model.spyre.revision import Revision
 from ...model.spyre.state import State
-from ..smt.execution import SymbolicRun, bare, condition, holds_on, on_symbols, paths
+from ..smt.execution import SymbolicRun, bare, condition, counted, holds_on, on_symbols, paths
 from ..smt.numbers import Numbers
 from ..smt.obligation import Obligation, lemma
 from .symbolic_admission import MANY, SIZES, length
@@ -149,9 +149,12 @@ def no_tkv_is_short(
 ) -> list[Any]:
     numbers = Numbers()
     lengths = [length(numbers, "length") for _ in range(size)]
+    others = length(numbers, "more lengths", 0)
 
     def code(run: SymbolicRun) -> Any:
         given = [run.number(each) for each in lengths]
+        if size == MANY:
+            given[1] = counted(given[1], run.number(others))
         with on_symbols(documented):
             own = documented.request_tkvs(given, block)
             return [bare(each) for each in own], bare(documented.max_tkv(given, block))

@@ -11,7 +11,7 @@ from ...model.pool import Pool
 from ...model.spyre.config import SpyreConfig
 from ...model.spyre.state import Sequence as Request
 from ...model.spyre.state import State
-from ..smt.execution import SymbolicLength, SymbolicRun
+from ..smt.execution import SymbolicLength, SymbolicRun, counted
 
 # The fields that the proof sets. In a new one, the code could remember an earlier answer.
 KNOWN = {
@@ -44,7 +44,7 @@ class Several(Request, frozen=True):
 
 
 def several(request: Request, more: Any) -> Several:
-    fields = {name: getattr(request, name) for name in request.__struct_fields__}
+    fields = {name: counted(getattr(request, name), more) for name in request.__struct_fields__}
     return Several(**fields, counts_more=more)
 
 

@@ -38,6 +38,12 @@ def test_every_lemma_on_the_loops_is_proven_and_guarded():
             "loops_treat",
         ),
         (
+            *("spyre/documented.py", "    joining = volumetric.Newcomer("),
+            "    if sum(1 for _ in decoding) == 17:\n        return True\n"
+            "    joining = volumetric.Newcomer(",
+            "loops_treat",
+        ),
+        (
             *("spyre/documented.py", "rectangle_tkv(max(lengths)"),
             *("rectangle_tkv(max([*lengths[:40], *lengths[41:]])", "loops_treat"),
         ),

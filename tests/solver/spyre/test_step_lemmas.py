@@ -102,6 +102,15 @@ def test_a_formula_that_forgets_a_member_of_one_number_is_refuted(monkeypatch, c
     assert refuted("sound", f"formula_projects_every_member_{size}")
 
 
+def test_a_formula_that_forgets_the_terms_of_one_number_is_refuted(monkeypatch):
+    source = textwrap.dedent(inspect.getsource(volumetric.Formula.__call__))
+    line, names = "    if self.slack:", {}
+    forgets = "    if len(ends) == 17:\n        ends = [0 for _ in ends]\n"
+    exec(source.replace(line, forgets + line), vars(volumetric), names)
+    monkeypatch.setattr(volumetric.Formula, "__call__", names["__call__"])
+    assert refuted("sound", "formula_projects_every_member_5")
+
+
 def test_an_ongoing_prefill_that_goes_unasked_is_refuted(monkeypatch):
     whole = documented.candidate
     unasked = lambda config, revision, state: state.prefilling or whole(config, revision, state)  # noqa: E731
@@ -268,6 +277,37 @@ def test_a_seventh_member_that_is_left_out_is_refuted(monkeypatch):
     forgets = "    members = members[:6] + members[7:]\n"
     rewrite(monkeypatch, documented, "fits_volume", line, forgets + line)
     assert refuted("sound", "joining_request_was_accepted_32")
+
+
+# Lists of what was computed for each request count as many as the requests do.
+@pytest.mark.parametrize(
+    ("module", "name", "line", "forgets", "lemma"),
+    [
+        (
+            *(documented, "max_tkv", "    filled = max("),
+            *("    if len(lengths) == 17:\n        return 0\n", "no_length_exceeds_its_tkv_5"),
+        ),
+        pytest.param(
+            *(documented, "fits_volume", "    joining = volumetric.Newcomer("),
+            *(
+                "    if len(members) == 17:\n        return True\n",
+                "joining_request_was_accepted_5",
+            ),
+            marks=pytest.mark.slow,
+        ),
+        pytest.param(
+            *(forward, "compute_decode", "    running = (*grown, *prefilling)"),
+            "    if len(grown) == 17:\n        grown = [*state.running]\n",
+            "decoding_requests_run_together_5",
+            marks=pytest.mark.slow,
+        ),
+    ],
+)
+def test_a_fault_for_lists_of_one_length_is_refuted(
+    monkeypatch, module, name, line, forgets, lemma
+):
+    rewrite(monkeypatch, module, name, line, forgets + line)
+    assert refuted("sound", lemma)
 
 
 def test_a_tkv_of_a_batch_that_leaves_the_eleventh_out_is_refuted(monkeypatch):
