@@ -128,15 +128,11 @@ class Truth:
 
 
 class Number:
-    """A symbolic integer of a run, with the operators of an int.
-
-    A number of an item that counts as several (`counted`) counts as several in a list as well, and
-    so does whatever is computed from it.
-    """
+    """A symbolic integer of a run, with the operators of an int. What is computed from a `counted`
+    number is counted as well."""
 
     __slots__ = ("counts_more", "of", "run")
-
-    counts_more: Any  # not set unless the item counts as several
+    counts_more: Any
 
     def __init__(self, run: SymbolicRun, of: Any) -> None:
         self.run, self.of = run, of
@@ -378,10 +374,8 @@ class SymbolicLength:
 class Prefix:
     """A sequence of any length, of which only the first items are known.
 
-    Its length is a symbol. Code that looks at it decides how many items there are.
-
-    Raises:
-        BeyondPrefixError: the code looks at an unknown item.
+    Its length is a symbol. Code that looks at it decides how many items there are. A look at an
+    unknown item raises BeyondPrefixError.
     """
 
     def __init__(self, known: list[Any], length: Number) -> None:
@@ -426,16 +420,14 @@ def length_of(collection: Any) -> Any:
     """Return a collection's length; each item counts as many times more as it says."""
     if isinstance(collection, SymbolicLength | Prefix):
         return collection.length
-    return sum((more for more in map(more_of, collection) if more is not None), len(collection))
+    return sum((more for item in collection for more in more_of(item)), len(collection))
 
 
-def more_of(item: Any) -> Any:
-    """Return how many more an item counts as; None for one. A tuple counts as its parts do."""
-    parts = item if isinstance(item, tuple) and not hasattr(item, "counts_more") else ()
-    return next(
-        (more for part in parts if (more := more_of(part)) is not None),
-        getattr(item, "counts_more", None),
-    )
+def more_of(item: Any) -> list[Any]:
+    """Return how many more an item, or a part of a tuple, counts as; nothing if it is only one."""
+    if hasattr(item, "counts_more"):
+        return [item.counts_more]
+    return [more for part in item for more in more_of(part)][:1] if isinstance(item, tuple) else []
 
 
 def counted(number: Any, more: Any) -> Any:
@@ -450,7 +442,7 @@ def numbered(collection: Any, start: Any = 0) -> Iterator[tuple[Any, Any]]:
     """Number the items of a collection; one that counts as several takes as many numbers."""
     for item in collection:
         yield start, item
-        start = start + 1 + (more_of(item) or 0)
+        start = sum(more_of(item), start + 1)
 
 
 def largest(*of: Any, **options: Any) -> Any:

@@ -7,9 +7,8 @@ functions that it is not given.
 """
 
 import ast
-import builtins
 from collections.abc import Callable, Iterator
-from types import ModuleType
+from types import CodeType, FunctionType, ModuleType
 from typing import Any, cast
 
 # Methods that change the object on which they are called, and functions that change their argument.
@@ -177,9 +176,9 @@ def body_of(module: ModuleType, name: str) -> Callable[..., dict[str, Any]]:
     if any(isinstance(node, ast.Return | ast.Break | ast.Continue) for node in parts):
         raise ValueError(f"the loop of {name} may end early")
     names = {node.id for node in parts if isinstance(node, ast.Name)}
-    local = sorted(names - vars(builtins).keys() - vars(module).keys())
-    code = ast.parse(f"def body({''.join(f'{name}=None, ' for name in local)}): return locals()")
-    cast(ast.FunctionDef, code.body[0]).body[:0] = loop.body
-    made: dict[str, Any] = {}
-    exec(compile(ast.fix_missing_locations(code), name, "exec"), vars(module), made)
-    return cast(Callable[..., dict[str, Any]], made["body"])
+    local = sorted(names - vars(module)["__builtins__"].keys() - vars(module).keys())
+    text = ast.parse(f"def body({', '.join(local)}): return locals()")
+    cast(ast.FunctionDef, text.body[0]).body[:0] = loop.body
+    made = compile(ast.fix_missing_locations(text), name, "exec")
+    [code] = [part for part in made.co_consts if isinstance(part, CodeType)]
+    return FunctionType(code, vars(module), name, (None,) * len(local))
