@@ -5,7 +5,7 @@ reach. A proof about one call is a proof about every call only if the code remem
 import sys
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
-from functools import _lru_cache_wrapper
+from functools import _lru_cache_wrapper, partial
 from types import FunctionType, MappingProxyType, ModuleType, SimpleNamespace
 from typing import Any
 
@@ -99,6 +99,10 @@ def _parts(item: Any, contents: Mapping[Any, Any] | None) -> Iterable[tuple[Any,
         return
     if isinstance(item, tuple | frozenset):
         yield from enumerate(item)
+    if isinstance(item, partial):
+        yield from enumerate((item.func, *item.args, *item.keywords.values()))
+    if (owner := getattr(item, "__self__", None)) is not None:
+        yield "self", owner
     yield from (contents or {}).items()
     if isinstance(item, FunctionType) and item.__module__.startswith(f"{PACKAGE}."):
         yield from enumerate(item.__defaults__ or ())
