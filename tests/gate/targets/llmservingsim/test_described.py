@@ -74,9 +74,8 @@ def run(target, version, tree, pool, seed):
     radix = None
     if config["enable_prefix_caching"]:
         own = target.tree
-        radix = tree(
-            node_id=0, device="NPU", page_size=block, capacity=own.capacity, kv_size=own.kv_size
-        )
+        size = {"page_size": block, "capacity": own.capacity, "kv_size": own.kv_size}
+        radix = tree(node_id=0, device="NPU", enable_kv_cache_events=True, **size)
     prompts = random_prompts(rng, block)
     if not config["enable_chunked_prefill"]:  # finding 17: others would wait forever
         prompts = (prefix(prompt, config["max_num_batched_tokens"]) for prompt in prompts)
