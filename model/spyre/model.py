@@ -82,10 +82,7 @@ class SpyreModel(ReferenceModel[State]):
 def make_model(revision: str, config: Mapping[str, Any]) -> SpyreModel:
     read = read_config(config, revision)
     check_pool(read, revision)
-    chosen = REVISIONS[revision]
-    if read.prefix_caching:
-        chosen = replace(chosen, volume_check=volumetric.ByFormula(volumetric.release_2_1_0))
-    return SpyreModel(read, chosen)
+    return SpyreModel(read, REVISIONS[revision])
 
 
 def admitting_by(revision: Revision, name: str) -> Revision | None:
