@@ -69,7 +69,7 @@ class SymbolicRun:
         if known is not None:
             return known
         if len(self.taken) == MAX_ANSWERS:
-            raise TooManyPathsError(f"a path with more than {MAX_ANSWERS} branches")
+            raise TooManyPathsError(f"has a path with more than {MAX_ANSWERS} branches")
         at = len(self.taken)
         if at < len(self.given):
             holds = self.given[at]
@@ -248,11 +248,15 @@ def bare(number: Any) -> Any:
     return number.of if isinstance(number, Number) else number
 
 
+class UndecidedError(Exception):
+    """Code does something that leaves a claim about it undecided; `str` completes "the code"."""
+
+
 class BeyondPrefixError(Exception):
     """The code looked at an unknown part of a sequence; its path ends there."""
 
 
-class TooManyPathsError(Exception):
+class TooManyPathsError(UndecidedError):
     """A function branches so often that its paths cannot be combined, or not even followed."""
 
 
@@ -264,7 +268,7 @@ def merged(numbers: Numbers, code: Callable[[SymbolicRun], Any]) -> Any:
     """
     taken = list(islice(paths(numbers, code), MAX_PATHS + 1))
     if len(taken) > MAX_PATHS:
-        raise TooManyPathsError(f"more than {MAX_PATHS} paths")
+        raise TooManyPathsError(f"has more than {MAX_PATHS} paths")
     *others, last = taken
     result = last.result
     for path in others:
@@ -289,7 +293,7 @@ def paths(
     branches, tried = Branches(numbers, quick=quick), 0
     while waiting:
         if tried == MOST_PATHS:
-            raise TooManyPathsError(f"more than {MOST_PATHS:,} paths")
+            raise TooManyPathsError(f"has more than {MOST_PATHS:,} paths")
         tried += 1
         run = SymbolicRun(branches, waiting.pop())
         try:

@@ -13,7 +13,8 @@ from typing import Any, Literal, NamedTuple
 import z3
 
 from ...model.scenario import Scenario
-from .execution import TooManyPathsError
+from .execution import UndecidedError
+from .memory import Memory
 
 
 class ScenarioPair(NamedTuple):
@@ -222,7 +223,7 @@ class Discharged:
     Attributes:
         status: "proven", "refuted", "unknown", or "unguarded": the guard holds as well, so the
             lemma says nothing.
-        by: the solver that decided the claim, or "none" if the code has too many paths.
+        by: the solver that decided the claim, or "none" if the code cannot be followed.
         code: functions of the model that the claim runs, as in `Obligation`.
         certified: the second solver's answers, if a certificate is written.
     """
@@ -243,10 +244,12 @@ def discharge(
     for obligation in obligations:
         began = time.monotonic()
         named = obligation.name, obligation.sentence
+        memory = Memory()
         try:
             claim = obligation.claim()
-        except TooManyPathsError as why:
-            named = obligation.name, f"{obligation.sentence} (undecided: the code has {why})"
+            memory.check()
+        except UndecidedError as why:
+            named = obligation.name, f"{obligation.sentence} (undecided: the code {why})"
             yield Discharged(*named, "unknown", time.monotonic() - began, "none", obligation.code)
             continue
         answer, by = _decided(claim)

@@ -24,6 +24,7 @@ from ...model.spyre import (
 )
 from ...model.spyre.config import SpyreConfig
 from ...model.spyre.forward import Forward
+from ...model.spyre.model import SpyreModel
 from ...model.spyre.revision import Revision
 from ...model.spyre.state import Decision, State
 from ...model.spyre.state import Sequence as Request
@@ -41,7 +42,16 @@ from ..smt.execution import (
 )
 from ..smt.numbers import Numbers
 from .symbolic_admission import MANY, length
-from .symbolic_state import AnyPool, Held, SymbolicConfig, Unread, check_fields, several
+from .symbolic_state import (
+    AnyPool,
+    Held,
+    Name,
+    SymbolicConfig,
+    Unread,
+    check_fields,
+    plain,
+    several,
+)
 
 MODULES = (
     *(scheduler, documented, forward, blocks, volumetric, allocator, state, members),
@@ -187,7 +197,7 @@ class Step:
             prompt, tokens, ends, generated, computed = map(run.number, of[:5])
             lengths = {"prompt": prompt, "max_tokens": tokens, "output_len": ends}
             more |= {"content": Unread(), "computed": computed, "generated": generated}
-            return Request(name, **lengths, **more)
+            return Request(Name(name), **lengths, **more)
 
         def admitted(name: str, of: Lengths) -> Request:
             def some(what: str) -> Any:
@@ -248,7 +258,7 @@ class Step:
             return run.answer(answer)
 
         def any_answer(name: str) -> Callable[..., bool]:
-            return lambda *given: run.answer(z3.Bool(f"{name} {given[-1].id}"))
+            return lambda *given: run.answer(z3.Bool(f"{name} {plain(given[-1].id)}"))
 
         def fits_limit(config: SpyreConfig, batch: Any) -> bool:
             as_it_is = [any(request is other for other in before.running) for request in batch]
@@ -269,7 +279,9 @@ class Step:
             def candidate(config: SpyreConfig, revision: Revision, state: State) -> Any:
                 ongoing = state.prefilling
                 choice = state.waiting if ongoing is None else (ongoing,)
-                may = (each for each in choice if run.answer(z3.Bool(f"may prefill {each.id}")))
+                may = (
+                    each for each in choice if run.answer(z3.Bool(f"may prefill {plain(each.id)}"))
+                )
                 return next(may, None)
 
             revision = replace(revision, candidate=candidate)
@@ -300,7 +312,7 @@ class Step:
             stubbed(release_2_1_2, fits_prompt=room),
             stubbed(release_2_5_2, fits_limit=fits_limit),
         ):
-            after, _ = scheduler.step(config, revision, before, inside)
+            after, _ = SpyreModel(config, revision).step(before, inside)
         [(*_, decision, computed, _, _)] = observed
         # A queue that no code looked at is whole before and after.
         unseen = after.waiting is before.waiting

@@ -13,10 +13,11 @@ import pytest
 from schedproof.model.pool import free_blocks
 from schedproof.model.scenario import Request
 from schedproof.model.spyre import documented, forward, peak, release_2_5_2, scheduler, volumetric
+from schedproof.model.spyre import model as model_of
 from schedproof.model.spyre.model import REVISIONS
 from schedproof.model.systems import make_model
 from schedproof.solver.smt.obligation import discharge
-from schedproof.solver.spyre import symbolic_state
+from schedproof.solver.spyre import step_lemmas, symbolic_state
 from schedproof.solver.spyre.admission_sequences import ADMITS_BY, Setting
 from schedproof.solver.spyre.proofs_by_rule import JOIN, LIMIT, limit_lemmas
 from schedproof.solver.spyre.step_lemmas import obligations
@@ -251,6 +252,36 @@ def test_members_that_are_told_apart_by_their_content_end_the_proof(monkeypatch)
 
 
 @pytest.mark.slow
+def test_members_that_are_told_apart_by_their_ids_end_the_proof(monkeypatch):
+    """Of two ids that differ only in case, the check would see one."""
+    line = "    tkvs = request_tkvs([request.computed for request in decoding], config.block_size)"
+    merged = "    decoding = [*{request.id.casefold(): request for request in decoding}.values()]"
+    rewrite(monkeypatch, documented, "fits_volume", line, f"{merged}\n{line}")
+    assert statuses("sound", "joining_request_was_accepted_1") == ["unknown"]
+
+
+def test_a_tkv_that_is_kept_between_steps_ends_the_proof(monkeypatch):
+    known, of = {}, documented.batch_tkv
+
+    def remembered(config, running):
+        names = tuple([request.id for request in running])
+        return known.setdefault(names, of(config, running))
+
+    monkeypatch.setattr(documented, "known", known, raising=False)
+    monkeypatch.setattr(documented, "batch_tkv", remembered)
+    assert statuses("sound", "joining_request_was_accepted_1") == ["unknown"]
+
+
+def test_a_model_that_is_not_the_revision_of_its_name_is_refuted(monkeypatch):
+    def make_model_of_another(revision, config):
+        read = model_of.read_config(config, revision)
+        chosen = "documented" if read.prefix_caching else revision
+        return model_of.SpyreModel(read, REVISIONS[chosen])
+
+    monkeypatch.setattr(step_lemmas, "make_model", make_model_of_another)
+    assert refuted("sound", "model_decides_by_its_revision")
+
+
 def test_two_aborts_in_one_step_that_cost_another_request_a_token_are_refuted(monkeypatch):
     line = "    state, emitted, finished = complete("
     forgets = "    if len(abort_inside) > 1:\n        computed = replace(computed, scheduled={})\n"
