@@ -118,6 +118,33 @@ def test_declarations_are_no_functions():
     assert names == {"visited", "Base.outer", "Base.outer.<locals>.inner", "never"}
 
 
+COMPILED = """
+import compiler
+from compiler import njit
+
+@compiler.jit(cache=True)
+def decorated(n):
+    return n
+
+def passed_on(n):
+    return n
+
+@compiler.experimental.jitclass([])
+class Pool:
+    def take(self):
+        return 1
+
+fast = njit("int64(int64)")(passed_on)
+
+def plain(n):
+    return fast(n)
+"""
+
+
+def test_functions_that_another_compiler_compiles_have_no_probes():
+    assert {function.name for function, _ in coverage.places(COMPILED)} == {"plain"}
+
+
 def test_docstrings_and_the_future_stay_as_they_are(module):
     loaded = module()
     assert (loaded.__doc__, loaded.visited.__doc__) == ("A module.", "Its docstring stays.")
