@@ -15,6 +15,7 @@ import importlib.util
 import mmap
 import operator
 import os
+import stat
 import sys
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from importlib.machinery import ModuleSpec, SourceFileLoader
@@ -172,8 +173,11 @@ def entered(folder: Path) -> list[Entered]:
     """Return the probes that a target's processes have passed, by module."""
     modules = []
     for file in _files(folder):
-        # The offset of the module's path in the file.
-        probes, separator, words = file.read_bytes().partition(b"/")
+        try:
+            # The offset of the module's path in the file.
+            probes, separator, words = file.read_bytes().partition(b"/")
+        except OSError:  # the target has removed it
+            continue
         if separator:
             path, _, module = words.decode(errors="surrogateescape").partition("\0")
             modules.append(Entered(f"/{path}", module, probes))
@@ -217,11 +221,15 @@ class Interval:
 
 
 def _files(folder: Path) -> list[Path]:
-    return [
-        file
-        for file in folder.rglob("*")
-        if file.is_file() and "." not in file.name and file.stat().st_size <= LARGEST
-    ]
+    return [file for file in folder.rglob("*") if "." not in file.name and _is_readable(file)]
+
+
+def _is_readable(file: Path) -> bool:
+    try:
+        status = file.stat()
+    except OSError:
+        return False
+    return stat.S_ISREG(status.st_mode) and status.st_size <= LARGEST
 
 
 def _probes(file: Path) -> bytes:

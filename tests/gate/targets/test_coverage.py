@@ -211,6 +211,12 @@ def test_the_probes_of_this_package_are_in_every_kind_of_block():
     assert {line for _, line in coverage.places(source)} == nodes
 
 
+def test_a_file_that_the_target_removes_meanwhile_counts_for_nothing(module, tmp_path, monkeypatch):
+    module()
+    monkeypatch.setattr(coverage, "_files", lambda folder: [folder / "gone", *folder.iterdir()])
+    assert len(coverage.entered(tmp_path / "probes")) == 1
+
+
 def test_an_interval_shows_what_was_entered_in_it_and_takes_nothing_away(module, tmp_path):
     probes = tmp_path / "probes"
     loaded = module()
