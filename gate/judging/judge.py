@@ -13,6 +13,7 @@ from ...model.target import ModelTarget
 from ...properties.rules.registry import LOCKSTEP, applies, followed_by, observable
 from ...properties.search.workloads import shapes_of
 from ...spec.catalogue import Rule, load
+from ..console import interrupts
 from ..console.output import plural
 from ..targets import checkouts, releases
 from ..targets.coverage import entered
@@ -177,6 +178,7 @@ def _conclude(
     observes: frozenset[str],
     more: Mapping[str, Any],
 ) -> verdict.Verdict:
+    interrupts.keep_results()
     options, results = gate.options, gate.results
     for number, status in results.deviation_status.items():
         gate.deviations.status.setdefault(number, status)
