@@ -4,7 +4,7 @@ import pytest
 
 from schedproof.model.scenario import Request, Scenario
 from schedproof.model.systems import full_config
-from schedproof.properties.shrinking.shrink import needed_features
+from schedproof.properties.shrinking.shrink import needed_features, shrink
 
 OFF = full_config("vllm", "documented", {"enable_prefix_caching": False})
 SCENARIO = Scenario(
@@ -27,3 +27,35 @@ def test_an_option_is_needed_only_if_its_default_repairs_the_run(with_caching, n
         return True
 
     assert {*needed_features(SCENARIO, still_breaks)} == needs
+
+
+def with_options(**config):
+    return Scenario(
+        system="vllm",
+        revision="0.33",
+        config=full_config("vllm", "0.33", config),
+        requests=(Request(id="r0", arrival=0, prompt=(("r0", 3),), max_tokens=2),),
+    )
+
+
+ENCODER = {"max_num_encoder_input_tokens": 8, "encoder_cache_size": 8}
+
+
+def test_options_that_are_valid_only_together_are_needed_only_if_the_run_needs_both():
+    scenario = with_options(kv_connector=True, num_speculative_tokens=2, **ENCODER)
+
+    def always(_):
+        return True
+
+    def with_encoder(candidate):
+        return "encoder_cache_size" in candidate.config
+
+    assert needed_features(scenario, always) == ()
+    assert needed_features(scenario, with_encoder) == tuple(ENCODER)
+    assert {*shrink(scenario, with_encoder, 99).config} - {*OFF} == {*ENCODER}
+
+
+def test_options_that_are_valid_only_together_are_removed_together():
+    scenario = with_options(kv_connector=True, **ENCODER)
+    small = shrink(scenario, lambda candidate: candidate.config.get("kv_connector", False), 99)
+    assert {*small.config} - {*OFF} == {"kv_connector"}
