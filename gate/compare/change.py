@@ -25,7 +25,7 @@ from .keeping import keep_differences
 MOST = 12  # at most this many kinds of decision are shrunk and written to files
 SHOWN = 5  # at most this many are printed if the change breaks no rule
 BESIDE_FAULTS = 2  # at most this many are printed otherwise
-WHOLE = 2  # if there are more faults than this, their scenarios are not printed
+WHOLE = 2  # if there are more faults than this, their scenarios and `show` are not printed
 SEVERE = ("crash", "hang", "request", "blocks")  # kinds of fault that are printed in full
 FEW = 3  # a rule counts as repaired if only the base breaks it in at least this many runs
 ATTEMPTS = 60  # shrink attempts for a scenario in which only the base breaks a rule
@@ -132,8 +132,9 @@ class ChangeReporter(Terminal):
             cause = causes.get(fault.number)
             if cause is not None and fault.kind not in SEVERE:
                 continue
-            event = self._found.get(fault.scenario) if len(verdict.faults) <= WHOLE else None
-            print_broken(self._console, fault, event, by_id[fault.rule], cause)
+            is_whole = len(verdict.faults) <= WHOLE
+            event = self._found.get(fault.scenario) if is_whole else None
+            print_broken(self._console, fault, event, by_id[fault.rule], cause, is_whole)
             for other in verdict.faults:
                 if causes.get(other.number) == fault and other.kind not in SEVERE:
                     line = f"  may follow: {in_short(other, by_id[other.rule])} ({other.scenario})"
@@ -177,7 +178,12 @@ def in_short(fault: Fault, rule: Rule) -> str:
 
 
 def print_broken(
-    console: Console, fault: Fault, event: Found | None, rule: Rule, cause: Fault | None
+    console: Console,
+    fault: Fault,
+    event: Found | None,
+    rule: Rule,
+    cause: Fault | None,
+    is_whole: bool,
 ) -> None:
     console.print(
         f"[red]BREAKS[/red] [bold]{rule.id}[/bold] {escape(rule.title)}: step {fault.step}: "
@@ -194,7 +200,7 @@ def print_broken(
         lines += lines_of_code(fault)
         lines += [output.scenario_config(event.scenario), *output.request_lines(event.scenario)]
     show = fault.replay.replace("schedproof replay ", "schedproof show ", 1)
-    for line in (*lines, f"replay: {fault.replay}", f"show:   {show}"):
+    for line in (*lines, f"replay: {fault.replay}", *[f"show:   {show}"] * is_whole):
         console.print(f"  {one_line(line)}", markup=False, soft_wrap=True)
 
 

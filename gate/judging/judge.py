@@ -104,7 +104,9 @@ def _announce(gate: GateContext, capabilities: Capabilities) -> verdict.TargetIn
     if options.fixed:
         keys = ", ".join(f"{key} {json.dumps(value)}" for key, value in options.fixed.items())
         gate.report(Notice(f"every configuration has {keys}"))
-    for line in capabilities.left_out:
+    # What both targets refuse is no difference between them, so one line is enough.
+    both_refuse = gate.base is not None and not gate.base.pair.coverage.refused
+    for line in capabilities.notices(in_one=both_refuse):
         gate.report(Notice(line))
     if gate.base is not None:  # refusals of the target have been reported above
         gate.base.pair.coverage.refused.clear()
