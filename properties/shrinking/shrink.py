@@ -17,6 +17,9 @@ from ..search.state import features_of_requests
 
 # Trials of a scenario that hangs; each takes the full time limit of a step.
 HANG_ATTEMPTS = 10
+# The optional fields of requests that a finding names as needed. The others are sizes, or
+# `features_of_requests` has a name for them.
+NAMED_FIELDS = ("external_tokens", "send_steps", "send_aborted", "cache_salt", "lora")
 
 
 def shrink(scenario: Scenario, still_breaks: Callable[[Scenario], bool], attempts: int) -> Scenario:
@@ -253,7 +256,12 @@ def needed_features(
         if is_needed:
             needed.append(_feature(key, value))
     occurs = features_of_requests(scenario) | {"control event": bool(scenario.events)}
-    return (*needed, *(name for name, is_there in occurs.items() if is_there))
+    fields = [
+        key
+        for key in NAMED_FIELDS
+        if any(getattr(request, key) != OF_FEATURES[key] for request in scenario.requests)
+    ]
+    return (*needed, *(name for name, is_there in occurs.items() if is_there), *fields)
 
 
 def _feature(key: str, value: Any) -> str:

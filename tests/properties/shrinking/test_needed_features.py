@@ -1,6 +1,7 @@
 """A finding names the features that it needs, and none that the target cannot do without."""
 
 import pytest
+from msgspec.structs import replace
 
 from schedproof.model.scenario import Request, Scenario
 from schedproof.model.systems import full_config
@@ -59,3 +60,12 @@ def test_options_that_are_valid_only_together_are_removed_together():
     scenario = with_options(kv_connector=True, **ENCODER)
     small = shrink(scenario, lambda candidate: candidate.config.get("kv_connector", False), 99)
     assert {*small.config} - {*OFF} == {"kv_connector"}
+
+
+def test_optional_fields_of_requests_are_named():
+    scenario = with_options(kv_connector=True)
+    [request] = scenario.requests
+    loaded = replace(request, external_tokens=4, load_steps=1, send_aborted=True)
+    whole = replace(scenario, requests=(loaded,))
+    names = needed_features(whole, lambda candidate: "kv_connector" in candidate.config)
+    assert names == ("kv_connector on", "external_tokens", "send_aborted")
