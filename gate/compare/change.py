@@ -185,8 +185,9 @@ def print_broken(
     cause: Fault | None,
     is_whole: bool,
 ) -> None:
+    also = f" (and {', '.join(fault.follows)})" * bool(fault.follows)
     console.print(
-        f"[red]BREAKS[/red] [bold]{rule.id}[/bold] {escape(rule.title)}: step {fault.step}: "
+        f"[red]BREAKS[/red] [bold]{rule.id}[/bold]{also} {escape(rule.title)}: step {fault.step}: "
         f"{escape(one_line(fault.message))}",
         soft_wrap=True,
     )
@@ -196,7 +197,6 @@ def print_broken(
     lines += [f"decided:  {fault.decided}"] * bool(fault.decided and event is None)
     if event is not None:
         lines.append(f"means: {fault.means}")
-        lines += [f"also breaks: {', '.join(fault.follows)}"] * bool(fault.follows)
         lines += lines_of_code(fault)
         lines += [output.scenario_config(event.scenario), *output.request_lines(event.scenario)]
     show = fault.replay.replace("schedproof replay ", "schedproof show ", 1)

@@ -187,6 +187,13 @@ def test_what_it_breaks_has_a_command_that_replays_and_one_that_draws_it(console
     assert "\n  show:   schedproof show r.json --target vllm==0.28.0:mine.py:Mine\n" in text
 
 
+def test_the_line_of_a_fault_names_its_other_rules(console):
+    faults = tuple(fault(number, "ALL-R03", follows=("V1-R20", "V1-R25")) for number in (1, 2, 3))
+    assert "BREAKS ALL-R03 (and V1-R20, V1-R25) no request" in reported(
+        console, verdict(faults=faults)
+    )
+
+
 def test_of_many_faults_the_command_that_draws_one_is_left_out(console):
     faults = tuple(fault(number, "ALL-R03") for number in (1, 2, 3))
     text = reported(console, verdict(faults=faults))
