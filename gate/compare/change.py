@@ -192,15 +192,16 @@ def print_broken(
         soft_wrap=True,
     )
     lines = []
-    if cause is not None:
-        lines.append(f"may follow from {cause.rule}, or have the same cause")
     lines += [f"decided:  {fault.decided}"] * bool(fault.decided and event is None)
     if event is not None:
         lines.append(f"means: {fault.means}")
         lines += lines_of_code(fault)
         lines += [output.scenario_config(event.scenario), *output.request_lines(event.scenario)]
     show = fault.replay.replace("schedproof replay ", "schedproof show ", 1)
-    for line in (*lines, f"replay: {fault.replay}", *[f"show:   {show}"] * is_whole):
+    replay = f"replay: {fault.replay}"
+    if cause is not None:
+        replay = f"may follow from {cause.rule}, or have the same cause; {replay}"
+    for line in (*lines, replay, *[f"show:   {show}"] * is_whole):
         console.print(f"  {one_line(line)}", markup=False, soft_wrap=True)
 
 

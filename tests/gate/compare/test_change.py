@@ -93,7 +93,7 @@ def test_a_fault_that_may_follow_from_another_one_is_a_line_below_it(console):
     above = [line for line in lines[: lines.index(below[0])] if line.startswith("BREAKS")]
     assert above[-1].startswith("BREAKS ALL-R03 no request lost")
     assert "1 fault that the base does not have, 2 more that may follow" in lines[-1]
-    assert lines[1] == "  may follow from ALL-R03, or have the same cause"
+    assert lines[1] == "  may follow from ALL-R03, or have the same cause; replay: replay"
 
 
 def test_of_many_faults_a_chain_is_below_the_first(console):
