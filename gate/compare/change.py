@@ -26,6 +26,7 @@ MOST = 12  # at most this many kinds of decision are shrunk and written to files
 SHOWN = 5  # at most this many are printed if the change breaks no rule
 BESIDE_FAULTS = 2  # at most this many are printed otherwise
 WHOLE = 2  # if there are more faults than this, their scenarios and `show` are not printed
+BELOW = 4  # below a fault, at most this many that may follow from it have a line of their own
 SEVERE = ("crash", "hang", "request", "blocks")  # kinds of fault that are printed in full
 FEW = 3  # a rule counts as repaired if only the base breaks it in at least this many runs
 ATTEMPTS = 60  # shrink attempts for a scenario in which only the base breaks a rule
@@ -135,10 +136,16 @@ class ChangeReporter(Terminal):
             is_whole = len(verdict.faults) <= WHOLE
             event = self._found.get(fault.scenario) if is_whole else None
             print_broken(self._console, fault, event, by_id[fault.rule], cause, is_whole)
-            for other in verdict.faults:
-                if causes.get(other.number) == fault and other.kind not in SEVERE:
-                    line = f"  may follow: {in_short(other, by_id[other.rule])} ({other.scenario})"
-                    self._console.print(one_line(line), markup=False, soft_wrap=True)
+            below = [
+                other
+                for other in verdict.faults
+                if causes.get(other.number) == fault and other.kind not in SEVERE
+            ]
+            for other in below[:BELOW]:
+                line = f"  may follow: {in_short(other, by_id[other.rule])} ({other.scenario})"
+                self._console.print(one_line(line), markup=False, soft_wrap=True)
+            if more := ", ".join(other.rule for other in below[BELOW:]):
+                self._console.print(f"  may follow: {more} (--json lists them)", soft_wrap=True)
         for change in verdict.repaired:
             self._line("REPAIRS", "green", f"{change.what} {by_id[change.what].title}", change)
         shown = BESIDE_FAULTS if verdict.faults else SHOWN

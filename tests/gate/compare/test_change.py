@@ -96,6 +96,15 @@ def test_a_fault_that_may_follow_from_another_one_is_a_line_below_it(console):
     assert lines[1] == "  may follow from ALL-R03, or have the same cause; replay: replay"
 
 
+def test_of_many_faults_that_may_follow_the_last_are_named_by_their_rules(console):
+    rules = ["V1-R07", "V1-R09", "V1-R11", "V1-R04", "V1-R06", "V1-R02"]
+    faults = fault(1, "ALL-R03"), *(fault(n, rule, behind=1) for n, rule in enumerate(rules, 2))
+    lines = reported(console, verdict(faults=faults)).splitlines()
+    below = [line for line in lines if line.startswith("  may follow:")]
+    assert len(below) == 5
+    assert below[-1] == "  may follow: V1-R06, V1-R02 (--json lists them)"
+
+
 def test_of_many_faults_a_chain_is_below_the_first(console):
     faults = fault(1, "V1-R07", behind=2), fault(2, "ALL-R09", behind=3), fault(3, "ALL-R03")
     text = reported(console, verdict(faults=faults))
