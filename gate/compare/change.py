@@ -181,7 +181,11 @@ def causes_of(faults: Sequence[Fault]) -> dict[int, Fault]:
 
 
 def in_short(fault: Fault, rule: Rule) -> str:
-    return f"{rule.id} {rule.title}: step {fault.step}: {fault.message}"
+    return f"{rule.id}{_also(fault)} {rule.title}: step {fault.step}: {fault.message}"
+
+
+def _also(fault: Fault) -> str:
+    return f" (and {', '.join(fault.follows)})" * bool(fault.follows)
 
 
 def print_broken(
@@ -192,9 +196,8 @@ def print_broken(
     cause: Fault | None,
     is_whole: bool,
 ) -> None:
-    also = f" (and {', '.join(fault.follows)})" * bool(fault.follows)
     console.print(
-        f"[red]BREAKS[/red] [bold]{rule.id}[/bold]{also} {escape(rule.title)}: step {fault.step}: "
+        f"[red]BREAKS[/red] [bold]{rule.id}[/bold]{_also(fault)} {escape(rule.title)}: step {fault.step}: "
         f"{escape(one_line(fault.message))}",
         soft_wrap=True,
     )
