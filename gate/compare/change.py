@@ -197,8 +197,8 @@ def print_broken(
     is_whole: bool,
 ) -> None:
     console.print(
-        f"[red]BREAKS[/red] [bold]{rule.id}[/bold]{_also(fault)} {escape(rule.title)}: step {fault.step}: "
-        f"{escape(one_line(fault.message))}",
+        f"[red]BREAKS[/red] [bold]{rule.id}[/bold]{_also(fault)} {escape(rule.title)}: "
+        f"step {fault.step}: {escape(one_line(fault.message))}",
         soft_wrap=True,
     )
     lines = []
