@@ -10,13 +10,14 @@ usually resolves both:
 - a rule is broken after another one in the same run, and its finding needs no further feature;
 - the runs enter the same lines of the user's own class, which similar runs do not enter;
 - the shrunk scenarios need the same features, and the same fields differ in the first step that is
-  not like the model's. A crash shows no such step, so there the features decide.
+  not like the model's. A crash shows no such step, so the same features are enough if one of them
+  is optional.
 
 Two findings are never one fault if only one of their shrunk scenarios needs some optional feature
 (one that is off unless a configuration names it, such as sessions or a connector, or a field of
-requests that belongs to it), unless the scenarios or lines are the same. Nor are two of one rule if
-other rules broke before, but not the same ones. A finding that was not shrunk never joins two
-faults.
+requests that belongs to it), unless the scenario, the known divergence, or the rule and the lines
+of the class are the same. Nor are two of one rule if other rules broke before, but not the same
+ones. A finding that was not shrunk never joins two faults.
 
 If a finding needs a feature that an earlier finding in its run does not need, it is a separate
 fault, reported as a possible consequence. The same holds when a class is judged against its base,
@@ -145,13 +146,14 @@ def _one_cause(finding: Finding, other: Finding, own_file: str, usual: Collectio
     for later, earlier in pairs:
         if _comes_after(later, earlier) and _needs_no_more(later, earlier):
             return True
-    return _decides_alike(finding, other) and _same_needs(finding, other)
+    return _same_needs(finding, other) and _decides_alike(finding, other, usual)
 
 
-def _decides_alike(finding: Finding, other: Finding) -> bool:
-    """Return whether the same fields differ first, or a crash hides which would have."""
+def _decides_alike(finding: Finding, other: Finding, usual: Collection[str]) -> bool:
+    """Return whether the same fields differ first. If one is a crash that hides which fields would
+    have differed, return whether they need an optional feature."""
     if any(one.rule == NEVER_CRASHES and one.differs is None for one in (finding, other)):
-        return True
+        return bool(_optional_features(finding, usual))
     return bool(finding.differs) and finding.differs == other.differs
 
 
@@ -162,10 +164,14 @@ def _lines_of(file: str, finding: Finding) -> set[str]:
 def _extra_features(finding: Finding, other: Finding, usual: Collection[str]) -> set[str]:
     """Return the optional features that only the first of two shrunk scenarios needs. A fault in,
     say, the handling of sessions breaks many rules, but not without one."""
-    if finding.needs is None or other.needs is None:
+    if other.needs is None:
         return set()
-    extra = {*finding.needs} - {*other.needs} - BASIC
-    return {name for name in extra if name.partition(" ")[0] not in usual}
+    return _optional_features(finding, usual) - {*other.needs}
+
+
+def _optional_features(finding: Finding, usual: Collection[str]) -> set[str]:
+    needs = {*(finding.needs or ())} - BASIC
+    return {name for name in needs if name.partition(" ")[0] not in usual}
 
 
 def _is_one_failure(finding: Finding, other: Finding) -> bool:

@@ -94,6 +94,9 @@ def test_a_crash_is_one_fault_with_a_rule_that_needs_the_same_features():
     assert len(faults(crash, early)) == 1
     assert len(faults(crash, finding("V1-R20", needs=needs[:-1], differs="blocks"))) == 2
     assert len(faults(finding("ALL-R10", needs=needs), early)) == 2
+    usual = ("num_blocks", "priority")
+    plain = finding("ALL-R01", needs=usual), finding("V1-R20", needs=usual, differs="blocks")
+    assert len(faults(*plain)) == 2  # what needs no optional feature may have any cause
 
 
 def test_what_was_not_shrunk_belongs_to_the_rule_that_its_run_breaks_first():
