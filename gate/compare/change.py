@@ -129,7 +129,7 @@ class ChangeReporter(Terminal):
     def _judged(self, verdict: Verdict) -> None:
         by_id = {rule.id: rule for rule in self._rules}
         causes = causes_of(verdict.faults)
-        for fault in verdict.faults:
+        for fault in sorted(verdict.faults, key=lambda fault: fault.number in causes):
             cause = causes.get(fault.number)
             if cause is not None and fault.kind not in SEVERE:
                 continue
