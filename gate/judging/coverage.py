@@ -239,6 +239,8 @@ def coverage_lines(coverage: Coverage) -> list[tuple[str, str]]:
         names = ", ".join(changed[:SHOWN_CHANGED]) + ", ..." * (len(changed) > SHOWN_CHANGED)
         what = f"{count} changed since {coverage.base}: {names}"
         lines.append(("never entered", what))
+    if coverage.base is not None:  # the rest is the base's as well: the page lists it
+        return [*lines, ("coverage", f"{_shares(coverage)} ({coverage.page} lists the rest)")]
     lines.append(("coverage", _shares(coverage)))
     if others:
         names = ", ".join(others[:SHOWN_FUNCTIONS]) + ", ..." * (len(others) > SHOWN_FUNCTIONS)

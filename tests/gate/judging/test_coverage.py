@@ -87,7 +87,9 @@ def test_what_changed_since_the_base_and_was_never_entered_comes_first(folder):
     coverage = coverage_of(folder, Path("out/coverage.html"), changes)
     first = never_entered(coverage)[0]
     assert (first.file.name, first.function.name) == ("engine/sched/queue.py", "Scheduler.pause")
-    assert report(coverage)[0] == "never entered: 1 function changed since main: Scheduler.pause"
+    changed, share = report(coverage)
+    assert changed == "never entered: 1 function changed since main: Scheduler.pause"
+    assert share.endswith(" (out/coverage.html lists the rest)")
     assert "Changed since main, and never entered" in coverage_page(
         TargetInfo("x", "x", "1"), coverage
     )
