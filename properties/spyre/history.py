@@ -32,6 +32,15 @@ class SpyreFeatures(Features):
         """Return True: the prefix cache finds only tokens that blocks still hold."""
         return True
 
+    def idle_steps(self, history: RunHistory[Any]) -> int:
+        """Count the cached chunks of a prompt, too: the page lets them run, which computes
+        nothing."""
+        cached = 0
+        if history.revision == "documented":
+            chunk = history.config["chunk_size"]
+            cached = max((request.computed // chunk for request in history.ongoing()), default=0)
+        return super().idle_steps(history) + cached
+
     def end(self, history: RunHistory[Any], step: Step) -> None:
         if history.revision in REVISIONS_THAT_PAUSE:
             history.paused = frozenset(step.paused or ())
