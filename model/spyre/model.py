@@ -82,7 +82,10 @@ class SpyreModel(ReferenceModel[State]):
 def make_model(revision: str, config: Mapping[str, Any]) -> SpyreModel:
     read = read_config(config, revision)
     check_pool(read, revision)
-    return SpyreModel(read, REVISIONS[revision])
+    chosen = REVISIONS[revision]
+    if read.prefix_caching:
+        chosen = replace(chosen, volume_check=volumetric.ByFormula(volumetric.release_2_1_0))
+    return SpyreModel(read, chosen)
 
 
 def admitting_by(revision: Revision, name: str) -> Revision | None:
