@@ -5,12 +5,10 @@ A function of integers runs unchanged on `Number`s. Wherever it branches on a co
 about the code, and a search over all paths together (`merged`) searches the code.
 """
 
-import builtins
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from itertools import islice
-from types import ModuleType
-from typing import Any, NamedTuple, Self, cast
+from typing import Any, NamedTuple, Self
 
 import z3
 
@@ -342,22 +340,6 @@ def stubbed(module: Any, **stubs: Any) -> Iterator[None]:
         own.update(before)
 
 
-@contextmanager
-def on_symbols(*modules: ModuleType) -> Iterator[None]:
-    """Inside the context, replace `len`, `max`, `min`, `sorted` and `enumerate` in these modules.
-
-    Python's own functions compare the numbers pair by pair, and each comparison is a branch, so
-    different orders of the numbers become different paths. The replacements return a term: code
-    that takes the largest of five numbers then has one path instead of sixteen.
-    """
-    with ExitStack() as stack:
-        for module in modules:
-            shims = {"len": length_of, "max": largest, "min": smallest, "sorted": in_order}
-            shims["enumerate"] = numbered
-            stack.enter_context(stubbed(module, **shims))
-        yield
-
-
 class SymbolicLength:
     """A sequence of which only the length is known, as a symbol."""
 
@@ -416,87 +398,12 @@ class Queue(Prefix):
         return (*other, *self)
 
 
-def length_of(collection: Any) -> Any:
-    """Return a collection's length; each item counts as many times more as it says."""
-    if isinstance(collection, SymbolicLength | Prefix):
-        return collection.length
-    return sum((more for item in collection for more in more_of(item)), len(collection))
-
-
-def more_of(item: Any) -> list[Any]:
-    """Return how many more an item, or a part of a tuple, counts as; nothing if it is only one."""
-    if hasattr(item, "counts_more"):
-        return [item.counts_more]
-    return [more for part in item for more in more_of(part)][:1] if isinstance(item, tuple) else []
-
-
 def counted(number: Any, more: Any) -> Any:
     """Return the number as one of an item that counts as `more` more."""
     if isinstance(number, Number):
         number = Number(number.run, number.of)
         number.counts_more = more
     return number
-
-
-def numbered(collection: Any, start: Any = 0) -> Iterator[tuple[Any, Any]]:
-    """Number the items of a collection; one that counts as several takes as many numbers."""
-    for item in collection:
-        yield start, item
-        start = sum(more_of(item), start + 1)
-
-
-def largest(*of: Any, **options: Any) -> Any:
-    return _extreme(builtins.max, of, options)
-
-
-def smallest(*of: Any, **options: Any) -> Any:
-    return _extreme(builtins.min, of, options)
-
-
-def _extreme(own: Any, of: Any, options: Any) -> Any:
-    items = list(of[0]) if len(of) == 1 else list(of)
-    symbol = next((item for item in items if isinstance(item, Number)), None)
-    if symbol is None or "key" in options:
-        return own(items, **options)
-    numbers = symbol.run.numbers
-    terms = [z3.IntVal(item) if isinstance(item, int) else bare(item) for item in items]
-    return Number(symbol.run, numbers.extreme(terms, least=own is builtins.min))
-
-
-def in_order(collection: Any, *, key: Any = None, reverse: bool = False) -> list[Any]:
-    """Sort numbers, or tuples of them, with a sorting network; others as Python does."""
-    if isinstance(collection, Prefix):  # the unknown part comes last
-        known, length = collection.known, collection.length
-        end_of_known = next((at for at in range(len(known)) if not length > at), None)
-        ordered = in_order(known[:end_of_known], key=key, reverse=reverse)
-        return ordered if end_of_known is not None else cast(list[Any], Prefix(ordered, length))
-    items = list(collection)
-    rows = [item if isinstance(item, tuple) else (item,) for item in items]
-    symbol = next((number for row in rows for number in row if isinstance(number, Number)), None)
-    if symbol is None or key is not None:
-        return sorted(items, key=key, reverse=reverse)
-    for end in range(len(rows) - 1, 0, -1):
-        for at in range(end):
-            first, second = rows[at], rows[at + 1]
-            swap = goes_first(first, second) if reverse else goes_first(second, first)
-            rows[at] = chosen(symbol, swap, second, first)
-            rows[at + 1] = chosen(symbol, swap, first, second)
-    return [
-        row if isinstance(item, tuple) else row[0] for item, row in zip(items, rows, strict=True)
-    ]
-
-
-def goes_first(number: tuple[Any, ...], other: tuple[Any, ...]) -> Any:
-    """Return whether one tuple is less than another; the first difference decides."""
-    less: Any = z3.BoolVal(False)
-    for left, right in reversed([*zip(map(bare, number), map(bare, other), strict=True)]):
-        less = z3.Or(left < right, z3.And(left == right, less))
-    return less
-
-
-def chosen(symbol: Number, first: Any, number: tuple[Any, ...], other: tuple[Any, ...]) -> Any:
-    pairs = zip(map(bare, number), map(bare, other), strict=True)
-    return tuple(Number(symbol.run, z3.If(first, left, right)) for left, right in pairs)
 
 
 def condition(value: "Truth | bool") -> Any:

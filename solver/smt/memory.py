@@ -2,16 +2,16 @@
 reach. A proof about one call is a proof about every call only if the code remembers nothing.
 """
 
-import sys
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 from functools import _lru_cache_wrapper, partial
 from types import FunctionType, MappingProxyType, ModuleType, SimpleNamespace
 from typing import Any
 
+from ... import model
 from .execution import UndecidedError
 
-PACKAGE = __name__.rpartition(".solver.")[0] + ".model"
+PACKAGE = model.__name__
 
 
 class Memory:
@@ -20,7 +20,7 @@ class Memory:
     def __init__(self) -> None:
         # By id: the object, which is thereby kept alive, where it was found, and its contents.
         self._kept: dict[int, tuple[Any, str, Mapping[Any, Any]]] = {}
-        waiting: list[tuple[str, Any]] = [*_modules()]
+        waiting: list[tuple[str, Any]] = [*_modules(model)]
         seen = set[int]()
         while waiting:
             name, item = waiting.pop()
@@ -48,16 +48,19 @@ class Memory:
                 raise UndecidedError(f"keeps something for later calls in {where}")
 
 
-def _modules() -> Iterator[tuple[str, ModuleType]]:
-    for name, module in [*sys.modules.items()]:
-        if name.startswith(f"{PACKAGE}."):
-            yield name, module
+def _modules(package: ModuleType) -> Iterator[tuple[str, ModuleType]]:
+    """Yield the imported modules of a package, with their names."""
+    for name, module in vars(package).items():
+        full = f"{package.__name__}.{name}"
+        if isinstance(module, ModuleType) and module.__name__ == full:
+            yield full, module
+            yield from _modules(module)
 
 
 def contents_of(item: Any) -> Mapping[Any, Any] | None:
     """Return the contents of an object that can change; None for any other object."""
     if isinstance(item, _lru_cache_wrapper):
-        return {"calls": _small(item.cache_info().misses)}
+        return {item.cache_info().misses: None}
     if isinstance(item, dict | MappingProxyType):
         return {key: item[key] for key in item}
     if isinstance(item, list | deque):
@@ -86,11 +89,6 @@ def _is_own(item: Any) -> bool:
 
 def _is_special(key: str) -> bool:
     return key.startswith("__") or key == "_abc_impl"
-
-
-def _small(number: int) -> Any:
-    """Return an object that is the same for equal numbers."""
-    return sys.intern(str(number))
 
 
 def _parts(item: Any, contents: Mapping[Any, Any] | None) -> Iterable[tuple[Any, Any]]:

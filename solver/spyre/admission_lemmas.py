@@ -15,9 +15,10 @@ import z3
 from ...model.spyre import volumetric
 from ...model.spyre.state import Sequence as Request
 from ...model.spyre.volumetric import Check
-from ..smt.execution import Prefix, SymbolicRun, bare, counted, holds_on, on_symbols, paths, stubbed
+from ..smt.execution import Prefix, SymbolicRun, bare, counted, holds_on, paths, stubbed
 from ..smt.numbers import Numbers
 from ..smt.obligation import Obligation, lemma
+from ..smt.on_symbols import on_symbols
 from .symbolic_admission import LARGE, MANY, Lengths, length, round_up
 
 FIRST = 5  # how many of any number of decoding requests the walk visits

@@ -35,19 +35,11 @@ from ...model.spyre import (
     volumetric,
 )
 from ...model.spyre.revision import Revision
-from ..smt.execution import (
-    Prefix,
-    SymbolicLength,
-    SymbolicRun,
-    bare,
-    holds_on,
-    on_symbols,
-    paths,
-    stubbed,
-)
+from ..smt.execution import Prefix, SymbolicLength, SymbolicRun, bare, holds_on, paths, stubbed
 from ..smt.loops import body_of, findings, source_of
 from ..smt.numbers import Numbers
 from ..smt.obligation import Obligation, lemma
+from ..smt.on_symbols import on_symbols
 from .symbolic_admission import MANY, length
 from .symbolic_step import MODULES, Step, StepConfiguration
 

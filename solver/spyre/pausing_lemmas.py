@@ -54,9 +54,10 @@ from ...model.spyre.config import SpyreConfig
 from ...model.spyre.documented import chunk_count
 from ...model.spyre.revision import Revision
 from ...model.spyre.state import Sequence, State
-from ..smt.execution import SymbolicRun, bare, holds_on, on_symbols, paths, stubbed
+from ..smt.execution import SymbolicRun, bare, holds_on, paths, stubbed
 from ..smt.numbers import Numbers, negated
 from ..smt.obligation import Obligation, lemma
+from ..smt.on_symbols import on_symbols
 from .admission_lemmas import BLOCK, request
 from .step_lemmas import between_steps
 from .symbolic_admission import SIZES, Lengths, blocks, length, own_tkv

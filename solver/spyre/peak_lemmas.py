@@ -34,20 +34,10 @@ import z3
 
 from ...model.spyre import peak
 from ...model.spyre.volumetric import Decoding, Newcomer
-from ..smt.execution import (
-    Path,
-    SymbolicLength,
-    SymbolicRun,
-    bare,
-    goes_first,
-    holds_on,
-    length_of,
-    on_symbols,
-    paths,
-    stubbed,
-)
+from ..smt.execution import Path, SymbolicLength, SymbolicRun, bare, holds_on, paths, stubbed
 from ..smt.numbers import Numbers, negated
 from ..smt.obligation import Obligation, lemma
+from ..smt.on_symbols import goes_first, length_of, on_symbols
 from .admission_lemmas import BLOCK, several
 from .formula_lemmas import (
     accepted_request_fits_alone,

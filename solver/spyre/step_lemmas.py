@@ -34,18 +34,10 @@ from ...model.spyre import model as model_of
 from ...model.spyre.model import SpyreModel, make_model
 from ...model.spyre.revision import Revision
 from ...model.spyre.state import State
-from ..smt.execution import (
-    SymbolicRun,
-    bare,
-    condition,
-    counted,
-    holds_on,
-    on_symbols,
-    paths,
-    stubbed,
-)
+from ..smt.execution import SymbolicRun, bare, condition, counted, holds_on, paths, stubbed
 from ..smt.numbers import Numbers
 from ..smt.obligation import Obligation, lemma
+from ..smt.on_symbols import on_symbols
 from .symbolic_admission import MANY, SIZES, length
 from .symbolic_step import MODULES, Step, StepConfiguration, Stepped
 

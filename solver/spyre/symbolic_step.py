@@ -35,12 +35,11 @@ from ..smt.execution import (
     SymbolicRun,
     bare,
     condition,
-    length_of,
-    on_symbols,
     paths,
     stubbed,
 )
 from ..smt.numbers import Numbers
+from ..smt.on_symbols import length_of, on_symbols
 from .symbolic_admission import MANY, length
 from .symbolic_state import (
     AnyPool,

@@ -1,10 +1,10 @@
 """A proof about one call covers every call only if the code remembers nothing in between."""
 
-import sys
 from types import ModuleType
 
 import pytest
 
+from schedproof import model
 from schedproof.solver.smt.execution import UndecidedError
 from schedproof.solver.smt.memory import PACKAGE, Memory
 from schedproof.solver.smt.obligation import Obligation, discharge
@@ -43,7 +43,7 @@ def model_with(monkeypatch):
         name = f"{PACKAGE}.of_a_test"
         module = ModuleType(name)
         exec(text, vars(module))
-        monkeypatch.setitem(sys.modules, name, module)
+        monkeypatch.setattr(model, "of_a_test", module, raising=False)
         return module.call
 
     return make
