@@ -28,7 +28,8 @@ _PUBLISHED: Mapping[str, Sequence[Any]] = {
 WORKLOADS: Mapping[str, Mapping[str, Sequence[Any]]] = {
     "crowd": {
         **{"max_num_seqs": (128, 64, 32), "max_num_batched_tokens": (2048, 160)},
-        **{"enable_prefix_caching": (True, False), "max_model_len": (512,), "num_blocks": (None,)},
+        **{"enable_prefix_caching": (True, False), "max_model_len": (512,)},
+        "num_blocks": (None, 1000),
     },
     "packed": {
         **_PUBLISHED,
@@ -57,6 +58,7 @@ WORKLOADS: Mapping[str, Mapping[str, Sequence[Any]]] = {
     "scarce": {
         **{"max_num_seqs": (4, 16), "max_num_batched_tokens": (64, 512), "max_model_len": (144,)},
         **{"num_blocks": (16, 40), "enable_prefix_caching": (True,)},
+        **{"order": ("fcfs", "any"), "order_by_priority": (False, True)},
     },
 }
 KEYS = (

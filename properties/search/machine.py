@@ -300,10 +300,10 @@ class SchedulerMachine(RuleBasedStateMachine):
         self.search.rejected += name in self.session.rejected
 
     def next_name(self) -> str:
-        """Return the id of the next request. Among priorities, ids are in reverse order of arrival,
-        so that a tie decided by id shows."""
-        number = len(self.requests)
-        backwards = has_priorities(self.generators, self.config)
+        """Return the id of the next request. If priorities count, ids are in reverse order of
+        arrival, so that a tie decided by id shows."""
+        number, policy = len(self.requests), self.config.get("policy", "priority")
+        backwards = policy == "priority" and has_priorities(self.generators, self.config)
         return f"r{MAX_REQUESTS - 1 - number if backwards else number}"
 
     def ids_of_ended(self) -> st.SearchStrategy[str | None]:
