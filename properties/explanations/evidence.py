@@ -18,6 +18,7 @@ from ..history.shadow_cache import ShadowCache
 from ..rules.predicate import Broken
 from .cause import Cause
 from .failure import Failure, explain
+from .last_events import last_events
 from .pool import pool_cause, tables
 from .tokens import hit_cause, limit_cause
 from .turns import turns_cause
@@ -96,6 +97,7 @@ def _cause(failure: Failure) -> Cause:
     causes = causes or [turns_cause(failure)]
     drawn = {name: value for cause in reversed(causes) for name, value in _drawn(cause)}
     why = own or [*failure.facts(), *(line for cause in causes for line in cause.why)]
+    why = why or last_events(failure)
     return Cause(causes[0].headline or first.message, tuple(why), **drawn)
 
 

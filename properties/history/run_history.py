@@ -230,7 +230,7 @@ class RunHistory(Generic[R]):
             account = self.live.get(name)
             if account is None or name in step.scheduled or name in (step.emitted or ()):
                 continue
-            if account.never_runnable:
+            if account.never_runnable and name not in self.aborts_inside:
                 self.abort(name, inside=False)
 
     def prefill_members(self, step: Step) -> list[R]:

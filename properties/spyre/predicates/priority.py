@@ -76,8 +76,10 @@ def not_interleaved(history: RunHistory, step: Step) -> str | None:
         return None
     prefills, decoding = history.prefill_members(step), history.decoding()
     if prefills and decoding:
+        before = "" if history.last is None else f" of {', '.join(history.last.scheduled)}"
         return (
-            f"{prefills[0].id} prefills right after a prefill step while {decoding[0].id} decodes"
+            f"{prefills[0].id} prefills right after a prefill step{before}, while "
+            f"{decoding[0].id} decodes"
         )
     return None
 
