@@ -14,6 +14,14 @@ class EndlessCode(BaseException):
     this."""
 
 
+def described(error: BaseException) -> str:
+    """Return the exception's type and message; its `__str__` may itself raise an exception."""
+    try:
+        return f"{type(error).__name__}: {error}"
+    except Exception as second:
+        return f"{type(error).__name__}: str() failed: {type(second).__name__}"
+
+
 def limited(function: Callable[..., Value], *args: object, **named: object) -> Value:
     """Call the function, with a time limit if this is the main thread; other threads cannot be
     limited.

@@ -89,7 +89,7 @@ def answer(rule: str, question: ProofQuestion) -> str:
     failed = [lemma.name for _, lemma in proof(rule, setting) if lemma.status != "proven"]
     if not failed:
         if rule == LIMIT and setting.pauses:
-            return "proven (by pausing, few requests)"
+            return "proven (by pausing)"
         return "proven" if setting.interleave else "proven, with room for every prompt"
     began = time.monotonic()
     for found in fewest(setting, REQUESTS):

@@ -12,7 +12,7 @@ from ...properties.rules.registry import LOCKSTEP
 from ...spec.catalogue import load, meant
 from ...spec.systems import SYSTEMS
 from ..console import output
-from ..console.interrupts import why
+from ..console.interrupts import keep_results, why
 from ..console.option_checks import (
     at_least,
     check_different,
@@ -96,6 +96,7 @@ def command(
                 judge.follow(events if perfetto is None else collecting(events, runs))
             except KeyboardInterrupt:
                 interrupted = True
+        keep_results()
         name = source.name
     if judge.line == 0:
         raise InputError("FILE", f"{name} is empty; valid: a trace with one JSON object per line")

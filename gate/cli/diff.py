@@ -26,7 +26,7 @@ from ..compare.keeping import (
 from ..compare.report import DiffReporter, SideNames, print_finding, print_summary
 from ..compare.setting import Setting, read_setting, setting_of_baseline, translation_line
 from ..console import output
-from ..console.interrupts import why
+from ..console.interrupts import keep_results, why
 from ..console.option_checks import at_least, check_choice, check_file, check_places, option
 from ..files.disk import write
 from ..judging.base import Base, BaseOptions
@@ -270,6 +270,7 @@ def _conclude(
     found: Sequence[DiffFinding],
     baseline: str | None,
 ) -> None:
+    keep_results()
     verdict = _verdict(gate, found, baseline)
     if begun.json_file is not None:
         write(begun.json_file, output.as_json(verdict))

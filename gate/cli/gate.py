@@ -239,7 +239,7 @@ def coverage_counted(options: GateOptions, wanted: bool) -> Iterator[GateOptions
     if not wanted or options.spec.kind in ("model", "command"):
         yield options
         return
-    with TemporaryDirectory(prefix="schedproof-coverage-") as folder:
+    with TemporaryDirectory(prefix="schedproof-coverage-", ignore_cleanup_errors=True) as folder:
         yield replace(options, spec=replace(options.spec, coverage=Path(folder)))
 
 

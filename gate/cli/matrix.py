@@ -10,7 +10,7 @@ import typer
 
 from ...model.errors import InputError
 from ..console import INCONCLUSIVE, output
-from ..console.interrupts import why
+from ..console.interrupts import keep_results, why
 from ..console.option_checks import at_least, check_choice, check_unicode, option
 from ..files.disk import write
 from ..judging.profiles import PROFILES
@@ -93,6 +93,7 @@ def command(
         reason = str(ends) if isinstance(ends, ClusterError) else why()
         output.fail(f"{reason} after {done} of {len(cells)}; run the command again to resume")
         raise typer.Exit(INCONCLUSIVE) from None
+    keep_results()
     matrix = matrix_of(judged, profile, seed)
     given = {"--profile": (profile, "quick"), "--seed": (seed, 0), "--jobs": (jobs, 1)}
     options = [f"{key}={value}" for key, (value, usual) in given.items() if value != usual]

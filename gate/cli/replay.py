@@ -22,6 +22,7 @@ from ...spec.catalogue import CatalogueError, Rule, load, select
 from ..compare.keeping import Kept
 from ..compare.report import print_difference
 from ..console import BROKEN, CONFORMS, INCONCLUSIVE, output
+from ..console.interrupts import keep_results
 from ..console.option_checks import check_different
 from ..console.step_lines import StepLines
 from ..corpus.folder import scenario_named
@@ -135,6 +136,7 @@ def command(
             raise FileError(f"{scenario}: {error}") from None
         finally:
             lines.close()
+        keep_results()
         stderr = open_target.stderr()
     if perfetto is not None:
         write_perfetto(perfetto, [run_of(read, outcome, steps)])

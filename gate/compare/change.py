@@ -25,7 +25,8 @@ from .keeping import keep_differences
 MOST = 12  # at most this many kinds of decision are shrunk and written to files
 SHOWN = 5  # at most this many are printed if the change breaks no rule
 BESIDE_FAULTS = 2  # at most this many are printed otherwise
-WHOLE = 2  # if there are more faults than this, their scenarios are not printed
+WHOLE = 2  # if there are more faults than this, their scenarios and `show` are not printed
+BELOW = 4  # below a fault, at most this many that may follow from it have a line of their own
 SEVERE = ("crash", "hang", "request", "blocks")  # kinds of fault that are printed in full
 FEW = 3  # a rule counts as repaired if only the base breaks it in at least this many runs
 ATTEMPTS = 60  # shrink attempts for a scenario in which only the base breaks a rule
@@ -128,16 +129,23 @@ class ChangeReporter(Terminal):
     def _judged(self, verdict: Verdict) -> None:
         by_id = {rule.id: rule for rule in self._rules}
         causes = causes_of(verdict.faults)
-        for fault in verdict.faults:
+        for fault in sorted(verdict.faults, key=lambda fault: fault.number in causes):
             cause = causes.get(fault.number)
             if cause is not None and fault.kind not in SEVERE:
                 continue
-            event = self._found.get(fault.scenario) if len(verdict.faults) <= WHOLE else None
-            print_broken(self._console, fault, event, by_id[fault.rule], cause)
-            for other in verdict.faults:
-                if causes.get(other.number) == fault and other.kind not in SEVERE:
-                    line = f"  may follow: {in_short(other, by_id[other.rule])} ({other.scenario})"
-                    self._console.print(one_line(line), markup=False, soft_wrap=True)
+            is_whole = len(verdict.faults) <= WHOLE
+            event = self._found.get(fault.scenario) if is_whole else None
+            print_broken(self._console, fault, event, by_id[fault.rule], cause, is_whole)
+            below = [
+                other
+                for other in verdict.faults
+                if causes.get(other.number) == fault and other.kind not in SEVERE
+            ]
+            for other in below[:BELOW]:
+                line = f"  may follow: {in_short(other, by_id[other.rule])} ({other.scenario})"
+                self._console.print(one_line(line), markup=False, soft_wrap=True)
+            if more := ", ".join(other.rule for other in below[BELOW:]):
+                self._console.print(f"  may follow: {more} (--json lists them)", soft_wrap=True)
         for change in verdict.repaired:
             self._line("REPAIRS", "green", f"{change.what} {by_id[change.what].title}", change)
         shown = BESIDE_FAULTS if verdict.faults else SHOWN
@@ -173,28 +181,37 @@ def causes_of(faults: Sequence[Fault]) -> dict[int, Fault]:
 
 
 def in_short(fault: Fault, rule: Rule) -> str:
-    return f"{rule.id} {rule.title}: step {fault.step}: {fault.message}"
+    return f"{rule.id}{_also(fault)} {rule.title}: step {fault.step}: {fault.message}"
+
+
+def _also(fault: Fault) -> str:
+    return f" (and {', '.join(fault.follows)})" * bool(fault.follows)
 
 
 def print_broken(
-    console: Console, fault: Fault, event: Found | None, rule: Rule, cause: Fault | None
+    console: Console,
+    fault: Fault,
+    event: Found | None,
+    rule: Rule,
+    cause: Fault | None,
+    is_whole: bool,
 ) -> None:
     console.print(
-        f"[red]BREAKS[/red] [bold]{rule.id}[/bold] {escape(rule.title)}: step {fault.step}: "
-        f"{escape(one_line(fault.message))}",
+        f"[red]BREAKS[/red] [bold]{rule.id}[/bold]{_also(fault)} {escape(rule.title)}: "
+        f"step {fault.step}: {escape(one_line(fault.message))}",
         soft_wrap=True,
     )
     lines = []
-    if cause is not None:
-        lines.append(f"may follow from {cause.rule}, or have the same cause")
     lines += [f"decided:  {fault.decided}"] * bool(fault.decided and event is None)
     if event is not None:
         lines.append(f"means: {fault.means}")
-        lines += [f"also breaks: {', '.join(fault.follows)}"] * bool(fault.follows)
         lines += lines_of_code(fault)
         lines += [output.scenario_config(event.scenario), *output.request_lines(event.scenario)]
     show = fault.replay.replace("schedproof replay ", "schedproof show ", 1)
-    for line in (*lines, f"replay: {fault.replay}", f"show:   {show}"):
+    replay = f"replay: {fault.replay}"
+    if cause is not None:
+        replay = f"may follow from {cause.rule}, or have the same cause; {replay}"
+    for line in (*lines, replay, *[f"show:   {show}"] * is_whole):
         console.print(f"  {one_line(line)}", markup=False, soft_wrap=True)
 
 

@@ -81,6 +81,13 @@ def limit(seconds: float) -> None:
     signal.setitimer(signal.ITIMER_REAL, seconds)
 
 
+def keep_results() -> None:
+    """Let the time limit interrupt nothing more: the runs have ended, and the rest of the command
+    reports what they found. Without a time limit, do nothing; the timer may be a caller's."""
+    if _limit is not None:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+
+
 def no_limit() -> None:
     global _limit, _over, _pressed
     signal.setitimer(signal.ITIMER_REAL, 0)

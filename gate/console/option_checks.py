@@ -48,11 +48,12 @@ def between(name: str, value: float, least: float, most: float) -> None:
 
 
 def check_file(name: str, file: Path) -> None:
+    _check_reachable(name, file)
     if file.is_dir():
         raise InputError(name, f"{file} is a folder; valid: a file")
-    if not file.parent.is_dir():
-        raise InputError(name, f"{file}: the folder {file.parent} does not exist")
-    _check_reachable(name, file)
+    folder = Path(os.path.realpath(file)).parent if file.is_symlink() else file.parent
+    if not folder.is_dir():
+        raise InputError(name, f"{file}: the folder {folder} does not exist")
     if not os.access(file if file.exists() else file.parent, os.W_OK):
         raise InputError(name, f"{file} cannot be written to")
 
@@ -90,6 +91,8 @@ def check_places(json_file: Path | None, out: Path) -> None:
     if json_file is not None:
         check_file("--json", json_file)
     _check_reachable("--out", out)
+    if out.is_symlink() and not out.exists():
+        raise InputError("--out", f"{out} leads to nothing; valid: a folder")
     existing = next(place for place in (out, *out.absolute().parents) if place.exists())
     if not existing.is_dir():
         raise InputError("--out", f"{out}: {existing} is not a folder")

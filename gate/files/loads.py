@@ -199,6 +199,8 @@ def _mooncake(lines: _Lines, first: int, piece: int, unused: dict[str, None]) ->
             row = msgspec.convert(data, MooncakeRow)
         except msgspec.ValidationError as error:
             raise lines.error(located("$", error, data)) from None
+        except UnicodeEncodeError:  # the line is a string with half of a surrogate pair
+            raise lines.error(f"$: {quoted(data)}; valid: an object") from None
         _check_time(lines, "$.timestamp", row.timestamp)
         hashes, needed = row.hash_ids, -(-row.input_length // piece)
         if hashes and len(hashes) != needed:

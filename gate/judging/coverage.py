@@ -12,7 +12,8 @@ from typing import NamedTuple
 import msgspec
 
 from ..console.output import plural
-from ..targets.coverage import Entered, Function, entered, places
+from ..files.disk import check_regular
+from ..targets.coverage import LARGEST, Entered, Function, entered, places
 
 PAGE = "coverage.html"  # written to the folder for counterexamples
 SHOWN_FILES, SHOWN_FUNCTIONS, SHOWN_CHANGED = 5, 5, 20  # the most of each that a report lists
@@ -136,10 +137,12 @@ def _file(module: Entered, changed: frozenset[str] | None) -> FileCoverage | Non
 
 def _places(module: Entered) -> list[tuple[Function, int]]:
     """Return the places of a module's coverage probes; none if the module's file has changed since
-    it ran."""
+    it ran, or cannot be one: the target's process chooses the path."""
+    path = Path(module.path)
     try:
-        probes = places(Path(module.path).read_bytes())
-    except (OSError, SyntaxError, ValueError):
+        check_regular(path)
+        probes = places(path.read_bytes()) if path.stat().st_size <= LARGEST else []
+    except (OSError, SyntaxError, ValueError, RecursionError, MemoryError):
         return []
     return probes if len(probes) == len(module.probes) else []
 
@@ -147,7 +150,7 @@ def _places(module: Entered) -> list[tuple[Function, int]]:
 def _name(module: Entered) -> str:
     path = Path(module.path)
     depth = module.module.count(".") + 1 + (path.stem == "__init__")
-    return "/".join(path.parts[-depth:])
+    return "/".join(path.parts[1:][-depth:])
 
 
 def _missed(passed: Mapping[int, bool]) -> Iterator[str]:
@@ -197,11 +200,13 @@ def changes_since(
     functions = {}
     for path in filter(lambda path: path.is_relative_to(folder), map(Path, paths)):
         try:
+            check_regular(path)
             new = path.read_text(encoding="utf-8")
             old = None if base_folder is None else base_folder / path.relative_to(folder)
             before = old.read_text(encoding="utf-8") if old is not None and old.is_file() else ""
             functions[str(path)] = changed_functions(before, new)
-        except (OSError, ValueError, SyntaxError):  # such a file cannot be compared
+        except (OSError, ValueError, SyntaxError, RecursionError, MemoryError):
+            # Such a file cannot be compared.
             continue
     return Changes(base, functions)
 
@@ -234,6 +239,8 @@ def coverage_lines(coverage: Coverage) -> list[tuple[str, str]]:
         names = ", ".join(changed[:SHOWN_CHANGED]) + ", ..." * (len(changed) > SHOWN_CHANGED)
         what = f"{count} changed since {coverage.base}: {names}"
         lines.append(("never entered", what))
+    if coverage.base is not None:  # the rest is the base's as well: the page lists it
+        return [*lines, ("coverage", f"{_shares(coverage)} ({coverage.page} lists the rest)")]
     lines.append(("coverage", _shares(coverage)))
     if others:
         names = ", ".join(others[:SHOWN_FUNCTIONS]) + ", ..." * (len(others) > SHOWN_FUNCTIONS)

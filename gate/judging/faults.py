@@ -5,16 +5,19 @@ usually resolves both:
 
 - the same scenario, or the same step, breaks both rules;
 - the same rule is broken at several scales, and one finding needs no feature that the other does
-  not need, or the catalogue explains both by the same known divergence, or the same fields differ
-  first;
+  not need, or the same fields differ first;
+- the catalogue explains both by the same known divergence;
 - a rule is broken after another one in the same run, and its finding needs no further feature;
 - the runs enter the same lines of the user's own class, which similar runs do not enter;
 - the shrunk scenarios need the same features, and the same fields differ in the first step that is
-  not like the model's.
+  not like the model's. A crash shows no such step, so the same features are enough if one of them
+  is optional.
 
-Two findings are never one fault if only one of their shrunk scenarios has a session, unless the
-scenarios or lines are the same. Nor are two of one rule if other rules broke before, but not the
-same ones.
+Two findings are never one fault if only one of their shrunk scenarios needs some optional feature
+(one that is off unless a configuration names it, such as sessions or a connector, or a field of
+requests that belongs to it), unless the scenario, the known divergence, or the rule and the lines
+of the class are the same. Nor are two of one rule if other rules broke before, but not the same
+ones. A finding that was not shrunk never joins two faults.
 
 If a finding needs a feature that an earlier finding in its run does not need, it is a separate
 fault, reported as a possible consequence. The same holds when a class is judged against its base,
@@ -25,7 +28,7 @@ would have ended the run.
 
 import datetime
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
 from ...properties.checking.failure_signature import shape
@@ -70,23 +73,32 @@ KINDS = {
 }
 BY_RULE_KIND = {"progress": "wait", "decision": "decision", "safety": "limit"}
 NAMES = tuple(f"r{number}" for number in range(20))  # names that a search gives to requests
-SESSION = "session"  # as a scenario's needed features name it
+# What requests of any system may do. Unlike an optional feature, it does not tell faults apart.
+BASIC = frozenset({"abort", "end before max_tokens", "shared prompt", "priority"})
 FEW = 3  # the number of features that an unshrunk finding counts as needing
+ENDS = (NEVER_CRASHES, NEVER_HANGS)
 ACCEPTED_FOR = datetime.timedelta(days=90)
 
 
 def faults_of(
-    findings: Sequence[Finding], rules: Mapping[str, Rule], today: datetime.date, own_file: str = ""
+    findings: Sequence[Finding],
+    rules: Mapping[str, Rule],
+    today: datetime.date,
+    own_file: str = "",
+    usual: Collection[str] = (),
 ) -> tuple[Fault, ...]:
     """Group findings into faults: those that are worst for users first, known divergences last. An
-    entry that accepts a fault expires 90 days after `today`; `own_file` is the user's class."""
+    entry that accepts a fault expires 90 days after `today`; `own_file` is the user's class, and
+    `usual` the keys that every configuration of the system has."""
     groups: list[list[Finding]] = []
-    for finding in findings:
+    for finding in sorted(findings, key=lambda finding: finding.needs is None):
         alike = [
             group
             for group in groups
-            if any(_one_cause(finding, member, own_file) for member in group)
+            if any(_one_cause(finding, member, own_file, usual) for member in group)
         ]
+        if finding.needs is None and alike:
+            alike = [min(alike, key=lambda group: _first_before(finding, group))]
         groups = [group for group in groups if group not in alike]
         groups.append([member for group in alike for member in group] + [finding])
     order = list(findings)
@@ -94,12 +106,21 @@ def faults_of(
     whole.sort(key=lambda group: _worst_first(group, rules, order))
     by_cause = sorted(whole, key=lambda group: _root_first(group[0], order))
     return tuple(
-        _fault(number, group, whole, by_cause, rules, today)
+        _fault(number, group, whole, by_cause, rules, today, usual)
         for number, group in enumerate(whole, 1)
     )
 
 
-def _one_cause(finding: Finding, other: Finding, own_file: str) -> bool:
+def _first_before(finding: Finding, group: Sequence[Finding]) -> tuple[bool, int]:
+    """Return a sort key: a group with the same scenario comes first, then the group whose rule the
+    run of the finding breaks first."""
+    broken = frozenset[str]().union(*(_broken_with(member) for member in group))
+    places = [place for place, rule in enumerate(finding.behind) if rule in broken]
+    is_other = all(_content(member) != _content(finding) for member in group)
+    return is_other, min(places, default=len(finding.behind))
+
+
+def _one_cause(finding: Finding, other: Finding, own_file: str, usual: Collection[str]) -> bool:
     if finding.by_adapter != other.by_adapter:
         # The adapter may have reported the wrong kind of step. But rules that apply to every system
         # do not read the kind, so it was the scheduler that broke them.
@@ -110,7 +131,11 @@ def _one_cause(finding: Finding, other: Finding, own_file: str) -> bool:
         return True
     if own_file and {*finding.only_here} & {*other.only_here} & _lines_of(own_file, finding):
         return True
-    if _only_one_has_sessions(finding, other):
+    if finding.divergence and finding.divergence == other.divergence:
+        return True
+    pairs = (finding, other), (other, finding)
+    same_code = finding.rule == other.rule and any(_executes(*pair) for pair in pairs)
+    if not same_code and any(_extra_features(*pair, usual) for pair in pairs):
         return False
     if finding.rule == other.rule:
         return _is_one_failure(finding, other)
@@ -118,23 +143,35 @@ def _one_cause(finding: Finding, other: Finding, own_file: str) -> bool:
         return False  # a known divergence must not hide an unknown fault
     if finding.rule in _broken_with(other) or other.rule in _broken_with(finding):
         return True
-    for later, earlier in ((finding, other), (other, finding)):
+    for later, earlier in pairs:
         if _comes_after(later, earlier) and _needs_no_more(later, earlier):
             return True
-    return (
-        bool(finding.differs) and finding.differs == other.differs and _same_needs(finding, other)
-    )
+    return _same_needs(finding, other) and _decides_alike(finding, other, usual)
+
+
+def _decides_alike(finding: Finding, other: Finding, usual: Collection[str]) -> bool:
+    """Return whether the same fields differ first. If one is a crash that hides which fields would
+    have differed, return whether they need an optional feature."""
+    if any(one.rule == NEVER_CRASHES and one.differs is None for one in (finding, other)):
+        return bool(_optional_features(finding, usual))
+    return bool(finding.differs) and finding.differs == other.differs
 
 
 def _lines_of(file: str, finding: Finding) -> set[str]:
     return {lines for lines in finding.only_here if lines.startswith(f"{file}:")}
 
 
-def _only_one_has_sessions(finding: Finding, other: Finding) -> bool:
-    """Return whether one of two shrunk scenarios has a session and the other has none. A fault in
-    the handling of sessions breaks many rules, but not without one."""
-    with_sessions = [SESSION in one.needs for one in (finding, other) if one.needs is not None]
-    return len({*with_sessions}) == 2
+def _extra_features(finding: Finding, other: Finding, usual: Collection[str]) -> set[str]:
+    """Return the optional features that only the first of two shrunk scenarios needs. A fault in,
+    say, the handling of sessions breaks many rules, but not without one."""
+    if other.needs is None:
+        return set()
+    return _optional_features(finding, usual) - {*other.needs}
+
+
+def _optional_features(finding: Finding, usual: Collection[str]) -> set[str]:
+    needs = {*(finding.needs or ())} - BASIC
+    return {name for name in needs if name.partition(" ")[0] not in usual}
 
 
 def _is_one_failure(finding: Finding, other: Finding) -> bool:
@@ -144,8 +181,6 @@ def _is_one_failure(finding: Finding, other: Finding) -> bool:
         return False
     if finding.behind and other.behind and not {*finding.behind} & {*other.behind}:
         return False  # each may follow from another fault
-    if finding.divergence and finding.divergence == other.divergence:
-        return True
     if finding.differs and finding.differs == other.differs:
         return True
     if finding.needs is None or other.needs is None:
@@ -183,7 +218,7 @@ def _executes(finding: Finding, cause: Finding) -> bool:
     """Return whether the run of `finding` executes all lines of the user's class that the run of
     `cause` executes."""
     needed, here = _own_lines(cause), _own_lines(finding)
-    return cause.rule not in (NEVER_CRASHES, NEVER_HANGS) and bool(needed) and needed <= here
+    return cause.rule not in ENDS and bool(needed) and needed <= here
 
 
 def _own_lines(finding: Finding) -> set[int]:
@@ -248,21 +283,26 @@ def _fault(
     roots_first: Sequence[Sequence[Finding]],
     rules: Mapping[str, Rule],
     today: datetime.date,
+    usual: Collection[str],
 ) -> Fault:
     root, *others = group
     broken = dict.fromkeys(
         [*root.consequences, *(r for o in others for r in (o.rule, *o.consequences))]
     )
     earlier = {
-        place: [finding for finding in other if _comes_after(root, finding)]
+        place: [
+            finding
+            for finding in other
+            if _comes_after(root, finding) and not _extra_features(finding, root, usual)
+        ]
         for place, other in enumerate(whole, 1)
         if place != number
     }
     places = [place for place, broken_before in earlier.items() if broken_before]
     # Prefer a fault that occurs with the features of this one.
     places.sort(key=lambda at: not any(_needs_no_more(other, root) for other in earlier[at]))
-    if not places:
-        before = roots_first[: roots_first.index(group)]
+    if not places:  # what a crash needs says little: any other fault may be its cause
+        before = roots_first[: None if root.rule in ENDS else roots_first.index(group)]
         places = [whole.index(other) + 1 for other in before if _executes(root, other[0])]
     kind = _worst(group, rules)
     return Fault(

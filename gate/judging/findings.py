@@ -194,7 +194,7 @@ def _lines_entered(
     user's class that the failing run executes."""
     folder, own_file = gate.options.spec.coverage, gate.options.spec.own_file
     is_compared = gate.base is not None and own_file
-    if folder is None or first.by_adapter or not (nearest or is_compared):
+    if folder is None or not (nearest or is_compared):
         return (), 0, ()
     rules, passed = gate.rules_beyond(place.known), list[Entered]()
     count = 0
@@ -219,8 +219,10 @@ def _lines_entered(
 
 def is_adapters_fault(first: Broken, behind: Sequence[str], spec: TargetSpec) -> bool:
     """Return whether only the adapter can have caused a failure. The adapter of a release is
-    schedproof's own: if the run has broken a rule before, it describes what the scheduler did."""
-    return first.by_adapter and not (behind and spec.own_system is not None)
+    schedproof's own: if the run has broken a rule before, or the scheduler is a class of the
+    user's, it describes what the scheduler did."""
+    is_ours = spec.own_system is not None
+    return first.by_adapter and not (is_ours and (behind or spec.scheduler))
 
 
 def _behind(gate: GateContext, place: Place, scenario: Scenario, first: Broken) -> tuple[str, ...]:

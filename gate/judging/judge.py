@@ -9,10 +9,12 @@ from typing import Any
 
 from ... import __version__
 from ...model.faults import TargetFault
+from ...model.systems import full_config
 from ...model.target import ModelTarget
 from ...properties.rules.registry import LOCKSTEP, applies, followed_by, observable
 from ...properties.search.workloads import shapes_of
 from ...spec.catalogue import Rule, load
+from ..console import interrupts
 from ..console.output import plural
 from ..targets import checkouts, releases
 from ..targets.coverage import entered
@@ -104,7 +106,9 @@ def _announce(gate: GateContext, capabilities: Capabilities) -> verdict.TargetIn
     if options.fixed:
         keys = ", ".join(f"{key} {json.dumps(value)}" for key, value in options.fixed.items())
         gate.report(Notice(f"every configuration has {keys}"))
-    for line in capabilities.left_out:
+    # What both targets refuse is no difference between them, so one line is enough.
+    both_refuse = gate.base is not None and not gate.base.pair.coverage.refused
+    for line in capabilities.notices(in_one=both_refuse):
         gate.report(Notice(line))
     if gate.base is not None:  # refusals of the target have been reported above
         gate.base.pair.coverage.refused.clear()
@@ -177,12 +181,14 @@ def _conclude(
     observes: frozenset[str],
     more: Mapping[str, Any],
 ) -> verdict.Verdict:
+    interrupts.keep_results()
     options, results = gate.options, gate.results
     for number, status in results.deviation_status.items():
         gate.deviations.status.setdefault(number, status)
     catalogue = {rule.id: rule for rule in load(options.system)}
     today = datetime.date.today()
-    faults = faults_of(results.findings, catalogue, today, options.spec.own_file)
+    usual = full_config(options.system, options.revision, {})
+    faults = faults_of(results.findings, catalogue, today, options.spec.own_file, usual)
     rules = tuple(judge_rules(gate, observes, faults))
     deviations = tuple(gate.deviations.judged([rule.id for rule in rules], results.exercised))
     cut = results.broken_off or bool(verdict.not_judged(results.engines))

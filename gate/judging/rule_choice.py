@@ -17,7 +17,7 @@ from msgspec.structs import replace
 from ...model.errors import InputError
 from ...model.observation import REQUIRED as ALWAYS_SHOWN
 from ...model.observation import Step
-from ...model.own_code import EndlessCode, limited
+from ...model.own_code import EndlessCode, described, limited
 from ...model.scenario import Scenario
 from ...model.systems import make_model, revisions_of
 from ...properties.history.run_history import RunHistory
@@ -199,7 +199,7 @@ def _read(path: Path) -> list[Any]:
     except (Exception, SystemExit, EndlessCode) as error:  # the user's code may raise any exception
         line = error.lineno if isinstance(error, SyntaxError) else _line_in(path, error)
         where = f", line {line}" if line else ""
-        raise FileError(f"{path}: {type(error).__name__}: {error}{where}") from None
+        raise FileError(f"{path}: {described(error)}{where}") from None
     rules = names.get("RULES")
     if not isinstance(rules, list | tuple) or not rules:
         raise FileError(f"{path}: RULES is {rules!r:.60}; valid: a list of schedproof.OwnRule")
@@ -258,8 +258,8 @@ def _guard(
         except (Exception, SystemExit, EndlessCode) as error:
             line = _line_in(path, error)
             where = f", line {line}" if line else ""
-            what = f"{type(error).__name__}: {error}{where}"
-            raise RuleFault(f"{path}: {rule} raised {what} (step {history.step})") from None
+            what = f"{rule} raised {described(error)}{where}"
+            raise RuleFault(f"{path}: {what} (step {history.step})") from None
         if _read_by_all(history, step) != before:
             what = f"{path}: {rule} changes the history or the step (step {history.step})"
             raise RuleFault(f"{what}; valid: a rule that only reads them")

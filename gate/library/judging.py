@@ -1,5 +1,6 @@
 """Judge schedulers from Python: `open_target`, `read_scenario`, `judge`, `replay` and `search`."""
 
+import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -123,7 +124,7 @@ def _copied(sent: Mapping[str, Any]) -> dict[str, Any]:
 
 def _plain(op: str, reply: Any) -> Reply:
     try:
-        line = msgspec.json.encode(reply)
+        line = json.dumps(reply).encode()
     except Exception as error:
         why = f"the reply cannot be written as JSON: {type(error).__name__}"
         raise TargetBroken(op, why, "") from None
@@ -182,7 +183,7 @@ def gate_options(
     system = spec.default_system if system is None else system
     with option("--system"):
         check_system(system)
-    resolved = resolved_revision(system, revision or spec.default_revision())
+    resolved = resolved_revision(system, spec.default_revision() if revision is None else revision)
     if spec.is_plain_model:
         with option("--revision"):
             make_model(system, resolved, {})

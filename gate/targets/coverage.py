@@ -15,8 +15,9 @@ import importlib.util
 import mmap
 import operator
 import os
+import stat
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from importlib.machinery import ModuleSpec, SourceFileLoader
 from itertools import chain, count
 from pathlib import Path
@@ -26,6 +27,10 @@ from typing import Any, NamedTuple
 VARIABLE = "SCHEDPROOF_COVERAGE"  # tells the target's process the folder
 PROBES = "__schedproof_probes__"  # a global of a counted module
 DECLARED = ("abstractmethod", "overload")
+# These compile a function's bytecode themselves and cannot compile a probe, so what is decorated
+# with them, or passed to them, has none.
+COMPILERS = {"jit", "njit", "vectorize", "guvectorize", "cfunc", "stencil", "jitclass", "compile"}
+LARGEST = 16 * 1024 * 1024  # bytes of a file in the folder, which the target can write to
 INSTALLED = ("site-packages", "dist-packages")
 NOT_COUNTED = {*sys.stdlib_module_names, __name__.partition(".")[0]}
 
@@ -49,12 +54,23 @@ class Entered(NamedTuple):
 def blocks(tree: ast.AST) -> Iterator[tuple[Function, list[ast.stmt]]]:
     """Yield, in source order, every block of statements that belongs to a function and contains
     code."""
-    yield from _blocks(tree, "", None)
+    compiled = {
+        argument.id
+        for call in ast.walk(tree)
+        if isinstance(call, ast.Call) and _called(call) in COMPILERS
+        for argument in call.args
+        if isinstance(argument, ast.Name)
+    }
+    yield from _blocks(tree, "", None, compiled)
 
 
 def _blocks(
-    node: ast.AST, prefix: str, function: Function | None
+    node: ast.AST, prefix: str, function: Function | None, compiled: Collection[str]
 ) -> Iterator[tuple[Function, list[ast.stmt]]]:
+    if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef) and (
+        node.name in compiled or any(_called(word) in COMPILERS for word in node.decorator_list)
+    ):
+        return
     if isinstance(node, ast.ClassDef):
         prefix, function = f"{prefix}{node.name}.", None
     elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
@@ -69,7 +85,15 @@ def _blocks(
         if function is not None and field not in ("handlers", "cases"):
             yield function, block
         for child in block:
-            yield from _blocks(child, prefix, function)
+            yield from _blocks(child, prefix, function, compiled)
+
+
+def _called(node: ast.expr) -> str:
+    """Return the last word of what a call calls or a decorator names: of `numba.njit(cache=True)`
+    it is `njit`."""
+    while isinstance(node, ast.Call):
+        node = node.func
+    return node.attr if isinstance(node, ast.Attribute) else getattr(node, "id", "")
 
 
 def is_code(statement: ast.stmt) -> bool:
@@ -149,8 +173,11 @@ def entered(folder: Path) -> list[Entered]:
     """Return the probes that a target's processes have passed, by module."""
     modules = []
     for file in _files(folder):
-        # The offset of the module's path in the file.
-        probes, separator, words = file.read_bytes().partition(b"/")
+        try:
+            # The offset of the module's path in the file.
+            probes, separator, words = file.read_bytes().partition(b"/")
+        except OSError:  # the target has removed it
+            continue
         if separator:
             path, _, module = words.decode(errors="surrogateescape").partition("\0")
             modules.append(Entered(f"/{path}", module, probes))
@@ -194,7 +221,15 @@ class Interval:
 
 
 def _files(folder: Path) -> list[Path]:
-    return [file for file in folder.rglob("*") if file.is_file() and "." not in file.name]
+    return [file for file in folder.rglob("*") if "." not in file.name and _is_readable(file)]
+
+
+def _is_readable(file: Path) -> bool:
+    try:
+        status = file.stat()
+    except OSError:
+        return False
+    return stat.S_ISREG(status.st_mode) and status.st_size <= LARGEST
 
 
 def _probes(file: Path) -> bytes:

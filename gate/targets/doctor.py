@@ -73,7 +73,7 @@ def examine(query: ProbeRequest, module: str | None) -> Remarks:
     capabilities = probe(query)
     started, scales = capabilities.started, ", ".join(capabilities.scales)
     yield Remark("ok", "starts", f"{started.name} {started.version}, scales {scales}")
-    for line in capabilities.left_out:
+    for line in capabilities.notices():
         yield Remark("note", line)
     scenario = sample(query, capabilities)
     yield from fields(query.target, scenario)

@@ -103,7 +103,10 @@ def crashed(error: BaseException) -> Reply:
     """Return the reply to an operation that raised an exception. If the exception has no message,
     as with a bare assertion, the reply quotes the line that raised it."""
     frames = traceback.extract_tb(error.__traceback__)
-    words = str(error) or (frames[-1].line if frames else "")
+    try:
+        words = str(error) or (frames[-1].line if frames else "")
+    except Exception as second:
+        words = f"str() failed: {type(second).__name__}"
     return {
         "ok": False,
         "error": "crashed",
@@ -169,7 +172,7 @@ def _claim_stdout() -> BinaryIO:
 def _encode(reply: Reply) -> bytes:
     try:
         text = json.dumps(reply)
-    except (TypeError, ValueError, RecursionError) as error:
+    except Exception as error:  # a subclass of dict may raise anything
         text = json.dumps(crashed(error))
     return text.encode() + b"\n"
 

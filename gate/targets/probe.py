@@ -35,8 +35,9 @@ class Capabilities:
     """The configurations and features that a target accepts, and the fields that it shows.
 
     `fixed` maps each scale to the keys that the target accepts there with one value only.
-    `refused_kinds` lists kinds of configuration (`GateScales.kinds`). `left_out` contains lines
-    that tell the user what the target refused.
+    `refused` gives a reason for each feature and kind of configuration (`GateScales.kinds`) that
+    the target refuses; `refused_kinds` lists the kinds. `left_out` contains lines that tell the
+    user what else is left out.
     """
 
     started: Started
@@ -44,7 +45,18 @@ class Capabilities:
     scales: list[str] = field(default_factory=list)
     fixed: dict[str, Config] = field(default_factory=dict)
     refused_kinds: frozenset[str] = frozenset()
+    refused: dict[str, str] = field(default_factory=dict)
     left_out: list[str] = field(default_factory=list)
+
+    def notices(self, *, in_one: bool = False) -> list[str]:
+        """Return lines that tell the user what is left out; `in_one` joins what the target refuses,
+        and gives the first reason only."""
+        why = "left out, because the target refuses"
+        if in_one and len(self.refused) > 1:
+            first = next(iter(self.refused.values()))
+            return [f"{', '.join(self.refused)} {why} them; the first: {first}", *self.left_out]
+        refused = [f"{what} {why} it: {reason}" for what, reason in self.refused.items()]
+        return refused + self.left_out
 
     @property
     def choices(self) -> dict[str, tuple[Any, ...]]:
@@ -71,10 +83,7 @@ def probe(request: ProbeRequest) -> Capabilities:
         if not capabilities.scales:
             kinds = refused_kinds(request, plainest.base, fixed)
             capabilities.refused_kinds = frozenset(kinds)
-            capabilities.left_out += [
-                f"{kind}: left out, because the target refuses it: {why}"
-                for kind, why in kinds.items()
-            ]
+            capabilities.refused |= kinds
         capabilities.scales.append(scale)
         capabilities.shows |= plainest.started.shows
         capabilities.fixed[scale] = fixed
@@ -172,7 +181,7 @@ def _features(request: ProbeRequest, plainest: _Plainest, capabilities: Capabili
     # A feature may be listed again in combination with another one; it counts as refused if both
     # entries are refused.
     base = plainest.base
-    refused, instead = dict[str, str](), dict[str, Any]()
+    refused, instead = dict[str, tuple[str, str]](), dict[str, Any]()
     taken: set[str] = set()
     fixed: dict[str, Any] = dict(plainest.instead)
     neutral = part(request.system, "neutral") or {}
@@ -200,8 +209,7 @@ def _features(request: ProbeRequest, plainest: _Plainest, capabilities: Capabili
         try:
             capabilities.shows |= _start(request, {**base, **feature}).shows
         except ConfigRefused as refusal:
-            line = f"{key} {value} left out, because the target refuses it: {refusal}"
-            refused.setdefault(key, line)
+            refused.setdefault(key, (f"{key} {value}", str(refusal)))
             instead |= {size: neutral.get(size) for size in sizes}
             instead[key] = usual.get(key, neutral.get(key))  # `usual` may lack the key
         else:
@@ -209,9 +217,9 @@ def _features(request: ProbeRequest, plainest: _Plainest, capabilities: Capabili
             refused.pop(key, None)
             for accepted in (key, *sizes):
                 instead.pop(accepted, None)
-    for key, line in refused.items():
+    for key, (what, why) in refused.items():
         if not any(key in earlier for earlier in capabilities.fixed.values()):
-            capabilities.left_out.append(line)
+            capabilities.refused[what] = why
     return fixed | instead
 
 

@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from ..errors import InputError
-from ..own_code import EndlessCode, limited
+from ..own_code import EndlessCode, described, limited
 
 ARGUMENTS = ("request", "tkv", "prompt", "block_size")
 VALID = f"valid: FILE.py:FUNCTION, a function of {', '.join(ARGUMENTS)} or some of these"
@@ -166,4 +166,4 @@ def _words(path: Path, error: BaseException) -> str:
         if trace.tb_frame.f_code.co_filename == str(path):
             line = trace.tb_lineno
         trace = trace.tb_next
-    return f"{type(error).__name__}: {error}" + (f", line {line}" if line else "")
+    return described(error) + (f", line {line}" if line else "")

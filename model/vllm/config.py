@@ -193,10 +193,13 @@ def _check_groups(config: VllmConfig) -> None:
             needed, why = config.hit_unit, "is less than hits of other groups need"
         if size != needed:
             raise InputError(f"{path}[{number}].block_size", f"{size} {why}; valid: {needed}")
+        if group.kind == "chunked_local" and config.lookahead and config.enable_prefix_caching:
+            # vLLM asserts this, too, before release 0.33.
+            problem = "chunked_local with num_lookahead_tokens and prefix caching is not modelled"
+            raise InputError(f"{path}[{number}].kind", f"{problem}; valid: another kind")
     others = {
         "pipeline_parallel_size": (config.pipeline_parallel_size or 1) > 1,
         "kv_connector": config.loads,
-        "num_lookahead_tokens": config.lookahead > 0,
     }
     for key, is_on in others.items():
         if config.more_groups and is_on:
@@ -205,11 +208,17 @@ def _check_groups(config: VllmConfig) -> None:
 
 
 def _check_mamba(config: VllmConfig) -> None:
-    others = {"num_speculative_tokens": config.drafts, "encoder_cache_size": config.encoder_room}
-    for key, value in others.items():
-        if config.has_mamba and value:
-            problem = f"{value} with a mamba group is not modelled"
-            raise InputError(f"$.config.{key}", f"{problem}; valid: 0, or no mamba group")
+    if config.has_mamba and config.encoder_room:
+        problem = f"{config.encoder_room} with a mamba group is not modelled"
+        raise InputError("$.config.encoder_cache_size", f"{problem}; valid: 0, or no mamba group")
+    most = 0 if config.leaves_every_state else config.block_size - 1
+    if config.caches_states and config.drafts > most:
+        problem = f"{config.drafts} drafts with a mamba group"
+        if config.leaves_every_state:
+            problem += " and mamba_cache_mode all are not modelled"
+        else:
+            problem += f" and prefix caching are not modelled for blocks of {config.block_size}"
+        raise InputError("$.config.num_speculative_tokens", f"{problem}; valid: at most {most}")
     mode = config.mamba_cache_mode
     if mode and not config.caches_states:
         missing = "a mamba group" if config.enable_prefix_caching else "prefix caching"

@@ -60,6 +60,7 @@ def fit(
     tokens: int,
     holders: Iterable[Sequence],
     stop: "StopBefore",
+    split: "StopAtSplit",
 ) -> Fit:
     """Return how many of the `tokens` after the first `start` a request may compute. The tokens of
     an input need the encoder's output (V1-R29), which is either cached, or computed as a whole
@@ -72,10 +73,10 @@ def fit(
             break
         if begins + segment[1] <= start:
             continue
-        if config.disable_chunked_mm_input is True and splits(
-            config, start, start + tokens, begins, segment[1]
-        ):
-            return result._replace(tokens=stop_before(config, tokens, begins - start))
+        if config.disable_chunked_mm_input is True:
+            stops = split(config, start, tokens, begins, segment[1])
+            if stops is not None:
+                return result._replace(tokens=stops)
         new = _segments(sequence, result.inputs)
         if segment in new:
             result = result._replace(twice=(*result.twice, place))
@@ -98,16 +99,26 @@ StopBefore = Callable[[VllmConfig, int, int], int]
 
 
 def stop_before(config: VllmConfig, tokens: int, left: int) -> int:
-    """Stop so early that the drafter does not read the input either, unless that would be now."""
-    return left - config.read_ahead if left > config.read_ahead else left
+    """Stop so early that the drafter does not read the input either, unless that would be now, or
+    might split the input before."""
+    early = left > config.read_ahead and config.disable_chunked_mm_input is not True
+    return left - config.read_ahead if early else min(tokens, left)
 
 
-def splits(config: VllmConfig, start: int, end: int, begins: int, length: int) -> bool:
-    """Return whether a step from `start` to `end` computes only the first tokens of an input, and
-    must not (V1-R91). A step that begins with the input may, if the input is longer than the
-    threshold, since no step could compute all of it."""
+# Returns how many tokens to compute so that an input is not split, by (configuration, first token,
+# tokens, beginning and length of the input); None if it is not split, or may be.
+StopAtSplit = Callable[[VllmConfig, int, int, int, int], int | None]
+
+
+def stop_at_split(
+    config: VllmConfig, start: int, tokens: int, begins: int, length: int
+) -> int | None:
+    """Stop before an input of which the step would compute only the first tokens (V1-R91). A step
+    that begins with the input may, if the input is longer than the threshold, since no step could
+    compute all of it."""
     whole = length <= (config.long_prefill_token_threshold or length)
-    return (start < begins or (whole and start == begins)) and end < begins + length
+    may_not = start < begins or (whole and start == begins)
+    return begins - start if may_not and begins < start + tokens < begins + length else None
 
 
 def room(config: VllmConfig, so_far: Fit, kept: set[Segment]) -> EncoderPlan | None:

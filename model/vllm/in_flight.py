@@ -94,8 +94,9 @@ def publish(config: VllmConfig, pool: Pool, sequence: Sequence) -> tuple[Sequenc
         return sequence, pool
     covered = sequence.computed - sequence.promised - sequence.hoped
     if sequence.tables:
-        pool = kv_groups.publish_full(config, pool, sequence, covered)
-        covered = kv_groups.whole_units(config, covered)
+        sequence, pool = kv_groups.publish_full(config, pool, sequence, covered)
+        size = config.block_size
+        covered = kv_groups.findable(config, sequence, covered, size) * size
     return allocator.publish_full(pool, sequence, covered, config.block_size)
 
 

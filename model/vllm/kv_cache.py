@@ -37,7 +37,8 @@ def grow(
     covered = slots(config, sequence.computed + tokens)
     missing = allocator.missing_blocks(sequence, covered, config.block_size)
     if config.more_groups:
-        missing = max(missing, 0) + kv_groups.missing_to_grow(config, sequence, covered)
+        computed = sequence.computed + tokens
+        missing = max(missing, 0) + kv_groups.missing_to_grow(config, sequence, computed)
     if missing > 0 and not fits(pool, missing):
         return None
     return hold(config, pool, sequence, tokens)
@@ -95,7 +96,7 @@ def hold(config: VllmConfig, pool: Pool, sequence: Sequence, tokens: int) -> tup
         return held, pool
     known = min(covered, sequence.num_tokens - sequence.named_beyond)
     if config.more_groups:
-        known = kv_groups.whole_units(config, known)
+        known = kv_groups.findable(config, held, covered, config.block_size) * config.block_size
     return allocator.publish_full(pool, held, known, config.block_size)
 
 

@@ -43,22 +43,47 @@ def read_from(config: VllmConfig, group: KvGroup, computed: int) -> int:
 
 
 def keeps_one_block(config: VllmConfig, group: KvGroup) -> bool:
-    """Return whether a request has a single block in a group: a Mamba state that is overwritten in
-    every step, since no prefix cache needs an old one (`mamba_cache_mode` none)."""
+    """Return whether a request has a single block in a group, besides those for drafts: a Mamba
+    state that is overwritten in every step, since no prefix cache needs an old one
+    (`mamba_cache_mode` none)."""
     return group.kind == "mamba" and not config.enable_prefix_caching
 
 
+def leaves_gaps(config: VllmConfig, group: KvGroup) -> bool:
+    """Return whether a table has the null block between two states (`mamba_cache_mode` align)."""
+    return group.kind == "mamba" and config.caches_states and not config.leaves_every_state
+
+
 def places(config: VllmConfig, group: KvGroup, tokens: int) -> int:
-    """Return how long the table of a group is for this many tokens."""
-    return 1 if keeps_one_block(config, group) else blocks_for(tokens, config.size_of(group))
+    """Return how long the table of a group is for this many tokens. A Mamba group also has a place
+    for the state after each draft (V1-R52)."""
+    if keeps_one_block(config, group):
+        return 1 + config.drafts
+    drafts = config.drafts if group.kind == "mamba" else 0
+    return blocks_for(tokens, config.size_of(group)) + drafts
+
+
+def places_ahead(config: VllmConfig, group: KvGroup, covered: int) -> int:
+    """Return how long the table of a group is once the first `covered` tokens are computed:
+    attention layers also have places for a drafter's lookahead (V1CP-R30). No drafter has Mamba
+    layers."""
+    if group.kind != "mamba":
+        covered = min(covered + config.lookahead, config.max_model_len)
+    return places(config, group, covered)
 
 
 def new_blocks(config: VllmConfig, group: KvGroup, held: int, wanted: int) -> int:
     """Return how many blocks make a table of `held` places one of `wanted` places. A Mamba group
-    needs only those in which the step leaves a state."""
-    if group.kind == "mamba" and not config.leaves_every_state:
+    needs only the one in which the step leaves a state; it keeps the blocks of drafts."""
+    if leaves_gaps(config, group):
         return int(wanted > held)
     return max(wanted - held, 0)
+
+
+def first_blocks(config: VllmConfig, group: KvGroup, hits: int, wanted: int) -> int:
+    """Return how many blocks make the hits of a group a table of `wanted` places."""
+    drafts = config.drafts if leaves_gaps(config, group) else 0
+    return new_blocks(config, group, hits, wanted) + drafts
 
 
 def most_blocks(config: VllmConfig, group: KvGroup, tokens: int) -> int:
@@ -66,11 +91,11 @@ def most_blocks(config: VllmConfig, group: KvGroup, tokens: int) -> int:
 
     These are the blocks of a window and of the tokens of all steps in flight (which need not begin
     at a block boundary), or the blocks of a chunk and of these tokens, or the two states that a
-    step of Mamba layers reads and writes (V1-R58).
+    step of Mamba layers reads and writes, and one for each draft (V1-R58).
     """
     whole = places(config, group, tokens)
     if group.kind == "mamba":
-        return whole if config.leaves_every_state else min(whole, 2)
+        return whole if config.leaves_every_state else min(whole, 2 + config.drafts)
     if not group.window:
         return whole
     in_steps = config.depth * config.max_num_batched_tokens
@@ -91,23 +116,52 @@ def name(config: VllmConfig, sequence: Sequence, number: int, place: int) -> Con
     """Return the name under which the block at `place` of a request's table can be found in its
     group. No other group finds the block by this name (V1-R55).
     """
-    end = (place + 1) * config.size_of(config.more_groups[number])
+    end = (place + 1) * config.size_of(config.more_groups[number]) + sequence.named_beyond
     return ((f"group {number}", 0), *prefix(sequence.known, end))
 
 
 def whole_hit(config: VllmConfig, pool: Pool, sequence: Sequence) -> Table:
     """Return the cached blocks of full attention at the start of a request, cut to a whole hit
-    (V1-R53).
+    (V1-R53), as long as possible (V1-R96).
 
     A hit is whole if every other group has also cached everything that it reads for the next token,
     and if it ends at the end of a block in every group (V1-R86).
     """
-    hit = cached_blocks(pool, sequence.known, sequence.num_tokens, config.block_size)
+    hit = longest_hit(config, pool, sequence)
     step = config.hit_unit // config.block_size
     for blocks in range(len(hit) // step * step, 0, -step):
+        if is_cut(config, sequence) and not goes_on(config, pool, sequence, blocks):
+            continue
         if all(None not in table for table in found(config, pool, sequence, blocks)):
             return hit[:blocks]
     return ()
+
+
+def longest_hit(config: VllmConfig, pool: Pool, sequence: Sequence) -> Table:
+    """Return the cached blocks of full attention at the start of a request (V1-R61)."""
+    beyond = sequence.named_beyond
+    hit = cached_blocks(pool, sequence.known, sequence.num_tokens, config.block_size, beyond)
+    return hit[:-1] if is_cut(config, sequence) else hit
+
+
+def is_cut(config: VllmConfig, sequence: Sequence) -> bool:
+    """Return whether the last cached block is computed again, since only it shows that the next
+    token is the same (V1-R61)."""
+    return config.lookahead > 0 and not sequence.named_beyond
+
+
+def goes_on(config: VllmConfig, pool: Pool, sequence: Sequence, blocks: int) -> bool:
+    """Return whether each other group of attention layers has also cached its block after a hit of
+    this many blocks. Releases do not know which groups have layers of the drafter."""
+    tokens = blocks * config.block_size
+    return all(
+        group.kind == "mamba"
+        or (
+            tokens + config.size_of(group) < sequence.num_tokens
+            and name(config, sequence, number, tokens // config.size_of(group)) in pool.cached
+        )
+        for number, group in enumerate(config.more_groups)
+    )
 
 
 def found(
@@ -144,16 +198,17 @@ def missing(config: VllmConfig, pool: Pool, sequence: Sequence, hit: int, tokens
     found = hit * config.block_size
     held = [found // config.size_of(group) for group in config.more_groups]
     covered = found + tokens
-    step = blocks_for(covered, config.block_size) - hit
+    ahead = min(covered + config.lookahead, config.max_model_len)
+    step = blocks_for(ahead, config.block_size) - hit
     all_steps = step + sum(
-        new_blocks(config, group, hits, places(config, group, covered))
+        first_blocks(config, group, hits, places_ahead(config, group, covered))
         for group, hits in zip(config.more_groups, held, strict=True)
     )
     if not config.reserve_full_isl:
         return all_steps - step + cached
     first = blocks_for(sequence.num_tokens, config.block_size) - hit
     whole = [
-        new_blocks(config, group, hits, reserved(config, group, sequence.num_tokens))
+        first_blocks(config, group, hits, reserved(config, group, sequence.num_tokens))
         for group, hits in zip(config.more_groups, held, strict=True)
     ]
     all_whole = first + sum(whole)
@@ -170,7 +225,7 @@ def missing_to_grow(config: VllmConfig, sequence: Sequence, covered: int) -> int
     """Return how many blocks a running request lacks for its first `covered` tokens, in the groups
     after the first."""
     return sum(
-        new_blocks(config, group, len(table), places(config, group, covered))
+        new_blocks(config, group, len(table), places_ahead(config, group, covered))
         for group, table in zip(config.more_groups, sequence.tables, strict=True)
     )
 
@@ -180,13 +235,14 @@ def start(config: VllmConfig, pool: Pool, sequence: Sequence) -> tuple[Sequence,
     tables = hit_tables(config, pool, sequence, len(sequence.blocks))
     junction = junction_of(config, pool, sequence, len(sequence.blocks))
     pool = touch(pool, [block for table in tables for block in table])
-    return sequence._replace(tables=tuple(tables), junction=junction), pool
+    full = tuple([len(table) for table in tables])
+    return sequence._replace(tables=tuple(tables), full=full, junction=junction), pool
 
 
 def junction_of(config: VllmConfig, pool: Pool, sequence: Sequence, hit: int) -> int:
     """Return how many tokens full attention has cached, up to the end of a block in every group, if
     that is more than the hit of `hit` blocks; otherwise 0."""
-    longest = cached_blocks(pool, sequence.known, sequence.num_tokens, config.block_size)
+    longest = longest_hit(config, pool, sequence)
     tokens = whole_units(config, len(longest) * config.block_size)
     return tokens if tokens > hit * config.block_size else 0
 
@@ -211,10 +267,12 @@ def is_retained(config: VllmConfig, sequence: Sequence, group: KvGroup, place: i
     if not config.retains_little:
         if group.kind == "mamba":
             return True
-        ends = ((place * size // unit + 1) * unit, 0)
+        ends = ((place * size // unit + 1) * unit, place * size)
+    beyond = int(is_cut(config, sequence) and group.kind != "mamba")
     return any(
-        read_from(config, group, end) // size <= place < end // size
+        read_from(config, group, end) // size <= place < end // size + beyond
         for end in (whole_units(config, end) for end in ends)
+        if end
     )
 
 
@@ -226,35 +284,57 @@ def hold(config: VllmConfig, pool: Pool, sequence: Sequence, covered: int) -> tu
     """
     tables = []
     for group, table in zip(config.more_groups, sequence.tables, strict=True):
-        wanted = max(places(config, group, covered), len(table))
-        new, pool = take(pool, new_blocks(config, group, len(table), wanted))
+        wanted = max(places_ahead(config, group, covered), len(table))
+        if wanted > len(table) and config.drafts and leaves_gaps(config, group):
+            table = without_old_drafts(config, sequence, table, wanted)
+            new, pool = take(pool, wanted - len(table))
+        else:
+            new, pool = take(pool, new_blocks(config, group, len(table), wanted))
         tables.append(table + (NULL,) * (wanted - len(table) - len(new)) + new)
     sequence = sequence._replace(tables=tuple(tables))
     if config.depth > 1:
         sequence = sequence._replace(begun=(*sequence.begun, sequence.computed))
     if config.enable_prefix_caching:
-        pool = publish_full(config, pool, sequence, min(covered, sequence.num_tokens))
+        sequence, pool = publish_full(config, pool, sequence, covered)
     return sequence, pool
 
 
-def publish_full(config: VllmConfig, pool: Pool, sequence: Sequence, covered: int) -> Pool:
-    before, covered = sequence.published * config.block_size, whole_units(config, covered)
-    return publish(
-        pool,
-        [
+def without_old_drafts(config: VllmConfig, sequence: Sequence, table: Table, wanted: int) -> Table:
+    """Return the table of a Mamba group up to the place in which the step leaves its state, and
+    behind it the blocks of drafts that were in front of it."""
+    state, size = wanted - config.drafts - 1, config.block_size
+    begins = len(table) <= sequence.computed // size  # with the hit alone
+    first = len(table) if begins else len(table) - config.drafts
+    moved = table[first : max(state, first)]
+    table = table[:first] + (NULL,) * len(moved) + table[first + len(moved) :]
+    return table + (NULL,) * (state - len(table)) + moved
+
+
+def publish_full(
+    config: VllmConfig, pool: Pool, sequence: Sequence, covered: int
+) -> tuple[Sequence, Pool]:
+    """Return the request and the pool, in which the blocks that its first `covered` tokens fill can
+    be found. Drafts do not count, since they may be wrong."""
+    full, published = [], []
+    for number, (group, table) in enumerate(zip(config.more_groups, sequence.tables, strict=True)):
+        end = max(findable(config, sequence, covered, config.size_of(group)), sequence.full[number])
+        published += [
             (table[place], name(config, sequence, number, place))
-            for number, (group, table) in enumerate(
-                zip(config.more_groups, sequence.tables, strict=True)
-            )
-            for place in full_places(config, group, before, covered)
+            for place in range(sequence.full[number], end)
             if table[place] != NULL and is_retained(config, sequence, group, place)
-        ],
-    )
+        ]
+        full.append(end)
+    return sequence._replace(full=tuple(full)), publish(pool, published)
 
 
-def full_places(config: VllmConfig, group: KvGroup, start: int, end: int) -> range:
-    """Return the places of the blocks of a group that the tokens from `start` to `end` fill."""
-    return range(start // config.size_of(group), end // config.size_of(group))
+def findable(config: VllmConfig, sequence: Sequence, covered: int, size: int) -> int:
+    """Return how many blocks of `size` tokens at the start of a request can be found once its first
+    `covered` tokens are computed: those of whole units, and one more if it proves a hit."""
+    known = min(covered, sequence.num_tokens)
+    whole = whole_units(config, known)
+    if whole and is_cut(config, sequence):
+        whole = min(known, whole + size)
+    return min(whole, sequence.num_tokens - sequence.named_beyond) // size
 
 
 def slide(config: VllmConfig, plan: Plan, place: int) -> tuple[Plan, Sequence]:
@@ -279,9 +359,8 @@ def free(config: VllmConfig, pool: Pool, sequence: Sequence, holders: tuple[Sequ
 
     Blocks that were not filled can no longer be found.
     """
-    published = sequence.published * config.block_size
     for number, (group, table) in enumerate(zip(config.more_groups, sequence.tables, strict=True)):
-        for place in full_places(config, group, sequence.computed, published):
+        for place in range(sequence.computed // config.size_of(group), sequence.full[number]):
             pool = forget(pool, name(config, sequence, number, place), table[place])
         pool = give_back_places(config, pool, sequence, number, range(len(table)), holders)
     return pool

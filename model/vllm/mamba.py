@@ -22,8 +22,10 @@ LastStop = Callable[[VllmConfig, int], int]
 
 
 def last_stop(config: VllmConfig, tokens: int) -> int:
-    """Return the last block boundary, even if it is the end of the tokens."""
-    return tokens // config.block_size * config.block_size
+    """Return the last block boundary, even if it is the end of the tokens. With a drafter that has
+    its own keys and values, hits are a block shorter (V1-R61), so it is the one before."""
+    last = tokens // config.block_size * config.block_size
+    return max(last - config.block_size, 0) if config.lookahead else last
 
 
 def chunk(
@@ -86,14 +88,11 @@ def is_being_computed(config: VllmConfig, plan: Plan, sequence: Sequence, hit: i
 def published_now(config: VllmConfig, plan: Plan, number: int) -> list[object]:
     """Return the names of the states that this step leaves after a whole number of blocks."""
     group, size = config.more_groups[number], config.block_size
-    ends = {
-        other.id: min(other.computed + plan.scheduled.get(other.id, 0), other.num_tokens)
-        for other in plan.running
-    }
     return [
         kv_groups.name(config, other, number, place)
         for other in plan.running
-        for place in range(other.computed // size, ends[other.id] // size)
+        if other.id in plan.scheduled
+        for place in range(other.computed // size, other.full[number])
         if other.tables[number][place] != kv_groups.NULL
         and kv_groups.is_retained(config, other, group, place)
     ]

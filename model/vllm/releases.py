@@ -141,7 +141,31 @@ def stop_at(config: VllmConfig, tokens: int, left: int) -> int:
     return min(tokens, left)
 
 
-RELEASE_0_25 = replace(DOCUMENTED, name="0.25", padding=pads_beside_decodes)
+def stop_early(config: VllmConfig, tokens: int, left: int) -> int:
+    """Stop so early that the drafter does not read the input either, unless that would be now, even
+    if this splits the input before."""
+    return left - config.read_ahead if left > config.read_ahead else left
+
+
+def stop_before_read(
+    config: VllmConfig, start: int, tokens: int, begins: int, length: int
+) -> int | None:
+    """Stop a token before an input that the step would split, or that only the drafter would read,
+    even if this splits the input before, or leaves nothing to compute."""
+    whole = length <= (config.long_prefill_token_threshold or length)
+    may_not = start < begins or (whole and start == begins)
+    if may_not and start + tokens < begins + length:
+        return max(begins - start - config.read_ahead, 0)
+    return None
+
+
+RELEASE_0_25 = replace(
+    DOCUMENTED,
+    name="0.25",
+    padding=pads_beside_decodes,
+    stop_before=stop_early,
+    stop_at_split=stop_before_read,
+)
 RELEASE_0_30 = replace(RELEASE_0_25, name="0.30", padding=pads_with_head_start)
 RELEASE_0_31 = replace(
     RELEASE_0_30,

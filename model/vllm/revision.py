@@ -11,7 +11,7 @@ import msgspec
 from . import connector, encoder, mamba
 from .config import VllmConfig
 from .connector import HasRoom
-from .encoder import StopBefore
+from .encoder import StopAtSplit, StopBefore
 from .mamba import LastStop
 from .queue import Plan
 from .state import Sequence, State
@@ -99,6 +99,7 @@ class Revision:
         last_stop: the last block boundary at which the prefill of this many tokens stops, so that
             its Mamba state can be found.
         stop_before: how many tokens to compute before an input that the encoder cannot take.
+        stop_at_split: how many to compute so that an input is not split; None if it is not.
     """
 
     name: str
@@ -112,6 +113,7 @@ class Revision:
     queue_session: Callable[[State, Sequence], State] = queue_session
     last_stop: LastStop = mamba.last_stop
     stop_before: StopBefore = encoder.stop_before
+    stop_at_split: StopAtSplit = encoder.stop_at_split
 
 
 DOCUMENTED = Revision("documented")

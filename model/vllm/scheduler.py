@@ -72,8 +72,8 @@ def advance_running(
             start, junction = sequence.computed, sequence.junction
             tokens = mamba.chunk(config, sequence, start, tokens, junction, revision.last_stop)
         if sequence.inputs:
-            start, stop = sequence.computed, revision.stop_before
-            fit = encoder.fit(config, plan.encoder, sequence, start, tokens, plan.running, stop)
+            start, stops = sequence.computed, (revision.stop_before, revision.stop_at_split)
+            fit = encoder.fit(config, plan.encoder, sequence, start, tokens, plan.running, *stops)
             tokens, sequence = fit.tokens, fit.sequence
             plan = plan._replace(encoder=fit.plan, running=_put(plan.running, place, sequence))
         if not tokens:  # V1-R06, V1-R33
@@ -146,8 +146,8 @@ def admit_waiting(config: VllmConfig, plan: Plan, revision: Revision = DOCUMENTE
             if not tokens or mamba.is_being_computed(config, plan, sequence, cached):
                 return plan
         if sequence.inputs:
-            stop = revision.stop_before
-            fit = encoder.fit(config, plan.encoder, sequence, start, tokens, plan.running, stop)
+            stops = revision.stop_before, revision.stop_at_split
+            fit = encoder.fit(config, plan.encoder, sequence, start, tokens, plan.running, *stops)
             if not fit.tokens:
                 continue  # V1-R33
             tokens, sequence = fit.tokens, fit.sequence

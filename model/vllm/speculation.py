@@ -52,6 +52,9 @@ def verified(
     the request was preempted."""
     keeps = config.decides_ahead or not sequence.blocks
     known = sequence.num_tokens + emitted + sequence.promised + sequence.hoped
+    if sequence.begun:
+        wrong = max(sequence.computed - known + 1, 0)
+        sequence = sequence._replace(begun=tuple([before - wrong for before in sequence.begun]))
     return sequence._replace(
         generated=sequence.generated + emitted,
         computed=min(sequence.computed, known - 1),

@@ -59,6 +59,7 @@ class Sequence(sequence.Sequence, frozen=True):
             request.
         tables: its blocks in each group of the KV cache after the first, as many as `blocks`; the
             null block stands for one that was given back.
+        full: in each of these groups, how many of its blocks can be found or were left out.
         junction: how many of its tokens full attention had cached when it started, if another group
             lacked some of them; otherwise 0.
         adapter: the LoRA adapter that it needs, if their number is limited.
@@ -93,6 +94,7 @@ class Sequence(sequence.Sequence, frozen=True):
     inputs: tuple[Input, ...] = ()
     needs: tuple[int, ...] = ()
     tables: tuple[tuple[int, ...], ...] = ()
+    full: tuple[int, ...] = ()
     junction: int = 0
     adapter: str | None = None
     begun: tuple[int, ...] = ()
@@ -109,7 +111,7 @@ class Sequence(sequence.Sequence, frozen=True):
         return prefix(self.known, end)
 
     def rewound(self) -> Self:
-        return super().rewound()._replace(tables=(), begun=())
+        return super().rewound()._replace(tables=(), full=(), begun=())
 
     @property
     def settled(self) -> int:

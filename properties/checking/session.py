@@ -16,6 +16,7 @@ from ...model.faults import (
     TargetTooLarge,
 )
 from ...model.observation import Step, renamed
+from ...model.own_code import described
 from ...model.replies import Started, read_control, read_ok, read_started, read_step
 from ...model.scenario import Request
 from ...model.target import ModelTarget, Reply, Target
@@ -298,9 +299,7 @@ def ask(op: str, method: Any, *args: Any) -> Reply:
         is_call = error.__traceback__ is not None and error.__traceback__.tb_next is None
         if isinstance(error, TypeError) and is_call:
             raise AdapterFault(op, f"it cannot be called ({error})", "") from None
-        raise TargetCrashed(
-            op, f"{type(error).__name__}: {error}", traceback.format_exc()
-        ) from None
+        raise TargetCrashed(op, described(error), traceback.format_exc()) from None
     return reply
 
 

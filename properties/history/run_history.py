@@ -92,7 +92,7 @@ class RunHistory(Generic[R]):
         last: the previous step; None before the first.
         step: number of the coming step, from 0.
         barren_steps: the number of consecutive steps in which a request was unfinished but nothing
-            was computed.
+            was computed or emitted.
         busy_steps: number of steps so far in which an accepted request was unfinished.
         first_in_line: the unstarted request that has waited longest, the step since which it has
             been first, and the most steps that the work ahead of it can take.
@@ -296,7 +296,9 @@ class RunHistory(Generic[R]):
             self.barren_steps = 0
         else:
             self.busy_steps += 1
-            self.barren_steps = 0 if any(step.scheduled.values()) else self.barren_steps + 1
+            # A hit may cover a whole prompt, so a token can come without any computed.
+            fruitful = any(step.scheduled.values()) or bool(step.emitted)
+            self.barren_steps = 0 if fruitful else self.barren_steps + 1
         self.last_was_prefill = bool(self.prefill_members(step))
         paused, moved = self.paused, False
         for name in step.preempted or ():

@@ -347,9 +347,9 @@ def blocks_come_back(history: RunHistory[Any], step: Step) -> bool:
 
 
 def no_progress(history: RunHistory[Any], step: Step) -> str | None:
-    """While a request is unfinished, at least one of three consecutive steps computes a token. With
-    several decisions in flight, it is one of more steps (ALL-R10)."""
-    if not history.live or any(step.scheduled.values()):
+    """While a request is unfinished, at least one of three consecutive steps computes or emits a
+    token. With several decisions in flight, it is one of more steps (ALL-R10)."""
+    if not history.live or any(step.scheduled.values()) or step.emitted:
         return None
     if history.barren_steps <= history.features.idle_steps(history):
         return None

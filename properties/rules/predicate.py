@@ -93,3 +93,8 @@ def defaults_are(values: Mapping[str, Any]) -> Predicate:
         return not history.step and not values.keys().isdisjoint(history.defaults)
 
     return Predicate(another, names_default, reads=(FIRST,))
+
+
+def in_words(tokens: int) -> str:
+    """Return "no token", "a token" or, for example, "2 tokens"."""
+    return f"{tokens} tokens" if tokens > 1 else "a token" if tokens else "no token"

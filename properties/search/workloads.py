@@ -62,7 +62,7 @@ SHAPES: Mapping[str, Shape] = {
     "idle": Shape(
         (8, 16), (1, 3), (1, 200), (1, 100), (1, 20), shared=60, aborted=10, sixteenths=True
     ),
-    "deep": Shape((3, 6), (1, 2), (0, 30), (1, 40), (1030, 1200), aborted=0, long_prompts=2),
+    "deep": Shape((3, 14), (1, 2), (0, 30), (1, 40), (1030, 1200), aborted=0, long_prompts=4),
     "loose": Shape((12, 24), (1, 4), (0, 9), (1, 1500), (1, 60), shared=75, aborted=10),
     "full": Shape((300, 400), (260, 300), (0, 6), (1, 60), (2, 24), long_prompts=100),
     "scarce": Shape(
@@ -178,7 +178,7 @@ class _Requests:
         length = self._long_prompt() if is_long else draw.randint(*shape.prompt)
         if shape.sixteenths:
             length = max(length * self._config["block_size"] // 16, 1)
-        prompt = self._prompt(name, length)
+        prompt = self._long_content(name, length) if is_long else self._prompt(name, length)
         output = 3 if is_long else draw.randint(*shape.output)
         early = max(output - 1, 1), draw.randint(1, output)
         whole = is_long or not self._made
@@ -205,6 +205,15 @@ class _Requests:
 
     def _long_prompt(self) -> int:
         return self._draw.randint(self._longest // 4, self._longest // 2)
+
+    def _long_content(self, name: str, length: int) -> Content:
+        """Draw equal tokens behind one of two first blocks. A cache must tell them apart at every
+        depth, whichever of the two it keeps first."""
+        block, earlier = self._config["block_size"], self._made[1 :: self._shape.long_prompts]
+        if length <= block:
+            return self._prompt(name, length)
+        stream = name if len(earlier) < 2 else earlier[1 - len(earlier) % 2].prompt[0][0]
+        return ((stream, block), (self._made[0].id, length - block))
 
     def _prompt(self, name: str, length: int) -> Content:
         """Draw a prompt of about `length` tokens, perhaps beginning like an earlier one."""

@@ -17,6 +17,9 @@ from ..search.state import features_of_requests
 
 # Trials of a scenario that hangs; each takes the full time limit of a step.
 HANG_ATTEMPTS = 10
+# The optional fields of requests that a finding names as needed. The others are sizes, or
+# `features_of_requests` has a name for them.
+NAMED_FIELDS = ("external_tokens", "send_steps", "send_aborted", "cache_salt", "lora")
 
 
 def shrink(scenario: Scenario, still_breaks: Callable[[Scenario], bool], attempts: int) -> Scenario:
@@ -181,28 +184,47 @@ def _cut(request: Request, tokens: int) -> Request:
 
 def _plainer_options(scenario: Scenario) -> Iterator[Scenario]:
     """Yield the scenario with one option at its default or absent, or a list without one item."""
-    revision = resolve_revision(scenario.system, scenario.revision)
-    defaults = full_config(scenario.system, revision, {})
+    defaults = _defaults(scenario)
     for key, value in scenario.config.items():
-        default = defaults.get(key, 0)
-        if _is_option(key, defaults) and value != default:
-            config = scenario.config | {key: default}
-            if key not in defaults:
-                del config[key]
-            with suppress(InputError):  # another option or a request needs this option
-                full_config(scenario.system, revision, config)
-                check_features(scenario, revision, config)
-                yield replace(scenario, config=config)
+        if _is_changed(scenario, key, defaults):
+            yield from _at_default(scenario, key, defaults)
         for number in range(len(value) if isinstance(value, list | tuple) else 0):
-            config = scenario.config | {key: value[:number] + value[number + 1 :]}
-            with suppress(InputError):
-                full_config(scenario.system, revision, config)
-                yield replace(scenario, config=config)
+            shorter = value[:number] + value[number + 1 :]
+            yield from _valid(scenario, scenario.config | {key: shorter})
     plain = {key: value for key, value in scenario.config.items() if key in defaults}
     if len(plain) < len(scenario.config) - 1:  # options that need one another
-        with suppress(InputError):
-            check_features(scenario, revision, plain)
-            yield replace(scenario, config=plain)
+        yield from _valid(scenario, plain)
+
+
+def _at_default(scenario: Scenario, key: str, defaults: Mapping[str, Any]) -> list[Scenario]:
+    """Return the scenario with an option at its default or absent. If another option needs it,
+    reset the two together: one scenario for each such option; none if that is not enough."""
+
+    def without(*keys: str) -> list[Scenario]:
+        config = {k: v for k, v in scenario.config.items() if k not in keys or k in defaults}
+        return _valid(scenario, config | {k: defaults[k] for k in keys if k in defaults})
+
+    others = [k for k in scenario.config if k != key and _is_changed(scenario, k, defaults)]
+    return without(key) or [both for other in others for both in without(key, other)]
+
+
+def _valid(scenario: Scenario, config: Mapping[str, Any]) -> list[Scenario]:
+    """Return the scenario with this configuration, or nothing if it is impossible."""
+    revision = resolve_revision(scenario.system, scenario.revision)
+    with suppress(InputError):  # another option or a request needs what is missing
+        full_config(scenario.system, revision, config)
+        check_features(scenario, revision, config)
+        return [replace(scenario, config={**config})]
+    return []
+
+
+def _defaults(scenario: Scenario) -> Mapping[str, Any]:
+    revision = resolve_revision(scenario.system, scenario.revision)
+    return full_config(scenario.system, revision, {})
+
+
+def _is_changed(scenario: Scenario, key: str, defaults: Mapping[str, Any]) -> bool:
+    return _is_option(key, defaults) and scenario.config[key] != defaults.get(key)
 
 
 def _is_option(key: str, defaults: Mapping[str, Any]) -> bool:
@@ -221,27 +243,25 @@ def needed_features(
     One replay per option sets it to its default, or turns it off if it is on by default. Features
     that the target itself requires (`still_breaks` returns None) are left out.
     """
-    revision = resolve_revision(scenario.system, scenario.revision)
-    defaults = full_config(scenario.system, revision, {})
+    defaults = _defaults(scenario)
     needed = []
     for key, value in scenario.config.items():
-        if not _is_option(key, defaults):
-            continue
-        if value != defaults.get(key):
-            plain, otherwise = defaults.get(key), True
-        elif value is True:
-            plain, otherwise = False, False
+        if _is_changed(scenario, key, defaults):
+            plainer = _at_default(scenario, key, defaults)
+            is_needed = all(still_breaks(other) is False for other in plainer)
         else:
-            continue
-        changed = replace(scenario, config=scenario.config | {key: plain})
-        is_needed = otherwise
-        with suppress(InputError):  # another option needs this option
-            full_config(scenario.system, revision, changed.config)
-            is_needed = still_breaks(changed) is False
+            is_on = value is True and _is_option(key, defaults)
+            off = _valid(scenario, scenario.config | {key: False}) if is_on else []
+            is_needed = any(still_breaks(other) is False for other in off)
         if is_needed:
             needed.append(_feature(key, value))
     occurs = features_of_requests(scenario) | {"control event": bool(scenario.events)}
-    return (*needed, *(name for name, is_there in occurs.items() if is_there))
+    fields = [
+        key
+        for key in NAMED_FIELDS
+        if any(getattr(request, key) != OF_FEATURES[key] for request in scenario.requests)
+    ]
+    return (*needed, *(name for name, is_there in occurs.items() if is_there), *fields)
 
 
 def _feature(key: str, value: Any) -> str:

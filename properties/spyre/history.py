@@ -22,6 +22,11 @@ class SpyreRequestHistory(RequestHistory):
 SpyreRun: TypeAlias = RunHistory[SpyreRequestHistory]
 
 
+def _runs_cached_chunks(history: RunHistory[Any]) -> bool:
+    """Return whether a scheduler may run chunks without any uncached token; releases skip them."""
+    return history.revision == "documented" and bool(history.config["prefix_caching"])
+
+
 class SpyreFeatures(Features):
     """Pauses. A paused request keeps its computed tokens, and no request is ever preempted."""
 
@@ -31,6 +36,19 @@ class SpyreFeatures(Features):
     def may_forget(self, config: Mapping[str, Any]) -> bool:
         """Return True: the prefix cache finds only tokens that blocks still hold."""
         return True
+
+    def may_compute_nothing(self, history: RunHistory[Any], step: Step) -> bool:
+        """Return whether a request starts with a cached chunk that is run, as the page allows."""
+        return _runs_cached_chunks(history) and any(
+            name in history.live and not history.live[name].started for name in step.scheduled
+        )
+
+    def idle_steps(self, history: RunHistory[Any]) -> int:
+        """Count the chunks of a prompt that is cached, too."""
+        chunks = 0
+        if _runs_cached_chunks(history):
+            chunks = history.config["max_model_len"] // history.config["chunk_size"]
+        return super().idle_steps(history) + chunks
 
     def end(self, history: RunHistory[Any], step: Step) -> None:
         if history.revision in REVISIONS_THAT_PAUSE:

@@ -67,7 +67,7 @@ WORKLOADS: Mapping[str, Mapping[str, Sequence[Any]]] = {
         **{"max_batch_tkv": (4096,), "prefix_caching": (True,), "num_blocks": (9, 16, 40)},
     },
     "wide": {
-        **{"chunk_size": (512,), "max_num_seqs": (32,), "max_model_len": (32_768,)},
+        **{"chunk_size": (512,), "max_num_seqs": (32,), "max_model_len": (32_768, 16_384)},
         **{"max_batch_tkv": (131_072,), "prefix_caching": (True, True, True, False)},
         "num_blocks": (8192, 512),
     },

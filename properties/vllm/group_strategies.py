@@ -6,8 +6,9 @@ from typing import Any
 from hypothesis import strategies as st
 
 from ...model.pool import blocks_for
+from ..history.prefix_hits import caches
 from . import EVERY_STATE, MAMBA_LAYERS
-from .history import groups
+from .history import groups, speculation
 
 Config = Mapping[str, Any]
 FULL = {"kind": "full"}
@@ -24,7 +25,11 @@ def kv_groups(draw: st.DrawFn, config: Config, avoid: frozenset[str]) -> dict[st
     windows = st.sampled_from((block + 1, 2 * block, 2, 3 * block + 1, block, length + 1))
     slides = windows.map(lambda tokens: {"kind": groups.WINDOW, "window": max(tokens, 2)})
     chunks = st.integers(1, 3).map(lambda n: {"kind": groups.CHUNKS, "window": n * block})
-    states = chunks if MAMBA_LAYERS in avoid else st.just({"kind": groups.MAMBA})
+    drafts = speculation.drafts(config)
+    if speculation.lookahead(config) and caches(config):
+        chunks = slides  # vLLM does not support chunks here
+    no_mamba = MAMBA_LAYERS in avoid or (caches(config) and drafts >= block)
+    states = chunks if no_mamba else st.just({"kind": groups.MAMBA})
     if draw(st.sampled_from((False, True, False))):
         # Neither Mamba layers nor local chunks can have blocks of other sizes.
         more = st.lists(st.one_of(slides, st.just(FULL)), max_size=1)
@@ -33,7 +38,8 @@ def kv_groups(draw: st.DrawFn, config: Config, avoid: frozenset[str]) -> dict[st
         more = st.lists(st.one_of(slides, chunks, st.just(FULL), states), max_size=1)
         further = [draw(st.one_of(slides, states, slides, chunks)), *draw(more)]
     drawn: dict[str, Any] = {"kv_groups": [FULL, *further]}
-    if groups.caches_states({**config, **drawn}) and EVERY_STATE not in avoid:
+    keeps_states = groups.caches_states({**config, **drawn}) and not drafts
+    if keeps_states and EVERY_STATE not in avoid:
         drawn |= draw(st.sampled_from(({}, {}, {"mamba_cache_mode": "all"})))
     if groups.aligns({**config, **drawn}):
         drawn["enable_chunked_prefill"] = True
@@ -43,7 +49,8 @@ def kv_groups(draw: st.DrawFn, config: Config, avoid: frozenset[str]) -> dict[st
         return drawn
     blocks = blocks_for(length, block)
     # A server counts one more block for each window, even if no request is long enough to need it.
-    longest = groups.blocks_of_all({**config, **drawn}, length) + len(further)
+    most = length + speculation.most_ahead(config)
+    longest = groups.blocks_of_all({**config, **drawn}, most) + len(further)
     pool = longest + draw(st.sampled_from((0, 1, blocks, 0, 2 * blocks)))
     return {**drawn, "num_blocks": pool, "watermark": draw(watermarks(pool))}
 

@@ -50,6 +50,7 @@ def options(draw: st.DrawFn, config: Config, avoid: frozenset[str] = frozenset()
     ahead = steps == "groups" and "ahead" not in avoid and draw(st.sampled_from((False, True)))
     drawn: dict[str, Any] = dict(IN_FLIGHT["ahead"]) if ahead else {}
     if steps == "groups":
+        drawn |= draw(drafts_of_groups(config, ahead))
         drawn |= draw(kv_groups({**config, **drawn}, avoid))
     if steps == "drafts" or (steps == "loads" and draw(st.booleans())):
         drawn |= draw(speculations(config))
@@ -117,6 +118,17 @@ def speculations(draw: st.DrawFn, config: Config) -> dict[str, Any]:
     if drafts >= config["max_num_batched_tokens"] or draw(st.booleans()):
         return {"num_speculative_tokens": drafts}
     return with_lookahead(drafts)
+
+
+@st.composite
+def drafts_of_groups(draw: st.DrawFn, config: Config, ahead: bool) -> dict[str, Any]:
+    """Draw drafts for half of the configurations with several groups."""
+    if draw(st.booleans()):
+        if not ahead:
+            return draw(speculations(config))
+        if drafts := most_drafts(config):
+            return with_lookahead(drafts)
+    return {}
 
 
 def with_lookahead(drafts: int) -> dict[str, Any]:

@@ -69,7 +69,7 @@ class SymbolicRun:
         if known is not None:
             return known
         if len(self.taken) == MAX_ANSWERS:
-            raise TooManyPathsError(f"a path with more than {MAX_ANSWERS} branches")
+            raise TooManyPathsError(f"has a path with more than {MAX_ANSWERS} branches")
         at = len(self.taken)
         if at < len(self.given):
             holds = self.given[at]
@@ -128,29 +128,35 @@ class Truth:
 
 
 class Number:
-    """A symbolic integer of a run, with the operators of an int."""
+    """A symbolic integer of a run, with the operators of an int. What is computed from a `counted`
+    number is counted as well."""
 
-    __slots__ = ("of", "run")
+    __slots__ = ("counts_more", "of", "run")
+    counts_more: Any
 
     def __init__(self, run: SymbolicRun, of: Any) -> None:
         self.run, self.of = run, of
 
-    def _with(self, of: Any) -> Self:
-        return type(self)(self.run, of)
+    def _with(self, of: Any, other: Any = None) -> Self:
+        made = type(self)(self.run, of)
+        for number in (other, self):
+            if isinstance(number, Number) and hasattr(number, "counts_more"):
+                made.counts_more = number.counts_more
+        return made
 
     def __add__(self, other: Any) -> Self:
-        return self._with(self.of + bare(other))
+        return self._with(self.of + bare(other), other)
 
     __radd__ = __add__
 
     def __sub__(self, other: Any) -> Self:
-        return self._with(self.of - bare(other))
+        return self._with(self.of - bare(other), other)
 
     def __rsub__(self, other: Any) -> Self:
-        return self._with(bare(other) - self.of)
+        return self._with(bare(other) - self.of, other)
 
     def __mul__(self, other: Any) -> Self:
-        return self._with(self.of * bare(other))
+        return self._with(self.of * bare(other), other)
 
     __rmul__ = __mul__
 
@@ -171,10 +177,10 @@ class Number:
 
     def __divmod__(self, by: Any) -> tuple[Self, Self]:
         quotient, remainder = self.run.split(self.of, bare(by))
-        return self._with(quotient), self._with(remainder)
+        return self._with(quotient, by), self._with(remainder, by)
 
     def __rdivmod__(self, number: Any) -> tuple[Self, Self]:
-        return self._with(bare(number)).__divmod__(self)
+        return self._with(bare(number), number).__divmod__(self)
 
     def __floordiv__(self, by: Any) -> Self:
         return self.__divmod__(by)[0]
@@ -242,11 +248,15 @@ def bare(number: Any) -> Any:
     return number.of if isinstance(number, Number) else number
 
 
+class UndecidedError(Exception):
+    """Code does something that leaves a claim about it undecided; `str` completes "the code"."""
+
+
 class BeyondPrefixError(Exception):
     """The code looked at an unknown part of a sequence; its path ends there."""
 
 
-class TooManyPathsError(Exception):
+class TooManyPathsError(UndecidedError):
     """A function branches so often that its paths cannot be combined, or not even followed."""
 
 
@@ -258,7 +268,7 @@ def merged(numbers: Numbers, code: Callable[[SymbolicRun], Any]) -> Any:
     """
     taken = list(islice(paths(numbers, code), MAX_PATHS + 1))
     if len(taken) > MAX_PATHS:
-        raise TooManyPathsError(f"more than {MAX_PATHS} paths")
+        raise TooManyPathsError(f"has more than {MAX_PATHS} paths")
     *others, last = taken
     result = last.result
     for path in others:
@@ -283,7 +293,7 @@ def paths(
     branches, tried = Branches(numbers, quick=quick), 0
     while waiting:
         if tried == MOST_PATHS:
-            raise TooManyPathsError(f"more than {MOST_PATHS:,} paths")
+            raise TooManyPathsError(f"has more than {MOST_PATHS:,} paths")
         tried += 1
         run = SymbolicRun(branches, waiting.pop())
         try:
@@ -364,10 +374,8 @@ class SymbolicLength:
 class Prefix:
     """A sequence of any length, of which only the first items are known.
 
-    Its length is a symbol. Code that looks at it decides how many items there are.
-
-    Raises:
-        BeyondPrefixError: the code looks at an unknown item.
+    Its length is a symbol. Code that looks at it decides how many items there are. A look at an
+    unknown item raises BeyondPrefixError.
     """
 
     def __init__(self, known: list[Any], length: Number) -> None:
@@ -409,18 +417,32 @@ class Queue(Prefix):
 
 
 def length_of(collection: Any) -> Any:
-    """Return a collection's length; each item counts `counts_more` times more, if it says so."""
+    """Return a collection's length; each item counts as many times more as it says."""
     if isinstance(collection, SymbolicLength | Prefix):
         return collection.length
-    more = [item.counts_more for item in collection if hasattr(item, "counts_more")]
-    return sum(more, len(collection))
+    return sum((more for item in collection for more in more_of(item)), len(collection))
+
+
+def more_of(item: Any) -> list[Any]:
+    """Return how many more an item, or a part of a tuple, counts as; nothing if it is only one."""
+    if hasattr(item, "counts_more"):
+        return [item.counts_more]
+    return [more for part in item for more in more_of(part)][:1] if isinstance(item, tuple) else []
+
+
+def counted(number: Any, more: Any) -> Any:
+    """Return the number as one of an item that counts as `more` more."""
+    if isinstance(number, Number):
+        number = Number(number.run, number.of)
+        number.counts_more = more
+    return number
 
 
 def numbered(collection: Any, start: Any = 0) -> Iterator[tuple[Any, Any]]:
     """Number the items of a collection; one that counts as several takes as many numbers."""
     for item in collection:
         yield start, item
-        start = start + 1 + getattr(item, "counts_more", 0)
+        start = sum(more_of(item), start + 1)
 
 
 def largest(*of: Any, **options: Any) -> Any:

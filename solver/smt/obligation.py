@@ -13,7 +13,8 @@ from typing import Any, Literal, NamedTuple
 import z3
 
 from ...model.scenario import Scenario
-from .execution import TooManyPathsError
+from .execution import UndecidedError
+from .memory import Memory
 
 
 class ScenarioPair(NamedTuple):
@@ -77,7 +78,26 @@ def in_smt_lib(facts: list[Any]) -> str:
         question.reset()
         question.add([z3.simplify(fact) for fact in facts])
         text = question.sexpr()
-    return f"(set-logic QF_NIA)\n{text}\n"
+    return f"(set-logic {logic_of(question.assertions())})\n{text}\n"
+
+
+def logic_of(facts: Iterable[Any]) -> str:
+    """Return the smallest logic of SMT-LIB that has all facts. cvc5 decides linear ones in less
+    than a second for which it gives up in a logic with products."""
+    seen, waiting = set[int](), [*facts]
+    functions, products = "", "L"
+    while waiting:
+        term = waiting.pop()
+        if term.get_id() in seen:
+            continue
+        seen.add(term.get_id())
+        parts = term.children()
+        waiting += parts
+        if term.decl().kind() == z3.Z3_OP_UNINTERPRETED and parts:
+            functions = "UF"
+        if z3.is_mul(term) and sum(not z3.is_int_value(part) for part in parts) > 1:
+            products = "N"
+    return f"QF_{functions}{products}IA"
 
 
 # Ask for proofs without steps that must be trusted.
@@ -203,7 +223,7 @@ class Discharged:
     Attributes:
         status: "proven", "refuted", "unknown", or "unguarded": the guard holds as well, so the
             lemma says nothing.
-        by: the solver that decided the claim, or "none" if the code has too many paths.
+        by: the solver that decided the claim, or "none" if the code cannot be followed.
         code: functions of the model that the claim runs, as in `Obligation`.
         certified: the second solver's answers, if a certificate is written.
     """
@@ -224,10 +244,12 @@ def discharge(
     for obligation in obligations:
         began = time.monotonic()
         named = obligation.name, obligation.sentence
+        memory = Memory()
         try:
             claim = obligation.claim()
-        except TooManyPathsError as why:
-            named = obligation.name, f"{obligation.sentence} (undecided: the code has {why})"
+            memory.check()
+        except UndecidedError as why:
+            named = obligation.name, f"{obligation.sentence} (undecided: the code {why})"
             yield Discharged(*named, "unknown", time.monotonic() - began, "none", obligation.code)
             continue
         answer, by = _decided(claim)

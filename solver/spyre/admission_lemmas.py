@@ -15,7 +15,7 @@ import z3
 from ...model.spyre import volumetric
 from ...model.spyre.state import Sequence as Request
 from ...model.spyre.volumetric import Check
-from ..smt.execution import Prefix, SymbolicRun, bare, holds_on, on_symbols, paths, stubbed
+from ..smt.execution import Prefix, SymbolicRun, bare, counted, holds_on, on_symbols, paths, stubbed
 from ..smt.numbers import Numbers
 from ..smt.obligation import Obligation, lemma
 from .symbolic_admission import LARGE, MANY, Lengths, length, round_up
@@ -52,9 +52,9 @@ class SeveralDecoding(volumetric.Decoding):
 
 
 def several(member: volumetric.Decoding, more: Any) -> volumetric.Decoding:
-    counted = SeveralDecoding(*member)
-    counted.counts_more = more
-    return counted
+    made = SeveralDecoding(*(counted(number, more) for number in member))
+    made.counts_more = more
+    return made
 
 
 def _walk_counts_every_request(size: int | None, beyond: int) -> list[Any]:

@@ -39,6 +39,9 @@ each request of this kind.
 In each guard, a step is not counted, or the kept request is missing.
 """
 
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from dataclasses import replace
 from functools import partial
 from itertools import count, product
 from typing import Any, NamedTuple
@@ -55,9 +58,10 @@ from ..smt.execution import SymbolicRun, bare, holds_on, on_symbols, paths, stub
 from ..smt.numbers import Numbers, negated
 from ..smt.obligation import Obligation, lemma
 from .admission_lemmas import BLOCK, request
+from .step_lemmas import between_steps
 from .symbolic_admission import SIZES, Lengths, blocks, length, own_tkv
-from .symbolic_state import several
-from .symbolic_step import Step, StepConfiguration, Stepped
+from .symbolic_state import plain, several
+from .symbolic_step import MODULES, Step, StepConfiguration, Stepped
 
 # The numbers of requests that decode, and that are paused, before a step. The last one that decodes
 # stands for any number.
@@ -72,12 +76,12 @@ def any_number(block: int = BLOCK) -> list[Obligation]:
 def few(revision: Revision, block: int = BLOCK, chunk: int = 8 * BLOCK) -> list[Obligation]:
     """Return the lemmas on the step's code, named by decoding and paused requests."""
     configuration = StepConfiguration(revision, block=block, chunk=chunk)
+    steps = [SettlingStep(configuration, decoding, paused) for decoding, paused in BATCHES]
     return [
         kept_requests_fit_after_each_turn(),
-        *(
-            decoding_requests_were_kept(SettlingStep(configuration, decoding, paused))
-            for decoding, paused in BATCHES
-        ),
+        *(lemma(step) for step in steps for lemma in (decoding_requests_were_kept, keeps_order)),
+        chosen_request_prefills_or_waits(revision),
+        *between_steps(revision),
         *(limit_is_compared_with_next_step(size, block) for size in (*FEW, None)),
     ]
 
@@ -132,49 +136,69 @@ class Batch(NamedTuple):
         widest = numbers.extreme([blocks(numbers, lengths, tokens) for tokens in after])
         return [own_tkv(numbers, lengths, tokens, widest) for tokens in after]
 
+    def compare_products(self, tkvs: list[Any]) -> None:
+        """Tell Z3 that a larger tkv makes a larger volume, since it is slow to find this out."""
+        pairs = [(own, bare(tkv)) for own, tkv in product(self.reached(), tkvs)]
+        for smaller, larger in [*pairs, *((tkv, own) for own, tkv in pairs)]:
+            more = self.count * smaller <= self.count * larger
+            self.numbers.facts.append(z3.Implies(smaller <= larger, more))
+
     def within(self, more: int) -> Any:
         """Return whether the next step of these requests is within the limit."""
         return z3.And([self.count * own + more <= self.limit for own in self.reached()])
 
 
-def _limit_is_compared_with_next_step(size: int | None, block: int, more: int) -> list[Any]:
-    batch, compared = Batch.make(size, block), list[Any]()
+def _noting_tkvs(compared: list[Any]) -> AbstractContextManager[None]:
+    """Inside the context, append to `compared` each tkv of a batch."""
     whole = documented.max_tkv
 
-    def code(run: SymbolicRun) -> Any:
-        def max_tkv(lengths: Any, block_size: int) -> Any:
-            compared.append(whole(lengths, block_size))
-            return compared[-1]
+    def max_tkv(lengths: Any, block_size: int) -> Any:
+        compared.append(whole(lengths, block_size))
+        return compared[-1]
 
-        with on_symbols(documented, release_2_5_2), stubbed(documented, max_tkv=max_tkv):
+    return stubbed(documented, max_tkv=max_tkv)
+
+
+def _limit_is_compared_with_next_step(size: int | None, block: int, more: int) -> list[Any]:
+    batch, compared = Batch.make(size, block), list[Any]()
+
+    def code(run: SymbolicRun) -> Any:
+        with on_symbols(documented, release_2_5_2), _noting_tkvs(compared):
             return bool(release_2_5_2.fits_limit(batch.config(run), batch.requests(run)))
 
     taken = list(paths(batch.numbers, code, quick=True))
-    if size is None:  # products of symbols, which Z3 is slow to compare
-        pairs = product(batch.reached(), map(bare, compared))
-        batch.numbers.facts += [
-            z3.Implies(own <= tkv, batch.count * own <= batch.count * tkv) for own, tkv in pairs
-        ]
+    if size is None:
+        batch.compare_products(compared)
     within = batch.within(more)
     return holds_on(batch.numbers, taken, lambda fits: z3.Or(not fits, within))
 
 
-@lemma(
-    "A batch that is within the limit in the next step ({size}) is not paused.",
-    name="batch_within_limit_is_not_paused_{size}",
-)
-def batch_within_limit_is_not_paused(size: int, block: int, more: int) -> list[Any]:
-    batch = Batch.make(size, block)
+def batch_within_limit_is_not_paused(size: int | None, block: int) -> Obligation:
+    """Return the lemma for `size` requests; None as in `limit_is_compared_with_next_step`."""
+    return Obligation(
+        f"batch_within_limit_is_not_paused_{size or 'any'}",
+        f"A batch ({size or 'any number, of two lengths'}) that is within the limit in the next "
+        "step is not paused.",
+        partial(_batch_within_limit_is_not_paused, size, block, 0),
+        partial(_batch_within_limit_is_not_paused, size, block, 1),
+    )
+
+
+def _batch_within_limit_is_not_paused(size: int | None, block: int, more: int) -> list[Any]:
+    batch, compared = Batch.make(size, block), list[Any]()
 
     def code(run: SymbolicRun) -> Any:
         state = State(running=batch.requests(run))
-        with on_symbols(documented, release_2_5_2):
+        with on_symbols(documented, release_2_5_2), _noting_tkvs(compared):
             if not release_2_5_2.fits_limit(batch.config(run), state.running):
                 return False
             after = release_2_5_2.pause_and_resume(batch.config(run), state)
         return after is state
 
-    taken, within = list(paths(batch.numbers, code, quick=True)), batch.within(-more)
+    taken = list(paths(batch.numbers, code, quick=True))
+    if size is None:
+        batch.compare_products(compared)
+    within = batch.within(-more)
     return holds_on(batch.numbers, taken, lambda stays: z3.Or(z3.Not(within), stays))
 
 
@@ -193,7 +217,7 @@ class SettlingStep(Step):
         decoding = [request for request in state.running if request.id.startswith("r")]
         sits_out = decoding[len(decoding) - self.paused :]
         paused = tuple(
-            request._replace(paused_steps=run.number(z3.Int(f"paused {request.id}")))
+            request._replace(paused_steps=run.number(z3.Int(f"paused {plain(request.id)}")))
             for request in sits_out
         )
         gone = {request.id for request in sits_out}
@@ -249,6 +273,39 @@ def no_tkv_exceeds_compared_tkv(block: int, less: int) -> list[Any]:
 )
 def decoding_requests_were_kept(step: SettlingStep, more: int) -> list[Any]:
     return holds_on(step.numbers, step.paths, partial(_were_kept, step, more))
+
+
+@lemma(
+    "After a step, each request that has not left is in one queue, with the tokens that it has "
+    "computed, and at most one prefills (decoding: {step.decoding}, paused: {step.paused}).",
+    name="step_keeps_requests_{step.decoding}_{step.paused}",
+)
+def keeps_order(step: SettlingStep, more: int) -> list[Any]:
+    return holds_on(step.numbers, step.paths, partial(step.keeps_order, more))
+
+
+@lemma(
+    "A step chooses the request that is in its prefill, if there is one, and otherwise none or a "
+    "waiting one."
+)
+def chosen_request_prefills_or_waits(revision: Revision, ignored: int) -> list[Any]:
+    """Claim it of the release's `candidate`, whatever the constraints answer. With `ignored`, the
+    request in its prefill does not count."""
+    step = SettlingStep(StepConfiguration(revision), 1, 0)
+
+    def code(run: SymbolicRun) -> Any:
+        def any_answer(name: str) -> Callable[..., bool]:
+            return lambda *given: run.answer(z3.Bool(f"{name} {plain(given[-1].id)}"))
+
+        config, state = step.config(run), step.state(run)
+        asked = replace(revision, fits_pool=any_answer("fits pool"))
+        with on_symbols(*MODULES), stubbed(documented, may_prefill=any_answer("may prefill")):
+            chosen = revision.candidate(config, asked, state)
+        ongoing = None if ignored else state.prefilling
+        choice = [*state.waiting] if ongoing is None else [ongoing]
+        return z3.BoolVal(chosen is None or any(chosen is one for one in choice))
+
+    return holds_on(step.numbers, list(paths(step.numbers, code, quick=True)), lambda holds: holds)
 
 
 def _were_kept(step: SettlingStep, more: int, stepped: Stepped) -> Any:

@@ -26,9 +26,9 @@ active up to that step.
    check refuses could exceed the limit.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import z3
 
@@ -36,10 +36,12 @@ from ...model.spyre import peak
 from ...model.spyre.volumetric import Decoding, Newcomer
 from ..smt.execution import (
     Path,
+    SymbolicLength,
     SymbolicRun,
     bare,
     goes_first,
     holds_on,
+    length_of,
     on_symbols,
     paths,
     stubbed,
@@ -88,8 +90,8 @@ def loops(check: str, block: int = BLOCK) -> list[Obligation]:
         return walked
     return [
         *walked,
-        *(nearest_offsets_are_found(size, block) for size in (1, 2, 3, 4, 16)),
-        *(check_uses_nearest_offsets(size, block) for size in (1, 2, 3)),
+        nearest_offsets_are_found(block),
+        check_uses_nearest_offsets(block),
     ]
 
 
@@ -194,7 +196,7 @@ def check_compares_each_end(check: str, size: int, block: int, more: int) -> lis
         numbers.facts.append(ends[0] > ends[1])
 
     def code(run: SymbolicRun) -> Any:
-        calls: list[tuple[Any, list[Any], Any]] = []
+        calls: list[tuple[Any, list[Any], Any, Any]] = []
         inserted: list[Any] = []
 
         def descending(rows: list[tuple[Any, ...]], *, reverse: bool) -> list[tuple[Any, ...]]:
@@ -213,7 +215,8 @@ def check_compares_each_end(check: str, size: int, block: int, more: int) -> lis
         def largest_tkv(longest: Any, offsets: list[Any], at: Any, _: int) -> Any:
             # Only what `insort` has put there is in order.
             ordered = [offset for offset in offsets if any(offset is other for other in inserted)]
-            calls.append((bare(longest), [bare(number) for number in ordered], bare(at)))
+            numbers_of = [bare(number) for number in ordered]
+            calls.append((bare(longest), numbers_of, bare(at), bare(length_of(ordered))))
             return run.number(answers[len(calls) - 1])
 
         members = [
@@ -238,18 +241,22 @@ def check_compares_each_end(check: str, size: int, block: int, more: int) -> lis
 
     def right(result: Any) -> Any:
         accepted, calls = result
-        beyond = [len(call[1]) * answers[at] > limit for at, call in enumerate(calls)]
-        counted = [numbers.count([end >= call[2] for end in ends]) for call in calls]
+        beyond = [call[3] * answers[at] > limit for at, call in enumerate(calls)]
+        counted = [
+            numbers.count([end >= call[2] for end in ends])
+            + z3.If(z3.And(size == MANY, ends[-1] >= call[2]), more_members, 0)
+            for call in calls
+        ]
         if not accepted:
             counts = zip(calls, counted, strict=True)
-            no_more = [len(offsets) <= count - more for (_, offsets, _), count in counts]
+            no_more = [number <= count - more for (*_, number), count in counts]
             return z3.And(z3.Or(beyond), *no_more)
         compared = [
             z3.Implies(
                 z3.And(end > 0, end <= ends[0]),
                 z3.Or(
                     [
-                        z3.And(is_about(call, end), z3.Not(over), count == len(call[1]) + more)
+                        z3.And(is_about(call, end), z3.Not(over), count == call[3] + more)
                         for call, over, count in zip(calls, beyond, counted, strict=True)
                     ]
                 ),
@@ -258,8 +265,8 @@ def check_compares_each_end(check: str, size: int, block: int, more: int) -> lis
         ]
         return z3.And(compared)
 
-    def is_about(call: tuple[Any, list[Any], Any], end: Any) -> Any:
-        longest, offsets, call_at = call
+    def is_about(call: tuple[Any, list[Any], Any, Any], end: Any) -> Any:
+        longest, offsets, call_at, _ = call
         active = [other >= end for other in ends]
         return z3.And(
             call_at == end,
@@ -283,61 +290,92 @@ def check_compares_each_end(check: str, size: int, block: int, more: int) -> lis
     return holds_on(numbers, list(paths(numbers, code, quick=True)), right)
 
 
-@lemma(
-    "The check finds the nearest offsets below and above a position (offsets: {size}).",
-    name="nearest_offsets_are_found_{size}",
-)
-def nearest_offsets_are_found(size: int, block: int, more: int) -> list[Any]:
+class Offsets(SymbolicLength):
+    """Any number of offsets in ascending order; `asked` collects those that the code reads, with
+    their places."""
+
+    def __init__(self, run: SymbolicRun, count: Any, block: int) -> None:
+        super().__init__(run.number(count))
+        self.run, self.count, self.block = run, count, block
+        self.asked: list[tuple[Any, Any]] = []
+
+    def __getitem__(self, place: Any) -> Any:
+        at = bare(place)
+        at = z3.If(at < 0, self.count + at, at)
+        offset = z3.Function("offset", z3.IntSort(), z3.IntSort())(at)
+        self.asked.append((at, offset))
+        return self.run.number(offset)
+
+    def facts(self) -> Iterator[Any]:
+        for at, offset in self.asked:
+            yield z3.And(offset >= 0, offset < self.block)
+            yield from (z3.Implies(at <= place, offset <= other) for place, other in self.asked)
+
+
+@lemma("The check finds the nearest of any number of offsets below and above a position.")
+def nearest_offsets_are_found(block: int, more: int) -> list[Any]:
+    """Claim that each offset is on the right side of both, whatever its place."""
     numbers = Numbers()
-    offsets = _in_order(numbers, size, block)
-    turn = numbers.fresh("turn", 0, block - 1)
+    count, turn = length(numbers, "offsets"), numbers.fresh("turn", 0, block - 1)
+    place = numbers.fresh("place", 0, count - 1)
 
     def code(run: SymbolicRun) -> Any:
-        given = [run.number(offset) for offset in offsets]
-        at = run.number(turn)
-        return bare(peak.next_below(given, at)), bare(peak.next_above(given, at))
+        given = Offsets(run, count, block)
+        found, at = given[place], run.number(turn)
+        split = numbers.fresh("split", 0, count)
+
+        def bisect_left(offsets: Any, sought: Any) -> Any:
+            """Return the place that Python's documentation promises."""
+            assert offsets is given
+            return run.number(split)
+
+        with on_symbols(peak), stubbed(peak, bisect_left=bisect_left):
+            offsets = cast(list[int], given)
+            chosen = [bare(peak.next_below(offsets, at)), bare(peak.next_above(offsets, at))]
+        apart = [(offset < turn) == (place < split) for place, offset in given.asked]
+        return bare(found), chosen, z3.And(*given.facts(), *apart), given.asked[1:]
 
     def right(result: Any) -> Any:
-        below, above = result[0], result[1] + more
-        sides = [
-            z3.And(_below(turn, below, offset), _above(turn, above, offset)) for offset in offsets
+        offset, (below, above), facts, asked = result
+        sides = z3.And(_below(turn, below, offset), _above(turn, above + more, offset))
+        are_offsets = [
+            z3.Or([z3.And(at >= 0, at < count, chosen == other) for at, other in asked])
+            for chosen in (below, above)
         ]
-        is_an_offset = [
-            z3.Or([number == offset for offset in offsets]) for number in (below, above)
-        ]
-        return z3.And(*sides, *is_an_offset)
+        return z3.Implies(facts, z3.And(sides, *are_offsets))
 
     return holds_on(numbers, list(paths(numbers, code)), right)
 
 
-@lemma(
-    "For each end, the check uses the two offsets nearest to its position (offsets: {size}).",
-    name="check_uses_nearest_offsets_{size}",
-)
-def check_uses_nearest_offsets(size: int, block: int, more: int) -> list[Any]:
+@lemma("For each end, the check uses the two offsets nearest to its position.")
+def check_uses_nearest_offsets(block: int, more: int) -> list[Any]:
     numbers = Numbers()
     longest, ends = length(numbers, "longest"), length(numbers, "ends")
-    offsets = _in_order(numbers, size, block)
+    below, above = (numbers.fresh(name, 0, block - 1) for name in ("below", "above"))
 
     def code(run: SymbolicRun) -> Any:
-        given = [run.number(offset) for offset in offsets]
+        given, asked = Offsets(run, length(numbers, "offsets"), block), list[Any]()
+
+        def finds(number: Any) -> Callable[..., Any]:
+            def find(offsets: Any, turn: Any) -> Any:
+                asked.append((offsets is given, bare(turn)))
+                return run.number(number)
+
+            return find
+
         most, at = run.number(longest), run.number(ends)
-        below = peak.next_below(given, (1 - at) % block)
-        above = peak.next_above(given, -at % block)
-        parts = peak.largest_of_two(most, below, above, at, block)
-        return bare(peak.largest_tkv(most, given, at, block)), bare(parts)
+        with stubbed(peak, next_below=finds(below), next_above=finds(above)):
+            answer = peak.largest_tkv(most, cast(list[int], given), at, block)
+        turns = [bare((1 - at) % block), bare(-at % block)]
+        parts = peak.largest_of_two(most, run.number(below), run.number(above), at, block)
+        return bare(answer), bare(parts), asked, turns
 
     def same(result: Any) -> Any:
-        answer, parts = result
-        return answer == parts + more
+        answer, parts, asked, turns = result
+        right = [z3.And(own, at == turn) for (own, at), turn in zip(asked, turns, strict=True)]
+        return z3.And(answer == parts + more, *right)
 
     return holds_on(numbers, list(paths(numbers, code)), same)
-
-
-def _in_order(numbers: Numbers, size: int, block: int) -> list[Any]:
-    offsets = [numbers.fresh("offset", 0, block - 1) for _ in range(size)]
-    numbers.facts += [offset <= other for offset, other in pairwise(offsets)]
-    return offsets
 
 
 def _below(turn: Any, below: Any, offset: Any) -> Any:

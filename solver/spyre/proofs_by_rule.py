@@ -17,6 +17,7 @@ from . import (
     fairness_lemmas,
     formula_lemmas,
     length_lemmas,
+    loop_lemmas,
     pausing_lemmas,
     peak_lemmas,
     progress_lemmas,
@@ -48,6 +49,10 @@ def limit_lemmas(rule: str, setting: Setting, block: int | None) -> list[Group]:
     """
     revision = REVISIONS[setting.revision]
     pauses = "paused" in revision.shows
+    alike = Group(
+        "the code's loops, over any number of requests",
+        loop_lemmas.obligations(revision, block or setting.block),
+    )
     tokens = block or setting.block
     chunk = setting.chunk if setting.chunk % tokens == 0 else 8 * tokens
     of_tokens = f"blocks of {tokens}"
@@ -60,6 +65,7 @@ def limit_lemmas(rule: str, setting: Setting, block: int | None) -> list[Group]:
                 f"the scheduler's step, run with as many requests as its name says ({sizes})",
                 pausing_lemmas.few(revision, tokens, chunk),
             ),
+            alike,
         ]
     code: list[Obligation] = []
     if setting.formula in CHECKS:
@@ -78,28 +84,27 @@ def limit_lemmas(rule: str, setting: Setting, block: int | None) -> list[Group]:
     if pauses:
         step += [
             pausing_lemmas.batch_within_limit_is_not_paused(size, tokens)
-            for size in pausing_lemmas.FEW
+            for size in (*pausing_lemmas.FEW, None)
         ]
     return [
         Group("any number of requests", lemmas),
         *([Group(any_number, code)] if code else []),
         Group(f"the scheduler's step, run with {DECODING} ({sizes})", step),
         Group(f"the check's code, run with as many requests as its name says ({of_tokens})", loops),
+        alike,
     ]
 
 
 def proven_for(rule: str, setting: Setting, block: int | None) -> str:
     """Describe the cases that the lemmas together cover, since nothing else is proven."""
     settles = setting.pauses and rule == LIMIT
-    decoding = f"{DECODING}, and any number of waiting ones"
-    if settles:
-        decoding = "up to 3 requests, at most 2 of them paused, one standing for any number"
-        decoding += ", if a step that pauses keeps the queues in order (assumed)"
-    elif "paused" in REVISIONS[setting.revision].shows:
-        decoding += f", if a batch of more than {MANY} within the limit is not paused (assumed)"
+    run = "up to 3 that decode or are paused" if settles else f"0 to {MANY} or {LARGE} that decode"
+    requests = (
+        f"every number of steps and requests (the code runs with {run}; its loops treat all alike)"
+    )
     code = "" if block else f", the code in blocks of {setting.block}"
     room = "" if settles or setting.interleave else ", if the pool has room for every prompt"
-    return f"every number of steps, with {decoding}{room}{code}"
+    return f"{requests}{room}{code}"
 
 
 def _check(setting: Setting) -> Check:

@@ -3,7 +3,8 @@
 `scheduler.step` runs on symbols unchanged: decide, compute, aborts, complete. The state has a given
 number of decoding requests, a request anywhere in its prompt, and any number of waiting ones, of
 which two are known. The last of five decoding requests stands for any number: each loop visits
-five, and `len` returns any number from five on. Nothing here reads block numbers, so the functions
+five, and `len` returns any number from five on (`loop_lemmas` says why five are enough). Nothing
+here reads block numbers, so the functions
 that find, take and return blocks are stubbed; a prefix of any length may be found. The volumetric
 check, the model-length constraint and the room in the pool are replaced by arbitrary answers. The
 lemmas describe the state afterwards:
@@ -29,10 +30,20 @@ from typing import Any, NamedTuple, cast
 import z3
 
 from ...model.spyre import documented, scheduler
-from ...model.spyre.model import SpyreModel
+from ...model.spyre import model as model_of
+from ...model.spyre.model import SpyreModel, make_model
 from ...model.spyre.revision import Revision
 from ...model.spyre.state import State
-from ..smt.execution import SymbolicRun, bare, condition, holds_on, on_symbols, paths
+from ..smt.execution import (
+    SymbolicRun,
+    bare,
+    condition,
+    counted,
+    holds_on,
+    on_symbols,
+    paths,
+    stubbed,
+)
 from ..smt.numbers import Numbers
 from ..smt.obligation import Obligation, lemma
 from .symbolic_admission import MANY, SIZES, length
@@ -110,8 +121,12 @@ def _decoding(size: int) -> str:
 
 
 def between_steps(revision: Revision) -> list[Obligation]:
-    """Return the lemmas on arrivals and on aborts, including those within a step."""
-    return [abort_only_removes(revision), arrival_waits_uncomputed(revision)]
+    """Return the lemmas on the start, on arrivals, and on aborts, including those within a step."""
+    return [
+        model_decides_by_its_revision(revision),
+        abort_only_removes(revision),
+        arrival_waits_uncomputed(revision),
+    ]
 
 
 def lemmas_of(configuration: StepConfiguration, size: int) -> set[str]:
@@ -148,9 +163,12 @@ def no_tkv_is_short(
 ) -> list[Any]:
     numbers = Numbers()
     lengths = [length(numbers, "length") for _ in range(size)]
+    others = length(numbers, "more lengths", 0)
 
     def code(run: SymbolicRun) -> Any:
         given = [run.number(each) for each in lengths]
+        if size == MANY:
+            given[1] = counted(given[1], run.number(others))
         with on_symbols(documented):
             own = documented.request_tkvs(given, block)
             return [bare(each) for each in own], bare(documented.max_tkv(given, block))
@@ -173,11 +191,15 @@ def abort_only_removes(revision: Revision, more: int) -> list[Any]:
 
     def code(run: SymbolicRun) -> Any:
         config, before = step.config(run), step.state(run)
+        if step.configuration.pauses:
+            before = before._replace(running=before.running[:-1], paused=before.running[-1:])
         claims = []
         with on_symbols(*MODULES):
-            for request in (*before.waiting, *before.running):
-                for inside in (False, True):
-                    after = scheduler.abort(config, revision, before, request.id, inside=inside)
+            for request in (*before.waiting, *before.running, *before.paused):
+                for after in (
+                    SpyreModel(config, revision).abort(before, request.id),
+                    scheduler.abort(config, revision, before, request.id, inside=True),
+                ):
                     claims.append(_without(before, after, request.id, more))
         return z3.And(claims)
 
@@ -200,6 +222,22 @@ def _without(before: State, after: State, name: str, more: int) -> Any:
         bare(after.runner_tkv) == bare(before.runner_tkv),
         condition(after.last_step_was_prefill) == condition(before.last_step_was_prefill),
     )
+
+
+@lemma("The model of a revision is that revision, in the configuration that it is given.")
+def model_decides_by_its_revision(revision: Revision, more: int) -> list[Any]:
+    """Claim that `make_model` adds nothing of its own. With `more`, it would have to return no
+    revision."""
+    step = Step(StepConfiguration(revision), 0)
+    expected = None if more else revision
+
+    def code(run: SymbolicRun) -> Any:
+        config = step.config(run)
+        with stubbed(model_of, read_config=lambda *_: config, check_pool=lambda *_: None):
+            made = make_model(revision.name, {})
+        return type(made) is SpyreModel and made.config is config and made.revision is expected
+
+    return holds_on(step.numbers, list(paths(step.numbers, code)), z3.BoolVal)
 
 
 @lemma("A request that arrives waits behind the others, with nothing computed.")

@@ -11,7 +11,7 @@ from ...model.pool import Pool
 from ...model.spyre.config import SpyreConfig
 from ...model.spyre.state import Sequence as Request
 from ...model.spyre.state import State
-from ..smt.execution import SymbolicLength, SymbolicRun
+from ..smt.execution import SymbolicLength, SymbolicRun, UndecidedError, counted
 
 # The fields that the proof sets. In a new one, the code could remember an earlier answer.
 KNOWN = {
@@ -37,6 +37,34 @@ def check_fields() -> None:
             raise TypeError(f"{kind.__name__} has other fields than {', '.join(fields)}")
 
 
+class Name(str):
+    """The id of a request, at which a step must not look: it may only compare ids.
+
+    Raises:
+        UndecidedError: the step does anything else with an id.
+    """
+
+    __slots__ = ()
+    __hash__ = str.__hash__
+
+    def __eq__(self, other: object) -> bool:
+        return str.__eq__(self, other)
+
+    def _is_read(self, *_: Any, **__: Any) -> Any:
+        raise UndecidedError("reads the id of a request")
+
+    __str__ = __repr__ = __format__ = __len__ = __iter__ = __getitem__ = __contains__ = _is_read
+    __lt__ = __le__ = __gt__ = __ge__ = __add__ = __mul__ = __rmul__ = __mod__ = _is_read
+
+    def __getattribute__(self, name: str) -> Any:
+        return self._is_read() if name in vars(str) else object.__getattribute__(self, name)
+
+
+def plain(name: str) -> str:
+    """Return the id that a `Name` hides from the code."""
+    return str.__str__(name)
+
+
 class Several(Request, frozen=True):
     """A request that counts as several in a queue; loops visit it once."""
 
@@ -44,7 +72,7 @@ class Several(Request, frozen=True):
 
 
 def several(request: Request, more: Any) -> Several:
-    fields = {name: getattr(request, name) for name in request.__struct_fields__}
+    fields = {name: counted(getattr(request, name), more) for name in request.__struct_fields__}
     return Several(**fields, counts_more=more)
 
 

@@ -24,6 +24,7 @@ from ...model.spyre import (
 )
 from ...model.spyre.config import SpyreConfig
 from ...model.spyre.forward import Forward
+from ...model.spyre.model import SpyreModel
 from ...model.spyre.revision import Revision
 from ...model.spyre.state import Decision, State
 from ...model.spyre.state import Sequence as Request
@@ -41,13 +42,23 @@ from ..smt.execution import (
 )
 from ..smt.numbers import Numbers
 from .symbolic_admission import MANY, length
-from .symbolic_state import AnyPool, Held, SymbolicConfig, Unread, check_fields, several
+from .symbolic_state import (
+    AnyPool,
+    Held,
+    Name,
+    SymbolicConfig,
+    Unread,
+    check_fields,
+    plain,
+    several,
+)
 
 MODULES = (
     *(scheduler, documented, forward, blocks, volumetric, allocator, state, members),
     *(release_2_1_2, release_2_5_2),
 )
 FEW = 1  # with at most this many, any request may be aborted within the step
+FEW_PAUSED = 2  # with more requests that decode or are paused, none ends early or is aborted
 ENDING = 2  # of a larger number, this many may each end in the step, and the others only together
 
 
@@ -160,7 +171,7 @@ class Step:
         # never a hit.
         numbers.facts += [ends <= tokens, prompt + tokens - 1 <= self.limit]
         numbers.facts.append(hit * block < prompt)
-        if self.settles:
+        if self.settles and self.size > FEW_PAUSED:
             numbers.facts.append(ends == tokens)
         return Lengths(prompt, tokens, ends, z3.IntVal(0), z3.IntVal(0), hit)
 
@@ -186,7 +197,7 @@ class Step:
             prompt, tokens, ends, generated, computed = map(run.number, of[:5])
             lengths = {"prompt": prompt, "max_tokens": tokens, "output_len": ends}
             more |= {"content": Unread(), "computed": computed, "generated": generated}
-            return Request(name, **lengths, **more)
+            return Request(Name(name), **lengths, **more)
 
         def admitted(name: str, of: Lengths) -> Request:
             def some(what: str) -> Any:
@@ -247,7 +258,7 @@ class Step:
             return run.answer(answer)
 
         def any_answer(name: str) -> Callable[..., bool]:
-            return lambda *given: run.answer(z3.Bool(f"{name} {given[-1].id}"))
+            return lambda *given: run.answer(z3.Bool(f"{name} {plain(given[-1].id)}"))
 
         def fits_limit(config: SpyreConfig, batch: Any) -> bool:
             as_it_is = [any(request is other for other in before.running) for request in batch]
@@ -266,8 +277,12 @@ class Step:
         if self.settles:  # a request that may prefill makes no difference to which requests decode
 
             def candidate(config: SpyreConfig, revision: Revision, state: State) -> Any:
-                chosen = state.prefilling or (state.waiting[0] if state.waiting else None)
-                return chosen if chosen and run.answer(z3.Bool("may prefill")) else None
+                ongoing = state.prefilling
+                choice = state.waiting if ongoing is None else (ongoing,)
+                may = (
+                    each for each in choice if run.answer(z3.Bool(f"may prefill {plain(each.id)}"))
+                )
+                return next(may, None)
 
             revision = replace(revision, candidate=candidate)
         hits = {name: of.hit for name, of in self.newcomers.items()}
@@ -297,7 +312,7 @@ class Step:
             stubbed(release_2_1_2, fits_prompt=room),
             stubbed(release_2_5_2, fits_limit=fits_limit),
         ):
-            after, _ = scheduler.step(config, revision, before, inside)
+            after, _ = SpyreModel(config, revision).step(before, inside)
         [(*_, decision, computed, _, _)] = observed
         # A queue that no code looked at is whole before and after.
         unseen = after.waiting is before.waiting
@@ -324,9 +339,10 @@ class Step:
         return self._tkvs[key][0]
 
     def _may_abort(self, state: State) -> Iterator[tuple[str, ...]]:
-        if self.settles:
-            return
-        if self.size <= FEW:
+        if self.settles and self.size > FEW:
+            if self.size <= FEW_PAUSED and len(state.paused) == 1:
+                yield (state.paused[0].id,)
+        elif self.size <= FEW:
             yield from ((request.id,) for request in state.running)
             yield ("w0",)
         elif self.size in (2, MANY):
@@ -384,21 +400,32 @@ class Step:
         ran = names & {*step.computed.scheduled}
         if ran and (ran != names or step.decision.kind != "decode"):
             return z3.BoolVal(False)
-        after, claims = {request.id: request for request in step.after.running}, []
+        return z3.And(*self._kept(more, step))
+
+    def keeps_order(self, more: int, step: Stepped) -> Any:
+        """Return whether a step that pauses requests keeps its state as the lemmas expect it."""
+        once = len({request.id for request in step.after.admitted}) == len(step.after.admitted)
+        decoded = {f"r{number}" for number in range(self.size)}
+        paused = {request.id for request in step.after.paused} <= decoded
+        others = step._replace(after=step.after._replace(paused=()))
+        return z3.And(once, paused, *self._kept(more, step), self.one_prefills(more, others))
+
+    def _kept(self, more: int, step: Stepped) -> Iterator[Any]:
+        """Yield that each decoding or paused request has one token more if it ran, and has left if
+        it has ended or was aborted."""
+        after = {request.id: request for request in step.after.admitted}
         for number, member in enumerate(self.members):
-            generated = member.generated + bool(ran)
-            request = after.get(f"r{number}")
+            name = f"r{number}"
+            ran, request = name in step.computed.scheduled, after.get(name)
+            generated = member.generated + ran
             if request is None:
-                gone = f"r{number}" in step.aborted
-                claims.append(z3.Or(gone, z3.And(bool(ran), generated == member.ends)))
+                gone = name in step.aborted
+                yield z3.Or(gone, z3.And(ran, generated == member.ends))
                 continue
-            claims += [
-                bare(request.computed) == member.computed + bool(ran) + more,
-                bare(request.generated) == generated,
-                generated < member.ends,
-                *self._keeps_lengths(request, member),
-            ]
-        return z3.And(claims)
+            yield bare(request.computed) == member.computed + ran + more
+            yield bare(request.generated) == generated
+            yield generated < member.ends
+            yield from self._keeps_lengths(request, member)
 
     def remembered_tkv_covers(self, more: int, step: Stepped) -> Any:
         after = step.after

@@ -46,6 +46,7 @@ RELEASE_ALONE = [
         "cached-whole-loses-a-token",
         "evicted-and-never-back",
         "two-victims-free-the-first-twice",
+        "equal-blocks-are-freed-once",
         "back-from-the-host-for-nothing",
         "left-out-after-its-hit",
         "prefilled-with-a-cache-for-another-instance",

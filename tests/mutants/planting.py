@@ -26,6 +26,9 @@ class ChangedSource(SourceFileLoader):
     def get_code(self, fullname: str) -> CodeType:
         return compile(self.text, self.path, "exec")
 
+    def get_source(self, fullname: str) -> str:
+        return self.text
+
 
 class ChangedModels:
     """Finds the modules whose files of `model` have a changed text."""

@@ -130,12 +130,12 @@ ALLOWED = {
                 '"scheduled": {n: max(tokens, 0) for n, tokens in computed.scheduled.items()},',
             ),
         ],
-        [],
+        ["ok_cached_chunks_in_a_row.json", "ok_cached_chunks_aborted.json"],
     ),
     "a hit to the end of a prompt whose last chunk runs": (
         "spyre",
         [("spyre/blocks.py", "newcomer.prompt, config.block", "newcomer.prompt + 1, config.block")],
-        [],
+        ["ok_hits_to_the_end_in_a_row.json"],
     ),
     "every request is counted from the tkv of the batch": (
         "spyre",

@@ -22,7 +22,7 @@ from typing import NamedTuple
 from schedproof.gate.cli import app
 from schedproof.gate.console import interrupts
 
-from .loaders import LOADERS, good
+from .loaders import LOADERS, LOADS, good
 from .processes import Ended, faults
 from .report import finish, parser
 
@@ -54,6 +54,7 @@ COMMANDS = {
         ("gate", "model", "--extra-rules", "{}", *QUICK),
         ("replay", "two.json", "--extra-rules", "{}"),
     ),
+    **{f"{form}.load": (("import", form, "{}", "--out", "load.json"),) for form in LOADS},
 }
 
 

@@ -2,6 +2,7 @@
 
 import datetime
 import io
+import json
 import random
 import shutil
 import subprocess
@@ -20,8 +21,9 @@ from schedproof.gate.compare.baseline import read_baseline
 from schedproof.gate.corpus.folder import Origin, add, entries
 from schedproof.gate.explore.explorer import load as load_checkpoint
 from schedproof.gate.explore.explorer import save_checkpoint
+from schedproof.gate.files.loads import read_load, scenario_of_load
 from schedproof.gate.files.project_file import read_project
-from schedproof.gate.files.scenario_file import read_scenario, scenario_json
+from schedproof.gate.files.scenario_file import read_scenario, scenario_json, scenario_of
 from schedproof.gate.judging.deviations import read_deviations
 from schedproof.gate.judging.rule_choice import use_rules
 from schedproof.gate.traces.recorder import recorded
@@ -74,6 +76,20 @@ RULES = [
     )
 ]
 """
+# Recorded loads, by format.
+LOADS = {
+    "mooncake": """{"timestamp": 0, "input_length": 600, "output_length": 5, "hash_ids": [0, 1]}
+{"timestamp": 30, "input_length": 600, "output_length": 7, "hash_ids": [0, 2]}
+""",
+    "azure": """TIMESTAMP,ContextTokens,GeneratedTokens
+2023-11-16 18:17:03.9799600,480,10
+2023-11-16 18:17:04.0319600,31,8
+""",
+    "burstgpt": """Timestamp,Model,Request tokens,Response tokens,Total tokens,Log Type
+5,Chat,472,18,490,Conversation log
+5.5,Chat,87,3,90,API log
+""",
+}
 FEW_RUNS = """
 from schedproof.gate.cli.app import main
 from schedproof.gate.judging.profiles import PROFILES, Profile
@@ -128,6 +144,13 @@ def _rules(path: Path) -> None:
         use_rules(None)
 
 
+def _load(path: Path) -> None:
+    """Read a recorded load, named after its format, and read the scenario that it becomes."""
+    rows = read_load(path.stem, path, 1, 100, 512)
+    scenario = scenario_of_load(rows, "load", ("vllm", "documented", {}), 20.0, 512)
+    scenario_of(json.loads(scenario_json(scenario)), "the scenario of a load")
+
+
 LOADERS: Mapping[str, Loader] = {
     "two.json": Loader(read_scenario, _spoil),
     "corpus/two.json": Loader(lambda path: entries(path.parent), _spoil),
@@ -146,6 +169,7 @@ LOADERS: Mapping[str, Loader] = {
     ),
     "ledger.ndjson": Loader(_ledger, _spoil),
     "ours.py": Loader(_rules, _spoil_rules),
+    **{f"{form}.load": Loader(_load, _spoil) for form in LOADS},
 }
 
 
@@ -161,6 +185,8 @@ def _made(folder: Path) -> Mapping[str, bytes]:
     (folder / "known.toml").write_text(KNOWN, encoding="utf-8")
     (folder / "pyproject.toml").write_text(PROJECT, encoding="utf-8")
     (folder / "ours.py").write_text(OURS, encoding="utf-8")
+    for form, text in LOADS.items():
+        (folder / f"{form}.load").write_text(text, encoding="utf-8")
     shutil.copy(Path(__file__).parents[2] / "spec" / "generic.toml", folder / "catalogue.toml")
     add(folder / "corpus", TWO, Origin("SPY-R35")).rename(folder / "corpus" / "two.json")
     for name in ("trace.jsonl", "trace.jsonl.gz"):

@@ -25,7 +25,7 @@ SWITCHES = ("early_eos", "interleave", "pausing")
 def read_setting(revision: str | None, changes: list[str]) -> Setting:
     """Return the setting that `--revision` and `--param` describe; it has 0 requests if no number
     is given."""
-    name = revision or "sound"
+    name = "sound" if revision is None else revision
     formula = ADMITS_BY.get(name)
     if name in RELEASED_FORMULAS:
         name, formula = "2.1.2", name

@@ -101,7 +101,7 @@ def read_cast(rule: str, revision: str | None, changes: Sequence[str]) -> Cast:
     configuration."""
     from ....model.spyre.lanes import REVISIONS, read_rules
 
-    name = revision or "sound"
+    name = "sound" if revision is None else revision
     if name not in REVISIONS:
         raise InputError(
             "--revision", f"{name!r} has no vectorized model; valid: {', '.join(REVISIONS)}"

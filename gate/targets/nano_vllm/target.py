@@ -225,7 +225,7 @@ class Engine:
         holders = [sequence for sequence in running + waiting if sequence.block_table]
         done = [sequence for sequence in emitted if sequence.is_finished]
         reasons = {
-            self.name(sequence): "eos" if self._outputs[sequence.seq_id].ends_with_eos else "length"
+            self.name(sequence): "eos" if sequence.token_ids[-1] == EOS else "length"
             for sequence in done
         }
         return {

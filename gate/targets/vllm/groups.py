@@ -21,9 +21,9 @@ FULL, WINDOW, CHUNKS, MAMBA = KINDS = ("full", "sliding_window", "chunked_local"
 NOT_WITH = {
     "pipeline_parallel_size": 1,
     "kv_connector": False,
-    "num_lookahead_tokens": 0,
 }
-NOT_WITH_MAMBA = {"num_speculative_tokens": 0, "encoder_cache_size": 0}
+LOOKAHEAD = "num_lookahead_tokens"
+NOT_WITH_MAMBA = {"encoder_cache_size": 0}
 
 
 def is_list(value: Any) -> bool:
@@ -56,6 +56,8 @@ def check(config: Mapping[str, Any]) -> None:
         unit = math.lcm(*(other.get("block_size", size) for other in groups))
         if kind == CHUNKS and config["enable_prefix_caching"] and own != unit:
             raise refuse(f"{KEY}[{number}].block_size", own, f"{unit} with a prefix cache")
+        if kind == CHUNKS and config["enable_prefix_caching"] and config.get(LOOKAHEAD):
+            raise refuse(f"{KEY}[{number}].kind", kind, f"another kind with {LOOKAHEAD}")
         size = own
         if kind == WINDOW and (type(window) is not int or window < 2):
             raise refuse(f"{KEY}[{number}].window", window, "an integer of at least 2")
@@ -67,6 +69,10 @@ def check(config: Mapping[str, Any]) -> None:
     for key, without in NOT_WITH.items():
         if len(groups) > 1 and config.get(key, without) != without:
             raise refuse(KEY, groups, f"one group with {key} {json.dumps(config[key])}")
+    drafts = config.get("num_speculative_tokens", 0)
+    most = 0 if config.get(MODE) == "all" else config["block_size"] - 1
+    if has_mamba(config) and config["enable_prefix_caching"] and drafts > most:
+        raise refuse("num_speculative_tokens", drafts, f"at most {most} with a {MAMBA} group")
     for key, without in NOT_WITH_MAMBA.items():
         if has_mamba(config) and config.get(key, without) != without:
             raise refuse(key, config[key], f"{without} with a {MAMBA} group")
@@ -98,11 +104,14 @@ def kinds(config: Mapping[str, Any]) -> tuple[Kind, ...]:
     )
 
 
-def specs(groups: Collection[Kind], cache_config: Any) -> list[Any]:
+def specs(groups: Collection[Kind], cache_config: Any, drafts: int) -> list[Any]:
     # Blocks of all groups have the same number of bytes.
     largest = math.lcm(*(block_size for _, _, block_size in groups))
     return [
-        _spec(kind, window, cache_config, start_up.attention(block_size, largest // block_size))
+        _spec(
+            *(kind, window, cache_config),
+            *(start_up.attention(block_size, largest // block_size), drafts),
+        )
         for kind, window, block_size in groups
     ]
 
@@ -123,7 +132,7 @@ def block_sizes(specs: list[Any], vllm_config: Any, kv_cache_config: Any) -> Any
     return min(sizes), min(sizes)
 
 
-def _spec(kind: str, window: int | None, cache_config: Any, full: Any) -> Any:
+def _spec(kind: str, window: int | None, cache_config: Any, full: Any, drafts: int) -> Any:
     if kind == FULL:
         return full
     interface = importlib.import_module("vllm.v1.kv_cache_interface")
@@ -134,6 +143,7 @@ def _spec(kind: str, window: int | None, cache_config: Any, full: Any) -> Any:
             dtypes=(full.dtype,),
             page_size_padded=full.page_size_bytes,
             mamba_cache_mode=cache_config.mamba_cache_mode,
+            num_speculative_blocks=drafts,
         )
     shape = {key: getattr(full, key) for key in ("num_kv_heads", "head_size", "dtype")}
     if kind == CHUNKS:

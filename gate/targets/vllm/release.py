@@ -154,7 +154,7 @@ def _planning(
 ) -> str | None:
     mamba = any(kind == groups.MAMBA for kind, *_ in kinds)
     vllm_config = cached_config(drafts, policy, mamba, **options)
-    specs = groups.specs(kinds, vllm_config.cache_config)
+    specs = groups.specs(kinds, vllm_config.cache_config, drafts[1] if drafts else 0)
     return start_up.refusal(vllm_config, specs)
 
 

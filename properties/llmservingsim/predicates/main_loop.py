@@ -8,23 +8,25 @@ from ...rules.predicate import Predicate
 from ...vllm.history.run import VllmRun, state_of
 from ...vllm.predicates.decision import names
 from ..history import time_of_idle
+from .budget import PAGE
 
 
 def wrong_end(history: VllmRun, step: Step) -> str | None:
-    """The simulation ends exactly when nothing is left (LSS-R20)."""
-    if step.over and (history.live or state_of(history).flights):
+    """The simulation ends exactly when no batch can be built, and none is to come (LSS-R20). HEAD
+    also waits for requests that can never be scheduled."""
+    waits = any(request.blocked for request in history.live.values())
+    if history.revision != PAGE:
+        waits = bool(history.live)
+    goes_on = bool(waits or step.scheduled or state_of(history).flights)
+    if step.over and goes_on:
         return f"the simulation ends before {names(history.live.values()) or 'a batch'}"
-    if not step.over and _nothing_left(history):
-        return "nothing is left to do, but the simulation does not end"
+    if not step.over and not goes_on:
+        return "no request can be scheduled and none is to come, but the simulation does not end"
     return None
 
 
 def everything_has_ended(history: VllmRun, step: Step) -> bool:
-    return bool(history.requests) and _nothing_left(history)
-
-
-def _nothing_left(history: VllmRun) -> bool:
-    return not (history.live or state_of(history).flights)
+    return bool(history.requests) and not (history.live or state_of(history).flights)
 
 
 def clock_stands(history: VllmRun, step: Step) -> str | None:

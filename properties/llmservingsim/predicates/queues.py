@@ -59,16 +59,18 @@ def _out_of_order(history: VllmRun, step: Step) -> str | None:
     last = max(
         (place for place, request in enumerate(line) if request.id in step.scheduled), default=0
     )
-    for request in line[:last]:
-        if (
-            request.started
-            and request.id not in step.scheduled
-            and not away(history, request)
-            and not must_not_be_cut(history, step, request)
-        ):
-            return (
-                f"{request.id} has started but gets no tokens, while {line[last].id} behind it does"
-            )
+    passed = [
+        request
+        for request in line[:last]
+        if request.id not in step.scheduled
+        and not away(history, request)
+        and not must_not_be_cut(history, step, request)
+    ]
+    could_start = _could_start(history, step) if passed else []
+    for request in passed:
+        if request.started or request in could_start:
+            why = "has started" if request.started else "could start"
+            return f"{request.id} {why} but gets no tokens, while {line[last].id} behind it does"
     return None
 
 

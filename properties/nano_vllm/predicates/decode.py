@@ -6,7 +6,7 @@ Source: deck, chapters 4 "Prefill vs Decode", 6 "The Decode Path" and 8 "Preempt
 from ....model.observation import Step
 from ...history.run_history import RunHistory
 from ...rules.pool import blocks_for, free_when_decided, released_by
-from ...rules.predicate import Predicate
+from ...rules.predicate import Predicate, in_words
 from .decision import (
     WHOLE_PROMPTS,
     behind,
@@ -100,7 +100,7 @@ def someone_is_preempted(history: RunHistory, step: Step) -> bool:
 
 
 def emission_wrong(history: RunHistory, step: Step) -> str | None:
-    """A token is emitted if and only if all known tokens are computed (NAN-R13)."""
+    """One token is emitted if and only if all known tokens are computed (NAN-R13)."""
     for name in step.scheduled:
         request = history.live.get(name)
         if (
@@ -109,10 +109,10 @@ def emission_wrong(history: RunHistory, step: Step) -> str | None:
             or behind(history, step, request) is None
         ):
             continue
-        emits = bool((step.emitted or {}).get(name))
+        emits = (step.emitted or {}).get(name, 0)
         if completes(history, step, request) != emits:
             missing = behind(history, step, request)
-            says = "a token" if emits else "no token"
+            says = in_words(emits)
             return f"{name} emits {says}; it computed {step.scheduled[name]} of {missing} tokens"
     return None
 

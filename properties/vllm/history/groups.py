@@ -13,6 +13,7 @@ from ....model.pool import Content, blocks_for, prefix
 from ...history.content import coming_tokens
 from ...history.prefix_hits import caches
 from .request_history import VllmRequestHistory
+from .speculation import drafts, lookahead
 
 Config = Mapping[str, Any]
 NULL_BLOCK = 0
@@ -59,6 +60,11 @@ def hit_unit(config: Config) -> int:
 
 def are_several(config: Config) -> bool:
     return len(config.get("kv_groups", ())) > 1
+
+
+def keeps_few_blocks(config: Config) -> bool:
+    """Return whether only a few blocks of windows, and few Mamba states, can be found later."""
+    return config.get("prefix_cache_retention_interval") == 0
 
 
 def first_block_read(config: Config, group: Group, computed: int) -> int:
@@ -108,7 +114,7 @@ def aligns(config: Config) -> bool:
 def new_blocks(config: Config, group: Group, places: int, cached: int) -> int:
     """Return how many blocks a group adds to `cached` ones for a table of this many places."""
     if group.kind == MAMBA and not leaves_every_state(config):
-        return int(places > cached)
+        return int(places > cached) + drafts(config)
     return max(places - cached, 0)
 
 
@@ -118,11 +124,11 @@ def at_most(config: Config, group: Group, tokens: int) -> int:
     With a window, these are the blocks of the window and of the tokens of all steps in flight, and
     one more, since the window may begin inside a block. A chunk begins at a block boundary. Of
     Mamba states, these are the ones that a step reads and writes, or a single one that is
-    overwritten.
+    overwritten, and those after each draft.
     """
     blocks = group.blocks_for(tokens)
     if group.kind == MAMBA and not leaves_every_state(config):
-        return min(blocks, 2 if caches(config) else 1)
+        return min(blocks, 2 if caches(config) else 1) + drafts(config)
     if group.window is None:
         return blocks
     begins = int(group.kind != CHUNKS)
@@ -139,9 +145,12 @@ def blocks_of_all(config: Config, tokens: int) -> int:
 
 
 def blocks_if_all_kept(config: Config, tokens: int) -> int:
-    """Return the blocks of all groups that the first `tokens` tokens of a request fill."""
-    sizes = (config["block_size"], *(group.size for group in further(config)))
-    return sum(blocks_for(tokens, size) for size in sizes)
+    """Return the blocks of all groups that the first `tokens` tokens of a request fill, and those
+    of drafts."""
+    groups = further(config)
+    states = sum(group.kind == MAMBA for group in groups) * drafts(config)
+    sizes = (config["block_size"], *(group.size for group in groups))
+    return sum(blocks_for(tokens, size) for size in sizes) + states
 
 
 def begins_a_block(config: Config, start: int, end: int) -> bool:
@@ -153,11 +162,11 @@ def begins_a_block(config: Config, start: int, end: int) -> bool:
 
 def most_taken(config: Config, blocks: int, requests: int) -> int:
     """Return the most blocks that requests take in the groups after the first while they take
-    `blocks` in full attention. If sizes differ, each of them may fill a block there and begin
-    another one here."""
+    `blocks` in full attention. If sizes or lookaheads differ, each of them may fill a block there
+    and begin another one here."""
     size, most = int(config["block_size"]), 0
     for group in further(config):
-        differs = group.size != size
+        differs = group.size != size or (group.kind == MAMBA and lookahead(config) > 0)
         most += (blocks + requests * differs) * group.blocks_for(size) + requests * differs
     return most
 

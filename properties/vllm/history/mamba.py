@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from .request_history import VllmRequestHistory
+from .speculation import read_ahead
 
 Config = Mapping[str, Any]
 
@@ -17,9 +18,11 @@ def prefill_end(request: VllmRequestHistory) -> int:
 
 
 def last_boundary(config: Config, request: VllmRequestHistory, *, before_end: bool) -> int:
-    """Return the last boundary whose state can be found; with `before_end`, it is not the end."""
+    """Return the last boundary whose state can be found; with `before_end`, it is not the end.
+    Otherwise a drafter that reads ahead computes the last block of a hit again (V1-R61)."""
     size = int(config["block_size"])
-    return (request.num_tokens - before_end) // size * size
+    last = (request.num_tokens - before_end) // size * size
+    return max(last - size, 0) if read_ahead(config) and not before_end else last
 
 
 def exceeds_chunks(config: Config) -> bool:

@@ -113,9 +113,10 @@ def groups_after(history: RunHistory[Any], step: Step) -> Groups:
         hit = 0 if request.started else history.hit_now(step, account) or 0
         # The last drafts are known tokens by now if they were right.
         first = max(request.computed + hit - (1 + speculation.drafts(config)) * request.started, 0)
-        computed = min(history.reached(step, account), request.num_tokens)
+        right = speculation.drafts_right(config, request, step, step.scheduled[name])
+        computed = min(history.reached(step, account), request.num_tokens + right)
         for number, group in enumerate(groups.further(config)):
-            if group.kind == groups.MAMBA:
+            if group.kind == groups.MAMBA and not speculation.drafts(config):
                 start, table = request.computed + hit, (shown or {number: ()})[number]
                 for place, end in groups.states_left(config, start, start + step.scheduled[name]):
                     state = number, groups.content_of(request, end)
@@ -128,6 +129,6 @@ def groups_after(history: RunHistory[Any], step: Step) -> Groups:
                 content = number, groups.content_until(group, request, place)
                 if shown is None:
                     unseen.add(content)
-                elif number < len(shown) and place < len(shown[number]):
+                elif number < len(shown) and any(shown[number][place : place + 1]):
                     holds[shown[number][place]] = content
     return Groups(holds, frozenset(unseen))

@@ -121,6 +121,10 @@ def verify(config: Config, request: VllmRequestHistory, proposed: int, requests:
     drafts unless it already has or the request was preempted. `requests` were in the decision.
     """
     request.verified += proposed > 0
-    request.computed = min(request.computed, request.num_tokens - 1)
+    computed = min(request.computed, request.num_tokens - 1)
+    if request.begun:
+        wrong = request.computed - computed
+        request.begun = tuple(before - wrong for before in request.begun)
+    request.computed = computed
     if not decides_ahead(config) and request.started:
         request.drafted = drafts_after(config, requests)

@@ -6,7 +6,7 @@ Source: cheat-sheet, "schedule() shape" and "The four/five invariants"; chunked-
 
 from ....model.observation import Step
 from ...rules.pool import taken_by
-from ...rules.predicate import Predicate
+from ...rules.predicate import Predicate, in_words
 from ..history import groups, in_flight, loads, mamba, speculation, synchronous
 from ..history.request_history import VllmRequestHistory
 from ..history.run import VllmRun
@@ -150,22 +150,26 @@ def prompt_too_long_for_now(history: VllmRun, step: Step) -> bool:
 
 
 def emission_wrong(history: VllmRun, step: Step) -> str | None:
-    """A request emits a token if and only if all its known tokens are computed (V1-I4)."""
+    """A request emits one token, or more with drafts, if and only if all its known tokens are
+    computed (V1-I4)."""
     emitted = step.emitted or {}
     if history.features.depth(history.config) > 1:
         return _delivered_wrongly(history, step)
+    drafts = speculation.drafts(history.config)
     for name, left in missing(history, step).items():
         if left is None or name in history.aborts_inside:
             continue
         request, tokens = history.live[name], step.scheduled[name]
         own = left - speculation.drafts_to_compute(history.config, request)
-        caught_up = tokens >= own if speculation.drafts(history.config) else tokens == left
-        if caught_up != bool(emitted.get(name)):
+        caught_up = tokens >= own if drafts else tokens == left
+        emits = emitted.get(name, 0)
+        if caught_up != (emits > 0 if drafts else emits):
             if name in synchronous.may_fall_back(history, step):
                 continue  # judged by V1-R92
             known = f"computed + scheduled = {request.num_tokens - own + tokens}"
-            says = "a token" if emitted.get(name) else "no token"
-            return f"{name} emits {says} with {known} of {request.num_tokens} known tokens"
+            return (
+                f"{name} emits {in_words(emits)} with {known} of {request.num_tokens} known tokens"
+            )
     return None
 
 
@@ -173,11 +177,14 @@ def _delivered_wrongly(history: VllmRun, step: Step) -> str | None:
     for name, due in in_flight.due(history, step).items():
         if name not in history.live or name in history.aborts_inside:
             continue
-        comes = due is not None
+        comes, emits = due is not None, (step.emitted or {}).get(name, 0)
         if comes and _may_be_dropped(history, step, history.live[name]):
             continue
-        if comes != bool((step.emitted or {}).get(name)):
-            says, known = ("no token", "all") if comes else ("a token", "not all")
+        if comes != (emits > 0 if speculation.drafts(history.config) else emits):
+            if emits > 1:
+                return f"{name} emits {emits} tokens, but at most one is due"
+            known = "all" if comes else "not all"
+            says = in_words(emits)
             return f"{name} emits {says}, although {known} of its known tokens have been computed"
     return None
 

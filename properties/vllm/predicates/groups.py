@@ -7,10 +7,12 @@ KVCacheManager.
 from collections.abc import Iterator
 
 from ....model.observation import Step
+from ...history.content import in_common
+from ...history.per_step_cache import once
 from ...history.prefix_hits import caches
-from ...rules.pool import blocks_for, free_when_decided, held_after
+from ...rules.pool import blocks_for, free_when_decided, held_after, hit_too_short
 from ...rules.predicate import Predicate
-from ..history import mamba
+from ..history import in_flight, mamba, speculation
 from ..history.groups import (
     MAMBA,
     NULL_BLOCK,
@@ -23,6 +25,8 @@ from ..history.groups import (
     first_block_read,
     further,
     has_mamba,
+    hit_unit,
+    keeps_few_blocks,
     last_place,
     leaves_every_state,
     new_blocks,
@@ -98,7 +102,9 @@ def lost_in_the_window(history: VllmRun, step: Step) -> str | None:
             needed = least if len(table) < least else most
             return f"{request.id} has {len(table)} blocks in group {number + 1}, but needs {needed}"
         used = [*range(first_read_in_flight(history, request, number, first), len(table))]
-        if keeps_few(history, number):
+        if is_mamba(history, number) and (drafts := speculation.drafts(history.config)):
+            used = used[-1 - drafts :]  # where the step leaves its states
+        elif keeps_few(history, number):
             reads = (computed_before(history, step, request), *request.begun)
             used = [*(last_place(history.config, read) for read in reads if read), *used[-1:]]
         for place in used:
@@ -115,12 +121,15 @@ def _places(
     history: VllmRun, step: Step, request: VllmRequestHistory, number: int
 ) -> tuple[int, int]:
     """Return the least and the most blocks of a table in a group after the first, for the tokens
-    that fill the blocks of full attention: the last of these has at least one token."""
+    that fill the blocks of full attention: the last of these has at least one token, but perhaps
+    only of a drafter's lookahead. A Mamba group also has a place for each draft."""
+    drafts = speculation.drafts(history.config) if is_mamba(history, number) else 0
     if is_mamba(history, number) and not caches(history.config):
-        return 1, 1
+        return 1 + drafts, 1 + drafts
     block, group = int(history.config["block_size"]), further(history.config)[number]
     first = len((step.blocks or {}).get(request.id, ()))
-    return group.blocks_for((first - 1) * block + 1), group.blocks_for(first * block)
+    least = (first - 1) * block + 1 - speculation.lookahead(history.config) * bool(drafts)
+    return group.blocks_for(least) + drafts, group.blocks_for(first * block) + drafts
 
 
 def window_slides(history: VllmRun, step: Step) -> bool:
@@ -219,11 +228,13 @@ def rooms(history: VllmRun, step: Step) -> Iterator[tuple[VllmRequestHistory, in
         if hit is None or request.id not in tables or request.tokens_loading:
             return
         cached, end = hit // size, hit + step.scheduled[request.id]
+        ahead = speculation.slots(history.config, end)
+        ends = [end if group.kind == MAMBA else ahead for group in beside]
         others = (
             new_blocks(history.config, group, group.blocks_for(end), hit // group.size)
-            for group in beside
+            for group, end in zip(beside, ends, strict=True)
         )
-        needed = blocks_for(history, end) - cached + sum(others)
+        needed = blocks_for(history, ahead) - cached + sum(others)
         if history.config["reserve_full_isl"]:
             whole = blocks_for(history, request.num_tokens)
             others = (reserved(history, group, request.num_tokens, hit) for group in beside)
@@ -278,6 +289,67 @@ def groups_share_the_pool(history: VllmRun, step: Step) -> bool:
     return len([tables for tables in (step.group_blocks or {}).values() if any(tables)]) > 1
 
 
+def hit_of_groups_missed(history: VllmRun, step: Step) -> str | None:
+    """A starting request finds what running requests hold of it in every group (V1-R96)."""
+    return hit_too_short(
+        history,
+        step,
+        admitted(history, step),
+        lambda request: held_of(history, step)[request.id],
+    )
+
+
+def groups_hold_something(history: VllmRun, step: Step) -> bool:
+    return any(held_of(history, step).values())
+
+
+@once
+def held_of(history: VllmRun, step: Step) -> dict[str, int]:
+    """Map each starting request to the tokens that it must find: up to the last end of a hit at
+    which a running request holds, in each group, what the groups read there.
+
+    With a drafter that reads ahead, they must have the tokens up to the next such end in common.
+    Blocks of a decision that has not completed do not count, since they may not be published yet.
+    """
+    config, starting = history.config, admitted(history, step)
+    shared = {request.id: 0 for request in starting}
+    if not starting or not caches(config) or keeps_few_blocks(config):
+        return shared
+    there = [other for other in kept(history, step) if not in_flight.computed_still(history, other)]
+    unit = hit_unit(config)
+    beyond = unit * speculation.read_ahead(config)
+    for request in starting:
+        for other in there:
+            common = min(in_common(request, other), other.prompt, other.computed)
+            most = min(common - beyond, request.num_tokens - 1) // unit * unit
+            if request.partition != other.partition or most <= shared[request.id]:
+                continue
+            ends = range(most, shared[request.id], -unit)
+            shared[request.id] = next(
+                (end for end in ends if _holds_hit(history, step, other, end, beyond)),
+                shared[request.id],
+            )
+    return shared
+
+
+def _holds_hit(
+    history: VllmRun, step: Step, other: VllmRequestHistory, end: int, beyond: int
+) -> bool:
+    """Return whether a request holds, in each group after the first, the blocks that a hit of `end`
+    tokens reads, and one more with a drafter that reads ahead."""
+    tables, known = (step.group_blocks or {}).get(other.id, ()), state_of(history).groups
+    if len(tables) < len(further(history.config)):
+        return False
+    for number, group in enumerate(further(history.config)):
+        reads_on = group.size if beyond and group.kind != MAMBA else 0
+        first = first_block_read(history.config, group, end)
+        for place in range(first, (end + reads_on) // group.size):
+            held = tables[number][place] if place < len(tables[number]) else NULL_BLOCK
+            if known.holds.get(held) != (number, content_until(group, other, place)):
+                return False
+    return True
+
+
 def crosses_a_boundary(history: VllmRun, step: Step) -> str | None:
     """A chunk of a prefill ends at a block boundary, or where the prefill ends (V1-R56)."""
     size = int(history.config["block_size"])
@@ -318,9 +390,14 @@ def computed_before(history: VllmRun, step: Step, request: VllmRequestHistory) -
 
 def states(history: VllmRun, step: Step) -> Iterator[tuple[VllmRequestHistory, int, int, int]]:
     """Yield each Mamba state that a request reads in the step: the request, the number of the
-    group, the block, and the tokens up to the state."""
+    group, the block, and the tokens up to the state.
+
+    After drafts, a request may read the state after any of them, wherever the worker has left it.
+    """
     for request, number, table, first in computing(history, step):
         read = computed_before(history, step, request)
+        if request.started and speculation.drafts(history.config):
+            continue
         if is_mamba(history, number) and read and first < len(table):
             yield request, number, table[first], read
 
@@ -356,6 +433,7 @@ def too_many_states(history: VllmRun, step: Step) -> str | None:
     """A request holds only the states that its step and those in flight read or write (V1-R58)."""
     for request, number, table, _ in computing(history, step):
         most = 2 + len(request.begun) if caches(history.config) else 1
+        most += speculation.drafts(history.config)
         held = [place for place, block in enumerate(table) if block != NULL_BLOCK]
         if keeps_few(history, number) and len(held) > most:
             return (
@@ -378,6 +456,7 @@ PREDICATES = {
     "V1-R51": Predicate(kept_out_of_the_window, something_slides_out, only_with=are_several),
     "V1-R86": Predicate(hit_inside_a_block, hit_beside_other_sizes, only_with=are_several),
     "V1-R53": Predicate(hit_not_whole, hit_out_of_the_window, only_with=are_several),
+    "V1-R96": Predicate(hit_of_groups_missed, groups_hold_something, only_with=are_several),
     "V1-R54": Predicate(admitted_without_room, a_window_saves_room, only_with=are_several),
     "V1-R56": Predicate(crosses_a_boundary, a_prefill_goes_on, only_with=has_mamba),
     "V1-R57": Predicate(wrong_state, a_state_is_found, only_with=has_mamba),

@@ -84,6 +84,14 @@ WRONG = [
     (["gate", "--out", "file/below"], "--out: file/below: "),
     (["gate", "q" * 9_000], "q … (9,"),
     (["gate", "q" * 9_000], "valid: model, MODULE:FACTORY"),
+    (["gate", "--json", "q" * 9_000], "--json: qq"),
+    (["gate", "--json", "link"], "--json: link: the folder "),
+    (["show", "late-arrivals-before-961", "-o", "link"], "-o: link: the folder "),
+    (["gate", "--out", "link"], "--out: link leads to nothing; valid: a folder"),
+    (["gate", "--revision", ""], "--revision: '' is not a revision of spyre; valid: sound, "),
+    (["doctor", "model", "--revision", ""], "--revision: '' is not a revision of spyre"),
+    (["step", "--revision", ""], "--revision: '' is not a revision of spyre"),
+    (["search", "SPY-R07", "--revision", ""], "--revision: ''"),
     (["gate", "--out", "q" * 9_000], "qq cannot be written to (File name too long)"),
     (["replay"], "Missing argument"),
     (["replay", "nofile.json"], "nofile.json: cannot be read (No such file or directory)"),
@@ -97,6 +105,7 @@ WRONG = [
 def test_wrong_input_is_one_line_and_exit_2(words, says, run, folder):
     (folder / "file").write_text("not json\n")
     (folder / "loop").symlink_to("loop")
+    (folder / "link").symlink_to("nowhere/at/all")
     result = run(*words)
     assert result.code == 2
     assert result.err.startswith("schedproof: ")
@@ -104,7 +113,7 @@ def test_wrong_input_is_one_line_and_exit_2(words, says, run, folder):
     assert result.err.count("\n") == 1
     assert result.out == ""
     assert len(result.err) < 1_000
-    assert {entry.name for entry in folder.iterdir()} == {"file", "loop"}
+    assert {entry.name for entry in folder.iterdir()} == {"file", "link", "loop"}
 
 
 @pytest.mark.parametrize(

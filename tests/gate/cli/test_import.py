@@ -162,6 +162,8 @@ def test_a_load_goes_into_a_corpus_as_a_witness(run):
         ("{", "not JSON: "),
         ('{"timestamp": 1e999, "input_length": 3, "output_length": 3}', "$.timestamp: inf; valid"),
         ('{"timestamp": 0, "timestamp": 0}', "not JSON: key 'timestamp' is given twice"),
+        ('"\\ud800"', "$: "),
+        ('["\\ud800"]', "$: "),
         ('{"timestamp": "\\ud800"}', r"not JSON: '\ud800' is not Unicode text"),
         (
             json.dumps({**MOONCAKE[0], "hash_ids": [1]}),

@@ -84,7 +84,7 @@ def fault(number, rule, kind="decision", **changes):
     return Fault(number, kind, *words, **changes)
 
 
-def test_a_fault_that_may_follow_from_another_one_is_a_line_below_it(console):
+def test_a_fault_that_may_follow_from_another_one_is_below_it(console):
     severe = fault(1, "ALL-R09", behind=2, kind="blocks")
     faults = severe, fault(2, "ALL-R03"), fault(3, "V1-R07", behind=2)
     lines = reported(console, verdict(faults=faults)).splitlines()
@@ -93,7 +93,19 @@ def test_a_fault_that_may_follow_from_another_one_is_a_line_below_it(console):
     above = [line for line in lines[: lines.index(below[0])] if line.startswith("BREAKS")]
     assert above[-1].startswith("BREAKS ALL-R03 no request lost")
     assert "1 fault that the base does not have, 2 more that may follow" in lines[-1]
-    assert lines[1] == "  may follow from ALL-R03, or have the same cause"
+    last = [line for line in lines if line.startswith("BREAKS")][-1]
+    assert last.startswith("BREAKS ALL-R09 no block lost")
+    follows = "  may follow from ALL-R03, or have the same cause; replay: replay"
+    assert lines[lines.index(last) + 1] == follows
+
+
+def test_of_many_faults_that_may_follow_the_last_are_named_by_their_rules(console):
+    rules = ["V1-R07", "V1-R09", "V1-R11", "V1-R04", "V1-R06", "V1-R02"]
+    faults = fault(1, "ALL-R03"), *(fault(n, rule, behind=1) for n, rule in enumerate(rules, 2))
+    lines = reported(console, verdict(faults=faults)).splitlines()
+    below = [line for line in lines if line.startswith("  may follow:")]
+    assert len(below) == 5
+    assert below[-1] == "  may follow: V1-R06, V1-R02 (--json lists them)"
 
 
 def test_of_many_faults_a_chain_is_below_the_first(console):
@@ -185,6 +197,19 @@ def test_what_it_breaks_has_a_command_that_replays_and_one_that_draws_it(console
     )
     assert f"\n  replay: {replay}\n" in text
     assert "\n  show:   schedproof show r.json --target vllm==0.28.0:mine.py:Mine\n" in text
+
+
+def test_the_line_of_a_fault_names_its_other_rules(console):
+    faults = tuple(fault(number, "ALL-R03", follows=("V1-R20", "V1-R25")) for number in (1, 2, 3))
+    assert "BREAKS ALL-R03 (and V1-R20, V1-R25) no request" in reported(
+        console, verdict(faults=faults)
+    )
+
+
+def test_of_many_faults_the_command_that_draws_one_is_left_out(console):
+    faults = tuple(fault(number, "ALL-R03") for number in (1, 2, 3))
+    text = reported(console, verdict(faults=faults))
+    assert (text.count("\n  replay: "), text.count("\n  show: ")) == (3, 0)
 
 
 ORDER = """

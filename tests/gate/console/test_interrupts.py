@@ -16,6 +16,7 @@ from schedproof.gate.console.output import config_line, request_lines
 from schedproof.gate.files.disk import write
 from schedproof.gate.files.scenario_file import FileError
 from schedproof.gate.judging import engines
+from schedproof.gate.judging import judge as gate_judge
 from schedproof.gate.judging.judge import judge
 from schedproof.model.errors import InputError
 from schedproof.model.scenario import Request, Scenario
@@ -98,6 +99,34 @@ def test_a_time_limit_ends_a_run_as_ctrl_c_does_and_says_so():
     interrupts.check()
     assert interrupts.why() == "interrupted"
     assert signal.getitimer(signal.ITIMER_REAL) == (0.0, 0.0)
+
+
+def test_a_time_limit_that_falls_into_the_report_takes_no_finding_away(gate, monkeypatch):
+    faults_of = gate_judge.faults_of
+
+    def slow(*args):
+        if signal.getitimer(signal.ITIMER_REAL)[0]:  # the alarm would come here
+            interrupts._time_is_over()
+        return faults_of(*args)
+
+    monkeypatch.setattr(gate_judge, "faults_of", slow)
+    interrupts.limit(60)
+    try:
+        verdict = judge(gate(Toy(), "ALL-R03"))
+    finally:
+        interrupts.no_limit()
+    assert not verdict.interrupted
+
+
+def test_the_timer_of_a_caller_is_left_alone(gate):
+    before = signal.signal(signal.SIGALRM, signal.SIG_IGN)
+    signal.setitimer(signal.ITIMER_REAL, 60)
+    try:
+        judge(gate(Toy(), "ALL-R03"))
+        assert signal.getitimer(signal.ITIMER_REAL)[0] > 0
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
 
 
 SWALLOWED = """

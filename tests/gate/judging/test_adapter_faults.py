@@ -1,5 +1,6 @@
 """What only an adapter can have done is no verdict about the scheduler: exit code 3."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -108,3 +109,9 @@ def test_a_release_that_broke_a_rule_before_is_described_rightly(target, behind,
     first = Broken("ALL-R13", 4, AdapterMessage("kind is prefill in step 4"))
     assert is_adapters_fault(first, behind, parse_target(target)) is expected
     assert not is_adapters_fault(first._replace(message="another"), behind, parse_target(target))
+
+
+def test_a_class_of_the_users_in_a_release_is_described_rightly():
+    first = Broken("ALL-R13", 4, AdapterMessage("kind is prefill in step 4"))
+    spec = replace(parse_target("vllm==0.19.1"), scheduler="/here/mine.py:Mine")
+    assert not is_adapters_fault(first, (), spec)

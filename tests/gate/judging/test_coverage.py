@@ -1,6 +1,7 @@
 """What a gate says of the code that no run entered."""
 
 import importlib
+import os
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -27,6 +28,7 @@ from schedproof.gate.targets.coverage import entered, places
 from schedproof.gate.targets.target_spec import TargetSpec, parse_target
 from schedproof.gate.web.gate_page import coverage_page
 from schedproof.spec.catalogue import load, select
+from schedproof.tools.hostile.inputs import bounded
 
 from ..build import Toy
 
@@ -85,7 +87,9 @@ def test_what_changed_since_the_base_and_was_never_entered_comes_first(folder):
     coverage = coverage_of(folder, Path("out/coverage.html"), changes)
     first = never_entered(coverage)[0]
     assert (first.file.name, first.function.name) == ("engine/sched/queue.py", "Scheduler.pause")
-    assert report(coverage)[0] == "never entered: 1 function changed since main: Scheduler.pause"
+    changed, share = report(coverage)
+    assert changed == "never entered: 1 function changed since main: Scheduler.pause"
+    assert share.endswith(" (out/coverage.html lists the rest)")
     assert "Changed since main, and never entered" in coverage_page(
         TargetInfo("x", "x", "1"), coverage
     )
@@ -103,6 +107,37 @@ def test_a_file_that_is_another_one_by_now_is_left_out(folder):
     (folder.parent / "engine/sched/queue.py").write_text("def f(): ...\n", encoding="utf-8")
     (folder.parent / "engine/sched/scheduler.py").unlink()
     assert coverage_of(folder, Path("coverage.html")) is None
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "pipe",
+        "/dev/zero",
+        "def f():\n return 1" + "+1" * 100_000,
+        "def f():\n return " + "-" * 10**5,
+    ],
+    ids=["a pipe", "endless", "a long sum", "deep"],
+)
+def test_the_target_cannot_make_the_gate_read_what_is_no_module(source, folder, tmp_path):
+    path = tmp_path / "other.py"
+    if source == "pipe":
+        os.mkfifo(path)
+    elif source.startswith("/"):
+        path = Path(source)
+    else:
+        path.write_text(source, encoding="utf-8")
+    (folder / "other").write_bytes(b"\1" + f"{path}\0other".encode())
+    with bounded(5):
+        coverage = coverage_of(folder, Path("out/coverage.html"))
+        changes_since("base", None, Path("/"), [str(path)])
+    assert {Path(file.path).name for file in coverage.files} == {"scheduler.py", "queue.py"}
+
+
+def test_a_huge_file_among_the_probes_is_left_out(folder):
+    with (folder / "huge").open("wb") as file:
+        file.truncate(1 << 40)
+    assert len(coverage_of(folder, Path("out/coverage.html")).files) == 2
 
 
 def test_where_nothing_was_counted_there_is_no_coverage(tmp_path):

@@ -8,11 +8,13 @@ import pytest
 from schedproof.gate.judging.faults import faults_of
 from schedproof.gate.judging.judge import violation
 from schedproof.gate.judging.verdict import Fault, Finding
+from schedproof.model.systems import full_config
 from schedproof.spec.catalogue import load
 
 from ..build import Toy
 
 RULES = {rule.id: rule for rule in load("vllm")}
+USUAL = full_config("vllm", "documented", {})
 
 
 def finding(rule: str, **changes: Any) -> Finding:
@@ -34,7 +36,7 @@ def finding(rule: str, **changes: Any) -> Finding:
 
 
 def faults(*findings: Finding) -> tuple[Fault, ...]:
-    return faults_of(findings, RULES, date(2026, 1, 31))
+    return faults_of(findings, RULES, date(2026, 1, 31), usual=USUAL)
 
 
 def together(*findings: Finding) -> list[list[str]]:
@@ -70,6 +72,55 @@ def test_what_breaks_without_a_session_is_no_fault_of_sessions():
     assert len(faults(turn, finding("ALL-R10", behind=("V1-R45",)))) == 2
 
 
+def test_a_rule_that_breaks_with_and_without_an_optional_feature_is_two_faults():
+    priority = ("num_blocks", "long_prefill_token_threshold", "policy priority", "priority")
+    urgent = finding("ALL-R08", needs=priority, differs="scheduled")
+    loaded = finding("ALL-R08", needs=("kv_connector on", "failed load"), differs="scheduled")
+    assert len(faults(urgent, loaded)) == 2
+    plain, sooner = (finding("V1-R45", needs=(*on, "session")) for on in ((), ("drafts",)))
+    assert len(faults(plain, sooner)) == 2
+
+
+def test_rules_that_break_with_the_same_known_divergence_are_one_fault():
+    waits = finding("V1-R07", needs=("num_blocks",), divergence="0.18.0: at once")
+    taken = finding("V1-R10", needs=("async_scheduling on",), divergence="0.18.0: at once")
+    assert together(waits, taken) == [["V1-R07", "V1-R10"]]
+
+
+def test_a_crash_is_one_fault_with_a_rule_that_needs_the_same_features():
+    needs = ("kv_connector on", "abort", "external_tokens", "send_aborted")
+    crash = finding("ALL-R01", needs=needs)
+    early = finding("V1-R20", needs=needs, differs="blocks")
+    assert len(faults(crash, early)) == 1
+    assert len(faults(crash, finding("V1-R20", needs=needs[:-1], differs="blocks"))) == 2
+    assert len(faults(finding("ALL-R10", needs=needs), early)) == 2
+    usual = ("num_blocks", "priority")
+    plain = finding("ALL-R01", needs=usual), finding("V1-R20", needs=usual, differs="blocks")
+    assert len(faults(*plain)) == 2  # what needs no optional feature may have any cause
+
+
+def test_what_was_not_shrunk_belongs_to_the_rule_that_its_run_breaks_first():
+    turn = finding("V1-R45", needs=("session",))
+    hit = finding("ALL-R08", needs=("session", "shared prompt"), behind=("V1-R45",))
+    late = finding("V1-R44", needs=None, behind=("ALL-R08", "V1-R45"))
+    assert together(turn, hit, late) == [["ALL-R08", "V1-R44"], ["V1-R45"]]
+
+
+def test_a_rule_without_an_optional_feature_is_not_behind_one_that_needs_it():
+    turn = finding("V1-R45", needs=("session",))
+    wait = finding("V1-R07", needs=("num_blocks",), behind=("V1-R45",))
+    assert [fault.behind for fault in faults(turn, wait)] == [None, None]
+    wait = finding("V1-R07", needs=("num_blocks", "session"), behind=("V1-R45",))
+    assert [fault.behind for fault in faults(turn, wait)] == [2, None]
+
+
+def test_a_rule_that_the_same_lines_of_a_class_break_is_one_fault():
+    one = finding("V1-R74", needs=("drafts",), own=("mine.py:8-20",), differs="scheduled")
+    two = finding("V1-R74", needs=("session",), own=("mine.py:8-10",), differs="scheduled")
+    assert len(faults(one, two)) == 1
+    assert len(faults(one, finding("V1-R74", needs=("session",), differs="scheduled"))) == 2
+
+
 def test_a_rule_that_breaks_behind_different_rules_is_not_one_fault():
     needs = ("num_blocks", "session")
     turn, wait = finding("V1-R45", needs=needs[1:]), finding("V1-R48", needs=needs)
@@ -94,11 +145,11 @@ def test_a_rule_at_two_scales_is_one_fault_if_one_needs_no_more_than_the_other()
 
 def test_a_rule_that_breaks_with_a_switch_on_and_off_is_one_fault():
     on, off = (
-        finding("V1-R09", scale=scale, needs=(f"interleave {scale}", "pausing on"))
+        finding("V1-R09", scale=scale, needs=(f"reserve_full_isl {scale}", "priority"))
         for scale in ("on", "off")
     )
     assert len(faults(on, off)) == 1
-    assert len(faults(on, finding("V1-R09", needs=("interleave off", "abort")))) == 2
+    assert len(faults(on, finding("V1-R09", needs=("reserve_full_isl off", "abort")))) == 2
 
 
 def test_two_crashes_are_one_fault_if_they_say_the_same():
@@ -155,6 +206,15 @@ def test_a_crash_is_no_cause_of_a_run_that_does_not_crash():
     crash = finding("ALL-R01", own=("mine.py:8-10",))
     wrong = finding("V1-R31", needs=("abort",), own=("mine.py:8-20",))
     assert [fault.behind for fault in faults(crash, wrong)] == [None, None]
+
+
+def test_a_crash_may_have_the_cause_of_a_rule_whose_lines_it_executes():
+    crash = finding("ALL-R01", own=("mine.py:8-10",), needs=())
+    limit = finding("V1-R87", own=("mine.py:8-10",), needs=("max_num_active_seqs",))
+    assert [(fault.rule, fault.behind) for fault in faults(crash, limit)] == [
+        ("ALL-R01", 2),
+        ("V1-R87", None),
+    ]
 
 
 def test_a_fault_in_whose_run_a_rule_broke_before_is_behind_it_whatever_that_needs_elsewhere():

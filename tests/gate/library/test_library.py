@@ -1,6 +1,7 @@
 """What `import schedproof` offers."""
 
 from asyncio import CancelledError
+from dataclasses import dataclass
 
 import pytest
 from hypothesis.errors import StopTest
@@ -94,6 +95,17 @@ def test_an_object_that_leaves_python_or_a_test_has_crashed(error):
     assert f"{type(error).__name__}: {error}" in broken.message
 
 
+class WithoutWordsError(Exception):
+    def __str__(self):
+        raise RuntimeError
+
+
+def test_an_object_whose_exception_cannot_be_printed_has_crashed():
+    [broken] = schedproof.replay(one_request(), Leaves(WithoutWordsError())).broken
+    assert broken.rule == "ALL-R01"
+    assert "WithoutWordsError: str() failed: RuntimeError" in broken.message
+
+
 @pytest.mark.parametrize("error", [KeyboardInterrupt, pytest.fail.Exception])
 def test_what_interrupts_a_test_interrupts_a_replay(error):
     with pytest.raises(error):
@@ -103,6 +115,11 @@ def test_what_interrupts_a_test_interrupts_a_replay(error):
 class Unprintable:
     def __repr__(self):
         raise RuntimeError
+
+
+@dataclass
+class Emitted:
+    pass
 
 
 DEEP = {"ok": True}
@@ -126,6 +143,26 @@ def test_a_reply_that_is_no_json_breaks_the_protocol(reply):
     scenario = schedproof.read_scenario("late-arrivals-before-961")
     with pytest.raises(TargetBroken, match=r"step"):
         schedproof.replay(scenario, Odd(), rules=["ALL-R03"])
+
+
+@pytest.mark.parametrize(
+    "spoilt",
+    [
+        {"tkv": float("nan")},
+        {"free_blocks": float("inf")},
+        {"waiting": set()},
+        {"emitted": Emitted()},
+    ],
+    ids=["not a number", "infinite", "a set", "a dataclass"],
+)
+def test_a_reply_that_no_pipe_would_carry_breaks_the_protocol(spoilt):
+    class Odd(ModelTarget):
+        def step(self):
+            reply = super().step()
+            return {**reply, "step": {**reply["step"], **spoilt}}
+
+    with pytest.raises(TargetBroken, match=r"step"):
+        schedproof.replay(one_request(), Odd(), rules=["ALL-R03"])
 
 
 def test_a_wrong_argument_is_named():

@@ -14,6 +14,7 @@ from schedproof.gate.targets.checkouts import known_checkouts
 
 from ..toys import gate_json, statuses
 from .llmservingsim.stand_in import write_1_0_0, write_1_1_0
+from .nano_vllm.test_target import written
 
 pytestmark = pytest.mark.usefixtures("folder")
 # Nothing refuses a prompt beyond the budget, which waits for ever where prompts are not cut.
@@ -26,12 +27,13 @@ CACHED_WHOLE = {"LSS-R16", "LSS-R32"}
 MAY_BREAK = {
     "llmservingsim 1.0.0": WAITS
     | CACHED_WHOLE
-    | {"ALL-R01", "LSS-R05", "LSS-R08", "LSS-R11", "LSS-R17", "LSS-R36"},
+    | {"ALL-R01", "LSS-R05", "LSS-R08", "LSS-R11", "LSS-R17", "LSS-R18", "LSS-R36"},
     "llmservingsim 1.1.0": WAITS
     | CACHED_WHOLE
-    | {"ALL-R01", "ALL-R04", "LSS-R07", "LSS-R08", "LSS-R11", "LSS-R17", "LSS-R18"},
+    | {"ALL-R01", "ALL-R04", "LSS-R07", "LSS-R08", "LSS-R11", "LSS-R17", "LSS-R18", "LSS-R20"},
     "llmservingsim after 1.1.0": WAITS | {"LSS-R32"},
-    "nano-vllm before 0.2.0": {"ALL-R01", "NAN-R04", "NAN-R29", "NAN-R35", "NAN-R38", "NAN-R40"},
+    "nano-vllm before 0.2.0": {"ALL-R01", "ALL-R10", "NAN-R04", "NAN-R29", "NAN-R35", "NAN-R38"}
+    | {"NAN-R40"},
     "nano-vllm 0.2.0": {"ALL-R01", "NAN-R04", "NAN-R40"},
 }
 
@@ -55,6 +57,13 @@ def test_a_checkout_that_forgets_the_budget_is_caught(run, tmp_path):
     words = ("llmservingsim", "--path", str(folder), *PLAIN, "--rule", "LSS-R06")
     result, data = gate_json(run, *words)
     assert (result.code, statuses(data)["LSS-R06"]) == (1, "violated")
+
+
+def test_a_checkout_that_takes_every_request_at_once_is_caught(run, tmp_path):
+    folder = written(tmp_path / "checkout")
+    words = ("nano-vllm", "--path", str(folder), "--rule", "NAN-R08,NAN-R11")
+    _, data = gate_json(run, *words)
+    assert (statuses(data)["NAN-R08"], statuses(data)["NAN-R11"]) == ("violated", "held")
 
 
 @pytest.mark.slow

@@ -118,6 +118,33 @@ def test_declarations_are_no_functions():
     assert names == {"visited", "Base.outer", "Base.outer.<locals>.inner", "never"}
 
 
+COMPILED = """
+import compiler
+from compiler import njit
+
+@compiler.jit(cache=True)
+def decorated(n):
+    return n
+
+def passed_on(n):
+    return n
+
+@compiler.experimental.jitclass([])
+class Pool:
+    def take(self):
+        return 1
+
+fast = njit("int64(int64)")(passed_on)
+
+def plain(n):
+    return fast(n)
+"""
+
+
+def test_functions_that_another_compiler_compiles_have_no_probes():
+    assert {function.name for function, _ in coverage.places(COMPILED)} == {"plain"}
+
+
 def test_docstrings_and_the_future_stay_as_they_are(module):
     loaded = module()
     assert (loaded.__doc__, loaded.visited.__doc__) == ("A module.", "Its docstring stays.")
@@ -182,6 +209,12 @@ def test_the_probes_of_this_package_are_in_every_kind_of_block():
         if isinstance(node, ast.stmt) and coverage.is_code(node)
     }
     assert {line for _, line in coverage.places(source)} == nodes
+
+
+def test_a_file_that_the_target_removes_meanwhile_counts_for_nothing(module, tmp_path, monkeypatch):
+    module()
+    monkeypatch.setattr(coverage, "_files", lambda folder: [folder / "gone", *folder.iterdir()])
+    assert len(coverage.entered(tmp_path / "probes")) == 1
 
 
 def test_an_interval_shows_what_was_entered_in_it_and_takes_nothing_away(module, tmp_path):

@@ -245,6 +245,25 @@ def test_an_exception_without_words_is_told_by_the_line_that_raised_it():
     assert jsonl.crashed(KeyError())["message"] == "KeyError: "
 
 
+class WithoutWordsError(Exception):
+    def __str__(self):
+        raise ValueError
+
+
+def test_an_exception_that_cannot_be_printed_is_a_crash():
+    reply = jsonl.crashed(WithoutWordsError())
+    assert reply["message"] == "WithoutWordsError: str() failed: ValueError"
+
+
+def test_a_reply_that_cannot_be_read_is_a_crash():
+    class Unreadable(dict):
+        def items(self):
+            raise KeyError("items")
+
+    reply = json.loads(jsonl._encode(Unreadable(ok=True)))
+    assert (reply["error"], reply["message"]) == ("crashed", "KeyError: 'items'")
+
+
 def test_half_a_surrogate_in_what_a_target_raises_is_still_a_crash():
     reply = jsonl.crashed(ValueError("\ud800 and more"))
     assert json.loads(json.dumps(reply).encode())["message"] == "ValueError: \\ud800 and more"

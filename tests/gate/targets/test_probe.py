@@ -52,9 +52,16 @@ def test_a_kind_of_configuration_that_a_target_refuses_is_known_and_said(gate):
     query = ProbeRequest(PlansItsPool(), "vllm", "documented", load("vllm"))
     capabilities = probe(query)
     assert capabilities.refused_kinds == {WITH_THE_NULL_BLOCK, ANY_LENGTH}
-    said = f"{ANY_LENGTH}: left out, because the target refuses it: $.config.num_blocks: too few"
-    assert said in capabilities.left_out
+    said = f"{ANY_LENGTH} left out, because the target refuses it: $.config.num_blocks: too few"
+    assert said in capabilities.notices()
     assert probe(query._replace(fixed={"num_blocks": 64})).refused_kinds == set()
+
+
+def test_what_a_target_and_its_base_both_refuse_is_a_line_with_the_first_reason():
+    capabilities = probe(ProbeRequest(PlansItsPool(), "vllm", "documented", load("vllm")))
+    [line] = capabilities.notices(in_one=True)
+    assert line.startswith(f"{WITH_THE_NULL_BLOCK}, {ANY_LENGTH} left out, because ")
+    assert line.endswith("refuses them; the first: $.config.num_blocks: too few")
 
 
 def test_what_a_target_refuses_is_fixed_at_what_it_takes_and_said(gate):
@@ -63,7 +70,7 @@ def test_what_a_target_refuses_is_fixed_at_what_it_takes_and_said(gate):
     assert capabilities.fixed["small"] == {"prefix_caching": False, "interleave": True}
     [text] = [
         remark
-        for remark in capabilities.left_out
+        for remark in capabilities.notices()
         if remark.startswith("prefix_caching True left out")
     ]
     assert "not for us" in text
@@ -74,7 +81,7 @@ def test_an_option_that_a_target_does_not_have_is_fixed_without_it_and_said(gate
     assert capabilities.scales == ["small", "tight"]
     assert capabilities.fixed["small"] == {"interleave": False}
     [text] = [
-        remark for remark in capabilities.left_out if remark.startswith("always interleave False")
+        remark for remark in capabilities.notices() if remark.startswith("always interleave False")
     ]
     assert "True is not for us" in text
 

@@ -144,8 +144,13 @@ def test_with_a_state_at_every_boundary_a_hit_ends_at_any_of_them():
             "$.config.mamba_cache_mode: all without prefix caching; valid: none, or prefix caching",
         ),
         (
-            {**GROUPS, "num_speculative_tokens": 2},
-            "$.config.num_speculative_tokens: 2 with a mamba group is not modelled; valid: 0, or",
+            {**GROUPS, "num_speculative_tokens": 4, "block_size": 4},
+            "$.config.num_speculative_tokens: 4 drafts with a mamba group and prefix caching are "
+            "not modelled for blocks of 4; valid: at most 3",
+        ),
+        (
+            {**GROUPS, "num_speculative_tokens": 1, "mamba_cache_mode": "all"},
+            "$.config.num_speculative_tokens: 1 drafts with a mamba group and mamba_cache_mode all",
         ),
         (
             {**GROUPS, "enable_chunked_prefill": False},

@@ -4,7 +4,7 @@ from collections import Counter
 
 import pytest
 
-from schedproof.model import pool
+from schedproof.model import pool, sequence
 from schedproof.model.spyre import blocks, volumetric
 from schedproof.model.target import ModelTarget
 from schedproof.model.vllm import kv_cache
@@ -248,11 +248,14 @@ def test_a_fault_of_size_is_named(target, system, expected):
     assert first_broken(target(), system) == expected
 
 
-@pytest.mark.parametrize(("system", "rule"), [("vllm", "V1-R08"), ("generic", "GEN-R11")])
-def test_hits_that_end_at_the_32nd_block_are_named(system, rule, monkeypatch):
+@pytest.mark.parametrize(
+    ("system", "expected"),
+    [("vllm", ("deep", "V1CP-R36")), ("generic", ("loose", "GEN-R11"))],
+)
+def test_hits_that_end_at_the_32nd_block_are_named(system, expected, monkeypatch):
     finds = kv_cache.prefix_hit
     monkeypatch.setattr(kv_cache, "prefix_hit", lambda *words: finds(*words)[:32])
-    assert first_broken(ModelTarget(), system, 4) == ("loose", rule)
+    assert first_broken(ModelTarget(), system, 4) == expected
 
 
 @pytest.mark.parametrize("members", [1, 4, 8])
@@ -289,7 +292,7 @@ def hits_make_no_room():
     ("fault", "expected"),
     [
         (an_extra_row_in_a_batch_of_eight, ("wide", "SPY-R42")),
-        (no_more_than_64_blocks_are_looked_up, ("wide", "SPY-R57")),
+        (no_more_than_64_blocks_are_looked_up, ("deep", "SPY-R63")),
         (hits_make_no_room, ("scarce", "SPY-R42")),
     ],
 )
@@ -298,3 +301,49 @@ def test_a_scheduler_that_does_too_little_where_much_is_asked_is_named(
 ):
     monkeypatch.setattr(*fault())
     assert first_broken(ModelTarget(), "spyre", 2) == expected
+
+
+def no_check_of_a_length_above_8192(monkeypatch):
+    start = ModelTarget.start
+
+    def lenient(target, system, revision, config):
+        length = config["max_model_len"]
+        most = length if length <= 8192 else 10**6
+        return start(target, system, revision, {**config, "max_model_len": most})
+
+    monkeypatch.setattr(ModelTarget, "start", lenient)
+
+
+def a_volume_of_18_bits(monkeypatch):
+    def answer_at(tkv, to_come, newcomer, limit):
+        fits = to_come * min(tkv, newcomer) % 2**18 <= limit
+        return fits if newcomer <= tkv or not fits else None
+
+    monkeypatch.setattr(volumetric, "answer_at", answer_at)
+
+
+def names_without_their_beginning_after_128_blocks(monkeypatch):
+    whole = pool.prefix
+
+    def prefix(content, tokens):
+        name = whole(content, tokens)
+        (_, first), *others = name
+        return (("any", first), *others) if first <= 128 * 64 < tokens else name
+
+    for module in (pool, sequence):
+        monkeypatch.setattr(module, "prefix", prefix)
+
+
+@pytest.mark.parametrize(
+    ("plant", "shape", "run", "rule"),
+    [
+        (no_check_of_a_length_above_8192, "wide", 3, "SPY-R41"),
+        (a_volume_of_18_bits, "deep", 1, "SPY-R47"),
+        # The wrong hit leaves only the last chunk, which the volume then delays.
+        (names_without_their_beginning_after_128_blocks, "deep", 1, "SPY-R42"),
+    ],
+)
+def test_a_fault_at_published_sizes_is_named(plant, shape, run, rule, monkeypatch):
+    scenario = runs("spyre", shape, run + 1)[run]
+    plant(monkeypatch)
+    assert judged(ModelTarget(), scenario).broken[0].rule == rule

@@ -39,6 +39,11 @@ CASES = {
             request("b", (("a", 9), ("out:a", 11)), 1, abort_at=2, abort_inside=True),
         ),
     ),
+    "a drafter that reads a token ahead splits no picture in front of another one": (
+        {**EAGLE, "disable_chunked_mm_input": True, "max_num_batched_tokens": 4}
+        | {"max_num_encoder_input_tokens": 4, "encoder_cache_size": 4},
+        (request("a", (("p", 4), ("q", 4), ("r", 4), ("a", 3)), 1, encoder_inputs=(0, 1, 2)),),
+    ),
 }
 
 

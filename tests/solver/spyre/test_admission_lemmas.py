@@ -76,6 +76,6 @@ def test_a_walk_over_the_ends_that_stops_early_is_refuted(monkeypatch):
 def test_a_tkv_between_two_ends_that_is_a_token_short_is_refuted(monkeypatch):
     exact = peak.largest_tkv
     monkeypatch.setattr(peak, "largest_tkv", lambda *asked: exact(*asked) - 1)
-    assert refuted("exact", "lone_newcomer_must_fit", "check_uses_nearest_offsets_2")
+    assert refuted("exact", "lone_newcomer_must_fit", "check_uses_nearest_offsets")
     monkeypatch.setattr(peak, "filled_blocks", lambda *asked: exact(asked[0], [0], *asked[2:]))
     assert refuted("rounded", "check_counts_longest_filled_blocks")

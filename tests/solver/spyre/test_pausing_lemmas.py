@@ -10,7 +10,7 @@ import pytest
 import z3
 
 from schedproof.model.scenario import Request, Scenario
-from schedproof.model.spyre import documented, release_2_5_2
+from schedproof.model.spyre import documented, release_2_5_2, scheduler
 from schedproof.model.spyre.config import SpyreConfig
 from schedproof.model.spyre.release_2_5_2 import RELEASE_2_5_2, fairness_order
 from schedproof.model.spyre.state import Sequence, State
@@ -25,6 +25,7 @@ from schedproof.solver.spyre.pausing_lemmas import (
     any_number,
     batch_within_limit_is_not_paused,
     before,
+    chosen_request_prefills_or_waits,
     few,
     obligations,
     starving,
@@ -34,7 +35,7 @@ from schedproof.spec.catalogue import load
 
 def failing(*names):
     """Which of the lemmas on the limit fail; `names`: of these alone."""
-    unpaused = [batch_within_limit_is_not_paused(size, 64) for size in FEW]
+    unpaused = [batch_within_limit_is_not_paused(size, 64) for size in (*FEW, None)]
     lemmas = [*any_number(), *few(RELEASE_2_5_2), *unpaused]
     lemmas = [lemma for lemma in lemmas if not names or lemma.name in names]
     assert not names or len(lemmas) == len(names)
@@ -66,6 +67,36 @@ def test_a_tkv_that_counts_no_padding_is_refuted(monkeypatch):
     monkeypatch.setattr(documented, "rectangle_tkv", lambda longest, filled, block: longest)
     names = {"no_tkv_exceeds_compared_tkv", "limit_is_compared_with_next_step_2"}
     assert failing(*names) == names
+
+
+def test_a_step_that_loses_a_paused_request_is_refuted(monkeypatch):
+    whole = release_2_5_2.pause_and_resume
+
+    def loses(config, state):
+        after = whole(config, state)
+        return after._replace(paused=after.paused[:1])
+
+    monkeypatch.setattr(release_2_5_2, "pause_and_resume", loses)
+    assert failing("step_keeps_requests_0_2") == {"step_keeps_requests_0_2"}
+
+
+@pytest.mark.slow
+def test_a_paused_request_whose_abort_takes_another_along_is_refuted(monkeypatch):
+    whole = scheduler.abort
+
+    def takes_along(config, revision, state, request_id, **inside):
+        after = whole(config, revision, state, request_id, **inside)
+        return after._replace(running=after.running[1:]) if state.paused else after
+
+    monkeypatch.setattr(scheduler, "abort", takes_along)
+    names = {"step_keeps_requests_1_1", "abort_only_removes_5"}
+    assert failing(*names) == names
+
+
+def test_a_second_request_that_is_chosen_to_prefill_is_refuted():
+    second = lambda config, revision, state: state.waiting[0] if state.waiting else None  # noqa: E731
+    chosen = chosen_request_prefills_or_waits(replace(RELEASE_2_5_2, candidate=second))
+    assert [found.status for found in discharge([chosen])] == ["refuted"]
 
 
 def test_a_batch_that_is_asked_about_as_it_was_is_refuted(monkeypatch):

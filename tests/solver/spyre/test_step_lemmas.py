@@ -13,10 +13,11 @@ import pytest
 from schedproof.model.pool import free_blocks
 from schedproof.model.scenario import Request
 from schedproof.model.spyre import documented, forward, peak, release_2_5_2, scheduler, volumetric
+from schedproof.model.spyre import model as model_of
 from schedproof.model.spyre.model import REVISIONS
 from schedproof.model.systems import make_model
 from schedproof.solver.smt.obligation import discharge
-from schedproof.solver.spyre import symbolic_state
+from schedproof.solver.spyre import step_lemmas, symbolic_state
 from schedproof.solver.spyre.admission_sequences import ADMITS_BY, Setting
 from schedproof.solver.spyre.proofs_by_rule import JOIN, LIMIT, limit_lemmas
 from schedproof.solver.spyre.step_lemmas import obligations
@@ -100,6 +101,15 @@ def test_a_formula_that_forgets_a_member_of_one_number_is_refuted(monkeypatch, c
     exec(source.replace(line, forgets + line), vars(volumetric), names)
     monkeypatch.setattr(volumetric.Formula, "__call__", names["__call__"])
     assert refuted("sound", f"formula_projects_every_member_{size}")
+
+
+def test_a_formula_that_forgets_the_terms_of_one_number_is_refuted(monkeypatch):
+    source = textwrap.dedent(inspect.getsource(volumetric.Formula.__call__))
+    line, names = "    if self.slack:", {}
+    forgets = "    if len(ends) == 17:\n        ends = [0 for _ in ends]\n"
+    exec(source.replace(line, forgets + line), vars(volumetric), names)
+    monkeypatch.setattr(volumetric.Formula, "__call__", names["__call__"])
+    assert refuted("sound", "formula_projects_every_member_5")
 
 
 def test_an_ongoing_prefill_that_goes_unasked_is_refuted(monkeypatch):
@@ -242,6 +252,36 @@ def test_members_that_are_told_apart_by_their_content_end_the_proof(monkeypatch)
 
 
 @pytest.mark.slow
+def test_members_that_are_told_apart_by_their_ids_end_the_proof(monkeypatch):
+    """Of two ids that differ only in case, the check would see one."""
+    line = "    tkvs = request_tkvs([request.computed for request in decoding], config.block_size)"
+    merged = "    decoding = [*{request.id.casefold(): request for request in decoding}.values()]"
+    rewrite(monkeypatch, documented, "fits_volume", line, f"{merged}\n{line}")
+    assert statuses("sound", "joining_request_was_accepted_1") == ["unknown"]
+
+
+def test_a_tkv_that_is_kept_between_steps_ends_the_proof(monkeypatch):
+    known, of = {}, documented.batch_tkv
+
+    def remembered(config, running):
+        names = tuple([request.id for request in running])
+        return known.setdefault(names, of(config, running))
+
+    monkeypatch.setattr(documented, "known", known, raising=False)
+    monkeypatch.setattr(documented, "batch_tkv", remembered)
+    assert statuses("sound", "joining_request_was_accepted_1") == ["unknown"]
+
+
+def test_a_model_that_is_not_the_revision_of_its_name_is_refuted(monkeypatch):
+    def make_model_of_another(revision, config):
+        read = model_of.read_config(config, revision)
+        chosen = "documented" if read.prefix_caching else revision
+        return model_of.SpyreModel(read, REVISIONS[chosen])
+
+    monkeypatch.setattr(step_lemmas, "make_model", make_model_of_another)
+    assert refuted("sound", "model_decides_by_its_revision")
+
+
 def test_two_aborts_in_one_step_that_cost_another_request_a_token_are_refuted(monkeypatch):
     line = "    state, emitted, finished = complete("
     forgets = "    if len(abort_inside) > 1:\n        computed = replace(computed, scheduled={})\n"
@@ -268,6 +308,37 @@ def test_a_seventh_member_that_is_left_out_is_refuted(monkeypatch):
     forgets = "    members = members[:6] + members[7:]\n"
     rewrite(monkeypatch, documented, "fits_volume", line, forgets + line)
     assert refuted("sound", "joining_request_was_accepted_32")
+
+
+# Lists of what was computed for each request count as many as the requests do.
+@pytest.mark.parametrize(
+    ("module", "name", "line", "forgets", "lemma"),
+    [
+        (
+            *(documented, "max_tkv", "    filled = max("),
+            *("    if len(lengths) == 17:\n        return 0\n", "no_length_exceeds_its_tkv_5"),
+        ),
+        pytest.param(
+            *(documented, "fits_volume", "    joining = volumetric.Newcomer("),
+            *(
+                "    if len(members) == 17:\n        return True\n",
+                "joining_request_was_accepted_5",
+            ),
+            marks=pytest.mark.slow,
+        ),
+        pytest.param(
+            *(forward, "compute_decode", "    running = (*grown, *prefilling)"),
+            "    if len(grown) == 17:\n        grown = [*state.running]\n",
+            "decoding_requests_run_together_5",
+            marks=pytest.mark.slow,
+        ),
+    ],
+)
+def test_a_fault_for_lists_of_one_length_is_refuted(
+    monkeypatch, module, name, line, forgets, lemma
+):
+    rewrite(monkeypatch, module, name, line, forgets + line)
+    assert refuted("sound", lemma)
 
 
 def test_a_tkv_of_a_batch_that_leaves_the_eleventh_out_is_refuted(monkeypatch):

@@ -18,8 +18,8 @@ from schedproof.gate.targets.llmservingsim.target import VARIABLE
 from schedproof.gate.targets.protocol_checks import Output, stream_tokens
 
 from ....model.llmservingsim.build import ModelRun
+from ..described import EPISODES
 
-EPISODES = int(os.environ.get("SCHEDPROOF_EPISODES", "150"))
 MODEL = "meta-llama/Llama-3.1-8B"
 NPU = 0
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from schedproof.properties.llmservingsim.predicates import budget, memory, queues
+from schedproof.properties.llmservingsim.predicates import budget, main_loop, memory, queues
 from schedproof.properties.search.run import run_search
 from schedproof.properties.search.state import Search, SearchOptions
 from schedproof.spec.catalogue import load
@@ -33,6 +33,19 @@ def test_nobody_who_has_started_is_passed_over():
     history = book(request("a", 6, 2), request("b", 6, 6, 1), running="ab", **off)
     # Its four tokens may not be cut to the three that are left.
     assert queues.not_by_arrival(history, ran({"b": 1})) is None
+
+
+@pytest.mark.parametrize("pool", [None, 8])
+def test_no_newcomer_is_passed_over(pool):
+    one = {"max_num_seqs": 1, "num_blocks": pool}
+    history = book(request("a"), request("b"), **one)
+    assert queues.not_by_arrival(history, ran({"b": 6}, "b", "a")) == (
+        "a could start but gets no tokens, while b behind it does"
+    )
+    assert queues.not_by_arrival(history, ran({"a": 6}, "a", "b")) is None
+    # The pool has no room for its 13 tokens.
+    history = book(request("a"), request("b", max_tokens=1), **one | {"num_blocks": 3})
+    assert queues.not_by_arrival(history, ran({"b": 6}, "b", "a", free_blocks=1)) is None
 
 
 def test_prioritised_prefills_come_first_and_decodes_behind_them():
@@ -366,3 +379,19 @@ def test_the_first_token_counts_as_generated():
     )
     assert budget.first_beside_another(both, step)
     assert not budget.first_beside_another(both, ran({"a": 1}, "a", emitted={"a": 1}))
+
+
+def test_a_request_that_no_step_schedules_does_not_keep_the_simulation_from_its_end():
+    stuck = book(request("a"), instances=1)
+    assert main_loop.wrong_end(stuck, ran({}, waiting="a", over=True)) is None
+    assert main_loop.wrong_end(stuck, ran({}, waiting="a", over=False)) == (
+        "no request can be scheduled and none is to come, but the simulation does not end"
+    )
+    assert main_loop.wrong_end(stuck, ran({"a": 6}, running="a", over=False)) is None
+    assert main_loop.wrong_end(stuck, ran({"a": 6}, running="a", over=True)) is not None
+    tool = book(request("a", blocked=3), instances=1)
+    assert main_loop.wrong_end(tool, ran({}, over=False)) is None
+    assert main_loop.wrong_end(tool, ran({}, over=True)) is not None
+    head = book(request("a"), instances=1, revision="head")
+    assert main_loop.wrong_end(head, ran({}, waiting="a", over=False)) is None
+    assert main_loop.wrong_end(head, ran({}, waiting="a", over=True)) is not None

@@ -168,6 +168,8 @@ def test_who_decodes_emits_a_token():
     assert decode.emission_wrong(history, ran({"a": 1}, "a", emitted={"a": 1})) is None
     reported = decode.emission_wrong(history, ran({"a": 1}, "a"))
     assert reported == "a emits no token; it computed 1 of 1 tokens"
+    reported = decode.emission_wrong(history, ran({"a": 1}, "a", emitted={"a": 2}))
+    assert reported == "a emits 2 tokens; it computed 1 of 1 tokens"
 
 
 def test_of_one_aborted_inside_the_step_no_token_is_expected():

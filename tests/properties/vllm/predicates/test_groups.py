@@ -146,3 +146,70 @@ def test_a_chunk_ends_at_a_boundary_unless_it_is_the_last():
     )
     ended = before(request("a", 14, 12), running="a", **MAMBA)
     assert groups.crosses_a_boundary(ended, after({"a": 2}, table)) is None
+
+
+def both(hit, table, *, computed=12, **more):
+    """b, whose prompt begins like that of a, starts beside a, which holds `table` of its window."""
+    holds = {8: (0, (("a", 8),)), 9: (0, (("a", 12),))}
+    a, b = request("a", 12, computed), request("b", 14, content=(("a", 12), ("b", 2)))
+    history = before(a, b, running="a", holds=holds, **more)
+    step = ran({"a": 1, "b": 2}, "ab", group_blocks={"a": (table,)}, prefix_hit={"a": 0, "b": hit})
+    return history, step
+
+
+def test_a_request_finds_what_a_running_one_holds_in_every_group():
+    for hit, table, says in (
+        (12, (0, 8, 9), None),
+        (8, (0, 8, 9), "b finds 8 tokens in the cache; a running request holds 12 of its tokens"),
+        (0, (0, 8, 0), "b finds 0 tokens in the cache; a running request holds 8 of its tokens"),
+    ):
+        history, step = both(hit, table)
+        assert groups.hit_of_groups_missed(history, step) == says
+    history, step = both(12, (0, 8, 9))
+    assert groups.groups_hold_something(history, step)
+
+
+def test_with_eagle_a_request_finds_one_boundary_less_of_what_a_running_one_holds():
+    eagle = {"num_speculative_tokens": 2, "num_lookahead_tokens": 2}
+    history, step = both(8, (0, 8, 9), **eagle)
+    assert groups.hit_of_groups_missed(history, step) is None
+    assert groups.groups_hold_something(history, step)
+    history, step = both(0, (0, 8, 7), **eagle)
+    assert not groups.groups_hold_something(history, step)  # block 7 may hold anything
+    history, step = both(4, (0, 8, 9), **eagle)
+    assert groups.hit_of_groups_missed(history, step) == (
+        "b finds 4 tokens in the cache; a running request holds 8 of its tokens"
+    )
+
+
+def test_nothing_is_demanded_of_a_request_whose_tables_are_not_shown():
+    history, _ = both(0, (0, 8, 9))
+    step = ran({"a": 1, "b": 2}, "ab", group_blocks={}, prefix_hit={"a": 0, "b": 0})
+    assert groups.hit_of_groups_missed(history, step) is None
+
+
+def test_few_blocks_need_to_be_found_if_few_are_kept():
+    history, step = both(0, (0, 8, 9), prefix_cache_retention_interval=0)
+    assert groups.hit_of_groups_missed(history, step) is None
+    assert not groups.groups_hold_something(history, step)
+
+
+def test_a_table_of_states_has_a_place_for_each_draft():
+    drafts = {**MAMBA, "num_speculative_tokens": 2}
+    history = before(request("a", 30, 12), running="a", holds={9: (0, (("a", 12),))}, **drafts)
+    blocks = {"blocks": {"a": (1, 2, 3, 4, 5)}}
+    for table, says in (
+        ((0, 0, 9, 0, 8, 7, 6), None),
+        ((0, 0, 9, 0, 8), "a has 5 blocks in group 1, but needs 7"),
+        (
+            (0, 0, 9, 0, 8, 0, 6),
+            "a reads or writes block 5 of group 1, which it does not hold",
+        ),
+    ):
+        step = ran({"a": 8}, "a", **blocks, group_blocks={"a": (table,)})
+        assert groups.lost_in_the_window(history, step) == says
+    assert groups.too_many_states(history, step) is None
+    most = ran({"a": 8}, "a", **blocks, group_blocks={"a": ((0, 5, 9, 0, 8, 7, 6),)})
+    assert groups.too_many_states(history, most) == (
+        "a holds 5 states in group 1 (places 1, 2, 4, 5, 6), but at most 4 are in use"
+    )

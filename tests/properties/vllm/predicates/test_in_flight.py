@@ -112,7 +112,10 @@ def test_of_every_token_it_is_shown_which_one_it_is():
 
 @pytest.mark.parametrize(
     ("token", "emitted", "breaks"),
-    [(Coming(), {"a": 1}, False), (Coming(), {}, True), (None, {}, False), (None, {"a": 1}, True)],
+    [
+        *((Coming(), {"a": 1}, False), (Coming(), {}, True), (Coming(), {"a": 2}, True)),
+        *((None, {}, False), (None, {"a": 1}, True)),
+    ],
 )
 def test_a_token_comes_of_the_step_that_completes(token, emitted, breaks):
     history = before(promised(), running="a", on_the_way=[{"a": token}], **AHEAD)

@@ -210,7 +210,8 @@ def test_without_chunking_the_threshold_still_cuts():
 
 
 @pytest.mark.parametrize(
-    ("tokens", "emitted", "breaks"), [(6, 1, False), (6, 0, True), (5, 0, False), (5, 1, True)]
+    ("tokens", "emitted", "breaks"),
+    [(6, 1, False), (6, 0, True), (6, 2, True), (5, 0, False), (5, 1, True)],
 )
 def test_a_token_comes_out_of_whoever_has_caught_up(tokens, emitted, breaks):
     step = ran({"a": tokens}, emitted={"a": emitted} if emitted else {})

@@ -1,0 +1,83 @@
+"""What tells some items of a loop apart, or is remembered of earlier ones, is found in its text."""
+
+import importlib.util
+
+import pytest
+
+from schedproof.solver.smt.loops import body_of, findings
+
+ALIKE = """
+def grown(state, block):
+    kept, gone, names = [], [], {}
+    for request in state.running:
+        if request.computed < request.prompt:
+            gone.append(request)
+            continue
+        length = request.computed + 1
+        if length % block:
+            request = request.longer()
+        names[request.id] = length
+        kept.append(request)
+    pairs = [(one.id, own) for one, own in zip(kept, state.lengths, strict=True) if own]
+    return max(names.values()), state.waiting[0], kept[-1], sorted(pairs)
+"""
+
+
+def test_a_loop_that_does_the_same_for_each_item_is_not_found():
+    assert [*findings(ALIKE)] == []
+
+
+@pytest.mark.parametrize(
+    ("line", "instead", "found"),
+    [
+        ("if length % block:", "if len(kept) == 6:", "kept"),
+        ("length = request.computed + 1", "block = block + request.computed", "block"),
+        ("length = request.computed + 1", "block += 1; length = 1", "block"),
+        ("kept.append(request)", "kept.append(kept.pop() if gone else request)", "gone"),
+        ("in state.running:", "in state.running[:6]:", "[:6]"),
+        ("in state.running:", "in state.running + (state.running[4],):", "[4]"),
+        ("in state.running:", "in islice(state.running, 9):", "islice()"),
+        ("kept[-1]", "kept[len(kept) - 3]", "[len(kept) - 3]"),
+        ("max(names.values())", "[at for at, _ in enumerate(kept)]", "enumerate()"),
+        ("    return", "    while kept: kept.pop()\n    return", "while"),
+        (
+            "if length % block:\n",
+            "if last is not None:\n            request = last\n        if length:\n"
+            "            last = request\n        if block:\n",
+            "last",
+        ),
+    ],
+)
+def test_what_tells_items_apart_is_found(line, instead, found):
+    assert ALIKE.count(line) == 1
+    assert f"grown {found}" in [*findings(ALIKE.replace(line, instead))]
+
+
+LOOPS = """
+def total(numbers):
+    result, seen = 0, []
+    for number in numbers:
+        result = result + number
+        seen.append(number)
+    return result, seen
+
+
+def first_even(numbers):
+    for number in numbers:
+        if number % 2 == 0:
+            return number
+    return None
+"""
+
+
+def test_one_turn_of_a_loop_runs_from_any_values(tmp_path):
+    path = tmp_path / "loops.py"
+    path.write_text(LOOPS, encoding="utf-8")
+    spec = importlib.util.spec_from_file_location("loops", path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    seen = [1]
+    after = body_of(module, "total")(result=40, seen=seen, number=2)
+    assert (after["result"], seen) == (42, [1, 2])
+    with pytest.raises(ValueError, match="may end early"):
+        body_of(module, "first_even")
