@@ -26,7 +26,11 @@ _PUBLISHED: Mapping[str, Sequence[Any]] = {
     "enable_prefix_caching": (True, False),
 }
 WORKLOADS: Mapping[str, Mapping[str, Sequence[Any]]] = {
-    "crowd": {**_PUBLISHED, "max_model_len": (512,), "num_blocks": (None,)},
+    "crowd": {
+        **{"max_num_seqs": (128, 64, 32), "max_num_batched_tokens": (2048, 160)},
+        **{"enable_prefix_caching": (True, False), "max_model_len": (512,)},
+        "num_blocks": (None, 1000),
+    },
     "packed": {
         **_PUBLISHED,
         **{"max_model_len": (512,), "num_blocks": (90, 48)},
@@ -34,14 +38,18 @@ WORKLOADS: Mapping[str, Mapping[str, Sequence[Any]]] = {
     },
     "long": {
         **{"max_num_seqs": (3, 24), "max_num_batched_tokens": (64, 512), "max_model_len": (128,)},
-        "num_blocks": (None, 24),
+        "num_blocks": (24, 12),
     },
     "idle": {**_PUBLISHED, "max_model_len": (512,), "num_blocks": (None, 48)},
     "deep": {
         **_PUBLISHED,
         **{"max_num_seqs": (1, 128, 256), "max_model_len": (16_384,), "num_blocks": (None, 1100)},
     },
-    "loose": {**_PUBLISHED, "max_model_len": (8192,)},
+    "loose": {
+        **_PUBLISHED,
+        "max_model_len": (8192,),
+        "enable_chunked_prefill": (True, True, False),
+    },
     "full": {
         **{"max_num_seqs": (256, 512), "max_num_batched_tokens": (8192, 2048)},
         **{"max_model_len": (16_384,), "num_blocks": (None, 2000)},
@@ -50,6 +58,7 @@ WORKLOADS: Mapping[str, Mapping[str, Sequence[Any]]] = {
     "scarce": {
         **{"max_num_seqs": (4, 16), "max_num_batched_tokens": (64, 512), "max_model_len": (144,)},
         **{"num_blocks": (16, 40), "enable_prefix_caching": (True,)},
+        **{"order": ("fcfs", "any"), "order_by_priority": (False, True)},
     },
 }
 KEYS = (

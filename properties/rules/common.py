@@ -162,6 +162,16 @@ def requests_meet(history: RunHistory[Any], step: Step) -> bool:
     return bool(step.finished) and len(history.live) > 1
 
 
+def _past_the_end(history: RunHistory[Any], name: str, tokens: int) -> str | None:
+    """Return a message if a token comes from a position beyond max_model_len. The last token of a
+    request, which is never computed, need not count."""
+    account, longest = history.live[name], history.config.get("max_model_len")
+    computed = account.prompt + account.emitted + tokens - 1
+    if longest is None or computed <= longest:
+        return None
+    return f"{name} emits a token after {computed} others, but max_model_len is {longest}"
+
+
 def tokens_wrong(history: RunHistory[Any], step: Step) -> str | None:
     """A request emits its tokens, then ends at once with the right reason (ALL-R04)."""
     emitted = step.emitted or {}
@@ -174,6 +184,8 @@ def tokens_wrong(history: RunHistory[Any], step: Step) -> str | None:
             return f"{name} emitted {tokens} although it has ended or was never accepted"
         if name in history.aborts_inside:
             return f"{name} emitted {tokens} although it was aborted inside the step"
+        if history.live[name].never_runnable and (why := _past_the_end(history, name, tokens)):
+            return why
     aborts_inside = history.aborts_inside
     for name, account in history.live.items():
         total = account.emitted + emitted.get(name, 0)

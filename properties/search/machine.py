@@ -189,7 +189,7 @@ class SchedulerMachine(RuleBasedStateMachine):
         if not self.over and self.history.decoding():
             shape = data.draw(self.generators.beside_the_batch(self.config, self.history))
             # A prompt that repeats an earlier one would not have the length that the aim needs.
-            own = ((f"r{len(self.requests)}", shape.prompt),)
+            own = ((self.next_name(), shape.prompt),)
             self.one_arrival(data, shape, own if data.draw(st.booleans()) else ())
 
     @precondition(lambda self: not self.over and len(self.requests) < MAX_REQUESTS - 1)
@@ -199,7 +199,7 @@ class SchedulerMachine(RuleBasedStateMachine):
         self.some_chunks(self.requests[-1].id, chunks)
         if not self.over and self.history.ongoing():
             shape = data.draw(self.generators.beside_a_prefill(self.config, self.history))
-            self.one_arrival(data, shape, ((f"r{len(self.requests)}", shape.prompt),))
+            self.one_arrival(data, shape, ((self.next_name(), shape.prompt),))
 
     @precondition(lambda self: not self.over and self.may_repeat())
     @rule(data=st.data(), chunks=st.integers(0, 2), inside=st.booleans(), steps=st.integers(0, 1))
@@ -277,7 +277,7 @@ class SchedulerMachine(RuleBasedStateMachine):
         """Add a request whose prompt is `content`, or by default one that suits the run."""
         if self.over:
             return
-        name = f"r{len(self.requests)}"
+        name = self.next_name()
         content = content or data.draw(
             self.generators.contents(self.config, self.requests, name, shape.prompt)
         )
@@ -298,6 +298,13 @@ class SchedulerMachine(RuleBasedStateMachine):
         self.requests.append(request)
         self.judged(self.session.add, request)
         self.search.rejected += name in self.session.rejected
+
+    def next_name(self) -> str:
+        """Return the id of the next request. If priorities count, ids are in reverse order of
+        arrival, so that a tie decided by id shows."""
+        number, policy = len(self.requests), self.config.get("policy", "priority")
+        backwards = policy == "priority" and has_priorities(self.generators, self.config)
+        return f"r{MAX_REQUESTS - 1 - number if backwards else number}"
 
     def ids_of_ended(self) -> st.SearchStrategy[str | None]:
         """Draw the id of the last or the first request that has ended, or None."""

@@ -56,8 +56,8 @@ class Shape(NamedTuple):
 
 
 SHAPES: Mapping[str, Shape] = {
-    "crowd": Shape((44, 60), (12, 40), (0, 12), (1, 140), (20, 120), long_prompts=42),
-    "packed": Shape((30, 60), (8, 40), (0, 12), (1, 140), (20, 120), aborted=10),
+    "crowd": Shape((44, 100), (12, 40), (0, 12), (1, 140), (20, 120), long_prompts=42),
+    "packed": Shape((30, 60), (8, 40), (0, 12), (1, 300), (20, 120), aborted=10),
     "long": Shape((260, 1100), (1, 4), (1, 4), (1, 24), (1, 4), shared=25, sixteenths=True),
     "idle": Shape(
         (8, 16), (1, 3), (1, 200), (1, 100), (1, 20), shared=60, aborted=10, sixteenths=True
@@ -198,7 +198,7 @@ class _Requests:
             prompt=prompt,
             max_tokens=fitted.max_tokens,
             output_len=fitted.output_len,
-            priority=draw.choice((0, 0, 1, 2, -1)) if prioritized else 0,
+            priority=draw.choice((0, 0, 7, 300, -1)) if prioritized else 0,
             abort_at=step + waits if gives_up else None,
             abort_inside=gives_up and draw.random() < 0.5,
         )

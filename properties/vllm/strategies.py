@@ -182,17 +182,22 @@ WORKLOADS: Mapping[str, Mapping[str, Sequence[Any]]] = {
     },
     "long": {
         **{"max_num_seqs": (3, 24), "max_num_batched_tokens": (64, 512), "max_model_len": (128,)},
-        **{"num_blocks": (24, None), "policy": ("fcfs", "priority")},
+        **{"num_blocks": (24, 12), "policy": ("fcfs", "priority")},
     },
     "idle": {**_PUBLISHED, "max_model_len": (512,), "num_blocks": (None, 48)},
     "deep": {
         **_PUBLISHED,
         **{"max_num_seqs": (1, 128, 256), "max_model_len": (16_384,), "num_blocks": (None, 1100)},
     },
-    "loose": {**_PUBLISHED, "max_model_len": (8192,)},
+    "loose": {
+        **_PUBLISHED,
+        "max_model_len": (8192,),
+        "enable_chunked_prefill": (True, True, False),
+    },
     "full": {
         **{"max_num_seqs": (256, 512), "max_num_batched_tokens": (8192, 2048)},
-        **{"max_model_len": (16_384,), "num_blocks": (None, 2000), "policy": ("fcfs", "priority")},
+        **{"max_model_len": (16_384,), "num_blocks": (None, 1000), "policy": ("fcfs", "priority")},
+        "watermark": (0.0, 0.25),
     },
     "scarce": {
         **{"max_num_seqs": (4, 16), "max_num_batched_tokens": (64, 512), "max_model_len": (144,)},

@@ -11,7 +11,7 @@ from hypothesis import find
 from hypothesis.internal.conjecture import providers
 from msgspec.structs import replace
 
-from schedproof.model.scenario import Request
+from schedproof.model.scenario import Request, Scenario
 from schedproof.model.systems import full_config, make_model
 from schedproof.model.target import ModelTarget
 from schedproof.properties.checking.replay import replay
@@ -105,6 +105,25 @@ def test_the_model_refuses_what_exceeds_a_bound_and_accepts_what_does_not(system
             newcomer = Request(id="a", arrival=0, prompt=(("a", prompt),), max_tokens=max_tokens)
             assert bounds_of(system).beyond(config, prompt, max_tokens) == beyond
             assert (model.refusal(newcomer) is not None) == beyond
+
+
+class EightTooMany(ModelTarget):
+    """Accepts and serves requests of up to eight tokens more than max_model_len."""
+
+    def start(self, system, revision, config):
+        return super().start(
+            system, revision, {**config, "max_model_len": config["max_model_len"] + 8}
+        )
+
+
+def test_tokens_beyond_the_length_of_the_model_are_named():
+    config = {"max_model_len": 16, "block_size": 4, "max_num_seqs": 4}
+    too_long = Request(id="a", arrival=0, prompt=(("a", 12),), max_tokens=6)
+    run = Scenario(system="vllm", config=config, requests=(too_long,))
+    broken = replay(EightTooMany(), run, load("vllm")).broken
+    assert [(finding.rule, finding.message) for finding in broken] == [
+        ("ALL-R04", "a emits a token after 17 others, but max_model_len is 16")
+    ]
 
 
 @pytest.mark.slow

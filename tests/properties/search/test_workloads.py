@@ -104,6 +104,26 @@ def test_each_shape_has_what_it_is_named_for():
     assert len(set(streams)) < len(streams)
 
 
+def test_sizes_that_have_to_meet_for_a_fault_to_show_do_meet():
+    for system in ("vllm", "generic"):
+        # A block lost with each thousandth request shows only in a bounded pool.
+        assert all(scenario.config["num_blocks"] for scenario in runs(system, "long", 4))
+        [packed] = runs(system, "packed")
+        blocks = [request.prompt_len // 16 for request in packed.requests]
+        assert max(blocks) > 16
+    uncut = [
+        request.prompt_len
+        for scenario in runs("generic", "loose", 8)
+        if not scenario.config["enable_chunked_prefill"]
+        for request in scenario.requests
+    ]
+    assert max(uncut) > 512
+    priorities = {
+        request.priority for scenario in runs("vllm", "scarce", 4) for request in scenario.requests
+    }
+    assert max(priorities) > 127
+
+
 class Losing(ModelTarget):
     """Loses the 251st request."""
 
