@@ -28,7 +28,7 @@ ALLOWED = {
     ("properties/search/machine.py", "sys"),  # does an exception end the run?
     ("properties/search/run.py", "time"),  # how long a search took
     ("properties/search/state.py", "time"),
-    ("solver/smt/execution.py", "builtins"),  # len, max and sorted, beside those for symbols
+    ("solver/smt/on_symbols.py", "builtins"),  # len, max and sorted, beside those for symbols
     ("solver/smt/obligation.py", "importlib"),  # is the second solver installed?
     ("solver/smt/obligation.py", "time"),  # how long a proof took
     ("properties/search/workloads.py", "random"),  # a generator with a seed of its own
