@@ -215,7 +215,7 @@ class SettlingStep(Step):
 
     def state(self, run: SymbolicRun) -> State:
         state = super().state(run)
-        decoding = [request for request in state.running if request.id.startswith("r")]
+        decoding = [request for request in state.running if plain(request.id).startswith("r")]
         sits_out = decoding[len(decoding) - self.paused :]
         paused = tuple(
             request._replace(paused_steps=run.number(z3.Int(f"paused {plain(request.id)}")))
