@@ -1,7 +1,7 @@
 """The rule catalogue: one TOML file per system, and its loader.
 
 A file is a list of `[[rule]]` tables. Broken rules are reported in this order, so a rule comes
-before rules that are broken as its consequence.
+before the rules that break because it is broken.
 """
 
 from __future__ import annotations

@@ -172,5 +172,7 @@ def conclusion(verdict: DiffVerdict) -> str:
         return f"{what}: inconclusive, nothing was compared (seed {verdict.seed})"
     how_far = f"{runs} runs, {verdict.compared.steps} steps (seed {verdict.seed})"
     if verdict.exit_code:
-        return f"{what}: inconclusive, no difference in {how_far}, but the comparison did not end"
+        return (
+            f"{what}: inconclusive, no difference in {how_far}, but the comparison did not finish"
+        )
     return f"{what}: no difference in {how_far}"

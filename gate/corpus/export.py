@@ -161,9 +161,9 @@ class RepositoryTest:
         return (_arguments(_request(request)) for request in self._entry.scenario.requests)
 
     def table(self) -> Table:
-        """Return the steps of the first model that breaks no rule. The model of the scenario's own
-        revision is tried first; if it breaks the rule, the table ends at the step in which it
-        does."""
+        """Return the steps of the first model that breaks no rule, beginning with that of the
+        scenario's own revision. If that one breaks the rule, the table comes from another model,
+        and ends at the step in which the rule is broken."""
         scenario = self._entry.scenario
         own = scenario.revision or revisions_of(scenario.system)[0]
         last: int | None = None

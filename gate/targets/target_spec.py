@@ -40,7 +40,8 @@ class TargetSpec:
     Attributes:
         kind: the form of the target, which determines which of the other fields apply.
         formula: in `model:FORMULA`, the volumetric formula that replaces the revision's own.
-        scheduler: a class that replaces the release's own, as `CLASSES` says, with absolute paths.
+        scheduler: a class that replaces the release's own, in one of the forms that `CLASSES`
+            lists; paths are absolute.
         is_base: whether to drive the class from which `scheduler` is derived, not `scheduler`
             itself.
         beyond_start_up: whether to accept configurations with which the release's server does not

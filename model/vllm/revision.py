@@ -50,7 +50,8 @@ def ends_round(config: VllmConfig) -> bool:
 
 
 def publishes(config: VllmConfig) -> bool:
-    """Return whether the next decision precedes the token; else it publishes the block."""
+    """Return whether the next decision is made before the token arrives. If it is not, it
+    publishes the block."""
     return config.decides_ahead
 
 

@@ -33,7 +33,8 @@ def drafts_after(config: VllmConfig, requests: int) -> int:
 
 
 def proposed(coming: Coming) -> int:
-    """Return how many computed drafts the drafter proposed; others pad a joining request."""
+    """Return how many of the computed drafts the drafter proposed; the rest pad a joining
+    request."""
     return min(coming.drafts, coming.proposed)
 
 

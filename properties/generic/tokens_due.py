@@ -54,8 +54,8 @@ def _completing(history: VllmRun, step: Step) -> Iterator[tuple[VllmRequestHisto
 
 
 def _follows(history: VllmRun, request: VllmRequestHistory, coming: Coming | None) -> bool:
-    """Return whether the token follows from all tokens that are known when it arrives. It does not
-    if the request was preempted and started again before its token in flight arrived."""
+    """Return whether the token was computed from all tokens that are known when it arrives. It was
+    not if the request was preempted and started again before its token in flight arrived."""
     if coming is None:
         return False
     return bool(speculation.drafts(history.config)) or coming.computed == (

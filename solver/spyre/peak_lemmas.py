@@ -315,7 +315,7 @@ def nearest_offsets_are_found(block: int, more: int) -> list[Any]:
         split = numbers.fresh("split", 0, count)
 
         def bisect_left(offsets: Any, sought: Any) -> Any:
-            """Return the place that Python's documentation promises."""
+            """Return an insertion point, as Python's documentation defines it."""
             assert offsets is given
             return run.number(split)
 

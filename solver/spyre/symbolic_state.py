@@ -1,6 +1,6 @@
-"""What a step of the scheduler reads besides the lengths of its requests, in symbols.
+"""What a step of the scheduler reads besides the lengths of its requests, as symbols.
 
-Nothing here decides a branch unless the code reads it.
+A value decides a branch only where the code reads the value.
 """
 
 from typing import Any

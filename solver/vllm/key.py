@@ -134,7 +134,7 @@ def _leaving(request: Any, history: BranchingHistory) -> tuple[Any, ...]:
 def _as_numbers(
     request: Any, history: BranchingHistory, places: dict[str, int], waits: bool
 ) -> tuple[Any, ...]:
-    """Return the numbers of a request that the scheduler reads, and what else the client knows
+    """Return the numbers that the scheduler reads from a request, and what else the client knows
     about it.
 
     A request with an undecided prompt has not started; its candidates stand for it.

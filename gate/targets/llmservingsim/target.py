@@ -59,8 +59,9 @@ ROOMY = 10**9  # blocks of such a pool without numbered blocks, and of the host'
 
 
 class Engine:
-    """A fresh scheduler of the checkout for one configuration, in either generation. Once the main
-    loop has ended a simulation, the next request begins another one, with an empty memory."""
+    """A fresh scheduler of the checkout for one configuration, of either generation of the code.
+    Once the main loop has ended a simulation, the next request begins another one, with an empty
+    memory."""
 
     def __init__(self, checkout: Checkout, config: Mapping[str, Any]) -> None:
         if config["instances"] and not checkout.has_router:

@@ -147,7 +147,7 @@ def hit_costs_budget(history: RunHistory, step: Step) -> str | None:
 
 
 def fits_by_its_hit(history: RunHistory, step: Step) -> bool:
-    """In its turn, a request fits the budget only without its cached tokens."""
+    """When its turn comes, a request fits the budget only if its cached tokens do not count."""
     budget = history.config["max_num_batched_tokens"]
     for request in waited_before(history):
         hit = _must_find(history, step, request)

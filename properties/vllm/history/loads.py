@@ -45,7 +45,7 @@ def book(history: VllmRun, step: Step) -> None:
 
 
 def offered(config: Mapping[str, Any], request: VllmRequestHistory) -> int:
-    """Return the leading tokens that a connector has: those of whole blocks, or all."""
+    """Return how many leading tokens a connector has: whole blocks, unless it has all tokens."""
     if not request.external:
         return 0
     block = int(config["block_size"])

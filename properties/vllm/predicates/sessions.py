@@ -13,7 +13,7 @@ from .queues import needless_wait
 
 
 def runs_without_input(history: VllmRun, step: Step) -> str | None:
-    """No session is scheduled before its next input has come (V1-R44)."""
+    """No session is scheduled before its next input has arrived (V1-R44)."""
     for request in sessions.awaiting(history.live):
         if request.id in step.scheduled:
             return f"{request.id} scheduled {request.blocked} steps before its next input"
