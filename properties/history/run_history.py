@@ -39,6 +39,13 @@ class ControlEvent(NamedTuple):
     holding: tuple[str, ...] | None
 
 
+def makes_progress(step: Step) -> bool:
+    """Return whether a step computes or emits a token, or ends a request. A hit may cover a whole
+    prompt, so a token can come without any computed."""
+    ends = any(reason != "aborted" for reason in (step.finished or {}).values())
+    return bool(step.emitted) or ends or any(step.scheduled.values())
+
+
 @dataclass
 class Ended:
     """Requests that have ended but cannot be forgotten yet.
@@ -91,8 +98,8 @@ class RunHistory(Generic[R]):
         pause_steps: the number of consecutive steps in which a paused scheduler scheduled nothing.
         last: the previous step; None before the first.
         step: number of the coming step, from 0.
-        barren_steps: the number of consecutive steps in which a request was unfinished but nothing
-            was computed or emitted.
+        barren_steps: the number of consecutive steps in which a request was unfinished, and that
+            made no progress.
         busy_steps: number of steps so far in which an accepted request was unfinished.
         first_in_line: the unstarted request that has waited longest, the step since which it has
             been first, and the most steps that the work ahead of it can take.
@@ -296,9 +303,7 @@ class RunHistory(Generic[R]):
             self.barren_steps = 0
         else:
             self.busy_steps += 1
-            # A hit may cover a whole prompt, so a token can come without any computed.
-            fruitful = any(step.scheduled.values()) or bool(step.emitted)
-            self.barren_steps = 0 if fruitful else self.barren_steps + 1
+            self.barren_steps = 0 if makes_progress(step) else self.barren_steps + 1
         self.last_was_prefill = bool(self.prefill_members(step))
         paused, moved = self.paused, False
         for name in step.preempted or ():

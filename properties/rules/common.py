@@ -12,7 +12,7 @@ from ...model.observation import Step
 from ..history.content import in_common
 from ..history.per_step_cache import once
 from ..history.request_history import RequestHistory
-from ..history.run_history import RunHistory
+from ..history.run_history import RunHistory, makes_progress
 from .pool import held_after
 from .predicate import AdapterMessage, Predicate
 
@@ -348,8 +348,9 @@ def blocks_come_back(history: RunHistory[Any], step: Step) -> bool:
 
 def no_progress(history: RunHistory[Any], step: Step) -> str | None:
     """While a request is unfinished, at least one of three consecutive steps computes or emits a
-    token. With several decisions in flight, it is one of more steps (ALL-R10)."""
-    if not history.live or any(step.scheduled.values()) or step.emitted:
+    token, or ends a request. With several decisions in flight, it is one of more steps
+    (ALL-R10)."""
+    if not history.live or makes_progress(step):
         return None
     if history.barren_steps <= history.features.idle_steps(history):
         return None

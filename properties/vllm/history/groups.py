@@ -178,11 +178,13 @@ def longest_in_pool(config: Config) -> int:
     return max(fits, default=0)
 
 
-def content_of(request: VllmRequestHistory, tokens: int) -> Content:
-    return prefix(coming_tokens(request), tokens)
+def content_of(request: VllmRequestHistory, tokens: int, drafts: int = 0) -> Content:
+    return prefix(coming_tokens(request, drafts), tokens)
 
 
-def content_until(group: Group, request: VllmRequestHistory, place: int) -> Content:
+def content_until(
+    group: Group, request: VllmRequestHistory, place: int, drafts: int = 0
+) -> Content:
     """Return the tokens of a request up to the end of a block. They identify the content of the
-    block, whatever precedes it in the table."""
-    return content_of(request, (place + 1) * group.size)
+    block, whatever precedes it in the table. `drafts` are right, but not known yet."""
+    return content_of(request, (place + 1) * group.size, drafts)

@@ -126,7 +126,7 @@ def groups_after(history: RunHistory[Any], step: Step) -> Groups:
                         holds[table[place]] = state
                 continue
             for place in range(first // group.size, computed // group.size):
-                content = number, groups.content_until(group, request, place)
+                content = number, groups.content_until(group, request, place, right)
                 if shown is None:
                     unseen.add(content)
                 elif number < len(shown) and any(shown[number][place : place + 1]):

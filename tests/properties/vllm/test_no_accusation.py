@@ -12,8 +12,8 @@ AT_ONCE = {"kv_connector": True, "synchronous_loads": True}
 EAGLE = {"num_speculative_tokens": 3, "num_lookahead_tokens": 3}
 
 
-def request(name, prompt, tokens, **more):
-    return Request(id=name, arrival=0, prompt=prompt, max_tokens=tokens, **more)
+def request(name, prompt, tokens, arrival=0, **more):
+    return Request(id=name, arrival=arrival, prompt=prompt, max_tokens=tokens, **more)
 
 
 def loaded(**more):
@@ -44,16 +44,42 @@ CASES = {
         | {"max_num_encoder_input_tokens": 4, "encoder_cache_size": 4},
         (request("a", (("p", 4), ("q", 4), ("r", 4), ("a", 3)), 1, encoder_inputs=(0, 1, 2)),),
     ),
+    "a request that ends with an error is progress": (
+        {"structured_outputs": True},
+        (
+            request("a", (("a", 1),), 4, grammar_fails=True),
+            request("b", (("b", 1),), 4, arrival=1, grammar_steps=3),
+            request("c", (("c", 1),), 4, arrival=1, grammar_fails=True),
+        ),
+    ),
 }
+
+
+AHEAD = (
+    {"block_size": 1, "max_num_batched_tokens": 4, "max_model_len": 12, **EAGLE}
+    | {"async_scheduling": True}
+    | {"kv_groups": [{"kind": "full"}, {"kind": "sliding_window", "window": 2}]}
+)
+LAST_DRAFTS = (
+    request("a", (("a", 2),), 9, accepted=(0, 3)),
+    request("b", (("a", 2), ("out:a", 9)), 1, arrival=7),
+)
 
 
 @pytest.mark.parametrize("case", CASES)
 def test_the_model_is_not_accused(case):
-    config, requests = CASES[case]
+    assert_not_accused("documented", *CASES[case])
+
+
+def test_the_last_drafts_of_a_request_are_found_in_every_group():
+    assert_not_accused("0.33", AHEAD, LAST_DRAFTS)
+
+
+def assert_not_accused(revision, config, requests):
     scenario = Scenario(
-        system="vllm", revision="documented", config={**SMALL, **config}, requests=requests
+        system="vllm", revision=revision, config={**SMALL, **config}, requests=requests
     )
-    rules = [rule for rule in load("vllm", "documented") if rule.checked]
+    rules = [rule for rule in load("vllm", revision) if rule.checked]
     outcome = replay(ModelTarget(), scenario, rules)
     assert outcome.finished
     assert outcome.broken == []
