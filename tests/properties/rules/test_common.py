@@ -347,8 +347,8 @@ def test_livelock_is_at_stake_while_an_unfinished_request_gets_nothing():
     assert not exercised("ALL-R10", book, Step(kind="mixed", scheduled={"a": 1, "b": 5}))
 
 
-def test_barren_steps_are_counted_until_a_token_is_computed_or_nobody_is_left():
-    book = history(waiting("a"))
+def test_barren_steps_are_counted_until_a_step_makes_progress_or_nobody_is_left():
+    book = history(waiting("a"), waiting("b"), waiting("c"))
     for expected in (1, 2):
         book.observe(idle())
         assert book.barren_steps == expected
@@ -356,7 +356,12 @@ def test_barren_steps_are_counted_until_a_token_is_computed_or_nobody_is_left():
     assert book.barren_steps == 3
     book.observe(prefill("a", 5))
     assert book.barren_steps == 0
-    book.observe(idle(finished={"a": "eos"}))
+    book.observe(idle(finished={"a": "aborted"}))
     assert book.barren_steps == 1
+    book.observe(idle(finished={"b": "error"}))
+    assert book.barren_steps == 0
+    book.observe(idle())
+    assert book.barren_steps == 1
+    book.observe(idle(finished={"c": "aborted"}))
     book.observe(idle())
     assert book.barren_steps == 0
