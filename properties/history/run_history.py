@@ -43,7 +43,7 @@ def makes_progress(step: Step) -> bool:
     """Return whether a step computes or emits a token, or ends a request. A hit may cover a whole
     prompt, so a token can come without any computed."""
     ends = any(reason != "aborted" for reason in (step.finished or {}).values())
-    return bool(step.emitted) or ends or any(step.scheduled.values())
+    return ends or any((step.emitted or {}).values()) or any(step.scheduled.values())
 
 
 @dataclass

@@ -22,9 +22,15 @@ class SpyreRequestHistory(RequestHistory):
 SpyreRun: TypeAlias = RunHistory[SpyreRequestHistory]
 
 
-def _runs_cached_chunks(history: RunHistory[Any]) -> bool:
-    """Return whether a scheduler may run chunks without any uncached token; releases skip them."""
-    return history.revision == "documented" and bool(history.config["prefix_caching"])
+def _runs_cached_chunk(history: RunHistory[Any], name: str) -> bool:
+    """Return whether a step that schedules the request may run a chunk without any uncached token:
+    at most as many steps as its prompt has chunks. The page allows it; releases skip such chunks.
+    """
+    request = history.live.get(name)
+    if request is None or history.revision != "documented" or not history.config["prefix_caching"]:
+        return False
+    chunks = -(-request.prompt // int(history.config["chunk_size"]))
+    return not request.prefilled and request.prefill_steps < chunks
 
 
 class SpyreFeatures(Features):
@@ -38,17 +44,8 @@ class SpyreFeatures(Features):
         return True
 
     def may_compute_nothing(self, history: RunHistory[Any], step: Step) -> bool:
-        """Return whether a request starts with a cached chunk that is run, as the page allows."""
-        return _runs_cached_chunks(history) and any(
-            name in history.live and not history.live[name].started for name in step.scheduled
-        )
-
-    def idle_steps(self, history: RunHistory[Any]) -> int:
-        """Count the chunks of a prompt that is cached, too."""
-        chunks = 0
-        if _runs_cached_chunks(history):
-            chunks = history.config["max_model_len"] // history.config["chunk_size"]
-        return super().idle_steps(history) + chunks
+        """Return whether a cached chunk may be run."""
+        return any(_runs_cached_chunk(history, name) for name in step.scheduled)
 
     def end(self, history: RunHistory[Any], step: Step) -> None:
         if history.revision in REVISIONS_THAT_PAUSE:
