@@ -237,7 +237,8 @@ class RunHistory(Generic[R]):
             account = self.live.get(name)
             if account is None or name in step.scheduled or name in (step.emitted or ()):
                 continue
-            if account.never_runnable and name not in self.aborts_inside:
+            ran_until_now = account.started and name in self.aborts_inside
+            if account.never_runnable and not ran_until_now:
                 self.abort(name, inside=False)
 
     def prefill_members(self, step: Step) -> list[R]:

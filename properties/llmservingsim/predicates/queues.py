@@ -66,7 +66,8 @@ def _out_of_order(history: VllmRun, step: Step) -> str | None:
         and not away(history, request)
         and not must_not_be_cut(history, step, request)
     ]
-    could_start = _could_start(history, step) if passed else []
+    is_known = step.running is not None and step.finished is not None  # who has room, if so
+    could_start = _could_start(history, step) if passed and is_known else []
     for request in passed:
         if request.started or request in could_start:
             why = "has started" if request.started else "could start"

@@ -424,9 +424,12 @@ def test_a_request_that_can_never_run_is_given_up_unless_its_last_token_comes(em
     assert ("long" in book.live) is given_up
 
 
-def test_a_request_that_its_client_aborts_inside_the_step_is_not_given_up():
+@pytest.mark.parametrize("started", [False, True])
+def test_a_request_that_ran_until_its_client_aborts_it_is_not_given_up(started):
     """It ends after the decision, although it could never have run to its end."""
     book = history(request("long", 12, 100))
+    if started:
+        book.observe(prefill("long", 4))
     book.abort("long", inside=True)
     book.give_up(Step(kind="idle", scheduled={}, finished={"long": "aborted"}))
-    assert "long" in book.live
+    assert ("long" in book.live) is started
