@@ -57,7 +57,7 @@ def blocks(tree: ast.AST) -> Iterator[tuple[Function, list[ast.stmt]]]:
     compiled = {
         argument.id
         for call in ast.walk(tree)
-        if isinstance(call, ast.Call) and _called(call) in COMPILERS
+        if isinstance(call, ast.Call) and _called(call) in COMPILERS - {"compile"}  # re.compile
         for argument in call.args
         if isinstance(argument, ast.Name)
     }

@@ -13,11 +13,14 @@ from typing import Any, cast
 
 # Methods that change the object on which they are called, and functions that change their argument.
 CHANGING = {"add", "append", "clear", "discard", "extend", "insert", "pop", "popitem", "remove"}
-CHANGING |= {"reverse", "setdefault", "sort", "update"}
+CHANGING |= {"reverse", "setdefault", "sort", "update", "appendleft", "extendleft", "popleft"}
+CHANGING |= {"rotate", "difference_update", "intersection_update", "symmetric_difference_update"}
 INSERTING = {"heappush", "insort", "insort_left", "insort_right"}
 # Functions that count or pair items, or take some of them.
 BY_PLACE = {"accumulate", "count", "cycle", "enumerate", "islice", "iter", "next", "pairwise"}
 BY_PLACE |= {"dropwhile", "index", "range", "reduce", "sum", "takewhile"}
+# Functions that reach a variable without its name.
+BY_PLACE |= {"delattr", "eval", "exec", "globals", "locals", "setattr", "vars"}
 ENDS = (0, -1)  # the only places that may be named
 
 
@@ -26,9 +29,10 @@ def findings(source: str) -> Iterator[str]:
     the variable that a loop carries from one item to the next, or how items are told apart."""
     for name, function in functions(ast.parse(source)):
         found = {what for node in ast.walk(function) for what in _by_place(node)}
+        others = _other_names(function)
         for node in ast.walk(function):
             if isinstance(node, ast.For):
-                found |= carried(node)
+                found |= carried(node, others)
         yield from (f"{name} {what}" for what in sorted(found))
 
 
@@ -42,7 +46,7 @@ def functions(node: ast.AST, within: str = "") -> Iterator[tuple[str, ast.Functi
 
 
 def _by_place(node: ast.AST) -> Iterator[str]:
-    if isinstance(node, ast.While | ast.Global | ast.Nonlocal | ast.NamedExpr):
+    if isinstance(node, ast.While | ast.Global | ast.Nonlocal | ast.NamedExpr | ast.Break):
         yield type(node).__name__.lower()
     if isinstance(node, ast.Call):
         called = node.func
@@ -59,10 +63,23 @@ def _by_place(node: ast.AST) -> Iterator[str]:
             yield f"[{ast.unparse(node.slice)}]"
 
 
-def carried(loop: ast.For) -> set[str]:
+def _other_names(function: ast.AST) -> list[set[str]]:
+    """Return pairs of variables that stand for the same object after `first = second`."""
+    return [
+        {target.id, node.value.id}
+        for node in ast.walk(function)
+        if isinstance(node, ast.Assign) and isinstance(node.value, ast.Name)
+        for target in node.targets
+        if isinstance(target, ast.Name)
+    ]
+
+
+def carried(loop: ast.For, others: list[set[str]]) -> set[str]:
     """Return the variables that a loop reads before it has set them for the item at hand, although
-    it sets or changes them for each item."""
+    it sets or changes them for each item. `others` are pairs of names of one object."""
     changed = {name for node in ast.walk(loop) for name in _changes(node)}
+    for pair in 2 * others:
+        changed |= pair if changed & pair else set()
     given = set(_names(loop.target))
     early: set[str] = set()
     _follow(loop.body, given, early)
@@ -71,6 +88,9 @@ def carried(loop: ast.For) -> set[str]:
 
 def _changes(node: ast.AST) -> Iterator[str]:
     """Yield the variables that a statement or call sets or changes."""
+    if isinstance(node, ast.Delete):
+        for target in node.targets:
+            yield from _names(target)
     if isinstance(node, ast.Assign | ast.AugAssign | ast.AnnAssign | ast.For):
         targets = node.targets if isinstance(node, ast.Assign) else [node.target]
         for target in targets:
@@ -79,7 +99,8 @@ def _changes(node: ast.AST) -> Iterator[str]:
         of = node.func
         if isinstance(of, ast.Attribute) and of.attr in CHANGING:
             yield from _names(of.value)
-        if isinstance(of, ast.Name) and of.id in INSERTING:
+        name = of.id if isinstance(of, ast.Name) else getattr(of, "attr", "")
+        if name in INSERTING:
             yield from _names(node.args[0])
 
 

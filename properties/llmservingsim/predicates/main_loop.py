@@ -9,6 +9,7 @@ from ...vllm.history.run import VllmRun, state_of
 from ...vllm.predicates.decision import names
 from ..history import time_of_idle
 from .budget import PAGE
+from .queues import left_out
 
 
 def wrong_end(history: VllmRun, step: Step) -> str | None:
@@ -17,11 +18,11 @@ def wrong_end(history: VllmRun, step: Step) -> str | None:
     waits = any(request.blocked for request in history.live.values())
     if history.revision != PAGE:
         waits = bool(history.live)
-    goes_on = bool(waits or step.scheduled or state_of(history).flights)
+    goes_on = bool(waits or step.scheduled or state_of(history).flights or left_out(history, step))
     if step.over and goes_on:
         return f"the simulation ends before {names(history.live.values()) or 'a batch'}"
     if not step.over and not goes_on:
-        return "no request can be scheduled and none is to come, but the simulation does not end"
+        return "nothing is scheduled and none is to come, but the simulation does not end"
     return None
 
 

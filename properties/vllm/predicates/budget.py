@@ -181,7 +181,7 @@ def _delivered_wrongly(history: VllmRun, step: Step) -> str | None:
         if comes and _may_be_dropped(history, step, history.live[name]):
             continue
         if comes != (emits > 0 if speculation.drafts(history.config) else emits):
-            if emits > 1:
+            if comes and emits > 1:
                 return f"{name} emits {emits} tokens, but at most one is due"
             known = "all" if comes else "not all"
             says = in_words(emits)

@@ -40,6 +40,13 @@ def test_a_loop_that_does_the_same_for_each_item_is_not_found():
         ("kept[-1]", "kept[len(kept) - 3]", "[len(kept) - 3]"),
         ("max(names.values())", "[at for at, _ in enumerate(kept)]", "enumerate()"),
         ("    return", "    while kept: kept.pop()\n    return", "while"),
+        ("continue", "break", "break"),
+        ("gone.append(request)", "del gone[-1:]; names[1] = len(gone)", "gone"),
+        ("gone.append(request)", "names[1] = gone.popleft()", "gone"),
+        ("gone.append(request)", "bisect.insort(gone, request); names[1] = len(gone)", "gone"),
+        ("gone.append(request)", "names[1] = len(gone); gone.appendleft(1)", "gone"),
+        ("gone.append(request)", "names[1] = len(gone); gone.difference_update(kept)", "gone"),
+        ("gone.append(request)", "setattr(state, 'seen', request)", "setattr()"),
         (
             "if length % block:\n",
             "if last is not None:\n            request = last\n        if length:\n"
@@ -51,6 +58,11 @@ def test_a_loop_that_does_the_same_for_each_item_is_not_found():
 def test_what_tells_items_apart_is_found(line, instead, found):
     assert ALIKE.count(line) == 1
     assert f"grown {found}" in [*findings(ALIKE.replace(line, instead))]
+
+
+def test_another_name_of_a_list_that_a_loop_fills_is_found():
+    filled = ALIKE.replace("    for request", "    seen = kept\n    for request")
+    assert "grown seen" in [*findings(filled.replace("if length % block:", "if len(seen) == 6:"))]
 
 
 LOOPS = """

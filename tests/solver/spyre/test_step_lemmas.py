@@ -251,7 +251,6 @@ def test_members_that_are_told_apart_by_their_content_end_the_proof(monkeypatch)
         refuted("sound", "joining_request_was_accepted_2")
 
 
-@pytest.mark.slow
 def test_members_that_are_told_apart_by_their_ids_end_the_proof(monkeypatch):
     """Of two ids that differ only in case, the check would see one."""
     line = "    tkvs = request_tkvs([request.computed for request in decoding], config.block_size)"
@@ -282,6 +281,7 @@ def test_a_model_that_is_not_the_revision_of_its_name_is_refuted(monkeypatch):
     assert refuted("sound", "model_decides_by_its_revision")
 
 
+@pytest.mark.slow
 def test_two_aborts_in_one_step_that_cost_another_request_a_token_are_refuted(monkeypatch):
     line = "    state, emitted, finished = complete("
     forgets = "    if len(abort_inside) > 1:\n        computed = replace(computed, scheduled={})\n"

@@ -382,13 +382,15 @@ def test_the_first_token_counts_as_generated():
 
 
 def test_a_request_that_no_step_schedules_does_not_keep_the_simulation_from_its_end():
-    stuck = book(request("a"), instances=1)
-    assert main_loop.wrong_end(stuck, ran({}, waiting="a", over=True)) is None
-    assert main_loop.wrong_end(stuck, ran({}, waiting="a", over=False)) == (
-        "no request can be scheduled and none is to come, but the simulation does not end"
+    stuck = book(request("a", 40), instances=1, num_blocks=2)
+    assert main_loop.wrong_end(stuck, ran({}, waiting="a", free_blocks=2, over=True)) is None
+    assert main_loop.wrong_end(stuck, ran({}, waiting="a", free_blocks=2, over=False)) == (
+        "nothing is scheduled and none is to come, but the simulation does not end"
     )
     assert main_loop.wrong_end(stuck, ran({"a": 6}, running="a", over=False)) is None
     assert main_loop.wrong_end(stuck, ran({"a": 6}, running="a", over=True)) is not None
+    has_room = book(request("a"), instances=1)
+    assert main_loop.wrong_end(has_room, ran({}, waiting="a", over=True)) is not None
     tool = book(request("a", blocked=3), instances=1)
     assert main_loop.wrong_end(tool, ran({}, over=False)) is None
     assert main_loop.wrong_end(tool, ran({}, over=True)) is not None
