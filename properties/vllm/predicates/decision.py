@@ -295,9 +295,10 @@ def input_missing(history: VllmRun, step: Step, request: VllmRequestHistory, tok
 
 def stops_ahead(history: VllmRun) -> int:
     """Return how many tokens before an input without output a request may stop: those that its
-    drafter reads ahead. Since 0.33.0, it stops right before the input."""
-    newest = history.revision in since("0.33")
-    return 0 if newest else speculation.read_ahead(history.config)
+    drafter reads ahead. Since 0.33.0, it stops right before the input, unless inputs must be
+    whole."""
+    before_it = history.revision in since("0.33") and not encoder.are_whole(history.config)
+    return 0 if before_it else speculation.read_ahead(history.config)
 
 
 def first_inputs(history: VllmRun, step: Step, request: VllmRequestHistory) -> list[encoder.Input]:

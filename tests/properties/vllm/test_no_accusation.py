@@ -71,6 +71,16 @@ def test_the_model_is_not_accused(case):
     assert_not_accused("documented", *CASES[case])
 
 
+def test_a_release_may_stop_a_token_before_an_input_that_must_be_whole():
+    config = {**EAGLE, "disable_chunked_mm_input": True, "long_prefill_token_threshold": 8}
+    config |= {"max_num_encoder_input_tokens": 12, "encoder_cache_size": 12}
+    requests = (
+        request("a", (("a", 1),), 1),
+        request("b", (("b", 4), ("picture", 12)), 1, encoder_inputs=(1,)),
+    )
+    assert_not_accused("0.33", config | {"enable_chunked_prefill": False}, requests)
+
+
 def test_the_last_drafts_of_a_request_are_found_in_every_group():
     assert_not_accused("0.33", AHEAD, LAST_DRAFTS)
 
