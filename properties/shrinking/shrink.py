@@ -240,8 +240,9 @@ def needed_features(
 ) -> tuple[str, ...]:
     """Name the features that a shrunk scenario needs to break its rule.
 
-    One replay per option sets it to its default, or turns it off if it is on by default. Features
-    that the target itself requires (`still_breaks` returns None) are left out.
+    A replay for each option sets it to its default, together with an option that needs it if there
+    is one, or turns it off if it is on by default. Features that the target itself requires
+    (`still_breaks` returns None) are left out.
     """
     defaults = _defaults(scenario)
     needed = []

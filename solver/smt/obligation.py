@@ -95,7 +95,9 @@ def logic_of(facts: Iterable[Any]) -> str:
         waiting += parts
         if term.decl().kind() == z3.Z3_OP_UNINTERPRETED and parts:
             functions = "UF"
-        if z3.is_mul(term) and sum(not z3.is_int_value(part) for part in parts) > 1:
+        by_symbol = (z3.is_idiv(term) or z3.is_mod(term)) and not z3.is_int_value(parts[1])
+        of_symbols = z3.is_mul(term) and sum(not z3.is_int_value(part) for part in parts) > 1
+        if by_symbol or of_symbols:
             products = "N"
     return f"QF_{functions}{products}IA"
 
