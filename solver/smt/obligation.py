@@ -13,6 +13,8 @@ from typing import Any, Literal, NamedTuple
 import z3
 
 from ...model.scenario import Scenario
+from ...model.systems import reference
+from ...spec.systems import SYSTEMS
 from .execution import UndecidedError
 from .memory import Memory
 
@@ -242,7 +244,12 @@ class Discharged:
 def discharge(
     obligations: Iterable[Obligation], write: Callable[[str, str], None] | None = None
 ) -> Iterator[Discharged]:
-    """Decide each lemma and its guard; `write` gets each certificate file's name and text."""
+    """Decide each lemma and its guard; `write` gets each certificate file's name and text.
+
+    The models of all systems are imported first, in case one changes functions of another.
+    """
+    for system in SYSTEMS:
+        reference(system)
     for obligation in obligations:
         began = time.monotonic()
         named = obligation.name, obligation.sentence
