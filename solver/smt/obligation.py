@@ -241,15 +241,17 @@ class Discharged:
     certified: Certified | None = None
 
 
+def import_models() -> None:
+    """Import the models of all systems, in case one changes functions of another. Call this before
+    the code of a model runs on symbols."""
+    for system in SYSTEMS:
+        reference(system)
+
+
 def discharge(
     obligations: Iterable[Obligation], write: Callable[[str, str], None] | None = None
 ) -> Iterator[Discharged]:
-    """Decide each lemma and its guard; `write` gets each certificate file's name and text.
-
-    The models of all systems are imported first, in case one changes functions of another.
-    """
-    for system in SYSTEMS:
-        reference(system)
+    """Decide each lemma and its guard; `write` gets each certificate file's name and text."""
     for obligation in obligations:
         began = time.monotonic()
         named = obligation.name, obligation.sentence

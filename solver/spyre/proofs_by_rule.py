@@ -10,7 +10,7 @@ from typing import NamedTuple, cast
 from ...model.spyre.model import REVISIONS
 from ...model.spyre.peak import CHECKS
 from ...model.spyre.volumetric import ByFormula, Check, Formula, formula_named
-from ..smt.obligation import Obligation, RuleProof, together
+from ..smt.obligation import Obligation, RuleProof, import_models, together
 from . import (
     chunk_lemmas,
     code_lemmas,
@@ -47,6 +47,7 @@ def limit_lemmas(rule: str, setting: Setting, block: int | None) -> list[Group]:
     LIMIT follows from JOIN by induction over admissions. Releases that pause keep LIMIT whichever
     requests join.
     """
+    import_models()
     revision = REVISIONS[setting.revision]
     pauses = "paused" in revision.shows
     alike = Group(

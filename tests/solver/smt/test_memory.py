@@ -5,11 +5,9 @@ from types import ModuleType
 import pytest
 
 from schedproof import model
-from schedproof.solver.smt import obligation
 from schedproof.solver.smt.execution import UndecidedError
 from schedproof.solver.smt.memory import PACKAGE, Memory
 from schedproof.solver.smt.obligation import Obligation, discharge
-from schedproof.spec.systems import SYSTEMS
 
 FORGETFUL = """
 LIMITS = {"small": 4}
@@ -79,12 +77,3 @@ def test_a_lemma_on_code_that_remembers_is_not_proven(model_with):
     assert found.sentence == (
         "It holds. (undecided: the code keeps something for later calls in of_a_test.KEPT)"
     )
-
-
-def test_the_models_of_all_systems_are_imported_before_a_lemma_runs(monkeypatch):
-    """One of them could change functions of another."""
-    imported = []
-    monkeypatch.setattr(obligation, "reference", imported.append)
-    lemma = Obligation("first", "It holds.", lambda: [imported != [*SYSTEMS]], lambda: [True])
-    [found] = discharge([lemma])
-    assert found.status == "proven"
