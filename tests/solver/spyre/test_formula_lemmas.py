@@ -13,7 +13,7 @@ from schedproof.model.spyre import volumetric
 from schedproof.model.spyre.model import SpyreModel
 from schedproof.model.spyre.state import Sequence
 from schedproof.solver.smt.obligation import discharge
-from schedproof.solver.spyre import formula_lemmas
+from schedproof.solver.spyre import formula_lemmas, symbolic_admission
 from schedproof.solver.spyre.formula_lemmas import (
     accepted_request_fits_alone,
     decode_step_adds_one_token,
@@ -153,3 +153,11 @@ def test_a_request_that_counts_a_step_too_few_is_refuted(monkeypatch):
     remaining = property(lambda self: self.max_tokens - 2 * self.generated)
     monkeypatch.setattr(Sequence, "remaining", remaining)
     assert status(decode_step_adds_one_token()) == "refuted"
+
+
+@pytest.mark.parametrize("name", ["covers_decoding", "covers_newcomer"])
+def test_a_rounding_that_rounds_down_is_refuted(monkeypatch, name):
+    """The lemmas have arithmetic of their own, so it does not change with the code."""
+    monkeypatch.setattr(volumetric, "round_up", lambda tokens, block: tokens // block * block)
+    lemma = getattr(formula_lemmas, name)("common_base", symbolic_admission.lengths_of(64))
+    assert [found.status for found in discharge([lemma])] == ["refuted"]
