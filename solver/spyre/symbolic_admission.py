@@ -75,7 +75,7 @@ def width(numbers: Numbers, lengths: Lengths, tokens: Any) -> tuple[Any, Any]:
 def round_up(numbers: Numbers, lengths: Lengths, tokens: Any) -> Any:
     """Return the tokens in as many whole blocks as it takes to hold `tokens`."""
     block = lengths.block
-    return merged(numbers, lambda run: -(-run.number(tokens) // block) * block)
+    return merged(numbers, lambda run: ((run.number(tokens) - 1) // block + 1) * block)
 
 
 def realigned(numbers: Numbers, lengths: Lengths, tokens: Any, whole: Any) -> Any:
