@@ -32,7 +32,7 @@ def command(
     steps."""
     spec = parse_target(target, path, scheduler_cls)
     system = spec.default_system if system is None else system
-    resolved = resolved_revision(system, spec.default_revision() if revision is None else revision)
+    resolved = resolved_revision(system, revision, spec.default_revision())
     console = output.make_console()
     wrong = 0
 

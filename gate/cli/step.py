@@ -60,7 +60,7 @@ def command(
         system = spec.default_system if begun is None else begun.system
     if revision is None and begun is not None and system == begun.system:
         revision = begun.revision
-    resolved = resolved_revision(system, spec.default_revision() if revision is None else revision)
+    resolved = resolved_revision(system, revision, spec.default_revision())
     between("--port", port, 0, 65535)
     config = configured(system, resolved, scale, changes or ())
     is_model = spec.is_model  # comparing the model with itself proves nothing

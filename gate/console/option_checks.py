@@ -21,13 +21,13 @@ def option(name: str) -> Iterator[None]:
         raise InputError(name, error.problem) from None
 
 
-def resolved_revision(system: str, revision: str | None) -> str:
-    """Return the revision that --system and --revision select; without the latter, the system's
-    first."""
+def resolved_revision(system: str, revision: str | None, default: str | None = None) -> str:
+    """Return the revision that --system and --revision select; without the latter, `default` or the
+    system's first."""
     with option("--system"):
         check_system(system)
     with option("--revision"):
-        return resolve_revision(system, revision)
+        return resolve_revision(system, default if revision is None else revision)
 
 
 def check_choice(name: str, value: str, valid: Collection[str]) -> None:

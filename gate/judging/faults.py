@@ -152,7 +152,7 @@ def _one_cause(finding: Finding, other: Finding, own_file: str, usual: Collectio
 def _decides_alike(finding: Finding, other: Finding, usual: Collection[str]) -> bool:
     """Return whether the same fields differ first. If one is a crash that hides which fields would
     have differed, return whether they need an optional feature."""
-    if any(one.rule == NEVER_CRASHES and one.differs is None for one in (finding, other)):
+    if any(f.rule == NEVER_CRASHES and f.differs is None for f in (finding, other)):
         return bool(_optional_features(finding, usual))
     return bool(finding.differs) and finding.differs == other.differs
 

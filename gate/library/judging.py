@@ -183,7 +183,7 @@ def gate_options(
     system = spec.default_system if system is None else system
     with option("--system"):
         check_system(system)
-    resolved = resolved_revision(system, spec.default_revision() if revision is None else revision)
+    resolved = resolved_revision(system, revision, spec.default_revision())
     if spec.is_plain_model:
         with option("--revision"):
             make_model(system, resolved, {})

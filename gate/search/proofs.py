@@ -17,7 +17,7 @@ from ...model.scenario import Scenario
 from ...model.target import ModelTarget
 from ...properties.checking.replay import replay as run_replay
 from ...properties.rules.registry import applies
-from ...solver.smt.obligation import Discharged, RuleProof, ScenarioPair, discharge
+from ...solver.smt.obligation import Discharged, RuleProof, ScenarioPair, discharge, import_models
 from ...solver.systems import proofs_of
 from ...spec.catalogue import load
 from ..console import BROKEN, CONFORMS, INCONCLUSIVE, output
@@ -174,6 +174,7 @@ def print_certificate(say: Say, lemmas: Sequence[Discharged], folder: Path) -> i
 def _discharge(
     system: str, rule: str, block: int | None, certificate: Path | None
 ) -> Iterator[Discharged]:
+    import_models()
     return discharge(proofs_of(system)[rule].obligations(block), writing(certificate))
 
 

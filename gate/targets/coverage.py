@@ -28,8 +28,9 @@ VARIABLE = "SCHEDPROOF_COVERAGE"  # tells the target's process the folder
 PROBES = "__schedproof_probes__"  # a global of a counted module
 DECLARED = ("abstractmethod", "overload")
 # These compile a function's bytecode themselves and cannot compile a probe, so what is decorated
-# with them, or passed to them, has none.
-COMPILERS = {"jit", "njit", "vectorize", "guvectorize", "cfunc", "stencil", "jitclass", "compile"}
+# with them, or passed to them, has none. `compile` is one only as a decorator: `re` has one, too.
+COMPILERS = {"jit", "njit", "vectorize", "guvectorize", "cfunc", "stencil", "jitclass"}
+DECORATORS = {*COMPILERS, "compile"}
 LARGEST = 16 * 1024 * 1024  # bytes of a file in the folder, which the target can write to
 INSTALLED = ("site-packages", "dist-packages")
 NOT_COUNTED = {*sys.stdlib_module_names, __name__.partition(".")[0]}
@@ -57,7 +58,7 @@ def blocks(tree: ast.AST) -> Iterator[tuple[Function, list[ast.stmt]]]:
     compiled = {
         argument.id
         for call in ast.walk(tree)
-        if isinstance(call, ast.Call) and _called(call) in COMPILERS - {"compile"}  # re.compile
+        if isinstance(call, ast.Call) and _called(call) in COMPILERS
         for argument in call.args
         if isinstance(argument, ast.Name)
     }
@@ -68,7 +69,7 @@ def _blocks(
     node: ast.AST, prefix: str, function: Function | None, compiled: Collection[str]
 ) -> Iterator[tuple[Function, list[ast.stmt]]]:
     if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef) and (
-        node.name in compiled or any(_called(word) in COMPILERS for word in node.decorator_list)
+        node.name in compiled or any(_called(word) in DECORATORS for word in node.decorator_list)
     ):
         return
     if isinstance(node, ast.ClassDef):

@@ -98,11 +98,15 @@ def fit(
 StopBefore = Callable[[VllmConfig, int, int], int]
 
 
+def stop_early(config: VllmConfig, tokens: int, left: int) -> int:
+    """Stop so early that the drafter does not read the input either, unless that would be now."""
+    return left - config.read_ahead if left > config.read_ahead else left
+
+
 def stop_before(config: VllmConfig, tokens: int, left: int) -> int:
-    """Stop so early that the drafter does not read the input either, unless that would be now, or
-    might split the input before."""
-    early = left > config.read_ahead and config.disable_chunked_mm_input is not True
-    return left - config.read_ahead if early else min(tokens, left)
+    """Stop early, unless this might split the input before."""
+    is_whole = config.disable_chunked_mm_input is True
+    return min(tokens, left) if is_whole else stop_early(config, tokens, left)
 
 
 # Returns how many tokens to compute so that an input is not split, by (configuration, first token,
@@ -113,12 +117,17 @@ StopAtSplit = Callable[[VllmConfig, int, int, int, int], int | None]
 def stop_at_split(
     config: VllmConfig, start: int, tokens: int, begins: int, length: int
 ) -> int | None:
-    """Stop before an input of which the step would compute only the first tokens (V1-R91). A step
-    that begins with the input may, if the input is longer than the threshold, since no step could
-    compute all of it."""
-    whole = length <= (config.long_prefill_token_threshold or length)
-    may_not = start < begins or (whole and start == begins)
-    return begins - start if may_not and begins < start + tokens < begins + length else None
+    """Stop before an input of which the step would compute only the first tokens (V1-R91)."""
+    is_split = begins < start + tokens < begins + length
+    return begins - start if is_split and stays_whole(config, start, begins, length) else None
+
+
+def stays_whole(config: VllmConfig, start: int, begins: int, length: int) -> bool:
+    """Return whether a step from `start` on must not compute only the first tokens of an input. A
+    step that begins with the input may, if the input is longer than the threshold, since no step
+    could compute all of it."""
+    fits = length <= (config.long_prefill_token_threshold or length)
+    return start < begins or (fits and start == begins)
 
 
 def room(config: VllmConfig, so_far: Fit, kept: set[Segment]) -> EncoderPlan | None:

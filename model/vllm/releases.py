@@ -10,6 +10,7 @@ from dataclasses import replace
 import msgspec
 
 from ..pool import blocks_for, fits, unheld
+from . import encoder
 from .config import VllmConfig
 from .queue import Plan
 from .revision import DOCUMENTED, with_fair_share
@@ -141,20 +142,13 @@ def stop_at(config: VllmConfig, tokens: int, left: int) -> int:
     return min(tokens, left)
 
 
-def stop_early(config: VllmConfig, tokens: int, left: int) -> int:
-    """Stop so early that the drafter does not read the input either, unless that would be now, even
-    if this splits the input before."""
-    return left - config.read_ahead if left > config.read_ahead else left
-
-
 def stop_before_read(
     config: VllmConfig, start: int, tokens: int, begins: int, length: int
 ) -> int | None:
     """Stop a token before an input that the step would split, or that only the drafter would read,
     even if this splits the input before, or leaves nothing to compute."""
-    whole = length <= (config.long_prefill_token_threshold or length)
-    may_not = start < begins or (whole and start == begins)
-    if may_not and start + tokens < begins + length:
+    ends_before = start + tokens < begins + length
+    if ends_before and encoder.stays_whole(config, start, begins, length):
         return max(begins - start - config.read_ahead, 0)
     return None
 
@@ -163,7 +157,7 @@ RELEASE_0_25 = replace(
     DOCUMENTED,
     name="0.25",
     padding=pads_beside_decodes,
-    stop_before=stop_early,
+    stop_before=encoder.stop_early,
     stop_at_split=stop_before_read,
 )
 RELEASE_0_30 = replace(RELEASE_0_25, name="0.30", padding=pads_with_head_start)

@@ -18,10 +18,9 @@ from ..history.shadow_cache import ShadowCache
 from ..rules.predicate import Broken
 from .cause import Cause
 from .failure import Failure, explain
-from .last_events import last_events
 from .pool import pool_cause, tables
 from .tokens import hit_cause, limit_cause
-from .turns import turns_cause
+from .turns import last_events, turns_cause
 
 HOLDERS = 3  # how many of the last holders of each block are kept
 MOST_SKIPPED = 1_000_000  # consecutive steps; a run that skips more is not explained

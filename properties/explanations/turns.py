@@ -1,12 +1,15 @@
 """The cause of every other failure: which requests had a turn in each step, and what the others
-lacked."""
+lacked; without a sentence about that, what the requests that the message names did last."""
 
 import re
 from collections.abc import Iterator, Sequence
+from functools import partial
 
+from ...model.scenario import Request
+from ..history.content import in_common
 from ..history.request_history import RequestHistory
 from .cause import Cause, Need, Row
-from .failure import Failure
+from .failure import Failure, left
 from .measures import VOLUME
 
 SINGULAR = re.compile(r"s\b")  # "token of the budget" stands for "tokens of the budget", too
@@ -130,12 +133,13 @@ def _clients(failure: Failure) -> Iterator[str]:
     step = failure.first.step
     for request in failure.scenario.requests[: 2 * TURNS]:
         if request.arrival == step:
-            yield (
-                f"step {step}: {request.id} arrives: prompt {request.prompt_len}, max_tokens "
-                f"{request.max_tokens}"
-            )
+            yield f"step {step}: {_arrives(request)}"
         if request.abort_at == step:
             yield f"step {step}: the client of {request.id} gives up"
+
+
+def _arrives(request: Request) -> str:
+    return f"{request.id} arrives: prompt {request.prompt_len}, max_tokens {request.max_tokens}"
 
 
 def _state(failure: Failure, account: RequestHistory) -> str:
@@ -197,13 +201,13 @@ def _needs(failure: Failure, account: RequestHistory) -> Iterator[Need]:
     budget = config.get("max_num_batched_tokens")
     # or the budget of the next step applies
     spent = sum(step.scheduled.values()) if failure.ended_by_it else 0
-    left = max((budget or 0) - spent, 0)
+    unspent = max((budget or 0) - spent, 0)
     computed = max(account.computed, account.tokens_loading)
     turn = missing = max(account.num_tokens - computed, 1)
     for most in (config.get("chunk_size"), budget, config.get("long_prefill_token_threshold")):
         turn = min(turn, most) if most else turn
-    if left and config.get("enable_chunked_prefill"):
-        turn = min(turn, left)
+    if unspent and config.get("enable_chunked_prefill"):
+        turn = min(turn, unspent)
     if step.running is not None and config.get("max_num_seqs"):
         running = account.id in step.running
         free = config["max_num_seqs"] - len(step.running)
@@ -224,7 +228,7 @@ def _needs(failure: Failure, account: RequestHistory) -> Iterator[Need]:
     if refused and not refused[-1].joined and refused[-1].step == failure.first.step:
         yield Need(f"projected tokens of {VOLUME}", refused[-1].largest, config["max_batch_tkv"])
     if budget:
-        yield Need("tokens of the budget", turn, left)
+        yield Need("tokens of the budget", turn, unspent)
 
 
 def _ahead(failure: Failure, row: Row, waiting: Sequence[Row]) -> str:
@@ -261,3 +265,58 @@ def _free_words(row: Row) -> str:
         _many(need.free, need.what) for need in row.needs[:2] if need.what in ("slots", "blocks")
     ]
     return f", with {' and '.join(free)} free" if free else ""
+
+
+def last_events(failure: Failure) -> list[str]:
+    """Return a sentence for each request that the message names, in order of the steps: what
+    happened to it last, before the failing step."""
+    named = [request.id for request in failure.scenario.requests if failure.names(request.id)]
+    events = [event for name in named[:NAMED] for event in _last_event(failure, name)]
+    return [f"step {number}: {words}" for number, words in sorted(events)]
+
+
+def _last_event(failure: Failure, name: str) -> Iterator[tuple[int, str]]:
+    """Yield the step and its event; nothing if the request arrives in the failing step."""
+    account = failure.history.requests.get(name)
+    if account is None or account.between_turns:
+        return
+    failing = failure.first.step
+    if account.ended_at is not None and account.ended_at < failing:
+        yield account.ended_at, f"{name} ends ({account.ended})"
+        return
+    for number in range(min(failing, len(failure.steps)) - 1, -1, -1):
+        step = failure.steps[number]
+        if name in (step.preempted or ()):
+            yield number, f"{name} is preempted"
+            return
+        if tokens := step.scheduled.get(name):
+            computed = (step.computed or {}).get(name)
+            yield number, f"{name} computes {_tokens(tokens)}{_of(computed, account.prompt)}"
+            return
+    if hit := (failure.last.prefix_hit or {}).get(name):
+        yield from _found(failure, account, hit)
+    for request in failure.scenario.requests:
+        if request.id == name and request.arrival < failing:
+            yield request.arrival, _arrives(request)
+            return
+
+
+def _found(failure: Failure, account: RequestHistory, hit: int) -> Iterator[tuple[int, str]]:
+    """Yield who computed the tokens that a request finds when it starts."""
+    others = [other for other in failure.history.kin(account) if other is not account]
+    source = max(others, key=partial(in_common, account), default=None)
+    if source is not None and in_common(account, source) >= hit:
+        found = f"{source.id} begins, and computes the {hit:,} tokens that {account.id} finds"
+        yield max(source.began, 0), found + left(source)
+
+
+def _tokens(count: int) -> str:
+    return f"{count:,} token{'s' * (count != 1)}"
+
+
+def _of(computed: int | None, prompt: int) -> str:
+    if computed is None:
+        return ""
+    if computed < prompt:
+        return f", and has {computed:,} of its prompt's {prompt:,}"
+    return f", and has {computed:,}"

@@ -138,3 +138,6 @@ def takes_priorities(config: Config) -> bool:
     """Return whether requests have priorities. They have none if the order is that of arrival,
     since priorities must not change it."""
     return bool(config["order"] == "any")
+
+
+orders_by_priority = takes_priorities

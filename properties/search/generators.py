@@ -67,7 +67,8 @@ class Generators(Protocol):
     `LATE_STEPS` is the most steps that pass before a late request arrives. The optional `WORKLOADS`
     maps each shape of workload to the configuration values to draw from. The optional `CONTROLS`
     has the control events to draw from. The optional `takes_priorities(config)` says whether
-    requests have priorities; by default they have none, whatever is drawn.
+    requests have priorities; by default they have none, whatever is drawn. The optional
+    `orders_by_priority(config)` says whether priorities decide the order.
     """
 
     LATE_STEPS: int
@@ -110,8 +111,18 @@ def generators_of(system: str) -> Generators:
 
 
 def has_priorities(generators: Generators, config: Any) -> bool:
-    takes = getattr(generators, "takes_priorities", None)
-    return takes is not None and bool(takes(config))
+    return _says(generators, "takes_priorities", config)
+
+
+def orders_by_priority(generators: Generators, config: Any) -> bool:
+    return _says(generators, "orders_by_priority", config)
+
+
+def _says(generators: Generators, name: str, config: Any) -> bool:
+    """Return what an optional function of a system says about the configuration; False without
+    it."""
+    function = getattr(generators, name, None)
+    return function is not None and bool(function(config))
 
 
 class RequestFeatures(Protocol):

@@ -20,7 +20,14 @@ from ..history.bounds import bounds_of
 from ..history.run_history import RunHistory
 from ..rules.predicate import Broken
 from ..rules.registry import AT_THE_DOOR, ends_run
-from .generators import Generators, Shape, generators_of, has_priorities, request_features_of
+from .generators import (
+    Generators,
+    Shape,
+    generators_of,
+    has_priorities,
+    orders_by_priority,
+    request_features_of,
+)
 from .state import Search, SearchOptions
 
 
@@ -300,10 +307,10 @@ class SchedulerMachine(RuleBasedStateMachine):
         self.search.rejected += name in self.session.rejected
 
     def next_name(self) -> str:
-        """Return the id of the next request. If priorities count, ids are in reverse order of
+        """Return the id of the next request. If priorities decide, ids are in reverse order of
         arrival, so that a tie decided by id shows."""
-        number, policy = len(self.requests), self.config.get("policy", "priority")
-        backwards = policy == "priority" and has_priorities(self.generators, self.config)
+        number = len(self.requests)
+        backwards = orders_by_priority(self.generators, self.config)
         return f"r{MAX_REQUESTS - 1 - number if backwards else number}"
 
     def ids_of_ended(self) -> st.SearchStrategy[str | None]:

@@ -444,6 +444,10 @@ def takes_priorities(config: Config) -> bool:
     return True
 
 
+def orders_by_priority(config: Config) -> bool:
+    return bool(config["policy"] == "priority")
+
+
 def caches(config: Config) -> bool:
     return bool(config["enable_prefix_caching"])
 

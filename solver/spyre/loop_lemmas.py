@@ -52,7 +52,7 @@ BY_INDUCTION = {
     "release_2_5_2.settled kept",
     *(f"peak.largest_volume {name}" for name in ("longest", "offsets", "peak")),
 }
-# What no lemma about the limit runs, or what has lemmas of its own.
+# Findings in code that no lemma about the limit runs, or that other lemmas are about.
 APART = {
     "forward.compute_decode pool",  # stubbed: `blocks.hold`
     "documented.written [position - pad]",  # stubbed
@@ -81,8 +81,8 @@ def told_apart() -> Iterator[str]:
 
 
 @lemma(
-    "The loops over requests do the same for each of them, whatever came before it, except where "
-    "another lemma takes the step of an induction."
+    "By their text, the loops over requests do the same for each of them, whatever came before it, "
+    "except where another lemma takes the step of an induction."
 )
 def loops_treat_requests_alike(less: int) -> list[Any]:
     known = APART if less else APART | BY_INDUCTION

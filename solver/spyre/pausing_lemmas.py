@@ -80,7 +80,7 @@ def few(revision: Revision, block: int = BLOCK, chunk: int = 8 * BLOCK) -> list[
     steps = [SettlingStep(configuration, decoding, paused) for decoding, paused in BATCHES]
     return [
         kept_requests_fit_after_each_turn(),
-        *(lemma(step) for step in steps for lemma in (decoding_requests_were_kept, keeps_order)),
+        *(about(step) for step in steps for about in (decoding_requests_were_kept, keeps_order)),
         chosen_request_prefills_or_waits(revision),
         *between_steps(revision),
         *(limit_is_compared_with_next_step(size, block) for size in (*FEW, None)),
@@ -90,12 +90,20 @@ def few(revision: Revision, block: int = BLOCK, chunk: int = 8 * BLOCK) -> list[
 def limit_is_compared_with_next_step(size: int | None, block: int = BLOCK) -> Obligation:
     """Return the lemma for `size` requests; None stands for any number, of which two have
     lengths."""
+    return _of_size(
+        *(size, block, "limit_is_compared_with_next_step", _limit_is_compared_with_next_step),
+        "Requests ({requests}) that together fit the limit stay within it in the next step.",
+    )
+
+
+def _of_size(
+    size: int | None, block: int, name: str, claim: Callable[..., list[Any]], sentence: str
+) -> Obligation:
     return Obligation(
-        f"limit_is_compared_with_next_step_{size or 'any'}",
-        f"Requests ({size or 'any number, of two lengths'}) that together fit the limit stay "
-        "within it in the next step.",
-        partial(_limit_is_compared_with_next_step, size, block, 0),
-        partial(_limit_is_compared_with_next_step, size, block, 1),
+        f"{name}_{size or 'any'}",
+        sentence.format(requests=size or "any number, of two lengths"),
+        partial(claim, size, block, 0),
+        partial(claim, size, block, 1),
     )
 
 
@@ -176,12 +184,9 @@ def _limit_is_compared_with_next_step(size: int | None, block: int, more: int) -
 
 def batch_within_limit_is_not_paused(size: int | None, block: int) -> Obligation:
     """Return the lemma for `size` requests; None as in `limit_is_compared_with_next_step`."""
-    return Obligation(
-        f"batch_within_limit_is_not_paused_{size or 'any'}",
-        f"A batch ({size or 'any number, of two lengths'}) that is within the limit in the next "
-        "step is not paused.",
-        partial(_batch_within_limit_is_not_paused, size, block, 0),
-        partial(_batch_within_limit_is_not_paused, size, block, 1),
+    return _of_size(
+        *(size, block, "batch_within_limit_is_not_paused", _batch_within_limit_is_not_paused),
+        "A batch ({requests}) that is within the limit in the next step is not paused.",
     )
 
 
@@ -304,7 +309,7 @@ def chosen_request_prefills_or_waits(revision: Revision, ignored: int) -> list[A
             chosen = revision.candidate(config, asked, state)
         ongoing = None if ignored else state.prefilling
         choice = [*state.waiting] if ongoing is None else [ongoing]
-        return z3.BoolVal(chosen is None or any(chosen is one for one in choice))
+        return z3.BoolVal(chosen is None or any(chosen is request for request in choice))
 
     return holds_on(step.numbers, list(paths(step.numbers, code, quick=True)), lambda holds: holds)
 

@@ -4,10 +4,9 @@
 number of decoding requests, a request anywhere in its prompt, and any number of waiting ones, of
 which two are known. The last of five decoding requests stands for any number: each loop visits
 five, and `len` returns any number from five on (`loop_lemmas` says why five are enough). Nothing
-here reads block numbers, so the functions
-that find, take and return blocks are stubbed; a prefix of any length may be found. The volumetric
-check, the model-length constraint and the room in the pool are replaced by arbitrary answers. The
-lemmas describe the state afterwards:
+here reads block numbers, so the functions that find, take and return blocks are stubbed; a prefix
+of any length may be found. The volumetric check, the model-length constraint and the room in the
+pool are replaced by arbitrary answers. The lemmas describe the state afterwards:
 
 Invariant. Before every step
 
@@ -218,8 +217,8 @@ def _without(before: State, after: State, name: str, more: int) -> Any:
 
 @lemma("The model of a revision is that revision, in the configuration that it is given.")
 def model_decides_by_its_revision(revision: Revision, more: int) -> list[Any]:
-    """Claim that `make_model` adds nothing of its own. With `more`, it would have to return no
-    revision."""
+    """Claim that `make_model` returns the revision and the configuration unchanged. With `more`, no
+    revision is expected."""
     step = Step(StepConfiguration(revision), 0)
     expected = None if more else revision
 

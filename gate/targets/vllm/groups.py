@@ -106,13 +106,11 @@ def kinds(config: Mapping[str, Any]) -> tuple[Kind, ...]:
 
 def specs(groups: Collection[Kind], cache_config: Any, drafts: int) -> list[Any]:
     # Blocks of all groups have the same number of bytes.
-    largest = math.lcm(*(block_size for _, _, block_size in groups))
+    largest = math.lcm(*(size for _, _, size in groups))
+    layers = [start_up.attention(size, largest // size) for _, _, size in groups]
     return [
-        _spec(
-            *(kind, window, cache_config),
-            *(start_up.attention(block_size, largest // block_size), drafts),
-        )
-        for kind, window, block_size in groups
+        _spec(kind, window, cache_config, full, drafts)
+        for (kind, window, _), full in zip(groups, layers, strict=True)
     ]
 
 

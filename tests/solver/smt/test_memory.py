@@ -5,9 +5,14 @@ from types import ModuleType
 import pytest
 
 from schedproof import model
+from schedproof.gate.search import proofs
+from schedproof.solver.smt import obligation
 from schedproof.solver.smt.execution import UndecidedError
 from schedproof.solver.smt.memory import PACKAGE, Memory
 from schedproof.solver.smt.obligation import Obligation, discharge
+from schedproof.solver.spyre.admission_sequences import ADMITS_BY, Setting
+from schedproof.solver.spyre.proofs_by_rule import LIMIT, limit_lemmas
+from schedproof.spec.systems import SYSTEMS
 
 FORGETFUL = """
 LIMITS = {"small": 4}
@@ -77,3 +82,15 @@ def test_a_lemma_on_code_that_remembers_is_not_proven(model_with):
     assert found.sentence == (
         "It holds. (undecided: the code keeps something for later calls in of_a_test.KEPT)"
     )
+
+
+@pytest.mark.parametrize("of", ["SPY-R07", "SPY-R50"])
+def test_all_models_are_imported_before_lemmas_are_made(monkeypatch, of):
+    """One of them could change functions of another."""
+    imported = []
+    monkeypatch.setattr(obligation, "reference", imported.append)
+    if of == LIMIT:
+        limit_lemmas(LIMIT, Setting(ADMITS_BY["sound"], 0, 64, 512, revision="sound"), 64)
+    else:
+        proofs._discharge("spyre", of, 64, None)
+    assert imported == [*SYSTEMS]

@@ -6,7 +6,7 @@ import pytest
 
 from schedproof.model.observation import Step
 from schedproof.model.scenario import Request
-from schedproof.properties.explanations.last_events import last_events
+from schedproof.properties.explanations.turns import last_events
 
 SCENARIO = SimpleNamespace(
     requests=(
