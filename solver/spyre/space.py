@@ -56,7 +56,7 @@ class Scope(AnyScope):
 
 SCOPES = (
     Scope("lengths", "prompts up to 9, outputs up to 6 tokens", 4),
-    Scope("aborts", "with clients that abort", 3, SOME_LENGTHS, SOME_LIMITS, "alone"),
+    Scope("aborts", "with clients that give up", 3, SOME_LENGTHS, SOME_LIMITS, "alone"),
     Scope(
         "uneven",
         "a max_model_len that is not whole blocks",
@@ -74,7 +74,7 @@ SCOPES = (
     ),
     Scope(
         "pool",
-        "a pool of 8 blocks, with clients that abort",
+        "a pool of 8 blocks, with clients that give up",
         3,
         SOME_LENGTHS,
         (12, 20, 40),
