@@ -1,8 +1,7 @@
-"""Faults of a target itself, as opposed to rules that its scheduler breaks.
+"""Faults of a target itself, which are not rules that its scheduler breaks.
 
-A fault is not a broken rule of the scheduler. The gate reports it as a hang (rule "never hangs"), a
-crash, or a broken target. As a string, a fault is one line that says what happened, and during
-which operation.
+The gate reports a fault as a hang (rule "never hangs"), a crash, or a broken target. As a string, a
+fault is one line that says what happened, and during which operation.
 """
 
 import signal

@@ -10,13 +10,13 @@ from ..errors import InputError
 
 
 class LlmServingSimConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Lengths are in tokens, `num_blocks` in blocks (null: unbounded), `pp_size` in pipeline
-    stages. `instances` is the number of schedulers that the simulator's main loop serves. With two,
-    the first prefills and the second decodes; 0 means that one scheduler runs without the main
-    loop.
+    """The configuration of a simulator. Lengths are in tokens, `num_blocks` in blocks (null:
+    unbounded), `pp_size` in pipeline stages. `instances` is the number of schedulers that the
+    simulator's main loop serves. With two, the first prefills and the second decodes; 0 means that
+    one scheduler runs without the main loop.
 
-    `max_num_seqs` 0 allows any number of requests, `long_prefill_token_threshold` 0 means no
-    threshold.
+    A `max_num_seqs` of 0 allows any number of requests, and a `long_prefill_token_threshold` of 0
+    means no threshold.
     """
 
     block_size: Positive = 16

@@ -63,8 +63,8 @@ def promised(config: LlmServingSimConfig, running: tuple[Sequence, ...]) -> int:
 def hold(
     config: LlmServingSimConfig, pool: Pool, sequence: Sequence, tokens: int
 ) -> tuple[Sequence, Pool]:
-    """Return the request with blocks for `tokens` more tokens. Other requests can hit the blocks
-    that this step fills at once, because these are computed before any request reads them
+    """Return the request with blocks for `tokens` more tokens. Other requests can immediately hit
+    the blocks that this step fills, because these are computed before any request reads them
     (ALL-R08)."""
     covered = sequence.computed + tokens
     sequence, pool = allocator.hold(pool, sequence, covered, config.block_size)

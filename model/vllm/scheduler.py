@@ -304,8 +304,8 @@ def carry_out(
 
 
 def tokens_on_their_way(computing: Iterable[Sequence], scheduled: Mapping[str, int]) -> Flight:
-    """Return, for each request, the token that the decision will yield; None unless all known
-    tokens of the request are computed (V1-R19). Tokens computed beyond the known ones are
+    """Return, for each request, the token that the decision will yield, or None if some of the
+    request's known tokens remain uncomputed (V1-R19). Tokens computed beyond the known ones are
     drafts."""
     return {
         sequence.id: Coming(sequence.generated + sequence.promised, -missing, sequence.drafted)

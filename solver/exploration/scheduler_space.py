@@ -480,7 +480,7 @@ def makes_progress(step: Step) -> bool:
 
 
 def may_be(is_exercised: Any, history: BranchingHistory, step: Step, member: int) -> bool:
-    """Return whether the witness occurs for some choice of the fields that no one else has read."""
+    """Return whether the witness occurs for some choice of those undecided fields that it reads."""
     try:
         return bool(is_exercised(history, step))
     except ChoiceNeeded as choice:

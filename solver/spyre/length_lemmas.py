@@ -209,8 +209,8 @@ def _alone(numbers: Numbers, longest: Any) -> Joining:
 
 @lemma("Alone and with no tkv remembered, every request passes the constraint.")
 def lone_request_passes_length(lengths: Lengths, stale: int) -> list[Any]:
-    """Claim that a lone request passes the constraint. With `stale`, the tkv may come from any
-    earlier batch."""
+    """Claim that a lone request passes the constraint. In the guard (`stale` is 1), the tkv may
+    come from any earlier batch."""
     numbers = make_numbers(lengths)
     longest = numbers.fresh("longest", 1)
     newcomer = _alone(numbers, longest)
@@ -265,7 +265,7 @@ class Scale(NamedTuple):
 
 
 class Ask(NamedTuple):
-    """A request in symbols: tokens of its prompt, tokens that it may generate."""
+    """A request in symbols: the tokens of its prompt, and the tokens that it may generate."""
 
     prompt: Any
     max_tokens: Any

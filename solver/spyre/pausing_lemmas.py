@@ -238,7 +238,7 @@ class SettlingStep(Step):
 def kept_requests_fit_after_each_turn(all_asked: int) -> list[Any]:
     """Claim that the requests kept by `settled` fit together, whichever batches fit.
 
-    With `all_asked`, the requests that it pauses must fit as well.
+    In the guard (`all_asked` is 1), the requests that it pauses must fit as well.
     """
     numbers = Numbers()
 
@@ -409,7 +409,7 @@ def _any_rank(numbers: Numbers) -> FairnessRank:
 
 
 def _paused(rank: FairnessRank, place: Any, uncounted: int = 0) -> FairnessRank:
-    """Return the rank after a step in which the request was paused."""
+    """Return the rank after a step in which the request was paused, at its new place."""
     return FairnessRank(rank.paused_steps + 1 - uncounted, rank.generated, place)
 
 
@@ -468,7 +468,7 @@ def new_request_joins_behind(uncounted: int) -> list[Any]:
 def slots_bound_decoding_and_paused(none_there: int) -> list[Any]:
     """Claim the bound for the time from a step that decides on pauses to the next prefill.
 
-    With `none_there`, that step may keep no request decoding.
+    In the guard (`none_there` is 1), that step may keep no request decoding.
     """
     numbers = Numbers()
     slots, together = numbers.fresh("slots", 1), numbers.fresh("together", 0)

@@ -6,8 +6,8 @@ together, including those kept for aborted requests (SPY-P02), are no more than 
 `others` is the sum over all requests except the current one, so the number of requests does not
 appear.
 
-1. `holdings_never_exceed_need`: hits, chunks and decode steps never take a request beyond prompt +
-   max_tokens - 1 tokens.
+1. `holdings_never_exceed_need`: with its hit, chunks and decode steps, a request never has more
+   computed tokens than its prompt and max_tokens minus one.
 2. `admission_keeps_promises_covered`: a request that passes the test `need - shared <= free -
    promised` keeps the invariant, and finds the blocks of its first chunk free. `shared` counts the
    hit blocks that another request holds. Hit blocks that no request holds (`idle`) are taken from
@@ -86,7 +86,8 @@ def _within_need(lengths: Lengths, less: int, *, last_token: bool) -> list[Any]:
 
 @lemma("An admitted request finds its blocks free, and no more are promised than are left.")
 def admission_keeps_promises_covered(lengths: Lengths, more: int) -> list[Any]:
-    """With `more`, that many idle hits are subtracted from the need, as if a request held them."""
+    """In the guard (`more` is 1), one idle hit is subtracted from the need, as if a request held
+    it."""
     numbers = make_numbers(lengths)
     free, others, need = (_count(numbers, name) for name in ("free", "others", "need"))
     shared, idle, taken = (_count(numbers, name) for name in ("shared", "idle", "taken"))
@@ -117,7 +118,7 @@ def leaving_keeps_promises_covered(lengths: Lengths, lost: int) -> list[Any]:
 
 @lemma("Even if a promise outlives its request, no more blocks are promised than are free.")
 def abort_keeps_promises_covered(lengths: Lengths, more: int) -> list[Any]:
-    """With `more`, that many more blocks stay promised."""
+    """In the guard (`more` is 1), one more block stays promised."""
     numbers = make_numbers(lengths)
     free, others, need = (_count(numbers, name) for name in ("free", "others", "need"))
     held, returned = _count(numbers, "held"), _count(numbers, "returned")
@@ -139,9 +140,8 @@ def lone_request_is_admitted(lengths: Lengths, less: int) -> list[Any]:
     "even where its last token is promised a block."
 )
 def lone_request_is_admitted_with_last_token(lengths: Lengths, protocol: int) -> list[Any]:
-    """With `protocol`, the front door is that of the target protocol, which counts prompt +
-    max_tokens
-    - 1 tokens."""
+    """In the guard (`protocol` is 1), the front door is that of the target protocol, which does not
+    count the last token."""
     numbers = make_numbers(lengths)
     prompt, max_tokens = numbers.fresh("prompt", 1), numbers.fresh("max_tokens", 1)
     longest = numbers.fresh("longest", 1)
@@ -303,7 +303,7 @@ def _after(state: State) -> Any:
 def step_keeps_promises_covered(block: int, name: str, kind: str, more: int) -> list[Any]:
     """Claim that no more blocks are promised than are free after a step.
 
-    With `more`, one block more than is free may be promised before the step.
+    In the guard (`more` is 1), one block more than is free may be promised before the step.
     """
     numbers = Numbers()
     revision, last_token = _promising(name)
@@ -367,7 +367,7 @@ def code_keeps_promises_covered_at_abort(block: int, name: str, more: int) -> li
     """Claim that no more blocks are promised than are free after an abort. The aborted request
     holds two blocks, one of which may be shared.
 
-    With `more`, three blocks more than are free may be promised.
+    In the guard (`more` is 1), three blocks more than are free may be promised.
     """
     numbers = Numbers()
     revision, last_token = _promising(name)

@@ -134,7 +134,7 @@ def lone_running_request_can_grow(block: Any, reserve: int) -> list[Any]:
 
 @lemma("If no request runs, the request that is first in line is admitted.")
 def first_in_line_is_admitted_alone(block: Any, reserve: int) -> list[Any]:
-    """With a `reserve`, the watermark applies although no request runs."""
+    """In the guard (`reserve` is 1), the watermark applies although no request runs."""
     numbers = make_numbers(block)
     entry = gate(numbers, block, z3.Bool("whole"))
     pool = at_the_door(numbers, block, entry.request)
@@ -147,7 +147,7 @@ def first_in_line_is_admitted_alone(block: Any, reserve: int) -> list[Any]:
 
 @lemma("A request that passes the gate finds the blocks of its first chunk free.")
 def admitted_request_finds_first_blocks(block: Any, uncounted: int) -> list[Any]:
-    """With `uncounted`, that many idle hits do not count as needed."""
+    """In the guard (`uncounted` is 1), one idle hit does not count as needed."""
     numbers = make_numbers(block)
     entry = gate(numbers, block, z3.Bool("whole"), lambda idle: idle - uncounted)
     numbers.facts.append(entry.passes)
@@ -173,7 +173,8 @@ def rest_and_watermark_are_free(block: Any, chunk_only: int) -> list[Any]:
 
 
 def _rest_is_free(block: Any, chunk_only: int, *, with_reserve: bool) -> list[Any]:
-    """With `chunk_only`, the gate considers only the first chunk, as without reserve_full_isl."""
+    """Claim that blocks for all known tokens are free after an admission. With `chunk_only`, the
+    gate considers only the first chunk, as without reserve_full_isl."""
     numbers = make_numbers(block)
     entry = gate(numbers, block, z3.BoolVal(not chunk_only))
     numbers.facts.append(entry.passes)
@@ -184,7 +185,8 @@ def _rest_is_free(block: Any, chunk_only: int, *, with_reserve: bool) -> list[An
 
 @lemma("If no other request takes blocks, each later chunk of known tokens finds its blocks.")
 def later_chunks_find_room(block: Any, more: int) -> list[Any]:
-    """With `more`, the request computes that many tokens more than were known at its admission."""
+    """In the guard (`more` is 1), the request computes one token more than was known at its
+    admission."""
     numbers = make_numbers(block)
     known, computed = some(numbers, "known", 1), some(numbers, "computed", 1)
     free, tokens = some(numbers, "free"), some(numbers, "tokens", 1)

@@ -70,7 +70,7 @@ def before(first: tuple[Any, Any], other: tuple[Any, Any]) -> Any:
 
 @lemma("Under FCFS, the first of several running requests is never preempted.")
 def first_running_is_never_preempted(block: Any, fewer: int) -> list[Any]:
-    """With `fewer`, the first may be the only running request."""
+    """In the guard (`fewer` is 1), the first may be the only running request."""
     numbers = Numbers()
     running = some(numbers, "running", 2 - fewer)
     victim = running - 1  # its place
@@ -79,7 +79,7 @@ def first_running_is_never_preempted(block: Any, fewer: int) -> list[Any]:
 
 @lemma("Under the priority policy, exactly one of two running requests is preempted first.")
 def one_of_two_is_preempted_first(block: Any, alike: int) -> list[Any]:
-    """With `alike`, both may have arrived at the same time."""
+    """In the guard (`alike` is 1), both may have arrived at the same time."""
     numbers = Numbers()
     first, other = ((z3.Int(f"priority {n}"), some(numbers, f"arrival {n}")) for n in (0, 1))
     if not alike:
@@ -101,7 +101,7 @@ def request_with_budget_advances(block: Any, nothing: int) -> list[Any]:
 
 @lemma("If no request runs, the first in line is admitted.")
 def first_in_line_is_admitted_if_none_run(block: Any, reserve: int) -> list[Any]:
-    """With a `reserve`, the watermark applies although no request runs."""
+    """In the guard (`reserve` is 1), the watermark applies although no request runs."""
     numbers = make_numbers(block)
     entry = gate(numbers, block, z3.Bool("whole"))
     pool = at_the_door(numbers, block, entry.request)
@@ -121,7 +121,7 @@ def first_in_line_is_admitted_if_none_run(block: Any, reserve: int) -> list[Any]
 
 @lemma("No request moves in front of a running request.")
 def no_request_overtakes_running(block: Any, in_front: int) -> list[Any]:
-    """With `in_front`, newcomers go to the front of the queue."""
+    """In the guard (`in_front` is 1), newcomers go to the front of the queue."""
     numbers = Numbers()
     place, gone, new = (some(numbers, name) for name in ("place", "gone", "new"))
     numbers.facts.append(gone <= place)
@@ -131,7 +131,8 @@ def no_request_overtakes_running(block: Any, in_front: int) -> list[Any]:
 @lemma("A step in which the first request computes lowers every rank behind it.")
 def computing_lowers_every_rank(block: Any, nothing: int) -> list[Any]:
     """Claim that the ranks fall if the first request computes tokens, or if it leaves, after which
-    the computed tokens of the next one count. With `nothing`, a step may compute no token."""
+    the computed tokens of the next one count. In the guard (`nothing` is 1), a step may compute no
+    token."""
     numbers = Numbers()
     others, next_computed = some(numbers, "others"), some(numbers, "next")
     longest, computed = some(numbers, "longest", 1), some(numbers, "computed")
@@ -146,7 +147,7 @@ def computing_lowers_every_rank(block: Any, nothing: int) -> list[Any]:
 
 @lemma("Each request before another one adds at most max_model_len to its rank.")
 def each_predecessor_adds_one_length(block: Any, more: int) -> list[Any]:
-    """With `more`, the added request may be a token longer than max_model_len."""
+    """In the guard (`more` is 1), the added request may be a token longer than max_model_len."""
     numbers = Numbers()
     rank_before, bound = some(numbers, "rank"), some(numbers, "bound")
     longest, room = some(numbers, "longest", 1), some(numbers, "room", 1)
@@ -156,7 +157,7 @@ def each_predecessor_adds_one_length(block: Any, more: int) -> list[Any]:
 
 @lemma("There are fewer consecutive steps in which no request computes than slots.")
 def idle_steps_are_fewer_than_slots(block: Any, none_there: int) -> list[Any]:
-    """With `none_there`, an idle step preempts no request."""
+    """In the guard (`none_there` is 1), an idle step preempts no request."""
     numbers = Numbers()
     slots, running, idle = (some(numbers, n, low) for n, low in (("s", 1), ("r", 1), ("idle", 0)))
     numbers.facts.append(idle + running <= slots)

@@ -191,7 +191,8 @@ SCOPES = (
 
 
 class OpenSequence(OpenFields, model_state.Sequence, frozen=True):
-    """A request that is not fully decided. Its priority and its load are."""
+    """A request that is not fully decided, except for its priority and its load, which are
+    known."""
 
     kept_output_len = model_state.Sequence.output_len
     kept_content = model_state.Sequence.content
