@@ -95,9 +95,7 @@ def read_config(values: Mapping[str, Any], revision: str) -> GenericConfig:
         problem = 'true with order fcfs; valid: false, or order "any"'
         raise InputError("$.config.order_by_priority", problem)
     if config.features:
-        read_vllm_config(
-            as_vllm(config), "documented"
-        )  # refuses combinations that are not modelled
+        read_vllm_config(as_vllm(config), "documented")  # refuses unmodelled combinations
     return config
 
 

@@ -21,9 +21,10 @@ from .state import Decision, Sequence, State
 # ---- Overview
 # A request is prefilled, then joins the decode batch (SPY-R01): `State.running` holds both.
 
-# ---- Key concepts Block size: `blocks.hold` (SPY-R02). Chunk size, a multiple of the block size:
-# `read_config` (SPY-R03). Max batch-tkv limit: `fits_volume` keeps it (SPY-R07), and its value is a
-# parameter (SPY-R08).
+# ---- Key concepts
+# Block size: `blocks.hold` (SPY-R02). Chunk size, a multiple of the block size: `read_config`
+# (SPY-R03). Max batch-tkv limit: `fits_volume` keeps it (SPY-R07), and its value is a parameter
+# (SPY-R08).
 
 
 def chunk_count(prompt: int, chunk_size: int) -> int:
@@ -49,15 +50,16 @@ def batch_tkv(config: SpyreConfig, running: Members[Sequence]) -> int:
     return max_tkv(lengths, config.block_size)
 
 
-# ---- Padding Rectangular decode: `left_pad_blocks` (SPY-R09). Prefill alignment: `decide` chooses
-# one request (SPY-R13), and `left_padding_blocks` aligns it on the right. Prefix caching: a prompt
-# begins at a block boundary, so equal prefixes fill equal blocks (SPY-R15; see `allocator`).
+# ---- Padding
+# Rectangular decode: `left_pad_blocks` (SPY-R09). Prefill alignment: `decide` chooses one request
+# (SPY-R13), and `left_padding_blocks` aligns it on the right. Prefix caching: a prompt begins at a
+# block boundary, so equal prefixes fill equal blocks (SPY-R15; see `allocator`).
 
 # the one block that serves all padding (SPY-R11), so padding takes constant memory (SPY-R12)
 DUMMY_BLOCK = 0
 
-# ---- Prefill padding: Right-alignment Attention ignores padding (SPY-R17); no scheduler shows
-# this.
+# ---- Prefill padding: Right-alignment
+# Attention ignores padding (SPY-R17); no scheduler shows this.
 
 
 def left_padding_blocks(prompt: int, chunk_size: int, block_size: int) -> int:
@@ -115,8 +117,8 @@ def left_pad_blocks(lengths: Members[int], block_size: int) -> list[int]:
     return [width - -(-length // block_size) for length in lengths]
 
 
-# ---- Decode padding: Right-padding until next block boundary No scheduler shows this padding
-# (SPY-R25).
+# ---- Decode padding: Right-padding until next block boundary
+# No scheduler shows this padding (SPY-R25).
 
 # ---- Decode padding: Per-request tkv
 
@@ -144,8 +146,9 @@ def rectangle_tkv(longest: int, filled: int, block_size: int) -> int:
     return before_last + filled
 
 
-# ---- Decode padding: tkv jumping A jump is the change of `request_tkvs` from one step to the next
-# when a request begins a block (SPY-R28).
+# ---- Decode padding: tkv jumping
+# A jump is the change of `request_tkvs` from one step to the next when a request begins a block
+# (SPY-R28).
 
 # ---- Scheduling: Priority rules
 
@@ -314,9 +317,10 @@ def usable_blocks(left_padding: int, hit: int, chunk_count: int, chunk_blocks: i
     return max(chunks * chunk_blocks - left_padding, 0)
 
 
-# ---- Prefix caching: Boundary chunk The whole boundary chunk is computed, because `usable_blocks`
-# skips only whole chunks (SPY-R56); `written` returns the blocks that it is written to. Only the
-# last block of a prompt is duplicated (SPY-R57): `blocks.prefix_hit`.
+# ---- Prefix caching: Boundary chunk
+# The whole boundary chunk is computed, because `usable_blocks` skips only whole chunks (SPY-R56);
+# `written` returns the blocks that it is written to. Only the last block of a prompt is duplicated
+# (SPY-R57): `blocks.prefix_hit`.
 
 
 def written(config: SpyreConfig, request: Sequence, pad: int, end: int) -> list[int]:

@@ -191,7 +191,7 @@ class OpenRequestHistory:
     arrived_blocked = invalid = False
     turns: ClassVar[tuple[()]] = ()  # no sessions
     between_turns = aside = False
-    begun: ClassVar[tuple[()]] = ()  # no several groups with decisions in flight
+    begun: ClassVar[tuple[()]] = ()  # no further KV groups with decisions in flight
 
     def __init__(self, request: str, candidates: Candidates, arrival: int = 0) -> None:
         self.id = request

@@ -88,8 +88,7 @@ def chunk_in_turn(prompt: int, computed: int, block: int, chunk_blocks: int) -> 
 
 @_contract("documented.next_chunk", _in_a_prompt, PRODUCTION, SMALL)
 def chunk_borders(prompt: int, computed: int, block: int, chunk_blocks: int) -> bool:
-    """A chunk lies between two chunk borders of the padded prompt, or ends with the prompt
-    (SPY-R19).
+    """A chunk lies between chunk borders of the padded prompt, or ends with the prompt (SPY-R19).
 
     Together with `chunk_in_turn`: every chunk is whole except the first, which is shorter by the
     left padding, and the last.
@@ -113,8 +112,7 @@ def chunk_after_chunk(prompt: int, computed: int, block: int, chunk_blocks: int)
 
 @_contract("documented.is_last_chunk", _in_a_prompt, PRODUCTION, SMALL)
 def last_chunk(prompt: int, computed: int, block: int, chunk_blocks: int) -> bool:
-    """When a chunk starts, the rest of the prompt fits in it if and only if it is the last
-    (SPY-R39).
+    """When a chunk starts, the rest of the prompt fits in it exactly if it is the last (SPY-R39).
 
     `computed` only selects the chunk. In the middle of a chunk this would not hold, but no code
     asks there.
@@ -176,8 +174,8 @@ def rectangle(lengths: list[int], block: int) -> bool:
 
 @_contract("documented.request_tkvs", _a_batch, PRODUCTION, SMALL)
 def request_tkv(lengths: list[int], block: int) -> bool:
-    """A tkv is the request's length plus whole blocks, up to the last block of the longest request
-    (SPY-R05, SPY-R10)."""
+    """A tkv is the length plus whole blocks, up to the longest request's last block (SPY-R05,
+    SPY-R10)."""
     tkvs = documented.request_tkvs(lengths, block)
     widest = (max(lengths) - 1) // block
     return all(
@@ -188,8 +186,7 @@ def request_tkv(lengths: list[int], block: int) -> bool:
 
 @_contract("documented.max_tkv", _a_batch, PRODUCTION, SMALL)
 def largest_tkv(lengths: list[int], block: int) -> bool:
-    """The max-tkv is in the longest member's last block, at the largest offset of any member
-    (SPY-R27)."""
+    """The max-tkv is in the longest member's last block, at the largest offset of all (SPY-R27)."""
     largest = documented.max_tkv(lengths, block) - 1
     offset = max((n - 1) % block for n in lengths)
     return largest // block == (max(lengths) - 1) // block and largest % block == offset
@@ -217,8 +214,7 @@ def leaving(lengths: list[int], block: int) -> bool:
     "volumetric.realigned", lambda tokens, width, **_: tokens >= 1 and width >= 0, PRODUCTION, SMALL
 )
 def realigned_place(tokens: int, width: int, block: int) -> bool:
-    """A realigned member moves to the given block and keeps its offset within the block
-    (SPY-R46)."""
+    """A realigned member moves to the given block and keeps its offset in it (SPY-R46)."""
     place: int = volumetric.realigned(tokens, width, block)
     return width * block <= place < (width + 1) * block and (place - tokens) % block == 0
 
@@ -230,10 +226,9 @@ def realigned_place(tokens: int, width: int, block: int) -> bool:
     SMALL,
 )
 def realigned_tkv(tokens: int, longest: int, block: int) -> bool:
-    """Except on a block border, the realigned position is the member's tkv beside the longest
-    member.
+    """Except on a border, the realigned position is the member's tkv beside the longest member.
 
-    On a block border it is one block less, which is where the releases differ from the definition.
+    On a block border, it is one block less. There, the releases differ from the definition.
     SPY-R46.
     """
     place: int = volumetric.realigned(tokens, (longest - 1) // block, block)
@@ -269,7 +264,6 @@ def rounded_up(tokens: int, block: int) -> bool:
     SMALL,
 )
 def peak_alone(prompt: int, max_tokens: int, block: int) -> bool:
-    """A request that is alone in the batch reaches its peak in its last step; the peak is its
-    length."""
+    """A request that is alone in the batch peaks in its last step, at its length."""
     volume = peak.peak_volume([], Newcomer(prompt, max_tokens), block)
     return volume == prompt + max_tokens - 1
