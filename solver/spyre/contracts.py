@@ -174,8 +174,7 @@ def rectangle(lengths: list[int], block: int) -> bool:
 
 @_contract("documented.request_tkvs", _a_batch, PRODUCTION, SMALL)
 def request_tkv(lengths: list[int], block: int) -> bool:
-    """A tkv is the length plus whole blocks, up to the longest request's last block (SPY-R05,
-    SPY-R10)."""
+    """A tkv is the length plus whole blocks, up to the end of the longest (SPY-R05, SPY-R10)."""
     tkvs = documented.request_tkvs(lengths, block)
     widest = (max(lengths) - 1) // block
     return all(
