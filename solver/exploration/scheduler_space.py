@@ -83,8 +83,7 @@ def waits_too_long(wait: Wait) -> str | None:
 
 
 def never_ends(wait: Wait, accepted: int) -> str | None:
-    """Return a message if the requests together took more idle steps than they can need
-    (ALL-R06)."""
+    """Return a message if the requests took more idle steps than they can need (ALL-R06)."""
     if wait.idle < max_idle(accepted):
         return None
     return f"{wait.idle} steps computed nothing, with {accepted} requests"
@@ -96,8 +95,7 @@ BOUNDED_WAIT, COMPLETION = "ALL-R05", "ALL-R06"
 
 
 class Node(NamedTuple):
-    """A state on a path: the state of the scheduler, the history, the requests and the wasted
-    steps."""
+    """A state on a path: of the scheduler, the history, the requests and the wasted steps."""
 
     state: Any
     history: BranchingHistory
@@ -140,8 +138,7 @@ class SchedulerSpace:
         self.exercised: dict[str, int] = dict.fromkeys((NEVER_CRASHES, NEVER_HANGS, *checks), 0)
 
     def roots(self) -> list[tuple[Node, int]]:
-        """Return the initial states, before any arrival. Configurations with equal states share
-        one."""
+        """Return the initial states. Configurations with equal states share one."""
         roots: list[tuple[Node, int]] = []
         for member, config in enumerate(self._models.configs):
             state = self._models.initial(member)
@@ -315,8 +312,7 @@ class SchedulerSpace:
         stepped: Stepped,
         ends: tuple[Ending, ...],
     ) -> Move | None:
-        """Return the move in which these requests end. `stepped` is the step in which none ends
-        early."""
+        """Return the move in which these requests end; in `stepped`, no request ends early."""
         history, known, before = node.history.fork(), node.known, state
         if given_up is not None:
             history.abort(*given_up)
@@ -354,8 +350,7 @@ class SchedulerSpace:
     def _judged(
         self, history: BranchingHistory, step: Step, wait: Wait, members: int
     ) -> list[Break]:
-        """Return the rules that the step breaks, each with the configurations in which it is
-        broken.
+        """Return the rules that the step breaks, each with the configurations that break it.
 
         These configurations lead to the same step, so they differ only in the limit. A rule that
         reads the limit is checked at the smallest and at the largest one. If it is broken at
@@ -417,7 +412,7 @@ class SchedulerSpace:
                 self.exercised[rule] |= 1 << member if limited else unseen
 
     def _waited(self, wait: Wait, accepted: int, step: Step, members: int) -> list[Break]:
-        """Return the broken rules about waiting. `Wait` decides these rules, not the history."""
+        """Return the broken rules about waiting, which `Wait` decides instead of the history."""
         broken = []
         bounded = BOUNDED_WAIT in self.exercised and self._models.waits_are_bounded
         if bounded and wait.head is not None:
