@@ -75,9 +75,10 @@ def of_steps(number: int, first: Step, second: Step) -> Difference | None:
 
 
 def _same(grave: Sequence[Differing]) -> str:
-    """Return a name that is the same for two differences of the same kind.
+    """Return the fields that cause the difference; two differences with the same result count as
+    one.
 
-    If different requests or different numbers of tokens are scheduled, queues, kind and emitted
+    If the steps schedule different requests or numbers of tokens, their queues, kinds and emitted
     tokens differ only as a consequence.
     """
     by_name = {field.field: field for field in grave}
@@ -128,7 +129,8 @@ def in_words(field: Differing) -> str:
 
 
 def only(value: Any, other: Any) -> Any:
-    """Return what the other side lacks of a field's value; numbers and words unchanged."""
+    """Return the part of a field's value that the other side lacks; return numbers and words
+    unchanged."""
     if isinstance(value, list) and isinstance(other, list):  # the pairs of `scheduled`, in order
         value, other = dict(value), dict(other)
     if isinstance(value, Mapping) and isinstance(other, Mapping):

@@ -1,7 +1,8 @@
 """Two targets used as one: both get the same operations and are compared step by step.
 
-The pair gives its first target's answers, so that everything that drives a target (the machine,
-replay, shrinking) can drive both. It records differences, and the run continues.
+The pair returns the answers of its first target, so the state machine, replay and shrinking can
+drive a pair like any other target. If the answers differ, the pair records the difference and the
+run continues.
 """
 
 from collections import Counter, deque
@@ -38,7 +39,7 @@ NO_REQUEST = "no such request"
 
 @dataclass
 class Side:
-    """One of the two targets, with the system and revision as which it is started.
+    """One of the two targets, with the system and revision that it is started as.
 
     Attributes:
         started: its reply to the last start.
@@ -258,8 +259,8 @@ class DifferentialTarget:
         return translated(config, system, revision, side.system, side.revision)
 
     def _both(self, op: str, call: Callable[[Side], Sequence[Any]]) -> tuple[Reply, Reply | None]:
-        """Return both replies, or only the first if the second target no longer runs. If one target
-        crashes, this is a difference.
+        """Return both replies, or only the first if the second target no longer runs. A crash of
+        only one target counts as a difference.
 
         Raises:
             TargetFault: the first target crashes or hangs.

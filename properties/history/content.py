@@ -27,8 +27,8 @@ def known_tokens(account: RequestHistory, more: int = 0) -> tuple[Segment, ...]:
 
 
 def coming_tokens(account: RequestHistory, more: int = 0) -> tuple[Segment, ...]:
-    """Return the tokens of a request, including those in flight (computed, but not to be hit
-    yet)."""
+    """Return the tokens of a request, including those in flight (computed, but not yet in the
+    prefix cache)."""
     in_flight = account.num_tokens - account.prompt - account.emitted
     return known_tokens(account, in_flight + more)
 
@@ -76,8 +76,7 @@ def surely_shared(
     """Return how many shared tokens a cache is certain to find, even one that keeps only one of two
     equal blocks.
 
-    This is certain only if nobody but the running requests ever filled such a block, and each only
-    once.
+    Return 0 unless only the running requests ever filled such blocks, and each of them only once.
     """
     holders = [
         other for other in running if not other.preemptions and other.partition == request.partition

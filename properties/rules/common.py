@@ -71,9 +71,9 @@ def _other_kind(history: RunHistory[Any], step: Step) -> AdapterMessage | None:
         lost = f"computes {step.scheduled[first[0]]} lost tokens"
         why = f"{first[0]} {lost if first[0] in again else 'has emitted no token yet'}"
     elif further and step.kind == "prefill":
-        why = f"{further[0]} goes on to generate"
+        why = f"{further[0]} already generates"
     elif members and step.kind == "mixed" and len(members) in (len(first), len(further)):
-        why = f"all that it does is {alone}"
+        why = f"its only work is {alone}"
     if not why:
         return None
     return AdapterMessage(f"kind is {step.kind} in step {history.step}, but {why}: say {right}")
@@ -82,7 +82,7 @@ def _other_kind(history: RunHistory[Any], step: Step) -> AdapterMessage | None:
 def _begins_again(history: RunHistory[Any], step: Step, request: RequestHistory) -> bool:
     """Return whether a preempted request recomputes more than its last token.
 
-    If only the last token is left, both kinds are right; with several steps in flight, the kind is
+    If only the last token is left, either kind is right. With several steps in flight, the kind is
     not judged.
     """
     if (
@@ -117,8 +117,7 @@ def _other_phase(
 
 def _after(history: RunHistory[Any], step: Step) -> Iterator[tuple[RequestHistory, int]]:
     """Yield the requests that stay, each with a lower bound on its computed tokens after the step.
-    Requests preempted in this step, and waiting ones of which the step shows nothing, are left
-    out."""
+    Omit requests preempted in this step, and waiting ones for which the step shows nothing."""
     names = {request.id for request in history.running()}
     names.update(step.scheduled, step.computed or (), step.blocks or (), step.prefix_hit or ())
     names.update(history.paused, step.prefilling or ())
@@ -260,7 +259,7 @@ def someone_waits(history: RunHistory[Any], step: Step) -> bool:
 
 
 def never_ends(history: RunHistory[Any], step: Step) -> str | None:
-    """All accepted requests together take no more steps than their work (ALL-R06)."""
+    """All accepted requests together take no more steps than their work can take (ALL-R06)."""
     if history.busy_steps < history.work:
         return None  # the bound on all work together is never lower than this
     allowance = history.max_steps
@@ -289,7 +288,7 @@ def hit_never_computed(history: RunHistory[Any], step: Step) -> str | None:
         known = max((computed_of(history, step, own, other) for other in kin), default=0)
         if hit > known and hit > loaded_now(history, step).get(own.id, 0):
             since = " and can still be in a block" if history.forgotten else ""
-            limit = f"of which {known} were ever computed{since}"
+            limit = f"of which only {known} were ever computed{since}"
             return f"{own.id} takes {hit} tokens from the cache, {limit}"
     return None
 
@@ -348,8 +347,8 @@ def blocks_come_back(history: RunHistory[Any], step: Step) -> bool:
 
 def no_progress(history: RunHistory[Any], step: Step) -> str | None:
     """While a request is unfinished, at least one of three consecutive steps computes or emits a
-    token, or ends a request. With several decisions in flight, it is one of more steps
-    (ALL-R10)."""
+    token, or ends a request. With several decisions in flight, more steps in a row may make no
+    progress (ALL-R10)."""
     if not history.live or makes_progress(step):
         return None
     if history.barren_steps <= history.features.idle_steps(history):

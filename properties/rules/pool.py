@@ -26,9 +26,11 @@ def hit_too_short(
 
 
 def found_again(starting: Callable[[Any, Step], Iterable[Any]]) -> Predicate:
-    """Return the predicate which says that a starting request finds every token that was computed
-    before, unless the token's block was handed out since. This includes blocks that no request
-    holds any more. `starting` returns the requests that start in a step.
+    """Return the predicate of rules that cached tokens must be found again.
+
+    A starting request must find every token that was computed before, even in blocks that no
+    request holds any more, unless the token's block has been handed out since. `starting` returns
+    the requests that start in a step.
     """
 
     @once
@@ -48,7 +50,7 @@ def found_again(starting: Callable[[Any, Step], Iterable[Any]]) -> Predicate:
             if hit is not None and hit < tokens:
                 return (
                     f"{request.id} finds {hit} tokens in the cache; {tokens} were computed before, "
-                    "in blocks that were not handed out since"
+                    "in blocks that have not been handed out since"
                 )
         return None
 

@@ -1,5 +1,5 @@
-"""Choose the rules to evaluate at each step: those whose answers can differ from the previous
-step."""
+"""Choose the rules to evaluate at each step: those whose answers can differ from the ones at the
+previous step."""
 
 from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache
@@ -40,8 +40,11 @@ class Choices:
         self._made: dict[Any, Choice] = {}
 
     def of(self, absent: tuple[str, ...], changed: frozenset[str] | None) -> Choice:
-        """Return the choice for a step that has no `absent` members; if `changed` is None,
-        everything may have changed."""
+        """Return the choice for a step.
+
+        `absent` names the kinds of members that the step does not have, and `changed` what has
+        changed since the previous step; None means that anything may have.
+        """
         choice = self._made.get((absent, changed))
         if choice is None:
             choice = self._made[absent, changed] = self._chosen(absent, changed)

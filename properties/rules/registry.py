@@ -24,7 +24,8 @@ SHOWN = "ALL-R13"
 # Rules that no state of a model can break; like the rules in `runs_only`, they are judged only in
 # runs.
 NOT_EXPLORED = frozenset({LOCKSTEP, OWN_TOKENS, AT_THE_DOOR, SHOWN})
-# These rules need only a step and the one before it, so the client need not know what is computed.
+# These rules read only a step and the one before it, so they can be judged even if it is unknown
+# which tokens are computed.
 FOLLOW_NOTHING = ("ALL-", "GEN-")
 
 
@@ -56,8 +57,8 @@ def observable(
 ) -> list[Rule]:
     """Return the rules of `revision` whose fields the target shows, in catalogue order.
 
-    If the target hides fields that a client needs to follow the run, it is unknown what is
-    computed, and only the rules that do not depend on it remain. If it also hides which requests
+    If the target hides fields that a client needs to follow the run, it is unknown which tokens are
+    computed, and only the rules that do not depend on this remain. If it also hides which requests
     finish, only two remain: the target neither crashes nor hangs.
     """
     hidden = followed_by(system, revision, config) - observes

@@ -230,7 +230,7 @@ def test_a_hit_is_no_longer_than_what_somebody_has_computed(owner, known):
     book = history(owner, newcomer(), prefix_caching=True)
     assert broken("ALL-R08", book, after_hit(known)) is None
     assert broken("ALL-R08", book, after_hit(known + 1)) == (
-        f"b takes {known + 1} tokens from the cache, of which {known} were ever computed"
+        f"b takes {known + 1} tokens from the cache, of which only {known} were ever computed"
     )
 
 
@@ -248,14 +248,14 @@ def test_generated_tokens_may_be_a_hit_but_for_the_last_which_is_not_computed():
     book = history(owner, waiting("b", 15, content=content), prefix_caching=True)
     assert broken("ALL-R08", book, prefill("b", 5, prefix_hit={"b": 10})) is None
     assert broken("ALL-R08", book, prefill("b", 4, prefix_hit={"b": 11})) == (
-        "b takes 11 tokens from the cache, of which 10 were ever computed"
+        "b takes 11 tokens from the cache, of which only 10 were ever computed"
     )
 
 
 def test_nobody_can_hit_what_only_it_would_compute_itself():
     book = history(newcomer(), prefix_caching=True)
     assert broken("ALL-R08", book, after_hit(4)) == (
-        "b takes 4 tokens from the cache, of which 0 were ever computed"
+        "b takes 4 tokens from the cache, of which only 0 were ever computed"
     )
 
 
