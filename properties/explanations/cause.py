@@ -80,7 +80,8 @@ class Row(msgspec.Struct, frozen=True):
 
 
 class Cause(msgspec.Struct, frozen=True):
-    """The part of a failure's explanation that is drawn first.
+    """The first part of a failure's explanation: a headline, sentences, and the values for a
+    picture.
 
     Attributes:
         headline: the fault in a few words and numbers.

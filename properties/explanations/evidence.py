@@ -54,7 +54,7 @@ class Evidence:
             history.shadow = ShadowCache(config["block_size"], caches(config), pool=pool)
 
     def watch(self, number: int, step: Step) -> None:
-        missing = number - len(self._steps)  # a replay leaves out steps in which a model waits
+        missing = number - len(self._steps)  # a replay skips steps in which a model waits
         if missing > MOST_SKIPPED:
             self.history = None
             return

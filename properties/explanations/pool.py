@@ -118,8 +118,8 @@ def _does(failure: Failure, name: str) -> str:
 
 
 def _misread(failure: Failure, number: int) -> tuple[str, str] | None:
-    """Return the request that reads from a block tokens other than its own, and what the block
-    holds."""
+    """Return the request that finds tokens other than its own in a block, and the tokens that the
+    block holds."""
     shadow, tables = failure.history.shadow, failure.last.blocks or {}
     if shadow is None:
         return None

@@ -1,4 +1,4 @@
-"""A run of any scheduler has the optional features of vLLM's, since their keys mean the same."""
+"""Runs of any scheduler may have vLLM's optional features, since the keys have the same meaning."""
 
 from collections.abc import Mapping
 from typing import Any

@@ -249,8 +249,9 @@ def more_than_its_life(history: RunHistory, step: Step) -> str | None:
 
 
 def preempts_for_nobody(history: RunHistory, step: Step) -> str | None:
-    """A step that preempts lets another request continue, or leaves one that could, or was loaded
-    (GEN-R13). Blocks that a connector loads or sends may leave none for the only request."""
+    """A step that preempts computes something, or leaves another request running or loaded
+    (GEN-R13). The rule does not apply if blocks that a connector loads or sends may leave none for
+    the only request."""
     gone = set(step.preempted or ())
     if not gone or any(step.scheduled.values()):
         return None

@@ -23,12 +23,12 @@ Config = Mapping[str, Any]
 def waits(
     config: Config, revision: str, first: RequestHistory, started: Sequence[RequestHistory]
 ) -> int | None:
-    """Return the steps until all earlier requests, served in order, have ended; None if
-    unbounded.
+    """Return the steps until all earlier requests, served in order, have ended; None if unbounded.
 
     The wait is unbounded if a later request may take the blocks that the first one needs. By the
-    page this is always possible, since the next request is tried; at HEAD it is possible only with
-    chunking off, if the first request exceeds the remaining budget. A tool may run for any time.
+    page, this is always possible, since the next request is tried; at HEAD, it is possible only
+    with chunking off, if the first request exceeds the remaining budget. The wait of a session is
+    unbounded as well while its tool runs.
     """
     if isinstance(first, VllmRequestHistory) and first.blocked:
         return None

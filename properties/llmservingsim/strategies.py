@@ -18,7 +18,7 @@ from ..vllm.strategies import Scale
 
 Config = Mapping[str, Any]
 LATE_STEPS = vllm.LATE_STEPS
-# The published sizes; 0 seats means no cap.
+# The published sizes; max_num_seqs 0 means no cap.
 _PUBLISHED: Mapping[str, Sequence[Any]] = {
     **{"max_num_seqs": (128, 0), "max_num_batched_tokens": (2048, 8192)},
     "enable_prefix_caching": (True, False),
@@ -88,7 +88,7 @@ def has_features(config: Config) -> bool:
 
 
 def with_features(request: Request, config: Config) -> st.SearchStrategy[Request]:
-    """Draw for how long the tool runs without which a request is not made."""
+    """Draw the number of steps that a tool runs before the request arrives."""
     return TOOL_STEPS.map(lambda steps: msgspec.structs.replace(request, tool_steps=steps))
 
 

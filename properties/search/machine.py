@@ -188,14 +188,14 @@ class SchedulerMachine(RuleBasedStateMachine):
         """Add a request while a batch has been decoding for a while."""
         steps = data.draw(st.integers(0, self.generators.LATE_STEPS))
         self.until_none_waits()
-        # If a target hides what it emits, a request may seem to emit more than it may.
+        # If a target hides its tokens, a request may seem to emit more than max_tokens.
         longest = max(
             [0, *(request.max_tokens - request.emitted for request in self.history.decoding())]
         )
         self.some_steps(steps % (longest + 4), to_border)
         if not self.over and self.history.decoding():
             shape = data.draw(self.generators.beside_the_batch(self.config, self.history))
-            # A prompt that repeats an earlier one would not have the length that the aim needs.
+            # A prompt that repeats an earlier one would not have the length that was chosen.
             own = ((self.next_name(), shape.prompt),)
             self.one_arrival(data, shape, own if data.draw(st.booleans()) else ())
 
@@ -329,10 +329,11 @@ class SchedulerMachine(RuleBasedStateMachine):
                 self.knocked.append(request)  # another target may accept it
 
     def some_steps(self, steps: int, to_border: bool) -> None:
-        """Take `steps` steps, or go on until `steps` steps after the next block boundary; take one
-        if no request is left.
+        """Take `steps` steps or, with `to_border`, go on until `steps` steps after the next block
+        boundary. If no request is left, take only one.
 
-        Before the first request, no step can break a rule that a scenario could show.
+        Before the first request, take none: without a request, no step can break a rule that a
+        scenario could show.
         """
         if not self.requests:
             return
@@ -438,8 +439,8 @@ class OperatedMachine(SchedulerMachine):
 
     def teardown(self) -> None:
         super().teardown()
-        # Hypothesis may end a run between the two initial rules, and counts it. If it rejects the
-        # run, an exception is on its way.
+        # Hypothesis may end a run between the two initial rules, and still count it. If it rejects
+        # the run instead, an exception is being handled.
         if not self.begun and sys.exc_info()[0] is None:
             self.search.empty += 1
 

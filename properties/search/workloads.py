@@ -207,8 +207,8 @@ class _Requests:
         return self._draw.randint(self._longest // 4, self._longest // 2)
 
     def _long_content(self, name: str, length: int) -> Content:
-        """Draw equal tokens behind one of two first blocks. A cache must tell them apart at every
-        depth, whichever of the two it keeps first."""
+        """Draw a prompt that has one of two first blocks and then always the same tokens. A cache
+        must tell the two kinds of prompt apart at every depth, whichever of them it sees first."""
         block, earlier = self._config["block_size"], self._made[1 :: self._shape.long_prompts]
         if length <= block:
             return self._prompt(name, length)

@@ -44,7 +44,7 @@ def shrink(scenario: Scenario, still_breaks: Callable[[Scenario], bool], attempt
 
 
 def until(scenario: Scenario, step: int) -> Scenario:
-    """Return the scenario without everything that happens after this step."""
+    """Return the scenario without anything that happens after this step."""
     kept = [request for request in scenario.requests if request.arrival <= step]
     patient = [
         replace(request, abort_at=None, abort_inside=False)
@@ -197,8 +197,8 @@ def _plainer_options(scenario: Scenario) -> Iterator[Scenario]:
 
 
 def _at_default(scenario: Scenario, key: str, defaults: Mapping[str, Any]) -> list[Scenario]:
-    """Return the scenario with an option at its default or absent. If another option needs it,
-    reset the two together: one scenario for each such option; none if that is not enough."""
+    """Return the scenario with an option at its default or absent. If other options need it, return
+    one scenario for each of them, with both options reset; return none if that is not enough."""
 
     def without(*keys: str) -> list[Scenario]:
         config = {k: v for k, v in scenario.config.items() if k not in keys or k in defaults}
@@ -240,8 +240,8 @@ def needed_features(
 ) -> tuple[str, ...]:
     """Name the features that a shrunk scenario needs to break its rule.
 
-    A replay for each option sets it to its default, together with an option that needs it if there
-    is one, or turns it off if it is on by default. Features that the target itself requires
+    Replay the scenario once for each option, with the option at its default, or off if it is on by
+    default. If another option needs it, reset both. Features that the target itself requires
     (`still_breaks` returns None) are left out.
     """
     defaults = _defaults(scenario)

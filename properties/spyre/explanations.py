@@ -228,7 +228,8 @@ def _admitted(model: SpyreModel, joins: Admission) -> list[str]:
 
 
 def _compared(model: SpyreModel, joins: Admission, name: str) -> str:
-    """Return what the walk compares with the limit for the time until this request ends."""
+    """Return the comparison with the limit that admission makes for the time until this request
+    ends."""
     reach = joins.projected[name]
     alive = sum(other >= reach for other in joins.projected.values())
     return (
@@ -260,7 +261,7 @@ def _overshot(
     widest = max(tkvs, key=lambda name: tkvs[name])
     first = min(joins.projected.keys() & tkvs, key=lambda name: joins.projected[name])
     if joins.projected[first] == joins.projected[joins.newcomer]:
-        never = f"the walk stopped at {joins.newcomer}, so it never compared {widest}, "
+        never = f"the check stopped at {joins.newcomer}, so it never compared {widest}, "
         return [*lines, f"  {never}whose tkv is {tkvs[widest]}"]
     return [
         *lines[:-1],

@@ -23,8 +23,8 @@ SpyreRun: TypeAlias = RunHistory[SpyreRequestHistory]
 
 
 def _runs_cached_chunk(history: RunHistory[Any], name: str) -> bool:
-    """Return whether a step that schedules the request may run a chunk without any uncached token:
-    at most as many steps as its prompt has chunks. The page allows it; releases skip such chunks.
+    """Return whether a step that schedules the request may run a chunk that is entirely cached. The
+    page allows it, at most once for each chunk of the prompt; releases skip such chunks.
     """
     request = history.live.get(name)
     if request is None or history.revision != "documented" or not history.config["prefix_caching"]:

@@ -66,7 +66,8 @@ def _out_of_order(history: VllmRun, step: Step) -> str | None:
         and not away(history, request)
         and not must_not_be_cut(history, step, request)
     ]
-    is_known = step.running is not None and step.finished is not None  # who has room, if so
+    # Only these fields show which requests have room to start.
+    is_known = step.running is not None and step.finished is not None
     could_start = _could_start(history, step) if passed and is_known else []
     for request in passed:
         if request.started or request in could_start:
@@ -76,7 +77,8 @@ def _out_of_order(history: VllmRun, step: Step) -> str | None:
 
 
 def decode_left_out(history: VllmRun, step: Step) -> str | None:
-    """Beside a chunk, every decoding request has its turn while there is room (LSS-R17)."""
+    """In a batch with a prompt chunk, every decoding request has its turn while there is room
+    (LSS-R17)."""
     if budget_left(history, step) <= 0 or not history.prefill_members(step):
         return None
     if history.revision == PAGE and not seat_left(history, step):
@@ -165,8 +167,8 @@ def left_out(history: VllmRun, step: Step) -> list[VllmRequestHistory]:
 
 
 def _could_start(history: VllmRun, step: Step) -> list[VllmRequestHistory]:
-    """Return the requests that have room until their last token. By the page, requests behind one
-    that waits for blocks are left out."""
+    """Return the requests for which the pool has room until their last token. By the page, requests
+    behind one that waits for blocks are left out."""
     could = []
     for request in waited(history, step):
         if must_not_be_cut(history, step, request):

@@ -27,7 +27,7 @@ def nothing_runs(history: RunHistory, step: Step) -> bool:
 
 
 def joins_beyond_length(history: RunHistory, step: Step) -> str | None:
-    """When a last chunk runs, every request's remaining tokens fit max_model_len (SPY-R41)."""
+    """When a last chunk runs, every request's remaining tokens fit into max_model_len (SPY-R41)."""
     for request in joining(history, step):
         length = history.config["max_model_len"]
         ends = ends_after_joining(history, request)
@@ -42,7 +42,7 @@ def joins_beyond_length(history: RunHistory, step: Step) -> str | None:
 
 
 def hit_joins_beyond_length(history: RunHistory, step: Step) -> str | None:
-    """max_model_len also limits a prompt that a hit leaves only its last chunk (SPY-R59)."""
+    """max_model_len also limits a prompt that a hit reduces to its last chunk (SPY-R59)."""
     if not shortened(history, step):
         return None
     return joins_beyond_length(history, step)
@@ -75,7 +75,7 @@ def ends_after_joining(history: RunHistory, newcomer: RequestHistory) -> dict[st
 
 
 def length_binds(history: RunHistory, step: Step) -> bool:
-    """The next request's last chunk would take one of the batch beyond max_model_len."""
+    """If the next request ran its last chunk, a request of the batch could exceed max_model_len."""
     wanted = (history.ongoing() or history.unstarted())[:1]
     return any(
         max(ends_after_joining(history, request).values()) > history.config["max_model_len"]

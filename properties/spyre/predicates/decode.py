@@ -31,8 +31,8 @@ def not_everyone_decodes(history: RunHistory, step: Step) -> str | None:
             )
     left_out = [request.id for request in history.decoding() if request.id not in step.scheduled]
     if left_out and history.revision in REVISIONS_THAT_PAUSE:
-        # A request that leaves inside the step may have been paused by it; no list shows that any
-        # more.
+        # A request that leaves inside the step may have been paused by it; no list shows this
+        # afterwards.
         excused = {*(step.paused or ()), *history.aborts_inside}
         left_out = [name for name in left_out if name not in excused]
     if left_out:

@@ -54,7 +54,8 @@ def several_chunks(history: RunHistory, step: Step) -> bool:
 
 
 def wrong_chunk(history: RunHistory, step: Step) -> str | None:
-    """The first chunk loses the left padding; whole chunks follow, then the rest (SPY-R19)."""
+    """The first chunk is shorter by the left padding; whole chunks follow, then the rest
+    (SPY-R19)."""
     chunk = history.config["chunk_size"]
     for request in history.prefill_members(step):
         before = computed_before(history, step, request)
@@ -125,7 +126,8 @@ def wrong_first_token(history: RunHistory, step: Step) -> str | None:
 
 
 def left_padding(history: RunHistory, request: RequestHistory) -> int:
-    """Return how many tokens of padding before the prompt make it end with its last chunk."""
+    """Return how many tokens of padding before the prompt make its blocks end at a chunk
+    boundary."""
     block, chunk = history.config["block_size"], history.config["chunk_size"]
     padding: int = ceil(request.prompt / chunk) * chunk - ceil(request.prompt / block) * block
     return padding

@@ -114,7 +114,8 @@ def cached_block_in_chunk(history: RunHistory, step: Step) -> bool:
 
 
 def prompt_not_shared(history: RunHistory, step: Step) -> str | None:
-    """Of a prompt that a running request has computed, one block is duplicated (SPY-R57)."""
+    """A starting request shares all but one block of a prompt that a running one has computed
+    (SPY-R57)."""
     for request in starting(history, step):
         hit = history.hit_now(step, request)
         due = shareable(history, request, of_prompts=True)
@@ -157,7 +158,8 @@ def starting(history: RunHistory, step: Step) -> list[RequestHistory]:
 
 
 def shareable(history: RunHistory, newcomer: RequestHistory, *, of_prompts: bool) -> int:
-    """Return the tokens in full blocks of a running request, without the last token's block."""
+    """Return how many tokens of a newcomer are in full blocks of a running request, without the
+    block of the newcomer's last token."""
     block = history.config["block_size"]
     known = known_elsewhere(history, newcomer, of_prompts=of_prompts)
     return int(min(known, newcomer.prompt - 1) // block * block)

@@ -53,7 +53,7 @@ def joins_beyond_volume(history: RunHistory, step: Step) -> str | None:
 
 
 def volume_binds(history: RunHistory, step: Step) -> bool:
-    """Together with the decode batch, the next request to join could exceed the limit."""
+    """The decode batch could exceed the limit if the next request joined it."""
     if pauses(history) or not history.decoding():
         return False
     wanted = (history.ongoing() or history.unstarted())[:1]
