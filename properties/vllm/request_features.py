@@ -120,9 +120,10 @@ def with_features(draw: st.DrawFn, request: Request, config: Mapping[str, Any]) 
 
 @st.composite
 def with_turns(draw: st.DrawFn, request: Request, config: Mapping[str, Any]) -> Request:
-    """Return the request, usually with further turns. Most inputs and outputs end at the border of
-    a block, or a token beside it; so that there is room for a turn, outputs become shorter. Most
-    sessions have one max_tokens, so that a scheduler that mixes them up breaks few runs."""
+    """Return the request, usually with further turns. Most inputs and outputs end at a block
+    boundary, or one token away from it. Outputs are shortened to leave room for a turn. In most
+    sessions, all turns have the same max_tokens, so that a scheduler that confuses the turns'
+    max_tokens does not break almost every run."""
     block, room = config["block_size"], most_tokens(config) - request.prompt_len
     if room < 3 or not draw(st.integers(0, 3)):
         return request
@@ -197,6 +198,6 @@ def loaded(draw: st.DrawFn, request: Request, config: Mapping[str, Any]) -> Requ
         load_fails_at=fails,
         load_deferrals=draw(st.sampled_from((0, 0, 0, 0, 1, 3))),
         send_steps=draw(st.sampled_from((None, None, None, 0, 3))),
-        # Only vLLM has this, and `generic` has no policy.
+        # Only vLLM has `send_aborted`; `policy` tells it from `generic`, which has no such key.
         send_aborted="policy" in config and draw(st.sampled_from((*3 * (False,), True))),
     )

@@ -360,9 +360,9 @@ def with_tokens(
 
 @st.composite
 def beside_the_batch(draw: st.DrawFn, config: Config, history: VllmRun) -> Shape:
-    """Draw a late request that takes exactly what the running requests leave, or has a token more
-    or less. They leave free blocks after their next tokens, with or without the watermark, and a
-    part of the budget. Or the new request fills a block in the same step as one of them. It is
+    """Draw a late request that takes exactly what the running requests leave, give or take a token:
+    the blocks that are free after their next tokens, with or without the watermark, or the rest of
+    the budget. Alternatively, the request fills a block in the same step as one of them. It is
     often more important than all of them.
     """
     block, longest = config["block_size"], longest_request(config)
@@ -374,7 +374,7 @@ def beside_the_batch(draw: st.DrawFn, config: Config, history: VllmRun) -> Shape
         unit = groups.hit_unit(config)
         room = room * (unit // block) // groups.blocks_if_all_kept(config, unit)
         reserve = watermark_blocks(config)
-        # Leaves room for an answer that needs one more block.
+        # Leave room for an answer that needs one more block.
         fills = [min(blocks * block, longest - block) for blocks in (room, room, room - reserve)]
         aims = draw(st.sampled_from((fills, aims)))
     prompt = draw(st.sampled_from(aims)) + draw(st.sampled_from((0, 0, 1, -1)))

@@ -150,8 +150,8 @@ class VllmFeatures(Features):
         return right if request.drafted or right else None
 
     def may_compute_nothing(self, history: RunHistory[Any], step: Step) -> bool:
-        """Return whether a load is in progress or just failed, all wait for grammars, or a session
-        waits for its next input."""
+        """Return whether a load is in progress or has just failed, every request waits for its
+        grammar, or a session waits for its next input."""
         if sessions.are_held(history.config):
             return bool(sessions.awaiting(requests_of(history.live)))
         return loads.under_way(
@@ -159,7 +159,7 @@ class VllmFeatures(Features):
         ) or blocked.all_are(history.config, requests_of(history.live).values())
 
     def may_end_early(self, history: RunHistory[Any], account: RequestHistory) -> bool:
-        """Return whether a failed load or an invalid grammar ends it (V1-R28, V1-R43)."""
+        """Return whether a failed load or an invalid grammar ends the request (V1-R28, V1-R43)."""
         request = of(account)
         return request.invalid or loads.ends_on_failure(history.config, request)
 
@@ -167,7 +167,8 @@ class VllmFeatures(Features):
         return bool(of(account).turns)
 
     def idle_steps(self, history: RunHistory) -> int:
-        """Return the idle steps due to a full pipeline, or a connector without an answer."""
+        """Return how many steps may be idle because the pipeline fills up or the connector has not
+        answered."""
         waits = loads.deferrals(of(request) for request in history.live.values())
         return self.depth(history.config) + waits
 

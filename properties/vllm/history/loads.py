@@ -27,8 +27,8 @@ def meet_decisions(config: Mapping[str, Any]) -> bool:
 
 
 def book(history: VllmRun, step: Step) -> None:
-    """Note which requests have been parked since this step, each at most once. If the worker
-    reports, all loads are one step closer to their end."""
+    """Record the requests that this step parks; a request is parked for a load only once. If the
+    worker reports in this step, all loads are one report closer to their end."""
     config, requests = history.config, history.requests
     for name in step.parked or ():
         request = requests.get(name)
@@ -106,7 +106,7 @@ def loading(request: VllmRequestHistory) -> bool:
 
 
 def may_fail(request: VllmRequestHistory) -> bool:
-    """Return whether a failed load may keep a request, with all or none of its blocks, waiting."""
+    """Return whether a failed load may keep a request waiting, with all or none of its blocks."""
     return not request.started and request.load_fails_at is not None
 
 

@@ -17,8 +17,8 @@ class VllmRequestHistory(RequestHistory):
             repeated as needed.
         drafted: drafts that are proposed for the next step.
         verified: the number of steps in which its drafts were verified.
-        slots: for at least how many tokens it was given blocks; `most_slots` includes the lookahead
-            that it may get with its first chunk.
+        slots: the number of tokens for which it was given blocks, or a lower bound; `most_slots`
+            includes the lookahead that it may get with its first chunk.
         tokens_in_flight: tokens that are computed but not emitted; `drafts_in_flight` accompany
             them.
         external: how many tokens of its prompt a connector has.
@@ -35,17 +35,16 @@ class VllmRequestHistory(RequestHistory):
             the oldest first.
         inputs: the segments of its prompt that an encoder computes.
         since_reset: how many of its tokens were computed since the prefix cache was last reset.
-        blocked: for how many steps, including the coming one, its grammar is not compiled yet, its
-            next input has not come, or the tool of its session runs.
+        blocked: for how many steps, including the coming one, it cannot run because its grammar is
+            not compiled, its next input has not come, or the tool of its session is running.
         arrived_blocked: whether it had to wait for its grammar.
         invalid: whether its grammar never compiles.
         turns: the turns of its session that have not begun.
         between_turns: whether it has not been scheduled since a turn ended; then `tokens_loading`
             is the number of tokens that it has computed.
         aside: between two turns, whether it had to wait for its next input.
-        falls_to: how many of its tokens remain computed after the step, because a synchronous load
-            fails in it; None if none fails. `went_back`: whether that has happened since it
-            was admitted.
+        falls_to: how many of its tokens remain computed if a synchronous load fails in the step;
+            None if none fails. `went_back`: whether that has happened since it was admitted.
     """
 
     accepted: tuple[int, ...] = ()

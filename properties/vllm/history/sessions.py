@@ -32,8 +32,8 @@ def ends_turn(step: Step, request: VllmRequestHistory) -> bool:
 
 
 def step(live: Collection[VllmRequestHistory], number: int) -> list[str]:
-    """Note at the end of step `number` that sessions are closer to their next input, and which
-    turns have ended; return the sessions whose turns have."""
+    """At the end of step `number`, record that sessions are one step closer to their next input,
+    and begin the next turn of those whose turn has ended. Return the latter."""
     ended = []
     for request in live:
         if request.between_turns:

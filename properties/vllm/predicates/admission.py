@@ -180,9 +180,7 @@ def outlives_its_grammar(history: VllmRun, step: Step) -> str | None:
         if request is None or not request.invalid or name in history.aborts_inside:
             continue
         if reason != "error":
-            return (
-                f"{name} ends ({reason}), though its grammar cannot be compiled: it must be error"
-            )
+            return f"{name} ends with {reason}, expected error: its grammar cannot be compiled"
         if request.blocked:
             return f"{name} ends {request.blocked} steps before its grammar is compiled"
     request = _comes_to(history, step)

@@ -103,7 +103,7 @@ def _may_overtake(history: VllmRun) -> bool:
 
 def lacks_adapter_slot(history: VllmRun, step: Step, request: VllmRequestHistory) -> bool:
     """Return whether the requests that run after the admissions of a step use all slots for
-    adapters, and not the adapter of this request."""
+    adapters, none of them for the adapter of this request."""
     slots, (adapter, _) = history.config.get("max_loras"), request.partition
     if not slots or adapter is None:
         return False
@@ -163,11 +163,12 @@ def places_by_arrival(history: VllmRun) -> dict[str, int]:
 def surely_in_front(
     history: VllmRun, request: VllmRequestHistory, others: Iterable[VllmRequestHistory]
 ) -> Iterator[VllmRequestHistory]:
-    """Yield those of the other waiting requests that are in front of this one by every reading of
-    the documents, although the order of the whole queue is unknown (`order_is_known`).
+    """Yield the waiting requests among `others` that are in front of this one by every reading of
+    the documents, even if the order of the whole queue is unknown (`order_is_known`).
 
-    Under the priority policy, these are more important, or as important and earlier, and have been
-    preempted or are earlier. No reading says where a preempted request is.
+    Under the priority policy, such a request is more important, or equally important and earlier;
+    and it was preempted or arrived earlier. If this request itself was preempted, the readings
+    differ on its place, and nothing is yielded.
     """
     by_priority = history.config.get("policy") == "priority" and not request.preemptions
     if not by_priority or loads.are_made(history.config) or was_set_aside(history, request):
@@ -181,9 +182,9 @@ def surely_in_front(
 
 
 def may_go(history: VllmRun, step: Step) -> Iterator[VllmRequestHistory]:
-    """Return, in the same order, the requests that could be admitted. These are not requests with a
-    decision or a load in flight, nor those that wait for their grammar or a slot for their adapter;
-    while the scheduler is paused, there are none.
+    """Return the waiting requests that could be admitted, in queue order. Requests with a decision
+    or a load in flight are left out, and so are those that wait for their grammar or a slot for
+    their adapter. While the scheduler is paused, there are none.
     """
     return (
         request
@@ -279,8 +280,8 @@ def computes(history: VllmRun, step: Step, request: VllmRequestHistory) -> int:
 
 
 def has_output(history: VllmRun, step: Step, image: encoder.Input) -> bool:
-    """Return whether the worker shows to have the output for an encoder input in this step, and
-    nothing else may keep a request from computing the input."""
+    """Return whether the step shows that the worker has the output of an encoder input, and nothing
+    else may keep a request from computing the input."""
     if encoder.are_whole(history.config):
         return False
     shown = step.encoder_inputs is not None and step.encoder_dropped is not None
@@ -384,7 +385,7 @@ def lacks_budget_for_a_block(history: VllmRun, step: Step) -> bool:
 
 
 def is_alone(history: VllmRun) -> bool:
-    """Return whether the revision applies no threshold because no other one is unfinished."""
+    """Return whether the revision applies no threshold because only one request is unfinished."""
     return history.revision in since("0.31") and unfinished(history) == 1
 
 
@@ -436,8 +437,8 @@ def wants(history: VllmRun, request: VllmRequestHistory) -> int:
 
 
 def round_may_end(history: VllmRun, request: VllmRequestHistory) -> bool:
-    """Return whether a running request may lack blocks while decisions in flight still write to the
-    victim's, so that no later request gets its turn (V1-R24)."""
+    """Return whether a running request may lack blocks because decisions in flight still write to
+    those of a preempted one. Later requests then get no turn (V1-R24)."""
     if not loads.meet_decisions(history.config) or history.config["num_blocks"] is None:
         return False
     return wants(history, request) > 0

@@ -93,7 +93,7 @@ def some_output_is_used_again(history: VllmRun, step: Step) -> bool:
 def stops_needlessly(history: VllmRun, step: Step) -> str | None:
     """A request stops at an input only if the encoder lacks budget or room for it (V1-R33)."""
     if history.config["policy"] == "priority" and preempted(history, step):
-        return None  # a victim may have given back its share, and its outputs
+        return None  # a preempted request may have given back its share and its outputs
     for request, image in _stops(history, step):
         if encoder_takes(history, step, image):
             return (

@@ -50,7 +50,7 @@ def _look_ahead(history: VllmRun, step: Step) -> list[VllmRequestHistory]:
 
 
 def verified_wrongly(history: VllmRun, step: Step) -> str | None:
-    """A request emits its drafts up to the first wrong one, and one more token (V1CP-R35)."""
+    """A request emits its drafts before the first wrong one, and one more token (V1CP-R35)."""
     for request, drafts in _verified(history, step):
         tokens = (step.emitted or {}).get(request.id)
         if not tokens or request.id in history.aborts_inside or not request.accepted:

@@ -25,7 +25,7 @@ from .preemption import keeps_blocks, taken_without_need
 
 
 def runs_too_early(history: VllmRun, step: Step, *, until_next: bool = True) -> str | None:
-    """A parked request is not scheduled and keeps its blocks until its load has landed; with
+    """A parked request is not scheduled, and keeps its blocks, until its load has landed or, with
     `until_next`, until the decision after that. If it was aborted, its blocks become free when the
     load lands, and not earlier (V1-R20, GEN-R16)."""
     now, before = step.blocks or {}, (history.last.blocks if history.last else None) or {}
@@ -165,7 +165,8 @@ def last_written(history: VllmRun, request: VllmRequestHistory) -> int | None:
 
 
 def preempted_for_nothing(history: VllmRun, step: Step) -> str | None:
-    """A request still being computed loses only blocks that are needed at once (V1-R24)."""
+    """A request that is still being computed loses its blocks only if they are needed at once
+    (V1-R24)."""
     return taken_without_need(history, step) if keeps_blocks(history, step) else None
 
 
@@ -176,7 +177,7 @@ def blocks_run_out_in_flight(history: VllmRun, step: Step) -> bool:
 
 
 def freed_while_sent(history: VllmRun, step: Step) -> str | None:
-    """A finished request keeps its blocks, from its last step on, until they have been sent, no
+    """From its last step on, a finished request keeps its blocks until they have been sent, and no
     longer (V1-R25)."""
     for name, reason in (step.finished or {}).items():
         request = history.live.get(name)
@@ -211,7 +212,8 @@ def one_is_sent(history: VllmRun, step: Step) -> bool:
 
 
 def builds_on_what_failed(history: VllmRun, step: Step) -> str | None:
-    """After a partly failed load, no more tokens are skipped than loaded or cached (V1-R26)."""
+    """After a partly failed load, a request skips only tokens that were loaded or are cached
+    (V1-R26)."""
     for request in joins_after_a_failure(history, step):
         start = (step.computed or {}).get(request.id, 0) - step.scheduled[request.id]
         intact = (request.load_fails_at or 0) // history.config["block_size"]

@@ -100,7 +100,7 @@ def taken_without_need(history: VllmRun, step: Step) -> str | None:
     wanted = [last]
     if loads.meet_decisions(
         history.config
-    ):  # the round may have ended at a request that needed more
+    ):  # the scheduler may have stopped at a request that needed more
         wanted += [request for request in kept(history, step) if request.id not in step.scheduled]
     needed += sum(wants(history, request) for request in wanted)
     # blocks that have left a window are free as well
@@ -154,8 +154,8 @@ def newcomer_before_preempted(history: VllmRun, step: Step) -> str | None:
     """Under FCFS, a preempted request waits in front of all that have never started, and of those
     that were preempted in an earlier step (V1CP-R17).
 
-    A session that lost its blocks between two turns keeps its place, and one whose turn ends takes
-    another (V1-R47).
+    A session that lost its blocks between two turns keeps its place; one whose turn ends gets a new
+    place (V1-R47).
     """
     if history.config["policy"] == "priority":
         return None
@@ -234,7 +234,8 @@ def preemption_not_counted(history: VllmRun, step: Step) -> str | None:
 
 
 def counter_wrong(history: VllmRun, step: Step) -> str | None:
-    """Computed tokens are the cached and the computed ones without wrong drafts (V1CP-R05)."""
+    """A request's computed tokens are its hit plus all scheduled tokens, minus wrong drafts
+    (V1CP-R05)."""
     gone = set(step.preempted or ())
     due = in_flight.due(history, step)
     for name, computed in (step.computed or {}).items():

@@ -163,8 +163,8 @@ def preempts_with_a_queue(history: VllmRun, step: Step) -> bool:
 
 
 def needless_wait(history: VllmRun, step: Step) -> str | None:
-    """The first in line is admitted if there are a slot, budget, and blocks for all its known
-    tokens above the reserve (V1-R07).
+    """The first in line is admitted if there are a slot, enough budget, and blocks for all its
+    known tokens in addition to the watermark (V1-R07).
 
     Of its possible cache hits, only those shared with running requests count.
     """
@@ -280,8 +280,8 @@ def someone_joins(history: VllmRun, step: Step) -> bool:
 def passed_by(history: VllmRun, step: Step) -> str | None:
     """Every running request gets its turn while the budget lasts (V1-P01).
 
-    Under the priority policy, a request that is its own victim may end the round. The requests
-    behind it then get nothing, unless the round continues in this revision.
+    Under the priority policy, the requests behind one that is its own victim may get nothing; in
+    some revisions, they still get their turn.
     """
     budget = history.config["max_num_batched_tokens"]
     if history.pause == "pause_all" or sum(step.scheduled.values()) >= budget:

@@ -28,7 +28,7 @@ def addressed(history: VllmRun, step: Step) -> Iterator[VllmRequestHistory]:
 
 
 def unknown_to_the_worker(history: VllmRun, step: Step) -> str | None:
-    """The worker knows each scheduled request, and only those that still run (V1-R70)."""
+    """The worker is sent each scheduled request, whole or in part as it needs it (V1-R70)."""
     sent = told(step)
     if not step.scheduled.keys() <= sent.computed.keys():
         name = next(name for name in step.scheduled if name not in sent.computed)
