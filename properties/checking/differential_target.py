@@ -132,7 +132,8 @@ class DifferentialTarget:
         self._together = False
 
     def start(self, system: str, revision: str, config: Mapping[str, Any]) -> Reply:
-        """Start both targets, each as its own system; refuse a configuration that either refuses.
+        """Start both targets, each with the system of its side. Refuse a configuration that either
+        of them refuses.
 
         Raises:
             TargetFault: one of the targets does not start.
@@ -226,7 +227,7 @@ class DifferentialTarget:
         return first
 
     def _note(self, difference: Difference) -> bool:
-        """Return whether this difference is the most serious of the run so far.
+        """Record a difference; return whether it is the most serious of the run so far.
 
         A difference does not count if it follows from an earlier one and is not more serious.
         """

@@ -238,8 +238,8 @@ class Session:
 
     @property
     def is_over(self) -> bool:
-        """Return whether every request has ended, and nothing of theirs is in flight, being loaded,
-        or being sent."""
+        """Return whether every request has ended, no token is in flight, and no block is being
+        loaded or sent."""
         return not (self.unfinished or self._steps_after_end)
 
     @property
@@ -285,7 +285,8 @@ class Session:
 
 
 def ask(op: str, method: Any, *args: Any) -> Reply:
-    """Call a target; an exception of a target in this process counts as a crash of its scheduler.
+    """Call a target. If the target runs in this process and raises, this counts as a crash of its
+    scheduler.
 
     Raises:
         TargetFault: a fault of the target, or a crash.

@@ -1,4 +1,5 @@
-"""Translate a configuration of one system into one of another, as far as they share keys."""
+"""Translate a configuration of one system into one of another system that shares some of its
+keys."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -29,7 +30,7 @@ def with_fixed(
 
 
 def fixed_for(system: str, revision: str, other: str, other_revision: str) -> dict[str, Any]:
-    """Return values for the keys that only `system` has, with which it behaves like `other`.
+    """Return values for the keys that only `system` has, such that it behaves like `other`.
 
     Raises:
         InputError: a key of one of the systems has no value without effect, so the two have no

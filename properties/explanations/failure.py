@@ -67,7 +67,7 @@ class Failure:
         steps: its decisions; `last` and `before` are the last two steps with all their fields.
         holders: for each block, the requests that hold or held it, each with the step since which
             it has held the block, or the last step in which it did.
-        first: the first failure; `message` and `numbers` cover all failures.
+        first: the first broken rule; `message` and `numbers` cover all of them.
         ended_by_it: whether the last step breaks the rule; if not, the target raised or hung.
         is_progress: whether the rule is about requests that wait too long.
     """

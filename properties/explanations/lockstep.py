@@ -45,7 +45,8 @@ class Match:
     """The model of one revision, run beside the recorded run.
 
     Attributes:
-        matched: the number of steps, from the start of the run, in which the model does the same.
+        matched: the number of steps, from the start of the run, in which the model makes the same
+            decision.
         departed: where the match ended; None as long as every step matches.
     """
 
@@ -169,7 +170,8 @@ class Explainer:
 
     @property
     def best(self) -> Match | None:
-        """Return the longest match, the first of equal ones; None without any model."""
+        """Return the longest match, or the first of equally long ones; None if there is no
+        model."""
         return max(self.matches, key=lambda match: match.matched, default=None)
 
     @property

@@ -204,7 +204,7 @@ def _all_numbers(
 
 
 def _joined(cells: Sequence[Cell]) -> list[Cell]:
-    """Return the cells; in a large pool, neighbours in the same state are merged."""
+    """Return the cells; in a large pool, merge neighbours in the same state."""
     if len(cells) <= ALONE:
         return list(cells)
     merged: list[Cell] = []

@@ -47,7 +47,7 @@ def turns_cause(failure: Failure) -> Cause:
 
 
 def _is_about_waiting(failure: Failure) -> bool:
-    """Return whether it matters to the failure what each request waits for."""
+    """Return whether the failure is about requests that wait."""
     return bool(
         not failure.ended_by_it or failure.is_progress or _standstill(failure) or failure.waits
     )
@@ -269,15 +269,16 @@ def _free_words(row: Row) -> str:
 
 
 def last_events(failure: Failure) -> list[str]:
-    """Return a sentence for each request that the message names, in order of the steps: what
-    happened to it last, before the failing step."""
+    """Return a sentence for each request that the message names: the last event before the failing
+    step. The sentences are in order of steps."""
     named = [request.id for request in failure.scenario.requests if failure.names(request.id)]
     events = [event for name in named[:NAMED] for event in _last_event(failure, name)]
     return [f"step {number}: {words}" for number, words in sorted(events)]
 
 
 def _last_event(failure: Failure, name: str) -> Iterator[tuple[int, str]]:
-    """Yield the step and its event; nothing if the request arrives in the failing step."""
+    """Yield the step of the event and a sentence; nothing if the request arrives in the failing
+    step."""
     account = failure.history.requests.get(name)
     if account is None or account.between_turns:
         return

@@ -56,7 +56,7 @@ def can_run(config: Config, prompt: int, max_tokens: int) -> bool:
 
 def ahead(config: Config) -> int:
     """Return for how many tokens beyond the known ones a request may have blocks: its drafts and,
-    with decisions ahead, the drafts of the previous decision and those of the next one."""
+    if decisions are made ahead, the drafts of the previous decision and of the next one."""
     return speculation.drafts(config) * (3 if speculation.decides_ahead(config) else 1)
 
 

@@ -65,7 +65,7 @@ class Bounds(NamedTuple):
     limits: Limits = no_limits
 
     def beyond(self, config: Config, prompt: int, max_tokens: int) -> bool:
-        """Return whether the request on its own exceeds a limit, so that it can never finish."""
+        """Return whether the request exceeds a limit on its own, and so can never finish."""
         return any(prompt + max_tokens - 1 > limit for limit in self.limits(config))
 
 

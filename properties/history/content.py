@@ -91,8 +91,8 @@ def surely_shared(
 
 
 def _has_filled(other: RequestHistory, request: RequestHistory, block: int) -> bool:
-    """Return whether `other` may have filled a block that `request` could hit, instead of hitting
-    it itself."""
+    """Return whether `other` may have computed a full block that `request` could hit, rather than
+    found it in the cache."""
     could = min(in_common(request, other), request.num_tokens - 1)
     filled = min(could, other.max_computed) // block * block
     return filled > other.prefix_hit or bool(filled and other.preemptions)

@@ -80,7 +80,7 @@ class Features:
         return step.scheduled
 
     def hit(self, history: Run, step: Step, account: RequestHistory) -> int | None:
-        """Return the tokens that a request finds in the cache when it starts in this step; None if
+        """Return how many tokens a request finds in the cache if it starts in this step; None if
         unknown."""
         aborted = account.id in history.aborts_inside
         return prefix_hits.tokens_hit(history.config, step, account, aborted)
@@ -120,7 +120,7 @@ class Features:
         return False
 
     def goes_on(self, account: RequestHistory) -> bool:
-        """Return whether a request continues after the last token of its output."""
+        """Return whether a request continues after the last token of its current output."""
         return False
 
     def idle_steps(self, history: Run) -> int:
@@ -128,8 +128,8 @@ class Features:
         return 1
 
     def steps_after_end(self, history: Run) -> int:
-        """Return for how many steps after the last request has ended tokens may still be in flight,
-        or blocks be loaded or sent."""
+        """Return for how many steps after the end of the last request tokens may still be in
+        flight, or blocks may still be loaded or sent."""
         return 0
 
     # The pool
@@ -139,7 +139,7 @@ class Features:
         return False
 
     def free_is_unknown(self, history: Run) -> bool:
-        """Return whether blocks may have become free without being shown."""
+        """Return whether blocks may have become free without a step showing it."""
         return False
 
     def is_sent(self, account: RequestHistory) -> bool:
@@ -171,8 +171,8 @@ class Features:
         and `emitted`."""
 
     def emissions(self, history: Run, step: Step, completes: Any) -> dict[str, int]:
-        """Return, for each request, how many tokens it emits in this step. It is called only if the
-        target does not show them."""
+        """Return, for each request, how many tokens it emits in this step. The kernel calls this
+        only if the target does not show them."""
         staying = history.live.keys() - history.aborts_inside
         accounts = [history.live[name] for name in step.scheduled if name in staying]
         return {request.id: 1 for request in accounts if request.computed >= request.num_tokens}

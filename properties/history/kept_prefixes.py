@@ -49,8 +49,8 @@ class KeptPrefixes:
         request: RequestHistory,
         among: Set[int] | None = None,
     ) -> int:
-        """Return the tokens that a request starting in this step must find: whole blocks of its
-        prompt, never its last token. With `among`, only these blocks count."""
+        """Return how many tokens a request that starts in this step must find: whole blocks of its
+        prompt, without its last token. With `among`, only these blocks count."""
         others = (table for name, table in self._handed_out(history, step) if name != request.id)
         taken = {number for table in others for number in table}
         unseen = self._something_unseen(history, step, but=request.id)
@@ -122,7 +122,7 @@ class KeptPrefixes:
 
     def _table_of_ended(self, history: Run, step: Step, request: RequestHistory) -> tuple[int, ...]:
         """Return the blocks of a request that ended in this step, with NOT_SHOWN in place of its
-        hits, as far as they follow from the blocks that the step wrote; otherwise ()."""
+        hits. Return () if they do not follow from the blocks that the step wrote."""
         hit = 0 if request.started else history.hit_now(step, request) or 0
         known = _before(history).get(request.id) or (NOT_SHOWN,) * (hit // self.block_size)
         written = (step.slot_blocks or {}).get(request.id, ())
@@ -174,8 +174,8 @@ class KeptPrefixes:
 
 
 def of_partition(request: RequestHistory, content: Content) -> Content:
-    """Return the content with the name of its partition, as a cache with partitions identifies
-    it."""
+    """Return the content preceded by the name of the request's partition, since a cache with
+    partitions looks up both."""
     if request.partition == (None, None):
         return content
     return ((f"partition {request.partition}", 1), *content)

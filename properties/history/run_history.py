@@ -41,7 +41,7 @@ class ControlEvent(NamedTuple):
 
 def makes_progress(step: Step) -> bool:
     """Return whether a step computes or emits a token, or ends a request. A hit may cover a whole
-    prompt, so a token can come without any computed."""
+    prompt, so a step can emit a token without computing any."""
     ends = any(reason != "aborted" for reason in (step.finished or {}).values())
     return ends or any((step.emitted or {}).values()) or any(step.scheduled.values())
 
@@ -108,7 +108,7 @@ class RunHistory(Generic[R]):
         shadow: the content of the blocks, if a rule needs it.
         kept: the prefixes that a cache must still find; None if no rule needs them.
         client_changes: number of arrivals, aborts, control events and ends so far.
-        moves: number of times that requests may have passed from one phase to another.
+        moves: a count that grows whenever a request may have passed from one phase to another.
         holders: counts the blocks that requests hold.
         answers: the results that `once` has cached since the last change, with their step and
             configuration.
@@ -272,8 +272,8 @@ class RunHistory(Generic[R]):
         return self.ongoing() + self.decoding()
 
     def hit_now(self, step: Step, account: R) -> int | None:
-        """Return the tokens that a request finds when it starts in this step; 0 if it started
-        earlier, None if unknown."""
+        """Return how many tokens a request finds in the cache if it starts in this step; 0 if it
+        started earlier, None if unknown."""
         return self.features.hit(self, step, account)
 
     @property

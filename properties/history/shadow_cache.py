@@ -48,8 +48,8 @@ class Access(NamedTuple):
 
 
 class Ready(NamedTuple):
-    """A request whose blocks were found to hold its tokens, up to the `end` of the computed
-    ones."""
+    """A request whose blocks were found to hold its computed tokens, which are those before
+    `end`."""
 
     request: RequestHistory
     end: int

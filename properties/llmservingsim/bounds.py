@@ -23,7 +23,8 @@ Config = Mapping[str, Any]
 def waits(
     config: Config, revision: str, first: RequestHistory, started: Sequence[RequestHistory]
 ) -> int | None:
-    """Return the steps until all earlier requests, served in order, have ended; None if unbounded.
+    """Return the most steps until all earlier requests, served in order, have ended; None if
+    unbounded.
 
     The wait is unbounded if a later request may take the blocks that the first one needs. By the
     page, this is always possible, since the next request is tried; at HEAD, it is possible only
@@ -39,8 +40,8 @@ def waits(
 
 
 def alone(config: Config, request: RequestHistory) -> int:
-    """Return the steps of a request that has the scheduler to itself. With several stages, each
-    batch may have to wait until those in flight have completed, one in each step."""
+    """Return the most steps of a request that has the scheduler to itself. With several stages,
+    each batch may have to wait until those in flight have completed, one in each step."""
     return in_chunks(config, request) * (2 * depth(config) if depth(config) > 1 else 1)
 
 

@@ -20,7 +20,7 @@ class LlmServingSimFeatures(VllmFeatures):
     """
 
     def depth(self, config: Mapping[str, Any]) -> int:
-        """Return the batches that are in flight once a step has decided, counting its own. Up to
+        """Return how many batches can be in flight once a step is decided, including its own. Up to
         `pp_size` stay in flight; the oldest completes in a step that builds none."""
         return depth(config)
 

@@ -1,6 +1,6 @@
 """Generators for LLMServingSim, aimed at the limits of pool, budget and batch. Requests are drawn
-as for vLLM, on which this scheduler is modelled. For this, the configuration gets the two keys that
-vLLM's strategies need in addition: a longest request, and no reserve.
+as for vLLM, on which this scheduler is modelled. For this, the configuration gets the two
+additional keys that vLLM's strategies need: the longest request, and a watermark of 0.
 """
 
 from collections.abc import Mapping, Sequence

@@ -21,7 +21,8 @@ def shown_wrongly(history: RunHistory[Any], step: Step) -> str | None:
     """A request shows tokens and blocks if and only if some of its tokens are computed, and shows
     the blocks that it writes.
 
-    The kind of the step fits what its requests do, and prefilling requests are listed as such.
+    The kind of the step matches the work of its requests, and prefilling requests are listed as
+    such.
     """
     stay = list(_after(history, step))
     if wrong := _other_kind(history, step) or _other_phase(history, stay, step):
@@ -172,7 +173,8 @@ def _past_the_end(history: RunHistory[Any], name: str, tokens: int) -> str | Non
 
 
 def tokens_wrong(history: RunHistory[Any], step: Step) -> str | None:
-    """A request emits its tokens, then ends at once with the right reason (ALL-R04)."""
+    """A request emits all its tokens, and ends with the last one, for the right reason
+    (ALL-R04)."""
     emitted = step.emitted or {}
     finished = step.finished or {}
     over = history.features.completing(history, step)
@@ -312,7 +314,7 @@ def something_cached(history: RunHistory[Any], step: Step) -> bool:
 
 @once
 def first_hits(history: RunHistory[Any], step: Step) -> list[tuple[Any, int]]:
-    """Return the requests that start in this step, without loads, with their hits in tokens."""
+    """Return the requests that start in this step without a load, each with its hit in tokens."""
     return [
         (request, hit)
         for name in step.scheduled

@@ -14,7 +14,7 @@ from .predicate import Predicate
 def hit_too_short(
     history: RunHistory[Any], step: Step, starting: Iterable[Any], must_find: Callable[[Any], int]
 ) -> str | None:
-    """Return a message if a starting request finds fewer tokens than `must_find` returns."""
+    """Return a message if a starting request finds fewer tokens than `must_find` returns for it."""
     for request in starting:
         hit, shared = history.hit_now(step, request), must_find(request)
         if hit is not None and hit < shared:
@@ -26,7 +26,7 @@ def hit_too_short(
 
 
 def found_again(starting: Callable[[Any, Step], Iterable[Any]]) -> Predicate:
-    """Return the predicate of rules that cached tokens must be found again.
+    """Return the predicate for rules by which computed tokens must be found again.
 
     A starting request must find every token that was computed before, even in blocks that no
     request holds any more, unless the token's block has been handed out since. `starting` returns
@@ -129,7 +129,8 @@ def released_by(history: RunHistory[Any], gone: Iterable[RequestHistory]) -> int
 
 
 def taken_by(history: RunHistory[Any], step: Step, request: RequestHistory, block_size: int) -> int:
-    """Return the blocks that a running request takes for what it computes in the step."""
+    """Return how many blocks a running request takes for the tokens that it computes in the
+    step."""
     covered = request.computed + step.scheduled.get(request.id, 0)
     if request.id in step.scheduled:
         covered = history.features.slots(history.config, covered)

@@ -44,7 +44,8 @@ class Predicate(NamedTuple):
 
 
 class RuleFault(BaseException):
-    """A user's own rule cannot be evaluated: it raises, or returns a wrong type.
+    """A user's own rule cannot be evaluated: its function raises, or returns a value of the wrong
+    type.
 
     The message is one line. It is not an Exception, so that Hypothesis does not take it for a
     finding.

@@ -1,4 +1,4 @@
-"""Choose the rules to evaluate at each step: those whose answers can differ from the ones at the
+"""Choose the rules to evaluate at each step: those whose answers may have changed since the
 previous step."""
 
 from collections.abc import Callable, Iterable, Sequence
@@ -84,7 +84,7 @@ class Questions:
         self._all = True
 
     def of(self, history: RunHistory[Any], step: Step) -> list[Check]:
-        """Return the checks to evaluate: rule, `broken` and `exercised`."""
+        """Return the checks to evaluate, each as rule id, `broken` and `exercised`."""
         values = self._values(step)
         moved = history.moves != self._moves
         if self._seen is None:

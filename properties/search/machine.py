@@ -106,7 +106,7 @@ MAX_EVENTS = 6
 
 
 class RuleBroken(Exception):  # noqa: N818 (a finding, not an error)
-    """Raised when a rule breaks, so that Hypothesis shrinks the run."""
+    """A rule broke; raised so that Hypothesis shrinks the run."""
 
 
 class SchedulerMachine(RuleBasedStateMachine):
@@ -185,7 +185,7 @@ class SchedulerMachine(RuleBasedStateMachine):
     @precondition(lambda self: not self.over and self.may_join_late())
     @rule(data=st.data(), to_border=st.booleans())
     def arrive_late(self, data: st.DataObject, to_border: bool) -> None:
-        """Add a request while a batch has been decoding for a while."""
+        """Add a request after a batch has been decoding for a while."""
         steps = data.draw(st.integers(0, self.generators.LATE_STEPS))
         self.until_none_waits()
         # If a target hides its tokens, a request may seem to emit more than max_tokens.
@@ -320,7 +320,8 @@ class SchedulerMachine(RuleBasedStateMachine):
         return st.sampled_from((*over[-1:], None, *over[:1], *over[-1:]))
 
     def knock(self, request: Request | None) -> None:
-        """Send a request that can never run; if refused, it is not part of the run."""
+        """Send a request that can never run. If the target refuses it, it is not part of the
+        run."""
         if request is not None:
             self.requests.append(request)
             self.judged(self.session.add, request)
@@ -379,7 +380,8 @@ class SchedulerMachine(RuleBasedStateMachine):
         return sum(request.abort_at is not None for request in self.requests)
 
     def one_step(self) -> None:
-        """Take one step; while shrinking, no further than the smallest failure so far."""
+        """Take one step. While Hypothesis shrinks, end the run at the step of the smallest failure
+        so far."""
         if self.history.step > self.search.last_step:
             self.over = True
             return

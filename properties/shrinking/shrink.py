@@ -1,7 +1,7 @@
 """Shrink a scenario further than Hypothesis does: fewer requests, smaller numbers, whole blocks.
 
 Hypothesis shrinks the choices that led to a scenario; this pass shrinks the scenario itself, so
-that readers see only requests and tokens that the failure needs.
+that only requests and tokens that the failure needs are left.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -23,7 +23,8 @@ NAMED_FIELDS = ("external_tokens", "send_steps", "send_aborted", "cache_salt", "
 
 
 def shrink(scenario: Scenario, still_breaks: Callable[[Scenario], bool], attempts: int) -> Scenario:
-    """Return the smallest scenario found that `still_breaks`, in at most `attempts` trials."""
+    """Return the smallest scenario found for which `still_breaks` is true, in at most `attempts`
+    trials."""
     tried: set[str] = set()
     best = scenario
     progress = True
@@ -106,7 +107,8 @@ def _without_many(scenario: Scenario) -> Iterator[Scenario]:
 
 
 def simpler_requests(request: Request, block: int) -> Iterator[Request]:
-    """Yield the request without its abort, without its early end, and with smaller numbers."""
+    """Yield simpler requests: without the abort, a feature or the early end, or with smaller
+    numbers."""
     if request.abort_at is not None:
         yield replace(request, abort_at=None, abort_inside=False)
     if request.abort_inside:
@@ -266,7 +268,7 @@ def needed_features(
 
 
 def _feature(key: str, value: Any) -> str:
-    """Name a feature. The size of a number is left out, since it says nothing about the cause."""
+    """Name a feature. Omit the value of a number, since it says nothing about the cause."""
     if isinstance(value, bool):
         return f"{key} {'on' if value else 'off'}"
     return f"{key} {value}" if isinstance(value, str) else key

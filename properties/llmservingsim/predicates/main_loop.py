@@ -13,8 +13,8 @@ from .queues import left_out
 
 
 def wrong_end(history: VllmRun, step: Step) -> str | None:
-    """The simulation ends exactly when no batch can be built, and none is to come (LSS-R20). HEAD
-    also waits for requests that can never be scheduled."""
+    """The simulation ends exactly when no batch can be built and no request is still to come
+    (LSS-R20). HEAD also waits for requests that can never be scheduled."""
     live = history.live.values()
     waits = any(request.blocked for request in live) if history.revision == PAGE else bool(live)
     goes_on = bool(waits or step.scheduled or state_of(history).flights or left_out(history, step))

@@ -29,7 +29,7 @@ from .memory import hit_at_least
 
 
 def not_by_arrival(history: VllmRun, step: Step) -> str | None:
-    """Without priorities, the batch is filled by arrival (LSS-R08)."""
+    """Without prioritize_prefill, the batch is filled in order of arrival (LSS-R08)."""
     return None if history.config["prioritize_prefill"] else _out_of_order(history, step)
 
 
@@ -39,7 +39,8 @@ def both_phases(history: VllmRun, step: Step) -> bool:
 
 
 def prefill_not_first(history: VllmRun, step: Step) -> str | None:
-    """With prioritize_prefill, prefills come first, each group by arrival (LSS-R18)."""
+    """With prioritize_prefill, prefills come before decodes, each group in order of arrival
+    (LSS-R18)."""
     return _out_of_order(history, step) if history.config["prioritize_prefill"] else None
 
 
@@ -102,7 +103,7 @@ def _decoding(history: VllmRun, step: Step) -> list[VllmRequestHistory]:
 
 
 def waits_for_a_slot(history: VllmRun, step: Step) -> str | None:
-    """With max_num_seqs 0 no request waits for a slot (LSS-R05)."""
+    """With max_num_seqs 0, no request waits for a slot (LSS-R05)."""
     if history.config["max_num_seqs"]:
         return None
     return _gets_nothing(left_out(history, step), "max_num_seqs is 0, no cap")
@@ -254,7 +255,7 @@ def _not_the_tail(history: VllmRun, step: Step) -> str | None:
 
 
 def waiting_not_by_arrival(history: VllmRun, step: Step) -> str | None:
-    """Waiting requests are listed and admitted by arrival (LSS-R34)."""
+    """Waiting requests are listed and admitted in order of arrival (LSS-R34)."""
     listed = [history.live[name] for name in step.waiting or () if name in history.live]
     listed = [request for request in listed if not request.blocked]
     by_arrival = sorted(listed, key=lambda request: request.arrival)

@@ -129,8 +129,8 @@ def needless_wait(history: RunHistory, step: Step) -> str | None:
 
 
 def hit_costs_budget(history: RunHistory, step: Step) -> str | None:
-    """A request that is next in line does not wait because its cached tokens exceed the budget
-    (NAN-R38). Only tokens that it must find count."""
+    """Cached tokens that exceed the budget are no reason for the next in line to wait (NAN-R38).
+    Only tokens that it must find count as cached."""
     new, order = prefilled(history, step), waited_before(history)
     if history.aborts_inside or len(new) >= len(order):
         return None

@@ -14,7 +14,7 @@ from .decision import prefilled, ran_before
 
 
 def slot_wrong(history: RunHistory, step: Step) -> str | None:
-    """A step writes to the blocks of the block table at the computed positions (NAN-R27)."""
+    """A step writes each token to the block that the block table has for its position (NAN-R27)."""
     block = history.config["block_size"]
     for name, written in (step.slot_blocks or {}).items():
         table, computed = (step.blocks or {}).get(name), (step.computed or {}).get(name)
