@@ -65,7 +65,8 @@ class Admission(NamedTuple):
 
 
 def explain_volume(model: SpyreModel, scenario: Scenario, step: int) -> list[str]:
-    """Explain how batch x tkv came to exceed the limit in `step`; return none if unknown."""
+    """Return sentences that explain how batch x tkv came to exceed the limit in `step`; none if
+    unknown."""
     admissions: dict[str, Admission] = {}
     for number, state in enumerate(states(model, scenario, step)):
         joins = _joining(model, state, number)
@@ -121,7 +122,8 @@ def explain_stale_refusal(model: SpyreModel, scenario: Scenario, step: int) -> l
 
 
 def goes_by_last_forward(revision: Revision) -> bool:
-    """Return whether admission uses a tkv that still counts requests that have left."""
+    """Return whether admission uses the tkv of the last forward pass, which still counts requests
+    that have left since."""
     return revision.current_tkv is release_2_1_2.current_tkv
 
 

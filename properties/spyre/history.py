@@ -34,7 +34,7 @@ def _runs_cached_chunk(history: RunHistory[Any], name: str) -> bool:
 
 
 class SpyreFeatures(Features):
-    """Pauses. A paused request keeps its computed tokens, and no request is ever preempted."""
+    """Adds pauses. A paused request keeps its computed tokens, and no request is ever preempted."""
 
     request_history = SpyreRequestHistory
     never_preempts = True
@@ -44,7 +44,7 @@ class SpyreFeatures(Features):
         return True
 
     def may_compute_nothing(self, history: RunHistory[Any], step: Step) -> bool:
-        """Return whether a cached chunk may be run."""
+        """Return whether the step may run only a cached chunk."""
         return any(_runs_cached_chunk(history, name) for name in step.scheduled)
 
     def end(self, history: RunHistory[Any], step: Step) -> None:

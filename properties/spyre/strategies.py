@@ -177,8 +177,8 @@ def beside_the_batch(draw: st.DrawFn, config: Mapping[str, Any], history: RunHis
     """Draw a late request that joins earlier ones and reaches the limit with its last token.
 
     In a batch of `batch` requests, including this one, no tkv may exceed `row` = limit / batch, or
-    the model's length. The newcomer gets a chosen offset in the block that the batch will have
-    reached, and ends around `row`.
+    the model's length. The prompt ends at a chosen offset in a block, and the last token comes
+    close to `row`.
     """
     block, chunk, length = (config[k] for k in ("block_size", "chunk_size", "max_model_len"))
     lengths = [request.computed for request in history.decoding()] or [0]

@@ -151,7 +151,7 @@ def with_turns(draw: st.DrawFn, request: Request, config: Mapping[str, Any]) -> 
 
 
 def most_tokens(config: Mapping[str, Any]) -> int:
-    """Return the most tokens with which every target accepts a session."""
+    """Return the most tokens that a session may have so that every target accepts it."""
     limits = [config["max_model_len"]]
     if config["num_blocks"] is not None:
         limits.append(config["num_blocks"] * config["block_size"])
@@ -183,7 +183,8 @@ def accepted(drafts: int) -> st.SearchStrategy[tuple[int, ...]]:
 
 @st.composite
 def loaded(draw: st.DrawFn, request: Request, config: Mapping[str, Any]) -> Request:
-    """Return the request if a connector has some blocks, or all tokens, of its prompt."""
+    """Return the request with a drawn number of prompt tokens that a connector has: none, some
+    blocks, or all."""
     block, at_once = config["block_size"], loads.are_synchronous(config)
     whole = request.prompt_len // block * block
     tokens = draw(st.sampled_from((0, request.prompt_len, whole, min(block, whole))))

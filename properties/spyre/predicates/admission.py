@@ -93,9 +93,9 @@ def shortened(history: RunHistory, step: Step) -> bool:
 
 
 def needless_refusal(history: RunHistory, step: Step) -> str | None:
-    """A decode step runs instead of a prefill only if a rule requires it (SPY-R42). Projections may
-    differ within bounds: a refusal is wrong only if the volume stays within the limit even with one
-    block more for realignment than release 2.1.2 allows.
+    """A decode step runs instead of a prefill only if a rule requires it (SPY-R42). Schedulers may
+    project differently, so a refusal is wrong only if the volume stays within the limit even when
+    the projection of release 2.1.2 gets one more block for realignment.
     """
     request = refused(history, step)
     if request is None:
@@ -131,9 +131,9 @@ def refused(history: RunHistory, step: Step) -> RequestHistory | None:
 def pool_surely_has(history: RunHistory, step: Step, newcomer: RequestHistory) -> bool:
     """Return whether the pool certainly has room for the newcomer and every started request.
 
-    Room means blocks for all tokens of the newcomer, except those shared with running requests. The
-    last token needs no block, but may be promised one. The page has no pool, so by the page each
-    request may be promised one more block.
+    There is room if blocks are free for all tokens of the newcomer, except those shared with
+    running requests. The last token needs no block, but may be promised one. The page does not
+    describe a pool, so by the page each request may be promised one more block.
     """
     size, block = history.config["num_blocks"], history.config["block_size"]
     if size is None:
@@ -155,7 +155,8 @@ def pool_surely_has(history: RunHistory, step: Step, newcomer: RequestHistory) -
 
 
 def surely_unfinished(history: RunHistory, request: RequestHistory) -> bool:
-    """Return whether chunks follow after the next one, whatever the prefix cache holds.
+    """Return whether the prompt certainly needs more chunks after the next one, whatever the prefix
+    cache holds.
 
     A hit covers at most the tokens that another request has in common with the prompt.
     """
@@ -168,7 +169,8 @@ def surely_unfinished(history: RunHistory, request: RequestHistory) -> bool:
 
 
 def certainly_fits(history: RunHistory, newcomer: RequestHistory) -> bool:
-    """Return whether length and volume fit by the widest reading, with two blocks to spare."""
+    """Return whether the newcomer stays within length and volume by every reading of the page, with
+    two blocks to spare."""
     block, limit = history.config["block_size"], history.config["max_batch_tkv"]
     tokens = [request.computed for request in history.decoding()]
     longest = ceil(max(tokens) / block) * block

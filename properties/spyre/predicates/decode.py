@@ -1,5 +1,5 @@
-"""The shape of a decode step: every request, one token, a rectangle of blocks, within the limit;
-and which requests pause instead.
+"""The shape of a decode step: each request gets one token, their blocks form a rectangle, and the
+volume is within the limit. Also, which requests pause instead.
 
 Source: Spyre scheduling page, "Key concepts" and "Decode padding"; release 2.5.2 for pauses
 (SPY-R51, SPY-R52), which the page does not have.
@@ -98,7 +98,7 @@ def wrong_tkv(history: RunHistory, step: Step) -> str | None:
 
 
 def volume_over_limit(history: RunHistory, step: Step) -> str | None:
-    """Decoded requests x max-tkv stays within max_batch_tkv (SPY-R07)."""
+    """The number of decoded requests x max-tkv is at most max_batch_tkv (SPY-R07)."""
     limit, reached = history.config["max_batch_tkv"], volume(step)
     if reached <= limit:
         return None
@@ -165,7 +165,8 @@ def prefill_wanted_while_paused(history: SpyreRun, step: Step) -> bool:
 
 
 def wrong_pause(history: SpyreRun, step: Step) -> str | None:
-    """Without a prefill, exactly the requests that the fairness order admits decode (SPY-R51)."""
+    """If no prefill runs, the requests that decode are exactly those that the fairness order admits
+    (SPY-R51)."""
     all_requests = waiting_to_decode(history) + history.decoding()
     if not all_requests or history.prefill_members(step):
         return None

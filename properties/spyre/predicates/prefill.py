@@ -42,7 +42,8 @@ def may_run_cached(history: RunHistory) -> bool:
 
 
 def computed_before(history: RunHistory, step: Step, request: RequestHistory) -> int | None:
-    """Return how many tokens of a prompt need no computing in this step; None if unknown."""
+    """Return how many tokens of a prompt are computed or cached before this step; None if
+    unknown."""
     hit = history.hit_now(step, request)
     return None if hit is None else request.computed + hit
 

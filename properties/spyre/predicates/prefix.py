@@ -61,7 +61,7 @@ def whole_prompt_known(history: RunHistory, step: Step) -> bool:
 def cached_chunk_computed(history: RunHistory, step: Step) -> str | None:
     """An entirely cached chunk is skipped (SPY-R54).
 
-    `scheduled` does not count cached tokens, so such a chunk would show no tokens.
+    `scheduled` does not count cached tokens, so such a chunk shows as 0 tokens.
     """
     for request in history.prefill_members(step):
         if step.scheduled[request.id] == 0:
@@ -79,7 +79,8 @@ def chunk_skipped(history: RunHistory, step: Step) -> bool:
 
 
 def wrong_write(history: RunHistory, step: Step) -> str | None:
-    """Recomputed cached blocks are written to block 0, others to themselves (SPY-R56)."""
+    """Tokens of cached blocks that are computed again are written to block 0, all others to their
+    own block (SPY-R56)."""
     places = history.config["chunk_size"] // history.config["block_size"]
     for request in history.prefill_members(step):
         hit = request.prefix_hit if request.started else history.hit_now(step, request)

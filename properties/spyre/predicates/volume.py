@@ -79,8 +79,8 @@ def overrun(batch: list[Member], newcomer: Member, block: int, limit: int) -> Ov
     """Return a step beyond the limit while the newcomer decodes with the batch, or None.
 
     Between two steps in which requests end, the batch stays the same. Its max-tkv then grows from
-    step to step, except after a step in which a request has filled its block. So it is largest in
-    the last of these steps, or in the last of them in which a block was full.
+    step to step, except after a step in which a request has filled its block. So it is largest
+    either in the last of these steps or in the last one in which a request fills its block.
     """
     alive = [*batch, newcomer]
     most = max(member.length for member in alive) + newcomer.remaining + block - 1

@@ -42,7 +42,7 @@ Config = Mapping[str, Any]
 
 
 class VllmFeatures(Features):
-    """Adds connector, drafts, steps in flight and encoder."""
+    """Adds connectors, drafts, steps in flight and encoders."""
 
     request_history = VllmRequestHistory
 
@@ -91,7 +91,8 @@ class VllmFeatures(Features):
         return (*loading, *turns, *(("finished",) if blocked.can_be(config) else ()))
 
     def may_forget(self, config: Config) -> bool:
-        """Return whether only blocks can still hold the tokens of ended requests."""
+        """Return whether requests can find the tokens of ended ones only in blocks that still hold
+        them."""
         if not prefix_hits.caches(config):
             return True
         return in_flight.depth(config) == 1 and not loads.are_made(config)
@@ -103,7 +104,7 @@ class VllmFeatures(Features):
         return in_flight.completes(history, step)
 
     def hit(self, history: RunHistory[Any], step: Step, account: RequestHistory) -> int | None:
-        """Return the tokens that a request finds in the cache or has loaded; None if unknown."""
+        """Return how many tokens a request finds in the cache or has loaded; None if unknown."""
         config, request = history.config, of(account)
         if synchronous.loads_blindly(history, step, request):
             return loads.offered(config, request)
@@ -124,7 +125,8 @@ class VllmFeatures(Features):
         return max(account.max_computed, landed)
 
     def loads_in(self, history: RunHistory[Any], step: Step) -> list[tuple[RequestHistory, int]]:
-        """Return the requests whose load begins, each with its correctly loaded tokens."""
+        """Return the requests whose load begins, each with the number of tokens that it loads
+        without a failure."""
         if loads.are_synchronous(history.config):
             new = synchronous.load_now(history, step)
             return [(request, loads.offered(history.config, request)) for request in new]
@@ -180,7 +182,8 @@ class VllmFeatures(Features):
         return left + in_flight.depth(history.config) - 1
 
     def held_after_end(self, config: Config) -> bool:
-        """Return whether blocks are kept until a load has landed or they are sent."""
+        """Return whether requests that have ended may keep blocks until a load has landed or the
+        blocks are sent."""
         return loads.are_made(config)
 
     def free_is_unknown(self, history: RunHistory) -> bool:
@@ -245,7 +248,7 @@ class VllmFeatures(Features):
     def emissions(
         self, history: RunHistory[Any], step: Step, completes: Mapping[str, Coming]
     ) -> dict[str, int]:
-        """Return, for each request that emits tokens, one token plus its correct drafts."""
+        """Return, for each request that emits tokens, their number: one plus its correct drafts."""
         return {
             name: min(
                 1 + speculation.right_of(of(request), coming.proposed), max(request.tokens_left, 1)

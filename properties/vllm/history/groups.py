@@ -63,7 +63,8 @@ def are_several(config: Config) -> bool:
 
 
 def keeps_few_blocks(config: Config) -> bool:
-    """Return whether only a few blocks of windows, and few Mamba states, can be found later."""
+    """Return whether later requests can find only a few blocks of a window, and few Mamba
+    states."""
     return config.get("prefix_cache_retention_interval") == 0
 
 
@@ -145,8 +146,8 @@ def blocks_of_all(config: Config, tokens: int) -> int:
 
 
 def blocks_if_all_kept(config: Config, tokens: int) -> int:
-    """Return the blocks of all groups that the first `tokens` tokens of a request fill, and those
-    of drafts."""
+    """Return how many blocks of all groups the first `tokens` tokens of a request fill, together
+    with those of its drafts."""
     groups = further(config)
     states = sum(group.kind == MAMBA for group in groups) * drafts(config)
     sizes = (config["block_size"], *(group.size for group in groups))

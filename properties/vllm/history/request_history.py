@@ -15,7 +15,7 @@ class VllmRequestHistory(RequestHistory):
     Attributes:
         accepted: the number of correct drafts in each step that verifies drafts; the list is
             repeated as needed.
-        drafted: drafts that are proposed for the next step.
+        drafted: the number of drafts that are proposed for the next step.
         verified: the number of steps in which its drafts were verified.
         slots: the number of tokens for which it was given blocks, or a lower bound; `most_slots`
             includes the lookahead that it may get with its first chunk.
@@ -26,10 +26,10 @@ class VllmRequestHistory(RequestHistory):
             request is parked; `load_left` of these are still to come.
         parked_since: the step in which its load began.
         tokens_loading: the tokens of the load that do not count as computed yet.
-        load_fails_at: the token from which on the load fails.
+        load_fails_at: the first token that fails to load.
         deferrals: how often the connector may defer its answer.
         send_steps: the number of worker reports that sending its blocks takes after its end;
-            `load_left` counts these, too. `send_aborted`: whether they are sent after an abort.
+            `load_left` counts these as well. `send_aborted`: whether they are sent after an abort.
         blocks: the blocks last shown for it, if loads and decisions may be in flight together.
         begun: how many of its tokens were computed before each decision in flight that computes it,
             the oldest first.

@@ -20,13 +20,13 @@ def are_held(config: Mapping[str, Any]) -> bool:
 
 
 def awaiting(live: Mapping[str, VllmRequestHistory]) -> list[VllmRequestHistory]:
-    """Return the sessions whose next input has not come in the coming step."""
+    """Return the sessions whose next input has not arrived by the coming step."""
     return [request for request in live.values() if request.between_turns and request.blocked]
 
 
 def ends_turn(step: Step, request: VllmRequestHistory) -> bool:
-    """Return whether a session emits the last token of a turn in this step, but not of its last
-    turn."""
+    """Return whether a session emits the last token of a turn in this step, and has another turn to
+    come."""
     emitted = request.emitted + (step.emitted or {}).get(request.id, 0)
     return bool(request.turns) and emitted == request.output_len
 

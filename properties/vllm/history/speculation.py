@@ -32,7 +32,7 @@ def lookahead(config: Config) -> int:
 
 
 def read_ahead(config: Config) -> int:
-    """Return how many tokens after those of a step the drafter reads during a prefill."""
+    """Return how many tokens beyond those of a prefill step the drafter reads."""
     return int(lookahead(config) > 0)
 
 

@@ -42,7 +42,7 @@ def loaded_now(history: VllmRun, step: Step, request: VllmRequestHistory) -> int
 
 
 def loads_blindly(history: VllmRun, step: Step, request: VllmRequestHistory) -> bool:
-    """Return whether a request loads in this step, and no prefix hit is shown that includes the
+    """Return whether a request loads in this step without showing a prefix hit that includes the
     loaded tokens."""
     if request.started or request.id not in step.scheduled or not request.external:
         return False

@@ -123,9 +123,9 @@ def newcomer_is_cut(history: VllmRun, step: Step) -> bool:
 
 
 def chunked_although_off(history: VllmRun, step: Step) -> str | None:
-    """With chunking off, the budget never cuts the first piece of a prompt (V1CP-R07).
+    """With chunking off, no prompt starts if the budget would cut it (V1CP-R07).
 
-    The threshold may, since releases apply it before the budget.
+    The threshold may cut it, since releases apply the threshold before the budget.
     """
     if history.config["enable_chunked_prefill"]:
         return None
@@ -177,8 +177,8 @@ def emission_wrong(history: VllmRun, step: Step) -> str | None:
 
 
 def _as_due(comes: bool, emits: int, drafts: int) -> bool:
-    """Return whether a request emits as many tokens as it should: if a token `comes`, one, or
-    perhaps more with drafts; otherwise none."""
+    """Return whether a request emits as many tokens as it should: none unless a token `comes`; then
+    one, or more with drafts."""
     return comes == (emits > 0) and (drafts > 0 or emits <= 1)
 
 

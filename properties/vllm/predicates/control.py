@@ -17,7 +17,8 @@ OF_RUNNING = "reset_running_requests"
 
 
 def reset_wrongly(history: VllmRun, step: Step) -> str | None:
-    """A reset succeeds if no block is held, or with reset_running_requests (V1-R35)."""
+    """A reset succeeds if and only if no request holds a block, or it is reset_running_requests
+    (V1-R35)."""
     for event in _resets(history):
         holding = () if event.kind == OF_RUNNING else event.holding
         if holding is None or event.done == (not holding):
@@ -37,7 +38,7 @@ def _resets(history: VllmRun) -> list[ControlEvent]:
 
 
 def hit_from_before_reset(history: VllmRun, step: Step) -> str | None:
-    """A hit covers only what was computed since the last reset (V1-R36)."""
+    """A hit covers only tokens computed since the last reset (V1-R36)."""
     for request, hit in _starting(history, step):
         known = max(_since(history, step, request, other) for other in history.requests.values())
         if hit > known:
@@ -93,8 +94,8 @@ def several_were_made_to_wait(history: VllmRun, step: Step) -> bool:
 def _made_wait(history: VllmRun) -> list[VllmRequestHistory]:
     """Return the requests that ran before the reset, in order of arrival.
 
-    Return none if others may be in front of them: requests that are set aside, or that an encoder
-    can serve.
+    Return none if other requests may be in front of them: those that are set aside, or for which
+    the encoder has room.
     """
     config = history.config
     if config["policy"] == "priority" or encoder.encodes(config) or in_flight.depth(config) > 1:

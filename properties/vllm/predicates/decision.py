@@ -1,7 +1,7 @@
 """The decision of vLLM's scheduler in a step, as far as a client can tell.
 
-The client's history has the running requests and how many tokens they have yet to compute; the step
-shows what ran.
+The client's history knows which requests ran before the step, and how many tokens they still had to
+compute; the step shows which of them it scheduled.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -42,7 +42,8 @@ def ran_before(history: VllmRun) -> list[VllmRequestHistory]:
 
 @once
 def waited_before(history: VllmRun) -> list[VllmRequestHistory]:
-    """Return all other unfinished requests in the order of their turns, parked ones first.
+    """Return all other unfinished requests in the order in which they are considered, parked ones
+    first.
 
     With sessions, this is the order that the target shows. There are two more cases in which only
     the target shows this order: with more than two decisions in flight, preempted requests are set
@@ -214,8 +215,8 @@ def preempted(history: VllmRun, step: Step) -> list[VllmRequestHistory]:
 
 
 def slots(history: VllmRun) -> int:
-    """Return how many requests may run in the coming step: sessions that wait for their next input
-    keep their slots."""
+    """Return how many requests may run in the coming step, without the slots that sessions keep
+    while they wait for input."""
     active = history.config.get("max_num_active_seqs") or history.config["max_num_seqs"]
     return int(active) - len(sessions.awaiting(history.live))
 
@@ -262,7 +263,7 @@ def behind(history: VllmRun, step: Step, request: VllmRequestHistory) -> int | N
 
 
 def given(history: VllmRun, step: Step, name: str) -> int:
-    """Return the tokens for which a request with drafts or a load surely has blocks."""
+    """Return for how many tokens a request with drafts or a load certainly has blocks."""
     request = history.live.get(name)
     if request is None or not (speculation.drafts(history.config) or request.slots):
         return 0
@@ -274,7 +275,8 @@ def given(history: VllmRun, step: Step, name: str) -> int:
 
 
 def computes(history: VllmRun, step: Step, request: VllmRequestHistory) -> int:
-    """Return the tokens of a request computed or cached after this step, including drafts."""
+    """Return how many tokens of a request are computed or cached after this step, including
+    drafts."""
     hit = 0 if request.started else history.hit_now(step, request)
     return request.computed + (hit or 0) + step.scheduled[request.id]
 
@@ -289,7 +291,7 @@ def has_output(history: VllmRun, step: Step, image: encoder.Input) -> bool:
 
 
 def input_missing(history: VllmRun, step: Step, request: VllmRequestHistory, token: int) -> bool:
-    """Return whether this token's encoder input may have no output yet."""
+    """Return whether the encoder output that this token needs may be missing."""
     images = {encoder.at(request.inputs, token + more) for more in (0, stops_ahead(history))}
     return not all(image is None or has_output(history, step, image) for image in images)
 
@@ -364,8 +366,8 @@ def threshold_adapts(config: Mapping[str, Any]) -> bool:
 
 
 def fair_share(history: VllmRun) -> int:
-    """Return the tokens of the budget for each unfinished request, if the threshold adapts to them;
-    otherwise 0."""
+    """Return each unfinished request's share of the budget, in tokens, if the threshold adapts to
+    it; otherwise 0."""
     if not threshold_adapts(history.config):
         return 0
     return int(history.config["max_num_batched_tokens"]) // max(unfinished(history), 1)
@@ -378,7 +380,7 @@ def unfinished(history: VllmRun) -> int:
 
 
 def lacks_budget_for_a_block(history: VllmRun, step: Step) -> bool:
-    """Return whether chunks end at block boundaries, and less than a block is left for a chunk."""
+    """Return whether chunks end at block boundaries and the budget left is less than a block."""
     remaining = history.config["max_num_batched_tokens"] - sum(step.scheduled.values())
     most = min(threshold(history), remaining)
     return groups.aligns(history.config) and most < int(history.config["block_size"])

@@ -39,10 +39,10 @@ from .decision import admitted, kept, since, waited_before
 def computing(
     history: VllmRun, step: Step
 ) -> Iterator[tuple[VllmRequestHistory, int, tuple[int, ...], int]]:
-    """Yield each group after the first, for each request that computes and stays.
+    """Yield an item for each request that computes and stays, and for each group after the first.
 
-    Each item has the request, the number of the group, its table after the step, and the first
-    block that it reads in the step.
+    An item has the request, the number of the group, its table after the step, and the first block
+    that it reads in the step.
     """
     for number, group in enumerate(further(history.config)):
         for name in step.scheduled:
@@ -95,7 +95,8 @@ def is_mamba(history: VllmRun, number: int) -> bool:
 
 
 def lost_in_the_window(history: VllmRun, step: Step) -> str | None:
-    """A request has every block that it, or a step in flight, reads or writes (V1-R52)."""
+    """A request holds every block that this step or one in flight reads or writes for it
+    (V1-R52)."""
     for request, number, table, first in computing(history, step):
         least, most = _places(history, step, request, number)
         if not least <= len(table) <= most:
@@ -202,8 +203,9 @@ def hit_out_of_the_window(history: VllmRun, step: Step) -> bool:
 def admitted_without_room(history: VllmRun, step: Step) -> str | None:
     """The blocks that a request needs for its admission are free (V1-R54).
 
-    Without reserve_full_isl, these are the blocks of its first tokens in every group; with it,
-    those of all its tokens, but for a window only as many as it ever holds at once.
+    Without reserve_full_isl, these are the blocks of its first chunk in every group. With it, they
+    are the blocks of all its tokens; in a group with a window, only as many as it ever holds at
+    once.
     """
     for request, needed, free in rooms(history, step):
         if needed > free:

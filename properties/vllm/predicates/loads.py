@@ -56,7 +56,8 @@ def runs_too_early(history: VllmRun, step: Step, *, until_next: bool = True) -> 
 
 
 def decisions_still_to_come(history: VllmRun) -> int:
-    """Return the most steps until all decisions in flight, and as many more, have completed."""
+    """Return the most steps until all decisions in flight, and the same number after them, have
+    completed."""
     return 2 * in_flight.depth(history.config) if loads.meet_decisions(history.config) else 0
 
 
@@ -65,8 +66,8 @@ def one_is_loading(history: VllmRun, step: Step) -> bool:
 
 
 def takes_what_others_need(history: VllmRun, step: Step) -> str | None:
-    """A load begins only if enough blocks stay free for what other parked requests and prefills
-    still need, and for the request's own first step if that has a lookahead (V1-R21)."""
+    """A load begins only if enough blocks stay free for other parked requests, for prefills, and
+    for the lookahead of the request's own first step (V1-R21)."""
     newly = loads.newly_parked(history.live, step)
     if not newly or not nothing_else_changes(history, step):
         return None
@@ -296,7 +297,8 @@ def fail_now(history: VllmRun, step: Step) -> list[VllmRequestHistory]:
 
 
 def computes_what_can_be_loaded(history: VllmRun, step: Step) -> str | None:
-    """A request is parked if the connector has more of its tokens than the cache (V1-R27)."""
+    """A request is parked for a load if the connector has more of its tokens than the cache
+    (V1-R27)."""
     for request in admitted(history, step):
         hit = history.hit_now(step, request)
         if hit is None or request.started or not loads.is_new(history.config, request):
@@ -377,7 +379,7 @@ def missing_blocks(history: VllmRun, step: Step, request: VllmRequestHistory) ->
 
 
 def first_step(history: VllmRun, step: Step, request: VllmRequestHistory) -> int:
-    """Return the blocks that a parked request lacks for its known tokens and the lookahead."""
+    """Return how many blocks a parked request lacks for its known tokens and the lookahead."""
     return lacks(history, step, request, speculation.slots(history.config, request.num_tokens))
 
 

@@ -28,8 +28,8 @@ def victim_not_the_tail(history: VllmRun, step: Step) -> str | None:
 def _admitted_before(
     history: VllmRun, gone: list[VllmRequestHistory], stay: list[VllmRequestHistory]
 ) -> str | None:
-    """Return a message if a preempted request was admitted before one that stays. The target's list
-    may be in any order, but the admissions were observed.
+    """Return a message if a preempted request was admitted before one that stays. The target may
+    list running requests in any order, but the admissions themselves were observed.
     """
     if loads.are_made(history.config):
         return None
@@ -125,7 +125,7 @@ def last_victim(history: VllmRun, gone: list[VllmRequestHistory]) -> VllmRequest
 
 
 def blocks_run_out(history: VllmRun, step: Step) -> bool:
-    """A step preempts, or leaves no block free with a request running."""
+    """A step preempts a request, or leaves no block free while one runs."""
     return bool(step.preempted) or (step.free_blocks == 0 and bool(step.running))
 
 

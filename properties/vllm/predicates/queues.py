@@ -216,8 +216,8 @@ def _could_go(history: VllmRun, step: Step) -> VllmRequestHistory | None:
 
 
 def _state_may_be_missing(history: VllmRun, step: Step, request: VllmRequestHistory) -> bool:
-    """Return whether another request may compute, in this step, the Mamba state that this one has
-    to begin with (V1-R57)."""
+    """Return whether another request may compute, in this very step, the Mamba state from which
+    this one must start (V1-R57)."""
     size = int(history.config["block_size"])
     return groups.caches_states(history.config) and history.max_hit(step, request) >= size
 
@@ -237,15 +237,14 @@ def _is_surely_first(history: VllmRun, step: Step, request: VllmRequestHistory) 
 def _goes_next(history: VllmRun, request: VllmRequestHistory) -> bool:
     """Return whether this request is certainly first in line, with a connector.
 
-    This requires that no request is parked or deferred, and that the connector has no more tokens
-    of this one.
+    It is if no request is parked or deferred and the connector has no more tokens of this one.
     """
     parked = bool(history.last is not None and history.last.parked)
     return not parked and not loads.is_new(history.config, request)
 
 
 def _missing(history: VllmRun, request: VllmRequestHistory, tokens: int) -> int:
-    """Return an upper bound on the free blocks that the request takes for these tokens."""
+    """Return an upper bound on how many free blocks the request takes for these tokens."""
     shared, block = 0, int(history.config["block_size"])
     if groups.further(history.config):
         return groups.blocks_if_all_kept(history.config, tokens)

@@ -21,7 +21,7 @@ def told(step: Step) -> Sent:
 
 
 def addressed(history: VllmRun, step: Step) -> Iterator[VllmRequestHistory]:
-    """Yield the unfinished requests of which the worker is told something."""
+    """Yield the unfinished requests about which the worker is told something."""
     for name in told(step).computed:
         if (request := history.live.get(name)) is not None:
             yield request
@@ -153,7 +153,7 @@ def _ended(history: VllmRun, step: Step) -> Iterator[str]:
 
 
 def dropped_and_computed(history: VllmRun, step: Step) -> str | None:
-    """An encoder output that a step computes is not dropped by it (V1-R75)."""
+    """A step does not drop an encoder output that it computes (V1-R75)."""
     dropped = step.encoder_dropped or ()
     for request, image in encoded(history, step):
         if image.name in dropped:
