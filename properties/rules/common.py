@@ -140,7 +140,7 @@ def request_lost(history: RunHistory[Any], step: Step) -> str | None:
     finished = step.finished or {}
     foreign = [n for n in finished if n not in history.live and n not in history.aborts_to_report]
     if foreign:
-        return f"{_names(foreign)} reported as finished, but not unfinished before this step"
+        return f"{_names(foreign)} reported as finished, although already ended or never accepted"
     places = (*(step.waiting or ()), *(step.running or ()), *(step.paused or ()))
     queued = set(places)
     if len(queued) < len(places):
@@ -251,7 +251,7 @@ def waits_too_long(history: RunHistory[Any], step: Step) -> str | None:
     if name in step.scheduled or history.step - since < allowance:
         return None
     return (
-        f"{name} is first in line since step {since}, and must be scheduled by step "
+        f"{name} has been first in line since step {since}, and must be scheduled by step "
         f"{since + allowance}, {allowance} steps later"
     )
 

@@ -49,8 +49,8 @@ def found_again(starting: Callable[[Any, Step], Iterable[Any]]) -> Predicate:
             hit = history.hit_now(step, request)
             if hit is not None and hit < tokens:
                 return (
-                    f"{request.id} finds {hit} tokens in the cache; {tokens} were computed before, "
-                    "in blocks that have not been handed out since"
+                    f"{request.id} finds {hit} tokens in the cache, but {tokens} were computed "
+                    "before, in blocks that have not been handed out since"
                 )
         return None
 

@@ -292,7 +292,7 @@ def explain_lost_blocks(model: SpyreModel, scenario: Scenario, step: int) -> lis
         if waiting and free is not None:
             needed = model.revision.blocks_at_end(model.config, waiting[0])
             lines.append(
-                f"step {step}: {waiting[0].id} needs {needed} blocks of {free}, "
+                f"step {step}: {waiting[0].id} needs {needed} of the {free} blocks, but "
                 f"{before.lost_blocks} of them are reserved for no request"
             )
     return lines

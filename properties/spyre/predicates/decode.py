@@ -225,8 +225,8 @@ def starved(history: SpyreRun, step: Step) -> str | None:
     for request in waiting_to_decode(history):
         if request.paused_steps >= slots and request.id not in step.scheduled:
             return (
-                f"{request.id} is paused for {request.paused_steps + 1} steps, but max_num_seqs is "
-                f"{slots}"
+                f"{request.id} has been paused for {request.paused_steps + 1} steps, "
+                f"but max_num_seqs is {slots}"
             )
     return None
 

@@ -207,7 +207,7 @@ def hit_of_another_partition(history: VllmRun, step: Step) -> str | None:
         if hit > max(known, synchronous.loaded_now(history, step, request)):
             adapter, salt = request.partition
             return (
-                f"{request.id} takes {hit} tokens from the cache, of which {known} were computed "
+                f"{request.id} takes {hit} tokens from the cache, but only {known} were computed "
                 f"with its adapter ({adapter or 'none'}) and its salt ({salt or 'none'})"
             )
     return None

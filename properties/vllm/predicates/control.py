@@ -43,8 +43,8 @@ def hit_from_before_reset(history: VllmRun, step: Step) -> str | None:
         known = max(_since(history, step, request, other) for other in history.requests.values())
         if hit > known:
             return (
-                f"{request.id} takes {hit} tokens from the cache, of which {known} were computed "
-                "since it was reset"
+                f"{request.id} takes {hit} tokens from the cache, of which only {known} were "
+                "computed after it was reset"
             )
     return None
 

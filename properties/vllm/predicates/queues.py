@@ -50,7 +50,7 @@ def not_in_one_queue(history: VllmRun, step: Step) -> str | None:
         if name in (step.finished or {}) or name in history.aborts_inside:
             continue
         if places[name] != 1:
-            return f"{name} is unfinished and {places[name]} times in waiting and running together"
+            return f"{name} is unfinished, but listed {places[name]} times in waiting and running"
     return None
 
 

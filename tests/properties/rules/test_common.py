@@ -50,7 +50,7 @@ def two_queued(**changes):
         ),
         (
             decode("a", running=("a",), waiting=("b",), finished={"ghost": "eos"}),
-            "ghost reported as finished, but not unfinished before this step",
+            "ghost reported as finished, although already ended or never accepted",
         ),
         (
             decode("a", running=("a",), waiting=("b",), prefilling=("ghost",)),
@@ -176,7 +176,7 @@ def test_the_first_in_line_is_scheduled_within_its_allowance():
     assert broken("ALL-R05", in_time, idle()) is None
     late = history(waiting("a"), first_in_line=("a", 3, 5), step=8)
     assert broken("ALL-R05", late, idle()) == (
-        "a is first in line since step 3, and must be scheduled by step 8, 5 steps later"
+        "a has been first in line since step 3, and must be scheduled by step 8, 5 steps later"
     )
     assert broken("ALL-R05", late, prefill("a", 5)) is None
     assert exercised("ALL-R05", in_time, idle())
