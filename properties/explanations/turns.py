@@ -304,7 +304,8 @@ def _last_event(failure: Failure, name: str) -> Iterator[tuple[int, str]]:
 
 
 def _found(failure: Failure, account: RequestHistory, hit: int) -> Iterator[tuple[int, str]]:
-    """Yield who computed the tokens that a request finds when it starts."""
+    """Yield the step in which another request computed the tokens that this one found, and a
+    sentence."""
     others = [other for other in failure.history.kin(account) if other is not account]
     source = max(others, key=partial(in_common, account), default=None)
     if source is not None and in_common(account, source) >= hit:

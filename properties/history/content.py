@@ -91,8 +91,8 @@ def surely_shared(
 
 
 def _has_filled(other: RequestHistory, request: RequestHistory, block: int) -> bool:
-    """Return whether `other` may have computed a full block that `request` could hit, rather than
-    found it in the cache."""
+    """Return whether `other` may have computed, and not just found in the cache, a full block that
+    `request` could hit."""
     could = min(in_common(request, other), request.num_tokens - 1)
     filled = min(could, other.max_computed) // block * block
     return filled > other.prefix_hit or bool(filled and other.preemptions)

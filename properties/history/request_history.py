@@ -81,7 +81,7 @@ class RequestHistory:
 
     @property
     def max_computed(self) -> int:
-        """Return the largest number of its tokens that were ever computed."""
+        """Return the most tokens that it has ever had computed."""
         return max(self.computed, self.recompute_from)
 
     @property

@@ -119,7 +119,8 @@ class Questions:
 
 
 def _reads(check: Predicate) -> tuple[str, ...] | None:
-    """Return what the answers of a check depend on, including the requests that it is about."""
+    """Return what the answers of a check depend on: what it reads, and what determines the requests
+    that it is about."""
     if check.reads is None or check.members == "any":
         return check.reads
     return (*check.reads, *MEMBERS)

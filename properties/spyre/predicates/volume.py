@@ -66,7 +66,8 @@ def pauses(history: RunHistory) -> bool:
 
 
 def overrun_with(history: RunHistory, newcomer: RequestHistory) -> Overrun | None:
-    """Return the first decode step of the newcomer that can exceed the limit, or None."""
+    """Return the first decode step that includes the newcomer and can exceed the limit; otherwise
+    None."""
     batch = [
         Member(request.computed, request.max_tokens - request.emitted)
         for request in history.decoding()

@@ -305,7 +305,8 @@ def stops_ahead(history: VllmRun) -> int:
 
 
 def first_inputs(history: VllmRun, step: Step, request: VllmRequestHistory) -> list[encoder.Input]:
-    """Return the encoder inputs that a request may begin with; its cache hit is not known yet."""
+    """Return the encoder inputs that a request may begin with, as long as its cache hit is
+    unknown."""
     hit = history.max_hit(step, request) if request.inputs and caches(history.config) else 0
     return [image for image in request.inputs if image.start <= hit + stops_ahead(history)]
 

@@ -60,7 +60,7 @@ def one_is_between_turns(history: VllmRun, step: Step) -> bool:
 
 
 def between_turns(history: VllmRun, step: Step) -> list[VllmRequestHistory]:
-    """Return the sessions that were between two turns, and neither end nor begin again."""
+    """Return the sessions that were between two turns before the step and still are after it."""
     gone = {*(step.preempted or ()), *(step.finished or ()), *history.aborts_inside}
     requests = history.live.values()
     return [request for request in requests if request.between_turns and request.id not in gone]
