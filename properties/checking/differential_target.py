@@ -69,7 +69,7 @@ class Refused(NamedTuple):
 
 @dataclass
 class Coverage:
-    """The comparisons of a pair in all of its runs, and the comparisons that were not possible.
+    """The comparisons of a pair in all its runs, and the comparisons that were not possible.
 
     Attributes:
         steps: the number of steps that were compared in runs with at least one request; all other

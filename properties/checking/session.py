@@ -60,7 +60,7 @@ class Session:
         rejected: requests that the target refused, with its messages.
         cannot_abort: whether the target has answered an abort with "unsupported".
         left_out: control events that were not sent, because the target does not declare them.
-        expected: the model's last step, if a model runs beside the target.
+        expected: the model's last step, if a model runs alongside the target.
         details: traceback or stderr of a crash.
     """
 
@@ -309,7 +309,7 @@ def ask(op: str, method: Any, *args: Any) -> Reply:
 class Names:
     """The ids by which a target knows the requests of a run, if ids are reused.
 
-    The scenario, the history and the model beside the target have a separate name for each request.
+    The scenario, the history and the model have a separate name for each request.
     """
 
     def __init__(self) -> None:

@@ -1,5 +1,5 @@
 """Find out which published behaviour a recorded run follows, by running all models of its system
-beside the run.
+alongside it.
 
 Models are deterministic. A recording leaves only two things open: whether an abort came before a
 step or inside it, and how many tokens a request generates if the recording does not say so. For an
@@ -42,7 +42,7 @@ class Departure(NamedTuple):
 
 @dataclass
 class Match:
-    """The model of one revision, run beside the recorded run.
+    """The model of one revision, run alongside the recorded run.
 
     Attributes:
         matched: the number of steps, from the start of the run, in which the model makes the same

@@ -26,10 +26,10 @@ def waits(
     """Return the most steps until all earlier requests, served in order, have ended; None if
     unbounded.
 
-    The wait is unbounded if a later request may take the blocks that the first one needs. By the
-    page, this is always possible, since the next request is tried; at HEAD, it is possible only
-    with chunking off, if the first request exceeds the remaining budget. The wait of a session is
-    unbounded as well while its tool runs.
+    The wait is unbounded if a later request may take the blocks that the first one needs. According
+    to the page, this is always possible, since the next request is tried; at HEAD, it is possible
+    only with chunking off, if the first request exceeds the remaining budget. The wait of a session
+    is unbounded as well while its tool runs.
     """
     if isinstance(first, VllmRequestHistory) and first.blocked:
         return None

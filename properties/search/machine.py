@@ -359,7 +359,7 @@ class SchedulerMachine(RuleBasedStateMachine):
                 self.one_step()
 
     def until_none_waits(self) -> None:
-        """Take steps until every request is in the batch, at most PATIENCE."""
+        """Take steps until every request is in the batch, but at most PATIENCE steps."""
         for _ in range(PATIENCE):
             if self.over or self.history.pause:
                 return

@@ -19,7 +19,7 @@ def kv_groups(draw: st.DrawFn, config: Config, avoid: frozenset[str]) -> dict[st
     """Draw one or two groups in addition to full attention, and a pool that holds little more than
     the longest request.
 
-    Most groups of attention layers have a window or a chunk of about one block or a few.
+    Most groups of attention layers have a window or a chunk of one block or a few.
     """
     block, length = config["block_size"], config["max_model_len"]
     windows = st.sampled_from((block + 1, 2 * block, 2, 3 * block + 1, block, length + 1))

@@ -39,7 +39,8 @@ def encoders(draw: st.DrawFn, config: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def dynamic_drafts(config: Mapping[str, Any], drafts: int) -> st.SearchStrategy[dict[str, Any]]:
-    """Draw, now and then, fewer drafts after steps with more requests, or with fewer."""
+    """Draw options with which the number of drafts depends on the number of requests; most often,
+    draw none."""
     few = st.integers(1, config["max_num_seqs"])
     ranges = st.tuples(few, st.integers(0, drafts), st.integers(0, drafts)).map(
         lambda drawn: [[1, drawn[0], drawn[1]], [drawn[0] + 1, MANY, drawn[2]]]
@@ -50,7 +51,8 @@ def dynamic_drafts(config: Mapping[str, Any], drafts: int) -> st.SearchStrategy[
 
 @st.composite
 def later_limits(draw: st.DrawFn, config: Mapping[str, Any]) -> dict[str, Any]:
-    """Draw, now and then, fewer requests than max_num_seqs, or a threshold that adapts."""
+    """Sometimes draw a lower limit on running requests than max_num_seqs, or a threshold that
+    adapts."""
     drawn: dict[str, Any] = {}
     if draw(st.sampled_from((*4 * (False,), True))):
         drawn["max_num_active_seqs"] = draw(st.integers(1, config["max_num_seqs"]))

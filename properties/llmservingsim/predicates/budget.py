@@ -32,7 +32,7 @@ def queue(history: VllmRun) -> list[VllmRequestHistory]:
 
 
 def away(history: VllmRun, request: VllmRequestHistory) -> bool:
-    """Return whether a request cannot be scheduled before a batch in flight completes: by the page,
+    """Return whether a request cannot be scheduled before a batch in flight completes: on the page,
     if it is in such a batch; at HEAD, if all its known tokens are in flight or computed."""
     if history.revision == PAGE:
         return in_flight.computed_still(history, request)
@@ -45,7 +45,7 @@ def budget_left(history: VllmRun, step: Step) -> int:
 
 
 def left_for(history: VllmRun, step: Step, request: VllmRequestHistory) -> int:
-    """Return how many tokens of the budget are left at this request's turn, by the page's order."""
+    """Return how many tokens of the budget are left at this request's turn, in the page's order."""
     budget: int = history.config["max_num_batched_tokens"]
     order = queue(history)
     ahead = order[: order.index(request)]
@@ -53,7 +53,7 @@ def left_for(history: VllmRun, step: Step, request: VllmRequestHistory) -> int:
 
 
 def wanted(history: VllmRun, request: VllmRequestHistory) -> int:
-    """Return how many tokens a request gets in one step by the page, if none of them is cached."""
+    """Return how many tokens the page gives a request in one step, if none of them is cached."""
     tokens = 1 if request.emitted else request.prompt - request.computed
     return min(tokens, history.config["long_prefill_token_threshold"] or tokens)
 

@@ -56,7 +56,7 @@ def hit_at_least(history: VllmRun, step: Step, request: VllmRequestHistory) -> i
     """Return how many tokens a starting request must find; all of them are in blocks that others
     hold.
 
-    By the page, a batch in flight may publish its blocks only when it completes.
+    According to the page, a batch in flight may publish its blocks only when it completes.
     """
     if not caches(history.config):
         return 0

@@ -168,8 +168,8 @@ def left_out(history: VllmRun, step: Step) -> list[VllmRequestHistory]:
 
 
 def _could_start(history: VllmRun, step: Step) -> list[VllmRequestHistory]:
-    """Return the requests for which the pool has room until their last token. By the page, requests
-    behind one that waits for blocks are left out."""
+    """Return the requests for which the pool has room until their last token. In the page's
+    revision, omit requests behind one that waits for blocks."""
     could = []
     for request in waited(history, step):
         if must_not_be_cut(history, step, request):

@@ -72,7 +72,7 @@ def crosses_border(history: RunHistory, computed: int) -> bool:
 
 
 def _may_take(history: RunHistory, computed: int) -> bool:
-    """Return whether a running sequence may take a block next, either by the deck or by the release
+    """Return whether a running sequence may take a block next, according to the deck or the release
     (NAN-R17)."""
     early = history.revision == WHOLE_PROMPTS and crosses_border(history, computed + 1)
     return early or crosses_border(history, computed)

@@ -133,7 +133,7 @@ def pool_surely_has(history: RunHistory, step: Step, newcomer: RequestHistory) -
 
     There is room if blocks are free for all tokens of the newcomer, except those shared with
     running requests. The last token needs no block, but may be promised one. The page does not
-    describe a pool, so by the page each request may be promised one more block.
+    describe a pool, so its revisions may promise each request one more block.
     """
     size, block = history.config["num_blocks"], history.config["block_size"]
     if size is None:

@@ -118,8 +118,9 @@ def limit_binds(history: RunHistory, step: Step) -> bool:
 def wrong_blocks(history: RunHistory, step: Step) -> str | None:
     """A request holds a block for every block_size tokens that it has computed (SPY-R02).
 
-    In release 2.5.2, a request holds blocks in advance only for the tokens of a prefix hit. By the
-    page, it may get the blocks of its whole prompt at once, and the block of its next token.
+    In release 2.5.2, a request holds blocks in advance only for the tokens of a prefix hit.
+    According to the page, it may get the blocks of its whole prompt at once, and the block of its
+    next token.
     """
     block = history.config["block_size"]
     for name, held in (step.blocks or {}).items():

@@ -86,7 +86,8 @@ def drop(history: VllmRun, names: Collection[str]) -> None:
 
 
 def _coming(config: Config, request: VllmRequestHistory | None, requests: int) -> Coming | None:
-    """Return the token emitted once all known tokens are computed; None before that."""
+    """Return the token that a decision will emit for a request; None if it does not compute all
+    known tokens."""
     if request is None or request.computed < request.num_tokens:
         return None
     if not speculation.drafts(config):

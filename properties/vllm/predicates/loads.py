@@ -56,8 +56,8 @@ def runs_too_early(history: VllmRun, step: Step, *, until_next: bool = True) -> 
 
 
 def decisions_still_to_come(history: VllmRun) -> int:
-    """Return the most steps until all decisions in flight, and the same number after them, have
-    completed."""
+    """Return the most steps until the decisions in flight have completed, and as many decisions
+    after them; 0 if loads never meet decisions."""
     return 2 * in_flight.depth(history.config) if loads.meet_decisions(history.config) else 0
 
 
@@ -342,9 +342,9 @@ def one_fails_in_its_step(history: VllmRun, step: Step) -> bool:
 
 
 def first_landed(history: VllmRun, step: Step) -> VllmRequestHistory | None:
-    """Return the first of the requests parked before the step whose load has landed.
+    """Return the first request whose load has landed, of those that were parked before the step.
 
-    None if a request that lost its blocks to a failed load may be in front of it.
+    Return None if a request that lost its blocks to a failed load may be in front of it.
     """
     if not loads.are_made(history.config):
         return None  # sessions may be parked

@@ -146,7 +146,7 @@ def the_head_waits(history: VllmRun, step: Step) -> bool:
 
 
 def admitted_after_preemption(history: VllmRun, step: Step) -> str | None:
-    """No request is admitted in a step that preempted (V1-R16)."""
+    """A step that preempts a request admits none (V1-R16)."""
     again = [request for request in preempted(history, step) if request.id in step.scheduled]
     new = admitted(history, step) + again
     gone = preempted(history, step)
@@ -156,7 +156,7 @@ def admitted_after_preemption(history: VllmRun, step: Step) -> str | None:
 
 
 def preempts_with_a_queue(history: VllmRun, step: Step) -> bool:
-    """A step preempts, and budget and a slot are left for a waiting request."""
+    """A step preempts a request, and budget and a slot are left for a waiting one."""
     budget = history.config["max_num_batched_tokens"] - sum(step.scheduled.values())
     left = slots(history) - len(kept(history, step))
     return bool(step.preempted) and budget > 0 and left > 0
@@ -199,7 +199,7 @@ def _could_go(history: VllmRun, step: Step) -> VllmRequestHistory | None:
         return None
     if lacks_budget_for_a_block(history, step) or _state_may_be_missing(history, step, request):
         return None
-    # By the chapter, a prompt that the budget would cut does not start; releases first cut it to
+    # In the chapter, a prompt that the budget would cut does not start; releases first cut it to
     # the threshold.
     cut = threshold(history) if history.revision in since("0.25") else request.num_tokens
     if not history.config["enable_chunked_prefill"] and min(request.num_tokens, cut) > remaining:
@@ -235,7 +235,7 @@ def _is_surely_first(history: VllmRun, step: Step, request: VllmRequestHistory) 
 
 
 def _goes_next(history: VllmRun, request: VllmRequestHistory) -> bool:
-    """Return whether this request is certainly first in line, with a connector.
+    """Return whether, with a connector, this request is certainly first in line.
 
     It is if no request is parked or deferred and the connector has no more tokens of this one.
     """
