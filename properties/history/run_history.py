@@ -29,8 +29,8 @@ R = TypeVar("R", bound=RequestHistory, default=RequestHistory)
 class ControlEvent(NamedTuple):
     """A control event before the coming step.
 
-    It consists of the kind of the event, whether the target carried it out, and the requests that
-    ran and that held blocks; these are None if the target does not show them.
+    It has the kind of the event, whether the target carried it out, the requests that were running,
+    and those that held blocks; the last two are None if the target does not show them.
     """
 
     kind: str

@@ -37,7 +37,8 @@ def predicates_of(system: str) -> Mapping[str, Predicate]:
 
 
 def explored(rule: Rule) -> bool:
-    """Return whether a model's state alone can break the rule, not only a whole run."""
+    """Return whether a single state of a model can break the rule, so that the explorer can check
+    it."""
     runs_only = NOT_EXPLORED.union(*(system.runs_only for system in SYSTEMS.values()))
     judged = rule.id not in runs_only and rule.id not in OWN_RULES
     return rule.checked and judged and DEFAULTS not in rule.needs

@@ -214,8 +214,8 @@ def hit_counted(history: VllmRun, step: Step) -> bool:
 
 
 def generated_miscounted(history: VllmRun, step: Step) -> str | None:
-    """The decode throughput counts all generated tokens, including the first (LSS-R24). Of two
-    instances, the second one counts them."""
+    """The decode throughput counts all generated tokens, including the first (LSS-R24). With two
+    instances, only the decode instance counts them."""
     generated = sum((step.emitted or {}).values()) * (history.config["instances"] != 2)
     if step.decode_throughput == generated:
         return None

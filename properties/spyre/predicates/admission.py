@@ -104,7 +104,8 @@ def needless_refusal(history: RunHistory, step: Step) -> str | None:
 
 
 def refused(history: RunHistory, step: Step) -> RequestHistory | None:
-    """Return the request that no rule keeps from its prefill, but that does not run."""
+    """Return the request that does not prefill in this step although no rule prevents it; None if
+    there is none."""
     if history.prefill_members(step) or not history.decoding():
         return None
     wanted = (history.ongoing() or history.unstarted())[:1]

@@ -186,7 +186,7 @@ def wrong_pause(history: SpyreRun, step: Step) -> str | None:
 
 def admitted(history: SpyreRun) -> list[SpyreRequestHistory]:
     """Return the requests that may decode. They are tried in order: longest paused first, then
-    fewest (or most) tokens generated. A request stays if it still fits.
+    fewest (or most) tokens generated. Each one decodes if it still fits.
     """
     sign = -1 if history.config["long_output_priority"] else 1
     order = sorted(
