@@ -21,8 +21,8 @@ def optional_in_effect(system: str, revision: str, fixed: Mapping[str, Any]) -> 
 def with_fixed(
     system: str, revision: str, config: Mapping[str, Any], fixed: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """Return the configuration with the fixed values. If a fixed optional key has an effect, other
-    optional keys may contradict it, and are left out."""
+    """Return the configuration with the fixed values. If a fixed optional key has an effect, all
+    other optional keys are left out, since they may contradict it."""
     if optional_in_effect(system, revision, fixed):
         usual = full_config(system, revision, {})
         config = {key: config[key] for key in config if key in usual}

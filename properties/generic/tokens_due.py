@@ -41,7 +41,8 @@ def reached(history: VllmRun, step: Step) -> dict[str, int]:
 
 
 def _completing(history: VllmRun, step: Step) -> Iterator[tuple[VllmRequestHistory, bool]]:
-    """Return the requests of the decision that completes, and whether it computed all tokens."""
+    """Yield the requests of the decision that completes, each with whether it computed all known
+    tokens of the request."""
     flights = state_of(history).flights
     for name in completes(history, step):
         request = history.live.get(name)

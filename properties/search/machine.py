@@ -150,8 +150,8 @@ class SchedulerMachine(RuleBasedStateMachine):
     ) -> None:
         """Start the target; a configuration that it refuses ends the run.
 
-        Sometimes, a request that can never run arrives first. Sometimes, clients whose requests are
-        preempted give them up.
+        Sometimes, a request that can never run arrives first. Sometimes, clients abort their
+        requests when these are preempted.
         """
         self.impatient = impatient
         self.search.begin_run()

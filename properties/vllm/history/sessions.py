@@ -45,7 +45,8 @@ def step(live: Collection[VllmRequestHistory], number: int) -> list[str]:
 
 
 def _end_turn(request: VllmRequestHistory, number: int) -> None:
-    """Begin the next turn. The last token of this one is dropped, even if it was computed ahead."""
+    """Begin the next turn. The last token of the turn that ends is dropped, even if it was computed
+    ahead."""
     turn, *later = request.turns
     kept = request.emitted - 1
     output = ((f"out:{request.id}", kept),) if kept else ()

@@ -117,7 +117,8 @@ def taken_without_need(history: VllmRun, step: Step) -> str | None:
 
 
 def last_victim(history: VllmRun, gone: list[VllmRequestHistory]) -> VllmRequestHistory:
-    """Return the request preempted last in a step: the most important, or admitted first."""
+    """Return the request preempted last in a step: under the priority policy, the most important
+    one; under FCFS, the one admitted first."""
     if history.config.get("policy") == "priority":
         return min(gone, key=lambda request: key(history, request))
     ran = [request.id for request in ran_before(history)]
