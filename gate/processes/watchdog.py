@@ -208,7 +208,7 @@ def _start(command: Sequence[str], report: int, outer: socket.socket) -> int:
         for number in STOPS:
             signal.signal(number, signal.SIG_DFL)
         try:
-            os.execvp(command[0], command)
+            os.execvp(command[0], [*command])
         except OSError as error:
             os.write(report, b" %d" % (error.errno or 1))
             os._exit(127)
