@@ -219,7 +219,7 @@ def test_verify_has_a_line_for_each_problem(run, tmp_path):
         (("export", "--as", "xml"), "--as: 'xml'; valid: pytest, json, upstream"),
         (
             ("export", "--as", "json", "--corpus", ".", "-o", "x.json"),
-            "--out: x.json: a .json file in the corpus counts as an entry; valid: another place",
+            "--out: x.json: a .json file in the corpus would be an entry; valid: another folder",
         ),
     ],
 )
