@@ -213,7 +213,7 @@ def print_broken(
     show = fault.replay.replace("schedproof replay ", "schedproof show ", 1)
     replay = f"replay: {fault.replay}"
     if cause is not None:
-        replay = f"may be a consequence of {cause.rule}, or have the same cause; {replay}"
+        replay = f"may follow from {cause.rule}, or have the same cause; {replay}"
     for line in (*lines, replay, *[f"show:   {show}"] * is_whole):
         console.print(f"  {one_line(line)}", markup=False, soft_wrap=True)
 
@@ -245,7 +245,7 @@ def conclusion(verdict: Verdict) -> str:
     assert verdict.base is not None
     below = len(causes_of(verdict.faults))
     parts = [f"{plural(len(verdict.faults) - below, 'fault')} that the base does not have"]
-    parts += [f"{below} more that may be consequences of them"] * bool(below)
+    parts += [f"{below} more that may follow from them"] * bool(below)
     if not verdict.faults:
         parts = ["no fault found that the base does not have"]
     if verdict.repaired:

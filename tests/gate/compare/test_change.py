@@ -95,7 +95,7 @@ def test_a_fault_that_may_follow_from_another_one_is_below_it(console):
     assert "1 fault that the base does not have, 2 more that may follow" in lines[-1]
     last = [line for line in lines if line.startswith("BREAKS")][-1]
     assert last.startswith("BREAKS ALL-R09 no block lost")
-    follows = "  may be a consequence of ALL-R03, or have the same cause; replay: replay"
+    follows = "  may follow from ALL-R03, or have the same cause; replay: replay"
     assert lines[lines.index(last) + 1] == follows
 
 
