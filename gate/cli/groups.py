@@ -10,7 +10,7 @@ from typing import Any
 
 import typer.core
 
-WIDTH = 120  # in columns, at most; a narrower terminal keeps its own width
+WIDTH = 120  # columns at most; a narrower terminal keeps its own width
 SETTINGS = {"max_content_width": WIDTH}
 # The commands with their one-line summaries, in the order of the help.
 GROUPS = {

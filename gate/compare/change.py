@@ -25,7 +25,7 @@ from .keeping import keep_differences
 
 MOST = 12  # at most this many kinds of different decisions are shrunk and written to files
 SHOWN = 5  # at most this many are printed if the change breaks no rule
-BESIDE_FAULTS = 2  # at most this many are printed if it does
+BESIDE_FAULTS = 2  # at most this many are printed if the change breaks a rule
 WHOLE = 2  # with more faults than this, their scenarios and `show` commands are not printed
 BELOW = 4  # for each fault, how many possible consequences get a line
 SEVERE = ("crash", "hang", "request", "blocks")  # kinds of fault that are printed in full

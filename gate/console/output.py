@@ -50,8 +50,8 @@ SHOWN_DETAILS = 15
 
 class _Console(Console):
     def print(self, *objects: Any, markup: bool | None = None, **options: Any) -> None:
-        """Print an object. On a terminal, wrap long text between words, except commands: they
-        must stay fit to be copied. Output to files and pipes is never wrapped."""
+        """Print an object. On a terminal, wrap long text between words, but not commands, which
+        must remain easy to copy. Output to files and pipes is never wrapped."""
         match objects:
             case (str(text),) if self.is_terminal and not COPIED.search(text):
                 objects = (self._wrap(self.render_str(text, markup=markup)),)

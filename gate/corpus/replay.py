@@ -59,8 +59,8 @@ def judge(
     """Replay a scenario about `rule`, judge it by `rules`, and compare the result with what the
     scenario expects.
 
-    A scenario that expects nothing expects every rule to hold; on a target other than `found_on`,
-    only its own rule has to hold. If the scenario expects a rule to be broken, other rules may be
+    If the scenario states no expectation, every rule must hold; on a target other than `found_on`,
+    only its own rule must. If the scenario expects a rule to be broken, other rules may be
     broken before it.
     """
     if scenario.expect is None:

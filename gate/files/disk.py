@@ -168,8 +168,8 @@ def whole(path: Path) -> Iterator[Path]:
     not at all.
 
     Two kinds of files are written in place. A path that is not a regular file, such as
-    `/dev/stdout`, must not be replaced by a file. And some folders do not allow a second file.
-    Raise FileError if the file cannot be replaced.
+    `/dev/stdout`, must not be replaced by a file. And in some folders, no second file can be
+    created. Raise FileError if the file cannot be replaced.
     """
     real = path.resolve()
     partial = real.with_name(f".{real.name}.{os.getpid()}.partial")

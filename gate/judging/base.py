@@ -63,8 +63,8 @@ class Compared:
         repaired: for each rule, the smallest run in which the base breaks the rule and the change
             does not; `kept` counts such runs.
         shared: for each rule that both break in the same scenario, the number of such runs.
-        intended: for each rule that the change breaks after an excluded rule, the number of such
-            runs.
+        intended: for each rule that the change breaks after breaking an excluded rule, the number
+            of such runs.
     """
 
     differences: dict[str, Noted] = field(default_factory=dict)
@@ -99,8 +99,8 @@ class Base:
     """Runs the base of a change alongside the change.
 
     Attributes:
-        excluded: the rules that the change breaks on purpose. They are checked all the same,
-            because a failure that follows an intended difference may be its consequence.
+        excluded: the rules that the change breaks on purpose. They are checked anyway, because a
+            failure that follows an intended difference may be its consequence.
     """
 
     def __init__(
@@ -129,7 +129,7 @@ class Base:
         return any(shape.startswith(HANG) for shape in self.compared.differences)
 
     def new(self, broken: list[Broken], scenario: Scenario) -> list[Broken]:
-        """Return the failures that the change has in this scenario and the base does not share."""
+        """Return the failures in this scenario that only the change has."""
         if self._run != self.pair.runs:
             self._run, self._broken, self._shared, self._cut = self.pair.runs, set(), {}, False
             self._intended = set()

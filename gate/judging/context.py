@@ -114,8 +114,8 @@ class BreakOff(NamedTuple):
 class GateResults:
     """The runs and findings of a gate so far.
 
-    `exercised` counts the steps in which a rule's witness occurred; `exercised_cleanly` counts only
-    steps of runs that broke no rule. `unconfirmed` lists rules that were broken once, but not when
+    `exercised` counts, for each rule, the steps that exercised it; `exercised_cleanly` counts only
+    those in runs that broke no rule. `unconfirmed` lists rules that were broken once, but not when
     the same scenario was replayed. `hung` is set once the target has hung; each further run may
     then take as long as the time limit.
     """

@@ -161,8 +161,8 @@ class Deviations:
         """Return a filter for one run that drops the known failures and records which entries
         apply.
 
-        Once an entry applies, the filter also drops the other failures of the same step and of
-        later steps that the entry's scenario shows.
+        Once an entry applies, the filter also drops the failures that the entry's scenario shows in
+        the same step and later.
         """
         follows: set[str] = set()
 

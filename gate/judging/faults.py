@@ -8,8 +8,8 @@ A run does not show its cause, so these rules are heuristics. Two findings are o
 - both are failures of one rule at different scales, and the features of one include those of the
   other, or the same fields differ first;
 - one step breaks both rules;
-- the run of one finding breaks the other's rule first, and needs no feature that the other does not
-  need;
+- the run of one finding breaks the other's rule first, and needs only features that the other
+  needs too;
 - both need the same features, and the same fields differ in the first step that the model decides
   differently. A crash has no such step; then the features suffice if one of them is optional.
 

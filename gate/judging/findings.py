@@ -151,8 +151,8 @@ def keep(
 
 
 def _first_difference(gate: GateContext, scenario: Scenario, first: Broken) -> str | None:
-    """Return the fields that differ in the first step that the model, or the base if there is
-    one, decides differently. Look no further than the failing step."""
+    """Return the fields that differ in the first step that deviates from the base or, without a
+    base, from the model. Look no further than the failing step."""
     if gate.base is not None:  # a difference from the base says more than one from the model
         difference = gate.base.pair.difference
         return None if difference is None else difference.shape

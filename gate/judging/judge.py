@@ -109,7 +109,7 @@ def _announce(gate: GateContext, capabilities: Capabilities) -> verdict.TargetIn
     if options.fixed:
         keys = ", ".join(f"{key} {json.dumps(value)}" for key, value in options.fixed.items())
         gate.report(Notice(f"every configuration has {keys}"))
-    # Both targets refuse it, so it is no difference between them and one line is enough.
+    # A refusal by both targets is no difference, so one line is enough.
     both_refuse = gate.base is not None and not gate.base.pair.coverage.refused
     for line in capabilities.notices(in_one=both_refuse):
         gate.report(Notice(line))

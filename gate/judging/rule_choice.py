@@ -50,7 +50,7 @@ def judged_by(
     catalogue, without the excluded ones.
 
     `compare_with` is the revision whose model runs alongside the target, or "none". By default it
-    is `revision`, if a comparison with the model makes sense for it. Raise InputError if a rule
+    is `revision`, if rule ALL-R07 (lockstep) applies to it. Raise InputError if a rule
     that the user named cannot be checked here.
     """
     catalogue = load(system, revision)

@@ -46,7 +46,8 @@ class ClusterError(Exception):
 
 
 class TaskResult(NamedTuple):
-    """The result of a task, the worker process that computed it, and that worker's `our_code`."""
+    """The result of a task, the worker process that computed it, and the worker's code version
+    (`our_code`)."""
 
     result: Any
     worker: str

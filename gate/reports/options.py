@@ -159,8 +159,8 @@ def _ends(file: Path) -> bytes:
 
 
 def clear_reports(options: ReportOptions) -> None:
-    """Remove the reports of an earlier gate. If this gate is refused or killed, nobody must take
-    them for its own."""
+    """Remove the reports of an earlier gate. Otherwise they could be mistaken for reports of this
+    gate if it is refused or killed."""
     for file in options.files().values():
         if file.is_file():
             with suppress(OSError):  # if the folder allows no change, the gate overwrites the file

@@ -14,7 +14,7 @@ from ..judging.verdict import NOT_SHOWN, Fault, Found, RuleVerdict, Verdict, not
 UNTIL_THEN = "the verdict covers only what had run by then"
 # How many files and ranges to show of the lines that only one run enters.
 SHOWN_FILES, SHOWN_RANGES = 3, 6
-# The statuses of rules that a conforming target shows enough fields to judge.
+# Rules with these statuses can be judged by what a conforming target shows.
 SEEN = ("held", "known", "not_exercised")
 WORDS = {0: "conforms", 1: "does not conform"}
 

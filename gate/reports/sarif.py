@@ -80,7 +80,7 @@ def _result(
         result["partialFingerprints"] = {"schedproofShape/v1": _fingerprint(event)}
         result["properties"]["replay"] = event.replay
     if finding.divergence:
-        # A known divergence is not accepted by that alone, so the gate still fails.
+        # A known divergence still has to be accepted, so the gate fails.
         known = {
             "kind": "external",
             "status": "underReview",

@@ -55,7 +55,7 @@ COUNTED = (
     "not_observable",
     "inconclusive",
 )  # statuses that the last line counts, if rules have them
-# If the target conforms, rules with the same one of these statuses share a line.
+# If the target conforms, the rules with each of these statuses share a line.
 TOGETHER = ("held", "not_exercised", "not_observable")
 SPINNER = 2  # columns that the spinner takes up
 SETTLED = 1.0  # seconds until the rate of runs is meaningful

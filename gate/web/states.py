@@ -312,5 +312,5 @@ def _decided(graph: Graph, edge: int) -> Iterator[tuple[Label, ...]]:
 
 
 def possible(candidates: Candidates) -> list[int]:
-    """Return the items of the menu that a request can still turn out to be."""
+    """Return the items of the request menu that a request may still turn out to be."""
     return [number for number in candidates.numbers() if candidates.menu.accepted[number]]

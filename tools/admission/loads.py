@@ -122,9 +122,9 @@ def shares(batches: Iterable[int], life: int = 300) -> list[ShapedRequest]:
     limit.
 
     For n = 5, 7, 11 and 31, this share is not a whole number of blocks, so only a check that does
-    not round accepts n requests. Prefill and decode steps alternate, so the batch grows by one
-    token for each chunk of a prompt that joins. Later prompts are longer by these tokens, so that
-    all requests have the same length.
+    not round accepts n requests. Prefill and decode steps alternate, so by the time a
+    request joins, the batch has grown by one token for each chunk of its prompt. Its prompt is
+    longer by this number of tokens, so that all requests have the same length.
     """
     requests = []
     for batch in batches:

@@ -30,7 +30,7 @@ from schedproof.properties.search.state import StopSearch
 from schedproof.spec.catalogue import Rule
 
 SCALE = "small"
-LATEST = 40  # the latest step of an arrival, and the latest abort, in steps after the arrival
+LATEST = 40  # the latest arrival; also the latest abort, in steps after the arrival
 CONFIGS = 200  # how many of our own configurations to collect the values of each key from
 DRAWN = settings(
     phases=[Phase.generate],

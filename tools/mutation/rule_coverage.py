@@ -2,9 +2,9 @@
 
     make tool NAME=mutation.rule_coverage OPTIONS="vllm --sample 100"
 
-judges 100 changes from each of two lists (0: all), drawn by `--seed`. One list contains changes
-that the operators of cosmic-ray make to the decisions of a system's model; the other contains
-changes written by hand, in `tests/mutants`.
+This judges 100 changes from each of two lists (0: all), drawn by `--seed`. One list contains
+changes that the operators of cosmic-ray make to the decisions of a system's model; the other
+contains changes written by hand, in `tests/mutants`.
 
 A change counts only if it shows in a run: in some scenario, the changed model takes a step that
 differs from the original model's by more than the names of blocks. Then the documented rules,

@@ -2,9 +2,9 @@
 
     make tool NAME=mutation.time_to_find OPTIONS="vllm --sample 40"
 
-tries 40 changes from each list of `rule_coverage` (0: all), drawn by `--seed`. Only changes that
-show in a run and that the document does not leave open are measured. Each change is judged without
-the comparison with the model, in its own process:
+This tries 40 changes from each list of `rule_coverage` (0: all), drawn by `--seed`. Only changes
+that show in a run and that the document does not leave open are measured. Each change is judged
+without the comparison with the model, in its own process:
 
 - by a whole gate of the profile `quick`, with each of `--seeds` seeds;
 - by a gate of the profile `ci`;

@@ -399,7 +399,8 @@ class RadixEngine(Engine):
 
 
 def has_started(request: Any) -> bool:
-    """Return whether the request has been in a batch: it then has a delay, or is no longer new."""
+    """Return whether the request has ever been in a batch. If it has, a delay is recorded or the
+    request is no longer new."""
     return request.queuing_delay != NEVER or not request.is_init
 
 

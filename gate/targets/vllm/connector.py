@@ -53,8 +53,8 @@ class FromNowhere(Base):  # type: ignore[misc]
         return Metadata()
 
     def request_finished(self, request: Any, block_ids: list[int]) -> tuple[bool, None]:
-        """Return whether the blocks must be kept because they are still to be sent, and None for
-        the parameters."""
+        """Return whether the blocks must be kept until they are sent, and None in place of transfer
+        parameters."""
         return self.loads.ended(request.request_id, request.status.name, bool(block_ids)), None
 
     def start_load_kv(self, forward_context: Any, **kwargs: Any) -> None:

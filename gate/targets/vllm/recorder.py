@@ -88,8 +88,8 @@ class Record:
         self._write({"op": "add", "request": entry}, {"ok": True})
 
     def aborted(self, names: list[str]) -> None:
-        """Record aborts. If a decided step has not been written yet, wait: should it still
-        complete, the aborts came inside it."""
+        """Record aborts. If a decided step has not been written yet, hold them back: if the step
+        still completes, they came inside it."""
         if self._decided is not None:
             self._late += names
         else:

@@ -174,8 +174,8 @@ def _judged(run: RecordedRun) -> list[Happening]:
 
 @dataclass
 class _Sent:
-    """The requests and aborts of one run. If a trace does not record an output length, it is
-    taken from the end of the request."""
+    """The requests and aborts of one run. If a trace does not record an output length, the length
+    at the end of the request is used."""
 
     begun: Begun
     step: int = 0
