@@ -334,7 +334,7 @@ def _words(finding: verdict.Finding, message: str) -> str:
         return f"ADAPTER: {message}"
     if finding.others_first:
         others = f"{finding.others_first} other{'s' * (finding.others_first > 1)} came first"
-        return f"not shrunk ({others}): --rule {finding.rule} shows it; {message}"
+        return f"not shrunk ({others}): use --rule {finding.rule} to shrink it; {message}"
     return message
 
 
