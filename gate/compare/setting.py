@@ -90,7 +90,7 @@ def translation_line(name: str, setting: Setting, system: str, revision: str) ->
     common = usual.keys() & given.keys()
     own = [f"{key} {json.dumps(value)}" for key, value in given.items() if key not in common]
     left_out = [key for key in usual if key not in given]
-    parts = [f"{name} gets the configuration as {system} has it"]
+    parts = [f"{name} gets the configuration translated to {system}"]
     parts += [f"with {', '.join(own)}"] if own else []
     parts += [f"without {', '.join(left_out)}"] if left_out else []
     return ", ".join(parts)

@@ -206,7 +206,7 @@ class Deviations:
 def _never_met(exercised: int) -> tuple[State, str]:
     if exercised == 0:
         return "not_met", "the rule was never exercised"
-    return "not_met", f"nothing broke the rule in {exercised} steps in which it was exercised"
+    return "not_met", f"the rule held in all {exercised} steps that exercised it"
 
 
 def is_version(given: str, name: str, version: str) -> bool:

@@ -36,7 +36,7 @@ MENDS = {
     "eos, and an aborted request in the next step, with aborted",
     "ALL-R09": "free_blocks must count all blocks of the pool that no request holds, including "
     "cached ones",
-    "GEN-R08": "a token must come in the step in which the decision that computed it completes",
+    "GEN-R08": "a token must be emitted in the step that completes its decision",
     "GEN-R15": "a request must emit as many drafts as `accepted` says, and one more token",
     "GEN-R14": "`emitted_at` must be the position of the first emitted token in the output, from 0",
     "ALL-R13": "`kind` must be prefill if no scheduled request is generating, decode if all are, "

@@ -306,7 +306,7 @@ def config_of(scheduler: Any) -> dict[str, Any]:
     stages = vllm_config.parallel_config.pipeline_parallel_size
     drafts = getattr(scheduler, "num_spec_tokens", 0)
     if drafts and getattr(options, "async_scheduling", False):
-        raise RecordEnds("with decisions ahead, it is not known yet which drafts are right")
+        raise RecordEnds("if steps are decided ahead, it is not known yet which drafts are right")
     usual = {
         "async_scheduling": (bool(getattr(options, "async_scheduling", False)), False),
         "pipeline_parallel_size": (stages, 1),

@@ -319,4 +319,6 @@ class ByHand:
             for request in self.clients.requests
             if request.id in live or request.arrival == self.clients.steps
         ]
-        raise NotNow(f"{name!r:.40} is not here; valid: {', '.join(here) or 'none yet'}")
+        raise NotNow(
+            f"{name!r:.40} is not an unfinished request; valid: {', '.join(here) or 'none yet'}"
+        )
