@@ -213,7 +213,7 @@ def test_two_systems_are_asked_in_common_terms_and_each_gets_a_file_of_its_own(d
         "synchronous_loads false, watermark 0.0" in result.out
     )
     assert (
-        "B gets the configuration as llmservingsim has it, with prioritize_prefill false, pp_"
+        "B gets the configuration translated to llmservingsim, with prioritize_prefill false, pp_"
         in (result.out)
     )
     [found] = read_json("d.json")["differences"]

@@ -395,7 +395,10 @@ def test_ctrl_c_before_there_is_an_answer_is_one_line_and_exit_3(run, monkeypatc
             "--engine: all proves nothing; valid with --prove",
         ),
         (["SPY-R07", "--maximize", "cost"], "--maximize: 'cost'; valid: volume, overshoot, waste"),
-        (["SPY-R07", "--prove", "--target", "model"], "--target: replays a counterexample of Z3"),
+        (
+            ["SPY-R07", "--prove", "--target", "model"],
+            "--target: only counterexamples of Z3 are replayed",
+        ),
         (
             ["SPY-R07", "--engine", "hypothesis", "--param", "block_size=2"],
             "--param: 'block_size=2': this engine does not take it; valid: formula=NAME",

@@ -185,8 +185,8 @@ def test_it_says_what_it_is_and_what_it_shows(vllm):
         ),
         (
             {"num_blocks": None, "block_size": 1, "max_model_len": 100_000},
-            "$.config.num_blocks is null; valid is a number of blocks: a pool that stands for an "
-            "unbounded one would have 6700001",
+            "$.config.num_blocks is null; valid is a number of blocks: the pool that stands in for "
+            "an unbounded one would have 6700001",
         ),
     ],
 )

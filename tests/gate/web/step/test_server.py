@@ -133,7 +133,7 @@ def test_the_page_loads_nothing_and_may_not_be_framed(server):
         ("/arrive", {"prompt": 1, "max_tokens": 1, "x": 1}, "/arrive: Object contains unknown"),
         ("/arrive", {"prompt": 1, "max_tokens": 1, "shared": 2}, "shared 2; valid: 0 to 1"),
         ("/abort", {"id": "r7"}, "'r7' is not an unfinished request; valid: none yet"),
-        ("/end", {"id": "<b>\r\n"}, "'<b>\\r\\n' is not here"),
+        ("/end", {"id": "<b>\r\n"}, "'<b>\\r\\n' is not an unfinished request"),
         ("/undo", {}, "there is no move to undo"),
         ("/step", {"n": 3}, "/step: Object contains unknown field `n`"),
         ("/step", {"count": 0}, "/step: Expected `int` >= 1"),
