@@ -22,9 +22,9 @@ MAX_ANSWERS = 250  # the most branches on a path, since a loop bounded only by a
 
 
 class Path(NamedTuple):
-    """One path through the code: the conditions under which it is taken, and the result."""
+    """One path through the code: the condition under which it is taken, and the result."""
 
-    conditions: list[Any]
+    condition: Any
     result: Any
 
 
@@ -270,7 +270,7 @@ def merged(numbers: Numbers, code: Callable[[SymbolicRun], Any]) -> Any:
     *others, last = taken
     result = last.result
     for path in others:
-        result = z3.If(z3.And(path.conditions), path.result, result)
+        result = z3.If(path.condition, path.result, result)
     return z3.IntVal(result) if isinstance(result, int) else result
 
 
@@ -302,7 +302,7 @@ def paths(
             result = bool(result)
         run.forget()
         if result is not _NO_RESULT:
-            yield Path(run.conditions, bare(result))
+            yield Path(z3.And(*run.conditions, True), bare(result))
         waiting += run.others
 
 
@@ -315,7 +315,7 @@ def holds_on(numbers: Numbers, taken: Sequence[Path], claim: Callable[[Any], Any
     for path in taken:
         claimed = z3.simplify(z3.And(claim(path.result)))
         if not z3.is_true(claimed):
-            wrong.append(z3.And(*path.conditions, z3.Not(claimed)))
+            wrong.append(z3.And(path.condition, z3.Not(claimed)))
     return [*numbers.facts, z3.Or(wrong)]
 
 

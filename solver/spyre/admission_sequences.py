@@ -214,7 +214,7 @@ def let_in(numbers: Numbers, setting: Setting, prompt: Any, max_tokens: Any) -> 
         request = AtTheDoor(run.number(prompt), run.number(max_tokens))
         return front_door.refusal(cast(Request, request)) is not None
 
-    facts = [z3.Not(z3.And(way.conditions)) for way in paths(numbers, refused) if way.result]
+    facts = [z3.Not(way.condition) for way in paths(numbers, refused) if way.result]
     if setting.release_door:
         blocks, _ = numbers.split(prompt - 1, setting.block, None)
         facts.append((blocks + 1) * setting.block + max_tokens <= setting.max_model_len)
