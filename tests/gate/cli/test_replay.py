@@ -74,7 +74,7 @@ def release_scenario(config, *requests):
             [
                 "step 3: r0 is aborted before the decision, and 9 blocks stay promised to it "
                 "forever: only requests that finish after the decision return their promises",
-                "step 4: r1 needs 12 blocks of 20, 9 of them are reserved for no request",
+                "step 4: r1 needs 12 of the 20 blocks, but 9 of them are reserved for no request",
             ],
         ),
         (

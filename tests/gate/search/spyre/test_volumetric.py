@@ -594,7 +594,7 @@ def test_a_rule_beside_the_volumetric_one_is_decided_by_lemmas_and_counterexampl
 def test_a_rule_that_a_counterexample_breaks_exits_1(run):
     result = run("search", "SPY-P01")
     assert result.code == 1, result
-    assert "breaks SPY-P01 in step 491: r0 is paused for 33 steps" in result.out
+    assert "breaks SPY-P01 in step 491: r0 has been paused for 33 steps" in result.out
 
 
 @pytest.mark.slow
