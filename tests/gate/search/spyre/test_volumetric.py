@@ -196,7 +196,7 @@ def test_a_sound_formula_is_proven_for_every_number_of_steps(run):
     lines = result.out.splitlines()
     assert lines[0].startswith(
         "prove SPY-R07 for every number of steps and requests (the code runs with 0 to 5 or 32 "
-        "that decode; by their text, its loops treat all alike), formula "
+        "that decode; judged by their text, its loops treat all alike), formula "
     )
     terms = [line for line in lines if line.startswith("  ")]
     assert [line.split(":")[0].strip() for line in terms[:4]] == ["tkv", "base", "term", "walk"]
@@ -229,7 +229,8 @@ def test_a_release_is_proven_in_its_configurations(run, rule, words, assumed):
     result = run("search", rule, *words)
     assert result.code == 0, result
     beside = (
-        "(the code runs with 0 to 5 or 32 that decode; by their text, its loops treat all alike)"
+        "(the code runs with 0 to 5 or 32 that decode; judged by their text, its loops treat all "
+        "alike)"
     )
     assert f"\nproven for every number of steps and requests {beside}{assumed}: " in result.out
 
