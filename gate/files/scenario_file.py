@@ -128,7 +128,10 @@ def _check_expectation(scenario: Scenario) -> None:
     if scenario.expect is None:
         return
     if scenario.expect.holds is False:
-        raise InputError("$.expect.holds", "false; valid: true, or violates with the rules' ids")
+        raise InputError(
+            "$.expect.holds",
+            "false; valid: true; to expect broken rules, use `violates` with their ids instead",
+        )
     for index, entry in enumerate(scenario.expect.steps or ()):
         number = entry.get("step")
         if not isinstance(number, int) or isinstance(number, bool) or number < 0:

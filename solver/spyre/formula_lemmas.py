@@ -162,7 +162,7 @@ def leaving_raises_no_tkv(lengths: Lengths, less: int) -> list[Any]:
 
 @lemma("If the walk accepts early, or passes an active request, all active requests fit together.")
 def walk_accepts_only_what_fits(beyond: int) -> list[Any]:
-    """Claim that one turn of the walk, at a request with any term, accepts only what fits.
+    """Claim that one iteration of the walk, at a request with any term, accepts only what fits.
 
     At some later step with some tkv, `active` of the requests still to visit (including the
     newcomer) run, and `others` do not.

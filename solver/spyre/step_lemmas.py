@@ -220,8 +220,9 @@ def _without(before: State, after: State, name: str, more: int) -> Any:
 
 @lemma("The model of a revision decides by that revision, in the configuration that it is given.")
 def model_decides_by_its_revision(revision: Revision, more: int) -> list[Any]:
-    """Claim that `make_model` keeps the revision and the configuration unchanged. In the guard
-    (`more` is 1), no revision is expected."""
+    """Claim that `make_model` keeps the revision and the configuration unchanged. With `more` set
+    to 1, this is the lemma's guard, a variant that must fail: it expects None instead of the
+    revision."""
     step = Step(StepConfiguration(revision), 0)
     expected = None if more else revision
 

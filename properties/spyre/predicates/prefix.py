@@ -132,7 +132,7 @@ def prompt_is_shared(history: RunHistory, step: Step) -> bool:
 
 
 def output_not_shared(history: RunHistory, step: Step) -> str | None:
-    """Tokens that a running request has generated can be hit as well (SPY-R60)."""
+    """A prefix hit can also cover tokens that a running request has generated (SPY-R60)."""
     for request in starting(history, step):
         hit = history.hit_now(step, request)
         due = shareable(history, request, of_prompts=False)

@@ -95,7 +95,7 @@ def shared_wrongly(history: VllmRun, step: Step) -> str | None:
             if min(computed.get(name, end), computed.get(other, end)) < end:
                 if _computes_again(history, step, {name, other}):
                     continue
-                return f"{name} and {other} share block {number}, which is still written to"
+                return f"{name} and {other} share block {number}, which is still being written"
     return None
 
 

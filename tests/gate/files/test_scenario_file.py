@@ -144,7 +144,8 @@ def test_a_truncated_file_is_never_taken_for_a_scenario(file):
         ),
         (
             {"expect": {"holds": False}},
-            "$.expect.holds: false; valid: true, or violates with the rules' ids",
+            "$.expect.holds: false; valid: true; to expect broken rules, use `violates` with their "
+            "ids instead",
         ),
         (
             {"expect": {"steps": [{"step": 0}, {"step": -1}]}},

@@ -483,7 +483,7 @@ def test_ctrl_c_before_there_is_an_answer_is_one_line_and_exit_3(run, monkeypatc
         (["SPY-R07", "--param", "max_model_len=1"], "--param: max_model_len 1; valid: at least 2"),
         (
             ["SPY-R07", "--param", "max_model_len=64", "--target", "model"],
-            "--param: max_model_len 64; valid with --target: more than block_size; else a release",
+            "--param: max_model_len 64; valid with --target: more than block_size; otherwise ",
         ),
         (["SPY-R07", "--param", "max_batch_tkv=9"], "--param: max_batch_tkv 9; valid: at least"),
         (["SPY-R07", "--param", "requests=1"], "--param: 'requests=1'; valid: 2 to 32 requests"),

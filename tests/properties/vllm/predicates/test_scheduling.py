@@ -342,7 +342,7 @@ def test_a_block_that_is_still_written_to_is_not_shared():
     step = ran({}, "ab", computed={"a": 6, "b": 8}, blocks={"a": (1, 2), "b": (1, 2)})
     reported = blocks.shared_wrongly(history, step)
     assert reported is not None
-    assert reported.endswith("share block 2, which is still written to")
+    assert reported.endswith("share block 2, which is still being written")
 
 
 @pytest.mark.parametrize(("hit", "breaks"), [(0, False), (4, False), (8, True), (3, True)])
