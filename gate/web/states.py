@@ -89,8 +89,8 @@ MAX_TRIED = 300  # how many runs to try for a rule at most
 class Shown(NamedTuple):
     """The shortest run for a rule, confirmed by a replay on the model.
 
-    If `broken` is set, the run breaks the rule; otherwise one of its steps exercises the rule.
-    `path` lists the edges of the run, and `message` gives the numbers.
+    If `broken` is set, the run breaks the rule. If not, one of its steps exercises the rule. `path`
+    lists the edges of the run, and `message` gives the numbers.
     """
 
     path: tuple[int, ...]
@@ -312,5 +312,5 @@ def _decided(graph: Graph, edge: int) -> Iterator[tuple[Label, ...]]:
 
 
 def possible(candidates: Candidates) -> list[int]:
-    """Return the items of the request menu that a request may still turn out to be."""
+    """Return the items of the request menu that are still possible for a request."""
     return [number for number in candidates.numbers() if candidates.menu.accepted[number]]

@@ -55,7 +55,8 @@ class Branch(Generic[R]):
 
 
 class SharedPrefixes(Generic[R]):
-    """Requests grouped by the stream of their first token; ended ones are kept in a tree."""
+    """Requests, grouped by the stream of their first token. Those that have ended are kept in a
+    tree."""
 
     def __init__(self, requests: Iterable[R], block_size: int) -> None:
         self._block_size = block_size

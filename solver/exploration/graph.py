@@ -31,9 +31,10 @@ class Edge(NamedTuple):
 
     Attributes:
         target: the number of the state that follows; None if the scheduler crashed, or if the state
-        exceeds the bound. step: the scheduler's step; None if only clients act. broken: the rules
-        that the move breaks, the most important first. exercised: the rules whose witness occurs in
-        the move.
+            exceeds the bound.
+        step: the scheduler's step; None if only clients act.
+        broken: the rules that the move breaks, the most important first.
+        exercised: the rules whose witness occurs in the move.
     """
 
     source: int

@@ -148,7 +148,8 @@ def hit_costs_budget(history: RunHistory, step: Step) -> str | None:
 
 
 def fits_by_its_hit(history: RunHistory, step: Step) -> bool:
-    """When its turn comes, a request fits the budget only if its cached tokens do not count."""
+    """Return whether a request, when the scheduler reaches it, fits the budget only if its cached
+    tokens do not count."""
     budget = history.config["max_num_batched_tokens"]
     for request in waited_before(history):
         hit = _must_find(history, step, request)
@@ -197,8 +198,8 @@ def _passes(
 def _needed(history: RunHistory, request: RequestHistory) -> int:
     """Return an upper bound on the free blocks that a newcomer needs.
 
-    In revisions with chunks, shared blocks cost nothing; in the others, the check counts all blocks
-    (NAN-R09).
+    In revisions that compute prompts in chunks, shared blocks cost nothing. In all other revisions,
+    the check counts all blocks (NAN-R09).
     """
     needed = blocks_for(history, request.num_tokens)
     if history.revision == WHOLE_PROMPTS:

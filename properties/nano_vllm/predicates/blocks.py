@@ -111,8 +111,8 @@ def shares_with_running(history: RunHistory, step: Step) -> bool:
 
 
 def hit_at_least(history: RunHistory, request: RequestHistory) -> int:
-    """Return how many tokens a starting sequence must find; all of them are in blocks that others
-    hold."""
+    """Return how many tokens a starting sequence must find in the cache. All of them are in blocks
+    that other sequences hold."""
     block = history.config["block_size"]
     return surely_shared(request, ran_before(history), history.kin(request), block)
 

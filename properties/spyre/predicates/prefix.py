@@ -152,7 +152,8 @@ def output_is_shared(history: RunHistory, step: Step) -> bool:
 
 
 def starting(history: RunHistory, step: Step) -> list[RequestHistory]:
-    """Return the requests whose first chunk runs in this step; none without prefix caching."""
+    """Return the requests whose first chunk runs in this step, or no requests if prefix caching is
+    off."""
     if not history.config["prefix_caching"]:
         return []
     return [request for request in history.prefill_members(step) if not request.started]
