@@ -131,4 +131,9 @@ def groups_after(history: RunHistory[Any], step: Step) -> Groups:
                     unseen.add(content)
                 elif number < len(shown) and any(shown[number][place : place + 1]):
                     holds[shown[number][place]] = content
+    for account, tokens in history.features.loads_in(history, step):
+        tables = (step.group_blocks or {}).get(account.id, ())
+        for number, (group, table) in enumerate(zip(groups.further(config), tables, strict=False)):
+            for place, block in enumerate(table[: tokens // group.size]):
+                holds[block] = number, groups.content_until(group, of(account), place)
     return Groups(holds, frozenset(unseen))

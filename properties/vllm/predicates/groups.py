@@ -47,7 +47,7 @@ def computing(
     for number, group in enumerate(further(history.config)):
         for name in step.scheduled:
             request, tables = history.live.get(name), (step.group_blocks or {}).get(name, ())
-            if request is None or number >= len(tables):
+            if request is None or number >= len(tables) or name in (step.finished or {}):
                 continue
             hit = 0 if request.started else history.hit_now(step, request)
             if hit is not None:
@@ -158,7 +158,12 @@ def hit_beside_other_sizes(history: VllmRun, step: Step) -> bool:
 def _with_hit(history: VllmRun, step: Step) -> list[VllmRequestHistory]:
     if not further(history.config):
         return []
-    return [request for request in admitted(history, step) if history.hit_now(step, request)]
+    return [request for request in not_loaded(history, step) if history.hit_now(step, request)]
+
+
+def not_loaded(history: VllmRun, step: Step) -> list[VllmRequestHistory]:
+    """Return the requests that start in this step with what they find in the cache alone."""
+    return [request for request in admitted(history, step) if not request.tokens_loading]
 
 
 def hit_not_whole(history: VllmRun, step: Step) -> str | None:
@@ -294,7 +299,7 @@ def hit_of_groups_missed(history: VllmRun, step: Step) -> str | None:
     return hit_too_short(
         history,
         step,
-        admitted(history, step),
+        not_loaded(history, step),
         lambda request: held_of(history, step)[request.id],
     )
 
