@@ -326,7 +326,7 @@ def held_of(history: VllmRun, step: Step) -> dict[str, int]:
     for request in starting:
         for other in there:
             common = min(in_common(request, other), other.prompt, other.computed)
-            most = min(common - beyond, request.num_tokens - 1) // unit * unit
+            most = (min(common, request.num_tokens - 1) - beyond) // unit * unit
             if request.partition != other.partition or most <= shared[request.id]:
                 continue
             ends = range(most, shared[request.id], -unit)
@@ -398,10 +398,12 @@ def states(history: VllmRun, step: Step) -> Iterator[tuple[VllmRequestHistory, i
     group, the block, and the tokens up to the state.
 
     After drafts, a request may read the state after any of them, wherever the worker has left it.
+    A prefill has no drafts.
     """
+    drafts = speculation.drafts(history.config)
     for request, number, table, first in computing(history, step):
         read = computed_before(history, step, request)
-        if request.started and speculation.drafts(history.config):
+        if request.started and drafts and read >= mamba.prefill_end(request):
             continue
         if is_mamba(history, number) and read and first < len(table):
             yield request, number, table[first], read
