@@ -318,6 +318,7 @@ HARMLESS = {
     ("builtins", "range"),
     ("builtins", "set"),
     ("collections", "deque"),
+    ("msgspec._core", "UNSET"),
     ("msgspec._utils", "rebuild"),
 }
 
