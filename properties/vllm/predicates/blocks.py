@@ -67,8 +67,8 @@ def block_border_crossed(history: VllmRun, step: Step) -> bool:
 
 
 def shared_wrongly(history: VllmRun, step: Step) -> str | None:
-    """A shared block is full, is not written to any more, and holds tokens that both requests have
-    (V1-R12)."""
+    """A shared block is full, is not written to any more, and holds tokens that both requests have;
+    without prefix caching, no block is shared (V1-R12)."""
     block, computed = history.config["block_size"], step.computed or {}
     shared = history.holders.shared(step.blocks or {})
     seen: dict[int, tuple[str, int]] = {}
@@ -87,6 +87,8 @@ def shared_wrongly(history: VllmRun, step: Step) -> str | None:
             other, other_place = seen[number]
             if place != other_place or name == other:
                 return f"block {number} is block {place} of {name} and {other_place} of {other}"
+            if not caches(history.config):
+                return f"{other} and {name} share block {number}, although prefix caching is off"
             end = (place + 1) * block
             if (name, other) not in common:
                 common[name, other] = in_common_after(history, step, name, other)
@@ -100,8 +102,11 @@ def shared_wrongly(history: VllmRun, step: Step) -> str | None:
 
 
 def _computes_again(history: VllmRun, step: Step, names: set[str]) -> bool:
-    """Return whether one of these requests computes tokens that failed to load."""
+    """Return whether one of these requests computes tokens that failed to load. With several
+    groups, it computes even the tokens that it had found in the cache."""
     both = [history.live[name] for name in names if name in history.live]
+    if groups.are_several(history.config) and any(loads.may_fail(request) for request in both):
+        return True
     return any(history.features.may_lose_tokens(history, step, request) for request in both)
 
 

@@ -133,7 +133,7 @@ def chunked_although_off(history: VllmRun, step: Step) -> str | None:
         left = behind(history, step, request)
         if left is None or stops_at_input(history, step, request):
             continue
-        if step.scheduled[request.id] < min(left, threshold(history)):
+        if step.scheduled[request.id] < min(left, prefill_limit(history) or left):
             return (
                 f"{request.id} starts with {step.scheduled[request.id]} of {left} tokens, "
                 "although prompts are not chunked"
