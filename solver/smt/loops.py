@@ -1,9 +1,8 @@
-"""Do a function's loops do the same for each item, whatever came before it?
+"""Checks that a function's loops treat every item alike, whatever came before it.
 
-Then a loop over any number of items does for each of them what it does for one, and a few items can
-stand for all. The syntax tree decides: `findings` names whatever lets one item be told from another
-by its place, or lets a loop remember earlier items. Like every check of syntax, it says nothing of
-functions that it is not given.
+If they do, a few items can stand for any number of items. The check reads the syntax tree:
+`findings` reports every place where a loop distinguishes an item by its position, or remembers
+earlier items. It reads only the functions that it is given, not those that they call.
 """
 
 import ast
@@ -19,14 +18,15 @@ INSERTING = {"heappush", "insort", "insort_left", "insort_right"}
 # Functions that count or pair items, or take some of them.
 BY_PLACE = {"accumulate", "count", "cycle", "enumerate", "islice", "iter", "next", "pairwise"}
 BY_PLACE |= {"dropwhile", "index", "range", "reduce", "sum", "takewhile"}
-# Functions that reach a variable without its name.
+# Functions that can read or set a variable without naming it.
 BY_PLACE |= {"delattr", "eval", "exec", "globals", "locals", "setattr", "vars"}
-ENDS = (0, -1)  # the only places that may be named
+ENDS = (0, -1)  # a loop may use only these constants as indices
 
 
 def findings(source: str) -> Iterator[str]:
-    """Yield `FUNCTION WHAT` for each thing that a function's loops do differently for some items:
-    the variable that a loop carries from one item to the next, or how items are told apart."""
+    """Yield `FUNCTION FINDING` for each reason why a function's loops may treat items differently.
+    The finding is the variable that a loop carries from one item to the next, or the expression
+    that distinguishes items."""
     for name, function in functions(ast.parse(source)):
         found = {what for node in ast.walk(function) for what in _by_place(node)}
         others = _other_names(function)
@@ -37,7 +37,8 @@ def findings(source: str) -> Iterator[str]:
 
 
 def functions(node: ast.AST, within: str = "") -> Iterator[tuple[str, ast.FunctionDef]]:
-    """Yield every function with its name, as `Class.function`, but none within another one."""
+    """Yield every function with its name, as `Class.function`, except functions nested in other
+    functions."""
     for inner in ast.iter_child_nodes(node):
         if isinstance(inner, ast.FunctionDef):
             yield within + inner.name, inner
@@ -64,7 +65,7 @@ def _by_place(node: ast.AST) -> Iterator[str]:
 
 
 def _other_names(function: ast.AST) -> list[set[str]]:
-    """Return pairs of variables that stand for the same object after `first = second`."""
+    """Return pairs of variables that name one object, as after `first = second`."""
     return [
         {target.id, node.value.id}
         for node in ast.walk(function)
@@ -75,8 +76,9 @@ def _other_names(function: ast.AST) -> list[set[str]]:
 
 
 def carried(loop: ast.For, others: list[set[str]]) -> set[str]:
-    """Return the variables that a loop reads before it has set them for the item at hand, although
-    it sets or changes them for each item. `others` are pairs of names of one object."""
+    """Return the variables that a loop carries from one item to the next: it sets or changes them
+    for each item, but reads them before it has set them for the current one. `others` are pairs of
+    variables that name one object."""
     changed = {name for node in ast.walk(loop) for name in _changes(node)}
     for pair in 2 * others:
         changed |= pair if changed & pair else set()
@@ -105,7 +107,7 @@ def _changes(node: ast.AST) -> Iterator[str]:
 
 
 def _names(node: ast.AST) -> Iterator[str]:
-    """Yield the variables in an expression; of `a.b[c]`, only `a`."""
+    """Yield the variables in an expression. In `a.b[c]`, only `a` counts."""
     while isinstance(node, ast.Attribute | ast.Subscript):
         node = node.value
     for inner in ast.walk(node):
@@ -114,8 +116,9 @@ def _names(node: ast.AST) -> Iterator[str]:
 
 
 def _follow(body: list[ast.stmt], given: set[str], early: set[str]) -> bool:
-    """Add to `early` what the statements read that is not `given`, and to `given` what they set.
-    Return whether control can leave them at their end."""
+    """Add to `early` the variables that the statements read and that are not in `given`. Add to
+    `given` the variables that they set. Return whether control can reach the end of the
+    statements."""
     for statement in body:
         if isinstance(statement, ast.If):
             early |= _reads(statement.test) - given
@@ -144,7 +147,8 @@ def _follow(body: list[ast.stmt], given: set[str], early: set[str]) -> bool:
 
 
 def _set_whole(target: ast.AST) -> Iterator[ast.Name]:
-    """Yield the names that an assignment sets; those of which it changes a part are not set."""
+    """Yield the names that an assignment sets as a whole. A name does not count if the assignment
+    changes only a part of its object."""
     if isinstance(target, ast.Name):
         yield target
     elif isinstance(target, ast.Tuple | ast.List):
@@ -185,11 +189,12 @@ def source_of(module: ModuleType) -> str:
 
 
 def body_of(module: ModuleType, name: str) -> Callable[..., dict[str, Any]]:
-    """Return the body of a function's last loop as a function from its variables, given by name, to
-    all of them afterwards. The names of its module are looked up when it is called.
+    """Return the body of a function's last loop as a function. It takes the loop's variables as
+    keyword arguments, and returns all of them after one turn. Global names are looked up in the
+    module at each call.
 
     Raises:
-        ValueError: the body may leave the loop, so that what comes after it is not the next item.
+        ValueError: the body may end the loop early.
     """
     tree = dict(functions(ast.parse(source_of(module))))[name]
     loop = [node for node in tree.body if isinstance(node, ast.For)][-1]

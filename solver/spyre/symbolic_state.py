@@ -1,6 +1,6 @@
-"""What a step of the scheduler reads besides the lengths of its requests, as symbols.
+"""Symbols for everything that a step of the scheduler reads besides the lengths of its requests.
 
-A value decides a branch only where the code reads the value.
+A value leads to separate paths only where the code reads it.
 """
 
 from typing import Any
@@ -13,7 +13,8 @@ from ...model.spyre.state import Sequence as Request
 from ...model.spyre.state import State
 from ..smt.execution import SymbolicLength, SymbolicRun, UndecidedError, counted
 
-# The fields that the proof sets. In a new one, the code could remember an earlier answer.
+# The fields that the proof sets. A new field could be a place where the code remembers an earlier
+# answer.
 KNOWN = {
     Request: (
         *("id", "prompt", "max_tokens", "output_len", "content", "computed", "generated"),
@@ -34,11 +35,11 @@ def check_fields() -> None:
     """
     for kind, fields in KNOWN.items():
         if kind.__struct_fields__ != fields:
-            raise TypeError(f"{kind.__name__} has other fields than {', '.join(fields)}")
+            raise TypeError(f"{kind.__name__} must have exactly the fields {', '.join(fields)}")
 
 
 class Name(str):
-    """The id of a request, at which a step must not look: it may only compare ids.
+    """The id of a request. A step may only compare ids.
 
     Raises:
         UndecidedError: the step does anything else with an id.
@@ -61,12 +62,12 @@ class Name(str):
 
 
 def plain(name: str) -> str:
-    """Return the id that a `Name` hides from the code."""
+    """Return the plain id that a `Name` hides from the code."""
     return str.__str__(name)
 
 
 class Several(Request, frozen=True):
-    """A request that counts as several in a queue; loops visit it once."""
+    """A request that stands for several in a queue; loops visit it once."""
 
     counts_more: Any = 0
 
@@ -118,7 +119,7 @@ class Held(SymbolicLength):
 
 
 class Unread:
-    """The content of a prompt, at which a step must not look, since the proof gives it none."""
+    """The content of a prompt. A step must not read it, because the proof does not model it."""
 
     __hash__ = None  # type: ignore[assignment]
 
@@ -130,7 +131,7 @@ class Unread:
 
 
 class AnyPool(Pool):
-    """A pool of which only the number of free blocks is known; none of them was used before."""
+    """A pool of which only the number of free blocks is known. None of these was used before."""
 
     run: SymbolicRun
     free: Any

@@ -221,7 +221,7 @@ def test_one_rule_is_shown_in_full(run):
     assert two.code == 0
     assert two.out.startswith(result.out + "\nV1-R05 (decision): ")
     unchecked = run("rules", "SPY-R01").out
-    assert "  unchecked: Definition. This describes the scheme" in unchecked
+    assert "  unchecked: Consequence. This describes the scheme" in unchecked
     assert "  stands in: SPY-R20, SPY-R22, ALL-R03\n" in unchecked
 
 
@@ -370,7 +370,7 @@ def test_rare_commands_and_options_are_shown_by_help_all_alone(run):
     assert re.search("^  campaign ", run("--help", "--all").out, re.MULTILINE)
     for command, options in RARE_OPTIONS.items():
         common, everything = run(command, "--help").out, run(command, "--help", "--all").out
-        assert "--help --all also shows the rare options." in common
+        assert "--help --all also shows rarely used options." in common
         for option in options:
             assert f"  {option} " not in common
             assert f"  {option} " in everything
