@@ -80,8 +80,10 @@ def write_scenario(scenario: Scenario, folder: Path, rule: str) -> Path:
     path = folder / file_name(scenario, rule)
     with naming_file(folder):
         folder.mkdir(parents=True, exist_ok=True)
-        if path.is_symlink():
-            path.unlink()  # never write through a link, which may lead to another user's file
+        # Never write through a link, which may lead to another user's file, or into a pipe, which
+        # may have no reader.
+        if path.is_symlink() or path.is_fifo():
+            path.unlink()
     write(path, scenario_json(scenario).encode())
     return path
 

@@ -70,12 +70,12 @@ def draw(
     html: Path,
 ) -> int:
     """Explore, report as usual, and write the page. Return the exit code."""
-    began = time.time()
+    began = time.monotonic()
     reporter = Reporter(console, [options], rules, out)
     graph = drawn(options, rules, MAX_STATES)
     cut = cut_line(graph)
     why = "" if graph.result.complete else cut or "paths were cut"
-    reporter(Ended(graph.result, why, time.time() - began, memory_mb()))
+    reporter(Ended(graph.result, why, time.monotonic() - began, memory_mb()))
     page = render_page("graph", page_data(graph, list(rules)))
     write(html, page.encode())
     code = reporter.conclude(chosen, json_file)

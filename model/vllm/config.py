@@ -199,7 +199,8 @@ def _check_groups(config: VllmConfig) -> None:
             raise InputError(f"{path}[{number}].kind", f"{problem}; valid: another kind")
     others = {
         "pipeline_parallel_size": (config.pipeline_parallel_size or 1) > 1,
-        "kv_connector": config.loads,
+        "synchronous_loads": config.loads_in_step,
+        "kv_connector and num_lookahead_tokens": config.loads and config.lookahead > 0,
     }
     for key, is_on in others.items():
         if config.more_groups and is_on:
@@ -208,6 +209,9 @@ def _check_groups(config: VllmConfig) -> None:
 
 
 def _check_mamba(config: VllmConfig) -> None:
+    if config.has_mamba and config.loads:
+        problem = "true with a mamba group is not modelled; valid: false, or no mamba group"
+        raise InputError("$.config.kv_connector", problem)
     if config.has_mamba and config.encoder_room:
         problem = f"{config.encoder_room} with a mamba group is not modelled"
         raise InputError("$.config.encoder_cache_size", f"{problem}; valid: 0, or no mamba group")

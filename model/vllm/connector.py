@@ -9,13 +9,15 @@ from collections.abc import Callable, Iterable
 from .. import allocator
 from ..members import changed, without
 from ..pool import Pool, blocks_for, fits, forget, unheld
-from . import in_flight, kv_cache, queue
+from . import group_loads, in_flight, kv_cache, kv_groups, queue
 from .config import VllmConfig
 from .queue import Plan
 from .state import Flight, Sequence, State
 
 # (configuration, plan, request, its hit, the tokens to be loaded) -> may the request be parked?
 HasRoom = Callable[[VllmConfig, Plan, Sequence, tuple[int, ...], int], bool]
+# (configuration, pool, request, requests that may hold its blocks) -> the pool without its blocks
+Free = Callable[[VllmConfig, Pool, Sequence, tuple[Sequence, ...]], Pool]
 
 
 def ready(config: VllmConfig, plan: Plan, sequence: Sequence) -> tuple[Sequence | None, Plan]:
@@ -30,7 +32,7 @@ def ready(config: VllmConfig, plan: Plan, sequence: Sequence) -> tuple[Sequence 
         return None, plan._replace(waiting=deferred(plan.waiting, sequence))
     if not sequence.blocks:
         return sequence, plan
-    loaded, pool = landed(config, plan.pool, sequence)
+    loaded, pool = landed(config, plan.pool, sequence, plan.holders)
     others = tuple([loaded if other is sequence else other for other in plan.parked])
     return loaded, plan._replace(pool=pool, parked=others)
 
@@ -60,7 +62,7 @@ def offered(config: VllmConfig, sequence: Sequence, hit: tuple[int, ...]) -> int
     whole blocks or all of them. A request that was loaded once gets no second offer."""
     if sequence.was_loaded:
         return 0
-    whole = sequence.external // config.block_size * config.block_size
+    whole = sequence.external // config.hit_unit * config.hit_unit
     tokens = sequence.num_tokens if sequence.external >= sequence.num_tokens else whole
     if config.loads_in_step:
         tokens = min(tokens, sequence.num_tokens - 1)  # one token remains for the step
@@ -80,11 +82,23 @@ def has_room(
     reserve = config.watermark_blocks if plan.running else 0
     covered = len(hit) * config.block_size + tokens
     missing = unheld(plan.pool, hit) - len(hit)
-    if not whole_fits(config, plan.pool, sequence, missing + reserve):
+    whole, loaded = in_more_groups(config, plan.pool, sequence, hit, covered)
+    if not whole_fits(config, plan.pool, sequence, missing + reserve + whole):
         return False
-    needed = blocks_for(kv_cache.slots(config, covered), config.block_size) + missing
+    needed = blocks_for(kv_cache.slots(config, covered), config.block_size) + missing + loaded
     promised = promised_blocks(config, (*plan.running, *plan.parked))
     return fits(plan.pool, needed + reserve + promised)
+
+
+def in_more_groups(
+    config: VllmConfig, pool: Pool, sequence: Sequence, hit: tuple[int, ...], covered: int
+) -> tuple[int, int]:
+    """Return how many blocks of the groups after the first must be free for the whole request, and
+    for a load up to `covered` tokens."""
+    if not config.more_groups:
+        return 0, 0
+    asked = config, pool, sequence, len(hit), covered
+    return group_loads.missing(*asked, whole=True), group_loads.missing(*asked, whole=False)
 
 
 def park(
@@ -92,6 +106,8 @@ def park(
 ) -> tuple[Sequence, Pool]:
     covered = len(hit) * config.block_size + tokens
     sequence, pool = allocator.start(pool, sequence, hit, config.block_size)
+    if config.more_groups:
+        sequence, pool = group_loads.begin(config, pool, sequence, covered)
     sequence, pool = allocator.hold(pool, sequence, covered, config.block_size)
     parked = sequence._replace(
         computed=covered, prefix_hit=0, was_loaded=True, loading=sequence.load_steps
@@ -163,9 +179,12 @@ def whole_fits(config: VllmConfig, pool: Pool, sequence: Sequence, beside: int) 
 
 def arrives(config: VllmConfig, sequence: Sequence, hit: tuple[int, ...]) -> int:
     """Return how many tokens of a parked request count as computed once its load has landed. These
-    are all tokens before the block in which the load fails (V1-R26)."""
+    are all tokens before the block in which the load fails (V1-R26), or none if there are several
+    groups: then a connector only reports that the load has failed."""
     if sequence.fails_at is None or sequence.fails_at >= sequence.computed:
         return sequence.computed
+    if config.more_groups:
+        return 0
     intact = max(len(hit), sequence.fails_at // config.block_size)
     return min(sequence.computed, intact * config.block_size)
 
@@ -181,26 +200,37 @@ def promised_blocks(config: VllmConfig, holders: Iterable[Sequence]) -> int:
     """Return how many blocks these requests still need for all their known tokens and the lookahead
     after them. If these blocks were not reserved, parked requests could wait for one another
     forever (ALL-R10)."""
-    needs = (
-        allocator.missing_blocks(
-            sequence, kv_cache.slots(config, sequence.num_tokens), config.block_size
-        )
-        for sequence in holders
-    )
-    return sum(max(need, 0) for need in needs)
+    needed = 0
+    for sequence in holders:
+        tokens = kv_cache.slots(config, sequence.num_tokens)
+        needed += max(allocator.missing_blocks(sequence, tokens, config.block_size), 0)
+        if config.more_groups:
+            needed += group_loads.promised(config, sequence, tokens)
+    return needed
 
 
-def landed(config: VllmConfig, pool: Pool, sequence: Sequence) -> tuple[Sequence, Pool]:
+def landed(
+    config: VllmConfig, pool: Pool, sequence: Sequence, holders: tuple[Sequence, ...]
+) -> tuple[Sequence, Pool]:
     """Return the request after its load has landed, and the pool. Its blocks can now be found. Its
     last token remains to be computed, because that yields the next one. If the load failed from the
     first token on, the request has no blocks left."""
     if not sequence.arrives:
-        return sequence._replace(blocks=()), kv_cache.free(config, pool, sequence, ())
-    if config.enable_prefix_caching:
+        pool = kv_cache.free(config, pool, with_hit(config, sequence), holders)
+        return sequence._replace(blocks=(), published=0, tables=(), full=()), pool
+    if config.more_groups and config.enable_prefix_caching:
+        sequence, pool = group_loads.publish(config, pool, sequence)
+    elif config.enable_prefix_caching:
         sequence, pool = allocator.publish_full(
             pool, sequence, sequence.computed, config.block_size
         )
     return sequence._replace(computed=min(sequence.computed, sequence.num_tokens - 1)), pool
+
+
+def with_hit(config: VllmConfig, sequence: Sequence) -> Sequence:
+    """Return a request whose load has failed as a whole with the tokens of its hit, which stay in
+    the cache."""
+    return sequence._replace(computed=sequence.computed or sequence.published * config.block_size)
 
 
 def admit(
@@ -218,6 +248,8 @@ def admit(
     if config.reserve_full_isl:
         covered = max(sequence.num_tokens, covered)
     missing = max(allocator.missing_blocks(sequence, covered, config.block_size), 0)
+    if config.more_groups:
+        missing += group_loads.missing_to_go_on(config, sequence, missing, tokens)
     if not fits(pool, missing + reserve):
         return None
     return kv_cache.hold(config, pool, sequence._replace(prefix_hit=sequence.computed), tokens)
@@ -239,14 +271,28 @@ def written_still(flights: tuple[Flight, ...], sequence: Sequence) -> bool:
 def sent(config: VllmConfig, state: State, sequence: Sequence) -> State:
     """Return the state after a request's last token. Either its blocks are free, or they are sent
     from the next step on and freed afterwards (V1-R25)."""
+    state, sequence = slid(config, state, sequence)
     if sequence.send_steps is None:
         return free(config, state, sequence)
     return free(config, state, sequence._replace(loading=sequence.send_steps + 1))
 
 
+def slid(config: VllmConfig, state: State, sequence: Sequence) -> tuple[State, Sequence]:
+    """Return the state and an ended request without the blocks that its windows no longer cover:
+    they are not sent. A request that is being loaded keeps them, as does one that the worker is
+    computing: it has given back what it could before its step."""
+    if not (sequence.tables and sequence.computed) or sequence.loading is not None:
+        return state, sequence
+    if config.depth == 1 and written_still(state.in_flight, sequence):
+        return state, sequence
+    sequence, pool = kv_groups.slid(config, state.pool, sequence, state.holders)
+    return state._replace(pool=pool), sequence
+
+
 def aborted(config: VllmConfig, state: State, sequence: Sequence) -> State:
     """Return the state after an abort. If the request's blocks are being sent or loaded, they are
     free once both are done (V1-R25)."""
+    state, sequence = slid(config, state, sequence)
     if sequence.send_aborted and sequence.send_steps is not None and sequence.blocks:
         steps = max(sequence.loading or 0, sequence.send_steps)
         sequence = sequence._replace(loading=steps)
@@ -255,6 +301,7 @@ def aborted(config: VllmConfig, state: State, sequence: Sequence) -> State:
 
 def free(config: VllmConfig, state: State, sequence: Sequence) -> State:
     """Return the state in which an ended request's blocks become free once nothing uses them."""
+    sequence = with_hit(config, sequence)
     if sequence.loading is not None or written_still(state.in_flight, sequence):
         later = sequence._replace(
             written_by=0 if sequence.loading is not None else len(state.in_flight)
@@ -272,7 +319,10 @@ def written(config: VllmConfig, state: State) -> State:
         sequence._replace(written_by=max(sequence.written_by - 1, 0)) for sequence in state.leaving
     ]
     return _without(
-        config, state._replace(leaving=tuple(later)), [sequence.id for sequence in done]
+        config,
+        state._replace(leaving=tuple(later)),
+        [sequence.id for sequence in done],
+        group_loads.free_together if config.more_groups else kv_cache.free,
     )
 
 
@@ -295,20 +345,30 @@ def fail(config: VllmConfig, state: State) -> tuple[State, dict[str, str]]:
 def steps_on(config: VllmConfig, state: State) -> State:
     if not state.parked and not state.leaving:
         return state
-    state = _without(
-        config, state, [sequence.id for sequence in state.leaving if sequence.loading == 0]
-    )
+    over = [sequence for sequence in state.leaving if sequence.loading == 0]
+    writing = [sequence.id for sequence in over if written_still(state.in_flight, sequence)]
+    state = _without(config, state, [s.id for s in over if s.id not in writing])
+    decisions = len(state.in_flight)
     return state._replace(
         parked=tuple([_nearer(sequence) for sequence in state.parked]),
-        leaving=tuple([_nearer(sequence) for sequence in state.leaving]),
+        leaving=tuple(
+            [
+                sequence._replace(loading=None, written_by=decisions)
+                if sequence.id in writing
+                else _nearer(sequence)
+                for sequence in state.leaving
+            ]
+        ),
     )
 
 
-def _without(config: VllmConfig, state: State, ids: list[str]) -> State:
+def _without(
+    config: VllmConfig, state: State, ids: list[str], free_blocks: Free = kv_cache.free
+) -> State:
     for sequence in state.leaving:
         if sequence.id in ids:
             state = state._replace(leaving=without(state.leaving, sequence.id))
-            state = state._replace(pool=kv_cache.free(config, state.pool, sequence, state.holders))
+            state = state._replace(pool=free_blocks(config, state.pool, sequence, state.holders))
     return state
 
 

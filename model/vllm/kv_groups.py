@@ -347,15 +347,21 @@ def slide(config: VllmConfig, plan: Plan, place: int) -> tuple[Plan, Sequence]:
 
     This happens before the request takes blocks for the tokens of this step (V1-R51).
     """
-    sequence, pool = plan.running[place], plan.pool
+    sequence, pool = slid(config, plan.pool, plan.running[place], plan.holders)
+    running = (*plan.running[:place], sequence, *plan.running[place + 1 :])
+    return plan._replace(running=running, pool=pool), sequence
+
+
+def slid(
+    config: VllmConfig, pool: Pool, sequence: Sequence, holders: tuple[Sequence, ...]
+) -> tuple[Sequence, Pool]:
+    """Return a request without the blocks that its windows no longer cover, and the pool."""
     tables: list[Table] = []
     for number, (group, table) in enumerate(zip(config.more_groups, sequence.tables, strict=True)):
         first = read_from(config, group, sequence.settled) // config.size_of(group)
-        pool = give_back_places(config, pool, sequence, number, range(first), plan.holders)
+        pool = give_back_places(config, pool, sequence, number, range(first), holders)
         tables.append((NULL,) * first + table[first:])
-    sequence = sequence._replace(tables=tuple(tables))
-    running = (*plan.running[:place], sequence, *plan.running[place + 1 :])
-    return plan._replace(running=running, pool=pool), sequence
+    return sequence._replace(tables=tuple(tables)), pool
 
 
 def free(config: VllmConfig, pool: Pool, sequence: Sequence, holders: tuple[Sequence, ...]) -> Pool:
@@ -363,10 +369,17 @@ def free(config: VllmConfig, pool: Pool, sequence: Sequence, holders: tuple[Sequ
 
     Blocks that were not filled can no longer be found.
     """
-    for number, (group, table) in enumerate(zip(config.more_groups, sequence.tables, strict=True)):
-        for place in range(sequence.computed // config.size_of(group), sequence.full[number]):
-            pool = forget(pool, name(config, sequence, number, place), table[place])
+    for number, table in enumerate(sequence.tables):
+        pool = forget_unfilled(config, pool, sequence, number)
         pool = give_back_places(config, pool, sequence, number, range(len(table)), holders)
+    return pool
+
+
+def forget_unfilled(config: VllmConfig, pool: Pool, sequence: Sequence, number: int) -> Pool:
+    filled = sequence.computed // config.size_of(config.more_groups[number])
+    for place in range(filled, sequence.full[number]):
+        block = sequence.tables[number][place]
+        pool = forget(pool, name(config, sequence, number, place), block)
     return pool
 
 
@@ -379,9 +392,21 @@ def give_back_places(
     holders: tuple[Sequence, ...],
 ) -> Pool:
     """Return the pool after the blocks at these places of a table were given back, the last one
-    first.
+    first."""
+    freed = freed_places(config, pool, sequence, number, places, holders)
+    return give_back(pool, freed, nameless_first=True)
 
-    Blocks that another request holds stay in use.
+
+def freed_places(
+    config: VllmConfig,
+    pool: Pool,
+    sequence: Sequence,
+    number: int,
+    places: range,
+    holders: tuple[Sequence, ...],
+) -> list[tuple[int, Content | None]]:
+    """Return the blocks at these places of a table, the last one first, each with the content by
+    which it can be found. Blocks that another request holds stay in use.
     """
     tables = [other.tables[number] for other in holders if other.id != sequence.id and other.tables]
     held = {NULL, *(block for table in tables for block in table)}
@@ -391,4 +416,4 @@ def give_back_places(
         if block not in held:
             found_by_it = block in pool.cached.get(content, ())
             freed.append((block, content if found_by_it else None))
-    return give_back(pool, freed, nameless_first=True)
+    return freed

@@ -10,7 +10,7 @@ from dataclasses import replace
 import msgspec
 
 from ..pool import blocks_for, fits, unheld
-from . import encoder
+from . import connector, encoder, group_loads
 from .config import VllmConfig
 from .queue import Plan
 from .revision import DOCUMENTED, with_fair_share
@@ -88,14 +88,18 @@ def has_room(
     with `reserve_full_isl`. Since 0.31.0 (pull request 57104)."""
     reserve = config.watermark_blocks if plan.running else 0
     missing = unheld(plan.pool, hit) - len(hit) + reserve
+    covered = len(hit) * config.block_size + tokens
+    beside = connector.in_more_groups(config, plan.pool, sequence, hit, covered)
     if config.reserve_full_isl:
-        whole = blocks_for(sequence.num_tokens, config.block_size)
+        whole = blocks_for(sequence.num_tokens, config.block_size) + beside[0]
         if not fits(plan.pool, whole + missing):
             return False
-    covered = blocks_for(len(hit) * config.block_size + tokens, config.block_size)
+    needed = blocks_for(covered, config.block_size) + beside[1]
     step = blocks_for(tokens_of_a_step(config), config.block_size)
+    if config.more_groups:
+        step += group_loads.of_a_step(config, tokens_of_a_step(config))
     promised = sum(promised_blocks(config, plan, other) for other in (*plan.running, *plan.parked))
-    return fits(plan.pool, covered + missing + step + promised)
+    return fits(plan.pool, needed + missing + step + promised)
 
 
 def promised_blocks(config: VllmConfig, plan: Plan, sequence: Sequence) -> int:
@@ -105,7 +109,8 @@ def promised_blocks(config: VllmConfig, plan: Plan, sequence: Sequence) -> int:
     if sequence.id in plan.scheduled and remaining <= 0 and (sequence.drafted or begins):
         return 0
     tokens = sequence.num_tokens + tokens_of_a_step(config)
-    return max(blocks_for(tokens, config.block_size) - len(sequence.blocks), 0)
+    beside = group_loads.promised(config, sequence, tokens) if config.more_groups else 0
+    return beside + max(blocks_for(tokens, config.block_size) - len(sequence.blocks), 0)
 
 
 def tokens_of_a_step(config: VllmConfig) -> int:

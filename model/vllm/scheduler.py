@@ -395,9 +395,7 @@ def observe(
         "blocks": {sequence.id: [*sequence.blocks] for sequence in (*holders, *state.leaving)},
     }
     if config.more_groups:
-        seen["group_blocks"] = {
-            sequence.id: [[*t] for t in sequence.tables] for sequence in holders
-        }
+        seen["group_blocks"] = {s.id: [[*t] for t in s.tables] for s in (*holders, *state.leaving)}
     if config.enable_prefix_caching:
         seen["prefix_hit"] = {sequence.id: sequence.prefix_hit for sequence in holders}
     if config.encodes:

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from ...model.pool import blocks_for
 from ..history.prefix_hits import caches
 from . import EVERY_STATE, MAMBA_LAYERS
-from .history import groups, speculation
+from .history import groups, loads, speculation
 
 Config = Mapping[str, Any]
 FULL = {"kind": "full"}
@@ -28,7 +28,8 @@ def kv_groups(draw: st.DrawFn, config: Config, avoid: frozenset[str]) -> dict[st
     drafts = speculation.drafts(config)
     if speculation.lookahead(config) and caches(config):
         chunks = slides  # vLLM does not support chunks here
-    no_mamba = MAMBA_LAYERS in avoid or (caches(config) and drafts >= block)
+    no_mamba = MAMBA_LAYERS in avoid or loads.are_made(config)
+    no_mamba = no_mamba or (caches(config) and drafts >= block)
     states = chunks if no_mamba else st.just({"kind": groups.MAMBA})
     if draw(st.sampled_from((False, True, False))):
         # Neither Mamba layers nor local chunks can have blocks of a different size.

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from ...model.pool import Content
 from ...model.scenario import Request, Segment, Turn
-from .history import blocked, encoder, in_flight, loads, partitions, sessions, speculation
+from .history import blocked, encoder, groups, in_flight, loads, partitions, sessions, speculation
 
 PICTURE = "picture"
 MANY = 1 << 10  # more requests than any batch has
@@ -187,7 +187,7 @@ def accepted(drafts: int) -> st.SearchStrategy[tuple[int, ...]]:
 def loaded(draw: st.DrawFn, request: Request, config: Mapping[str, Any]) -> Request:
     """Return the request with a drawn number of prompt tokens that a connector has: none, some
     blocks, or all."""
-    block, at_once = config["block_size"], loads.are_synchronous(config)
+    block, at_once = groups.hit_unit(config), loads.are_synchronous(config)
     whole = request.prompt_len // block * block
     tokens = draw(st.sampled_from((0, request.prompt_len, whole, min(block, whole))))
     steps = draw(st.sampled_from((0, 1, 3, 8))) if tokens and not at_once else 0

@@ -31,8 +31,7 @@ IN_FLIGHT: Mapping[str, Config] = {
     "loads": {"kv_connector": True},
     "loads ahead": {"kv_connector": True, "async_scheduling": True},
 }
-WITHOUT_DYNAMIC_DRAFTS = ("loads", "loads ahead")
-WITHOUT_GRAMMARS = ("longer pipeline", AHEAD_IN_STAGES, "loads", "loads ahead")
+WITHOUT_GRAMMARS = ("longer pipeline", AHEAD_IN_STAGES)
 WITHOUT_ADAPTERS = {
     *("async_scheduling", "pipeline_parallel_size", "kv_connector", "encoder_cache_size"),
 }
@@ -51,16 +50,19 @@ def options(draw: st.DrawFn, config: Config, avoid: frozenset[str] = frozenset()
     drawn: dict[str, Any] = dict(IN_FLIGHT["ahead"]) if ahead else {}
     if steps == "groups":
         drawn |= draw(drafts_of_groups(config, ahead))
+        if "num_lookahead_tokens" not in drawn:
+            drawn |= draw(st.sampled_from(({}, {}, IN_FLIGHT["loads"])))
         drawn |= draw(kv_groups({**config, **drawn}, avoid))
     if steps == "drafts" or (steps == "loads" and draw(st.booleans())):
         drawn |= draw(speculations(config))
     if steps.endswith("ahead") and (drafts := most_drafts(config)) and draw(st.booleans()):
         drawn |= with_lookahead(drafts)
-    if steps.startswith("loads") and draw(st.sampled_from((False, True, False))):
+    makes_loads = steps.startswith("loads") or "kv_connector" in drawn
+    if makes_loads and draw(st.sampled_from((False, True, False))):
         drawn |= {"kv_load_failure_policy": "fail"}
     if steps.startswith("loads") and draw(st.sampled_from((False, True, False))):
         drawn |= {"synchronous_loads": True}
-    reads_ahead = "num_lookahead_tokens" in drawn and steps.startswith("loads")
+    reads_ahead = "num_lookahead_tokens" in drawn and makes_loads
     takes_inputs = not (reads_ahead or groups.has_mamba({**config, **drawn}))
     if takes_inputs and draw(st.sampled_from((*3 * (False,), True))):
         drawn |= draw(encoders(config))
@@ -69,12 +71,12 @@ def options(draw: st.DrawFn, config: Config, avoid: frozenset[str] = frozenset()
         if not ({*IN_FLIGHT.get(steps, {})} | {*drawn}) & WITHOUT_ADAPTERS:
             drawn |= draw(st.sampled_from(({}, {"max_loras": 1}, {"max_loras": 2})))
     if (
-        steps not in WITHOUT_GRAMMARS
+        not (makes_loads or steps in WITHOUT_GRAMMARS)
         and "max_loras" not in drawn
         and draw(st.sampled_from((*4 * (False,), True)))
     ):
         drawn |= {"structured_outputs": True}
-    if "num_speculative_tokens" in drawn and steps not in WITHOUT_DYNAMIC_DRAFTS:
+    if "num_speculative_tokens" in drawn and not makes_loads:
         drawn |= draw(dynamic_drafts(config, drawn["num_speculative_tokens"]))
     drawn |= IN_FLIGHT.get(steps, {})
     if set(drawn) & SEVERAL_ON_THEIR_WAY and (early := draw(EARLY_COMPLETIONS)):
@@ -174,7 +176,10 @@ _PUBLISHED: Mapping[str, Sequence[Any]] = {
     **{"enable_prefix_caching": (True, False), "policy": ("fcfs", "priority")},
 }
 WORKLOADS: Mapping[str, Mapping[str, Sequence[Any]]] = {
-    "crowd": {**_PUBLISHED, "max_model_len": (512,), "num_blocks": (None,)},
+    "crowd": {
+        **{**_PUBLISHED, "max_model_len": (512,)},
+        **{"num_blocks": (1000, None), "watermark": (0.6, 0.0)},
+    },
     "packed": {
         **_PUBLISHED,
         **{"max_model_len": (512,), "num_blocks": (90, 48)},

@@ -178,7 +178,8 @@ def each_turn_counts_its_request(block: int, more: int) -> list[Any]:
         offsets, inserted, asked = SymbolicLength(run.number(count)), list[Any](), list[Any]()
 
         def insort(into: Any, added: Any) -> None:
-            assert into is offsets
+            if into is not offsets:
+                raise AssertionError(into)
             inserted.append(bare(added))
             offsets.length = offsets.length + 1
 

@@ -4,6 +4,7 @@ vLLM imports this module by its name.
 """
 
 import importlib
+import math
 from typing import Any
 
 from .loads import Loads
@@ -11,9 +12,10 @@ from .loads import Loads
 v1: Any = importlib.import_module("vllm.distributed.kv_transfer.kv_connector.v1.base")
 Base: Any = v1.KVConnectorBase_V1
 Metadata: Any = v1.KVConnectorMetadata
+ForGroups: Any = getattr(v1, "SupportsHMA", object)  # absent in earlier releases
 
 
-class FromNowhere(Base):  # type: ignore[misc]
+class FromNowhere(Base, ForGroups):  # type: ignore[misc]
     """The scheduler's side of a vLLM connector."""
 
     def __init__(self, vllm_config: Any, role: Any, kv_cache_config: Any = None) -> None:
@@ -24,6 +26,9 @@ class FromNowhere(Base):  # type: ignore[misc]
         self.loads = Loads()
         self._found = 0  # how many tokens the last request found in the prefix cache
         self._block_size = vllm_config.cache_config.block_size
+        if kv_cache_config is not None:
+            groups = kv_cache_config.kv_cache_groups
+            self._block_size = math.lcm(*(group.kv_cache_spec.block_size for group in groups))
 
     def get_num_new_matched_tokens(
         self, request: Any, num_computed_tokens: int
@@ -56,6 +61,11 @@ class FromNowhere(Base):  # type: ignore[misc]
         """Return whether the blocks must be kept until they are sent, and None in place of transfer
         parameters."""
         return self.loads.ended(request.request_id, request.status.name, bool(block_ids)), None
+
+    def request_finished_all_groups(
+        self, request: Any, block_ids: tuple[list[int], ...]
+    ) -> tuple[bool, None]:
+        return self.request_finished(request, block_ids[0])
 
     def start_load_kv(self, forward_context: Any, **kwargs: Any) -> None:
         """Do nothing."""

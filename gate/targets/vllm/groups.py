@@ -20,10 +20,10 @@ FULL, WINDOW, CHUNKS, MAMBA = KINDS = ("full", "sliding_window", "chunked_local"
 # Keys that cannot be combined with several groups, each with its value when unused.
 NOT_WITH = {
     "pipeline_parallel_size": 1,
-    "kv_connector": False,
+    "synchronous_loads": False,
 }
 LOOKAHEAD = "num_lookahead_tokens"
-NOT_WITH_MAMBA = {"encoder_cache_size": 0}
+NOT_WITH_MAMBA = {"encoder_cache_size": 0, "kv_connector": False}
 
 
 def is_list(value: Any) -> bool:
@@ -69,13 +69,15 @@ def check(config: Mapping[str, Any]) -> None:
     for key, without in NOT_WITH.items():
         if len(groups) > 1 and config.get(key, without) != without:
             raise refuse(KEY, groups, f"one group with {key} {json.dumps(config[key])}")
+    if len(groups) > 1 and config.get("kv_connector") and config.get(LOOKAHEAD):
+        raise refuse(LOOKAHEAD, config[LOOKAHEAD], "0 with a connector and several groups")
     drafts = config.get("num_speculative_tokens", 0)
     most = 0 if config.get(MODE) == "all" else config["block_size"] - 1
     if has_mamba(config) and config["enable_prefix_caching"] and drafts > most:
         raise refuse("num_speculative_tokens", drafts, f"at most {most} with a {MAMBA} group")
     for key, without in NOT_WITH_MAMBA.items():
         if has_mamba(config) and config.get(key, without) != without:
-            raise refuse(key, config[key], f"{without} with a {MAMBA} group")
+            raise refuse(key, config[key], f"{json.dumps(without)} with a {MAMBA} group")
 
 
 def has_mamba(config: Mapping[str, Any]) -> bool:

@@ -24,6 +24,7 @@ class SchedulerView:
         # For each request, as of the last call of `blocks`: vLLM's block objects and their numbers.
         self._tables: dict[str, list[Any]] = {}
         self._held: dict[str, list[int]] = {}
+        self._in_groups: dict[str, list[list[int]]] = {}  # blocks in the groups after the first
 
     @property
     def requests(self) -> Mapping[str, Any]:
@@ -58,6 +59,7 @@ class SchedulerView:
         """
         tables: dict[str, list[Any]] = {}
         held: dict[str, list[int]] = {}
+        deferred: dict[str, list[list[int]]] = {}
         for name, blocks in self._managers[0].req_to_blocks.items():
             if not blocks:
                 continue
@@ -66,21 +68,27 @@ class SchedulerView:
             else:
                 tables[name], held[name] = [*blocks], [block.block_id for block in blocks]
         for _, blocks in getattr(self.scheduler, "deferred_frees", ()):
-            kept = {block.block_id for block in blocks}
+            kept = {block.block_id for block in blocks} - {NULL}
             for name, numbers in self._held.items():
-                if numbers[0] in kept and kept == set(numbers):
+                beside = self._in_groups.get(name, ())
+                own = kept.difference(*beside) if beside else kept
+                if numbers[0] in own and own == set(numbers):
                     held[name] = numbers
+                    deferred[name] = [
+                        [block if block in kept else NULL for block in table] for table in beside
+                    ]
+        if len(self._managers) > 1:
+            self._in_groups = {name: self._group_tables(name) for name in tables} | deferred
         self._tables, self._held = tables, held
         return held
 
+    def _group_tables(self, name: str) -> list[list[int]]:
+        managers = self._managers[1:]
+        return [[block.block_id for block in m.req_to_blocks.get(name, ())] for m in managers]
+
     def group_blocks(self, names: Iterable[str]) -> dict[str, list[list[int]]]:
-        return {
-            name: [
-                [block.block_id for block in manager.req_to_blocks.get(name, ())]
-                for manager in self._managers[1:]
-            ]
-            for name in names
-        }
+        """Return the blocks in the groups after the first, as of the last call of `blocks`."""
+        return {name: self._in_groups.get(name, []) for name in names}
 
     @property
     def _managers(self) -> tuple[Any, ...]:
@@ -96,6 +104,7 @@ class SchedulerView:
         return int(self.scheduler.kv_cache_manager.block_pool.get_num_free_blocks())
 
 
+NULL = 0  # the number of the null block
 FIELDS = ["emitted", "waiting", "running", "prefilling", "preempted", "finished"]
 FIELDS += ["computed", "blocks"]
 # The queues of waiting requests, in the order in which they are served. Some releases keep requests

@@ -182,19 +182,31 @@ class VllmEngine(SchedulerView):
                 for name, right in report.landed.items()
                 if name in self.requests and right < self.requests[name].num_computed_tokens
             }
-            held = self.blocks() if failed else {}
-            lost = {
-                block
-                for name, right in failed.items()
-                for block in held.get(name, ())[right // self.config["block_size"] :]
-            }
-            lost |= self._loads.lost
+            lost = self._lost_blocks(failed) | self._loads.lost
             self._loads.lost = set()
             output.kv_connector_output = connector_output(
                 finished_recving={*report.landed} or None,
                 finished_sending=report.sent or None,
-                invalid_block_ids=lost,
+                **self._failures({*failed}, lost, connector_output),
             )
+
+    def _failures(
+        self, failed: set[str], lost: set[int], connector_output: Any
+    ) -> dict[str, set[Any]]:
+        """Return how a connector reports loads that have failed: by their blocks, or by their
+        requests if there are several groups. Earlier releases know only blocks."""
+        several = bool(groups.after_first(self.config))
+        if several and "failed_recving" in connector_output.__dataclass_fields__:
+            return {"failed_recving": failed}
+        return {"invalid_block_ids": lost}
+
+    def _lost_blocks(self, failed: Mapping[str, int]) -> set[int]:
+        """Return the blocks behind the first `failed[name]` tokens of each request, which are
+        right."""
+        held, size = self.blocks() if failed else {}, self.config["block_size"]
+        return {
+            block for name, right in failed.items() for block in held.get(name, ())[right // size :]
+        }
 
     def _sample(self, name: str, first: int, drafts: int) -> list[int]:
         output = self.sessions.output(name) or self._outputs[name]

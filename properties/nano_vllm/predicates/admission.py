@@ -26,12 +26,15 @@ from .decision import (
 
 
 def phases_mixed(history: RunHistory, step: Step) -> str | None:
-    """A step prefills or decodes, never both (NAN-R11)."""
+    """A step prefills or decodes, never both (NAN-R11).
+
+    If a preempted sequence lacks only its last token, both kinds are right.
+    """
     new = prefilled(history, step)
     old = [request for request in ran_before(history) if request.id in step.scheduled]
     if new and old:
         return f"{names(new)} prefilled and {names(old)} decoded in one step"
-    if step.kind == "mixed":
+    if step.kind == "mixed" and not any(0 < one.emitted <= one.regenerated for one in new):
         return "the kind of the step is mixed"
     return None
 

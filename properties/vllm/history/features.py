@@ -61,7 +61,7 @@ class VllmFeatures(Features):
             request = replace(request, grammar_steps=0, grammar_fails=False)
         if not sessions.are_held(config):
             request = replace(request, turns=())
-        if loads.are_synchronous(config):
+        if loads.are_synchronous(config) or loads.has_too_little(config, request):
             request = replace(request, load_steps=0)
         if request.tool_steps:
             request = replace(request, tool_steps=0)

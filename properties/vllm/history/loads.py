@@ -7,7 +7,8 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from ....model.observation import Step
-from . import in_flight
+from ....model.scenario import Request
+from . import groups, in_flight
 from .request_history import VllmRequestHistory
 from .run import VllmRun
 
@@ -45,13 +46,20 @@ def book(history: VllmRun, step: Step) -> None:
 
 
 def offered(config: Mapping[str, Any], request: VllmRequestHistory) -> int:
-    """Return how many leading tokens a connector has: whole blocks, unless it has all tokens."""
+    """Return how many leading tokens a connector has: whole blocks of every group, unless it has
+    all tokens."""
     if not request.external:
         return 0
-    block = int(config["block_size"])
+    block = groups.hit_unit(config)
     whole = request.external >= request.num_tokens
     tokens = request.num_tokens if whole else request.external // block * block
     return min(tokens, request.num_tokens - 1) if are_synchronous(config) else tokens
+
+
+def has_too_little(config: Mapping[str, Any], request: Request) -> bool:
+    """Return whether a connector has less of a request than a block of each group, so that it
+    loads nothing."""
+    return request.external_tokens < min(groups.hit_unit(config), request.prompt_len)
 
 
 def newly_parked(live: Mapping[str, VllmRequestHistory], step: Step) -> list[str]:
@@ -85,8 +93,10 @@ def begins_with(config: Mapping[str, Any], request: VllmRequestHistory) -> int:
 
 def brought(config: Mapping[str, Any], request: VllmRequestHistory) -> int:
     """Return how many tokens a load brings; after a failure, at least those of the whole blocks
-    before it."""
+    before it. With several groups, a load fails as a whole."""
     right = request.tokens_loading or offered(config, request)
+    if request.load_fails_at is not None and groups.are_several(config):
+        return right if request.load_fails_at >= right else 0
     if request.load_fails_at is not None:
         block = int(config["block_size"])
         right = min(right, request.load_fails_at // block * block)

@@ -1,14 +1,13 @@
 """A run of vLLM: its state beyond the kernel's, and the encoder's work in a step."""
 
 from collections.abc import Mapping
-from types import MappingProxyType
 from typing import Any, NamedTuple, TypeAlias, cast
 
 from ....model.observation import Step
 from ...history.per_step_cache import once
 from ...history.request_history import RequestHistory
 from ...history.run_history import RunHistory
-from . import encoder, groups, speculation, worker
+from . import encoder, groups, mamba, speculation, worker
 from .groups import Groups
 from .request_history import VllmRequestHistory
 from .worker import Worker
@@ -53,11 +52,11 @@ class VllmState(NamedTuple):
 
     flights: tuple[Flight, ...] = ()
     early: int = 0
-    outputs: Mapping[str, int] = MappingProxyType({})
+    outputs: Mapping[str, int] = {}
     groups: Groups = Groups()
     was_reset: bool = False
-    worker: Worker = MappingProxyType({})
-    unfilled: Mapping[int, int] = MappingProxyType({})
+    worker: Worker = {}  # noqa: RUF012 (a Mapping)
+    unfilled: Mapping[int, int] = {}
 
 
 def of(account: RequestHistory) -> VllmRequestHistory:
@@ -116,10 +115,13 @@ def groups_after(history: RunHistory[Any], step: Step) -> Groups:
         right = speculation.drafts_right(config, request, step, step.scheduled[name])
         computed = min(history.reached(step, account), request.num_tokens + right)
         for number, group in enumerate(groups.further(config)):
-            if group.kind == groups.MAMBA and not speculation.drafts(config):
-                start, table = request.computed + hit, (shown or {number: ()})[number]
-                for place, end in groups.states_left(config, start, start + step.scheduled[name]):
-                    state = number, groups.content_of(request, end)
+            start = request.computed + hit
+            end = start + step.scheduled[name]
+            in_prefill = not speculation.drafts(config) or end <= mamba.prefill_end(request)
+            if group.kind == groups.MAMBA and in_prefill:
+                table = (shown or {number: ()})[number]
+                for place, tokens in groups.states_left(config, start, end):
+                    state = number, groups.content_of(request, tokens)
                     if shown is None:
                         unseen.add(state)
                     elif place < len(table):
@@ -131,4 +133,9 @@ def groups_after(history: RunHistory[Any], step: Step) -> Groups:
                     unseen.add(content)
                 elif number < len(shown) and any(shown[number][place : place + 1]):
                     holds[shown[number][place]] = content
+    for account, tokens in history.features.loads_in(history, step):
+        tables = (step.group_blocks or {}).get(account.id, ())
+        for number, (group, table) in enumerate(zip(groups.further(config), tables, strict=False)):
+            for place, block in enumerate(table[: tokens // group.size]):
+                holds[block] = number, groups.content_until(group, of(account), place)
     return Groups(holds, frozenset(unseen))

@@ -102,8 +102,11 @@ def shared_wrongly(history: VllmRun, step: Step) -> str | None:
 
 
 def _computes_again(history: VllmRun, step: Step, names: set[str]) -> bool:
-    """Return whether one of these requests computes tokens that failed to load."""
+    """Return whether one of these requests computes tokens that failed to load. With several
+    groups, it computes even the tokens that it had found in the cache."""
     both = [history.live[name] for name in names if name in history.live]
+    if groups.are_several(history.config) and any(loads.may_fail(request) for request in both):
+        return True
     return any(history.features.may_lose_tokens(history, step, request) for request in both)
 
 

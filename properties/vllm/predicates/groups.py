@@ -47,7 +47,7 @@ def computing(
     for number, group in enumerate(further(history.config)):
         for name in step.scheduled:
             request, tables = history.live.get(name), (step.group_blocks or {}).get(name, ())
-            if request is None or number >= len(tables):
+            if request is None or number >= len(tables) or name in (step.finished or {}):
                 continue
             hit = 0 if request.started else history.hit_now(step, request)
             if hit is not None:
@@ -162,7 +162,12 @@ def hit_beside_other_sizes(history: VllmRun, step: Step) -> bool:
 def _with_hit(history: VllmRun, step: Step) -> list[VllmRequestHistory]:
     if not further(history.config):
         return []
-    return [request for request in admitted(history, step) if history.hit_now(step, request)]
+    return [request for request in not_loaded(history, step) if history.hit_now(step, request)]
+
+
+def not_loaded(history: VllmRun, step: Step) -> list[VllmRequestHistory]:
+    """Return the requests that start in this step with what they find in the cache alone."""
+    return [request for request in admitted(history, step) if not request.tokens_loading]
 
 
 def hit_not_whole(history: VllmRun, step: Step) -> str | None:
@@ -301,7 +306,7 @@ def hit_of_groups_missed(history: VllmRun, step: Step) -> str | None:
     return hit_too_short(
         history,
         step,
-        admitted(history, step),
+        not_loaded(history, step),
         lambda request: held_of(history, step)[request.id],
     )
 
@@ -330,7 +335,7 @@ def held_of(history: VllmRun, step: Step) -> dict[str, int]:
     for request in starting:
         for other in there:
             common = min(in_common(request, other), other.prompt, other.computed)
-            most = min(common - beyond, request.num_tokens - 1) // unit * unit
+            most = (min(common, request.num_tokens - 1) - beyond) // unit * unit
             if request.partition != other.partition or most <= shared[request.id]:
                 continue
             ends = range(most, shared[request.id], -unit)
@@ -402,10 +407,12 @@ def states(history: VllmRun, step: Step) -> Iterator[tuple[VllmRequestHistory, i
     group, the block, and the tokens up to the state.
 
     After drafts, a request may read the state after any of them, wherever the worker has left it.
+    A prefill has no drafts.
     """
+    drafts = speculation.drafts(history.config)
     for request, number, table, first in computing(history, step):
         read = computed_before(history, step, request)
-        if request.started and speculation.drafts(history.config):
+        if request.started and drafts and read >= mamba.prefill_end(request):
             continue
         if is_mamba(history, number) and read and first < len(table):
             yield request, number, table[first], read

@@ -9,7 +9,7 @@ from ....model.pool import blocks_for
 from ...history.content import in_common
 from ...history.prefix_hits import caches
 from ...rules.predicate import Predicate
-from ..history import in_flight, loads, speculation, synchronous
+from ..history import groups, in_flight, loads, speculation, synchronous
 from ..history.request_history import VllmRequestHistory
 from ..history.run import VllmRun
 from .decision import (
@@ -110,7 +110,14 @@ def waits_though_loaded(history: VllmRun, step: Step) -> str | None:
     ):
         return None
     covered = speculation.slots(history.config, request.num_tokens + drafts)
-    needed = lacks(history, step, request, covered)
+    needed = lacks(history, step, request, covered) + sum(
+        max(group.blocks_for(covered) - len(table), 0)
+        for group, table in zip(
+            groups.further(history.config),
+            (step.group_blocks or {}).get(request.id, ()),
+            strict=False,
+        )
+    )
     reserve = watermark_blocks(history.config) if running else 0
     free = step.free_blocks or 0
     if needed + reserve > free:
@@ -217,14 +224,22 @@ def builds_on_what_failed(history: VllmRun, step: Step) -> str | None:
     (V1-R26)."""
     for request in joins_after_a_failure(history, step):
         start = (step.computed or {}).get(request.id, 0) - step.scheduled[request.id]
-        intact = (request.load_fails_at or 0) // history.config["block_size"]
-        most = max(intact * history.config["block_size"], cached_elsewhere(history, step, request))
+        most = max(right_before_failure(history, request), cached_elsewhere(history, step, request))
         if start > most:
             return (
                 f"{request.id} starts from {start} tokens, although its load failed from token "
                 f"{request.load_fails_at} on"
             )
     return None
+
+
+def right_before_failure(history: VllmRun, request: VllmRequestHistory) -> int:
+    """Return how many tokens of a load that fails count as loaded: those of the blocks before the
+    failure, or none if there are several groups."""
+    right, size = request.load_fails_at or 0, int(history.config["block_size"])
+    if groups.are_several(history.config):
+        return right if right >= loads.offered(history.config, request) else 0
+    return right // size * size
 
 
 def one_joins_after_a_failure(history: VllmRun, step: Step) -> bool:
@@ -374,8 +389,14 @@ def nothing_else_changes(history: VllmRun, step: Step) -> bool:
 
 
 def missing_blocks(history: VllmRun, step: Step, request: VllmRequestHistory) -> int:
-    """Return how many blocks a request lacks for all its known tokens."""
-    return lacks(history, step, request, request.num_tokens)
+    """Return how many blocks a request lacks for all its known tokens, in a further group at most
+    those that admission reserves."""
+    config, tables = history.config, (step.group_blocks or {}).get(request.id, ())
+    in_first = lacks(history, step, request, request.num_tokens)
+    return in_first + sum(
+        max(groups.at_most(config, group, request.num_tokens) - len(table), 0)
+        for group, table in zip(groups.further(config), tables, strict=False)
+    )
 
 
 def first_step(history: VllmRun, step: Step, request: VllmRequestHistory) -> int:

@@ -71,7 +71,7 @@ def test_a_prompt_of_one_token_that_is_loaded_keeps_its_block_while_it_waits():
     sequence = waiting(1, external=1)
     parked, rest = connector.park(config(**LOADS), Pool(8), sequence, (), 1)
     for _ in range(2):
-        parked, rest = connector.landed(config(**LOADS), rest, parked)
+        parked, rest = connector.landed(config(**LOADS), rest, parked, ())
         assert (parked.computed, len(parked.blocks)) == (0, 1)
 
 
@@ -365,6 +365,17 @@ def test_an_aborted_request_keeps_its_blocks_until_they_are_loaded_and_sent(
     target.abort("a", inside=True)
     seen = [target.step()["step"]["blocks"] for _ in range(5)]
     assert ["a" in blocks for blocks in seen] == [step < held for step in range(5)]
+
+
+def test_blocks_that_were_sent_stay_in_use_while_a_decision_writes_to_them():
+    """The abort comes in the step in which a is computed; sending its block takes no step."""
+    target = ModelTarget()
+    assert target.start("vllm", "documented", {**SMALL, **LOADS, **AHEAD})["ok"]
+    assert target.add(request("a", 1, 2, send_steps=0, send_aborted=True))["ok"]
+    target.step()
+    target.abort("a", inside=True)
+    seen = [target.step()["step"]["blocks"] for _ in range(3)]
+    assert ["a" in blocks for blocks in seen] == [True, False, False]
 
 
 def test_an_aborted_request_without_blocks_sends_nothing():

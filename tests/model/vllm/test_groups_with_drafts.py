@@ -102,7 +102,12 @@ def test_wrong_drafts_in_flight_do_not_let_a_window_slide():
             EAGLE,
             "$.config.kv_groups[1].kind: chunked_local with num_lookahead_tokens and prefix",
         ),
-        ([MAMBA], {"kv_connector": True}, "$.config.kv_groups: 2 groups with kv_connector are not"),
+        ([MAMBA], {"kv_connector": True}, "$.config.kv_connector: true with a mamba group is not"),
+        (
+            [window(4)],
+            {"kv_connector": True, "synchronous_loads": True},
+            "$.config.kv_groups: 2 groups with synchronous_loads are not modelled; valid: one",
+        ),
     ],
 )
 def test_what_no_release_or_the_model_has_is_refused(groups, keys, words):

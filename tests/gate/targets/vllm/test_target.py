@@ -989,6 +989,44 @@ def test_blocks_of_groups_have_their_own_sizes_and_a_hit_ends_with_a_block_of_ea
     assert vllm.step()["prefix_hit"] == {"b": 8}
 
 
+LOADS = GROUPS | {"kv_connector": True}
+
+
+def test_a_load_fills_a_window_as_far_as_the_next_step_reads_it(vllm):
+    vllm.begin(**LOADS)
+    vllm.ask("a", ("a", 14), max_tokens=2, external_tokens=12, load_steps=1)
+    step = vllm.step()
+    assert [len(step["blocks"]["a"]), step["parked"]] == [3, ["a"]]
+    assert [[bool(block) for block in table] for table in step["group_blocks"]["a"]] == [
+        [False, False, True]
+    ]
+
+
+def test_a_failed_load_of_several_groups_ends_the_engine_before_0_33(vllm):
+    path = Path(__file__).parents[3] / "corpus" / "a-failed-load-of-groups.json"
+    outcome = replay(vllm.pipe, read_scenario(path), select(load("vllm"), ["ALL-R01"]))
+    ends = [] if vllm.version == "0.33.0" else ["ALL-R01"]
+    assert [failure.rule for failure in outcome.broken] == ends
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"synchronous_loads": True}, "one group with synchronous_loads true"),
+        (
+            {"num_speculative_tokens": 2, "num_lookahead_tokens": 2},
+            "valid is 0 with a connector and several groups",
+        ),
+        (
+            {"kv_groups": [{"kind": "full"}, {"kind": "mamba"}]},
+            "$.config.kv_connector is true; valid is false with a mamba group",
+        ),
+    ],
+)
+def test_a_connector_and_groups_are_refused_with_what_is_not_judged(vllm, options, words):
+    assert words in vllm.start(**LOADS | options)["message"]
+
+
 @pytest.mark.parametrize(
     ("groups", "words"),
     [

@@ -42,6 +42,12 @@ def test_a_window_keeps_what_it_reads_and_nothing_before_it():
     assert groups.lost_in_the_window(history, short) == ("a has 2 blocks in group 1, but needs 3")
 
 
+def test_a_request_that_ends_in_the_step_has_given_its_window_back():
+    history = before(request("a", 12, 9), running="a", kv_connector=True)
+    step = after({"a": 1}, (0, 0, 9), running="", finished={"a": "length"})
+    assert groups.lost_in_the_window(history, step) is None
+
+
 def test_a_hit_is_whole_only_if_the_window_holds_its_tokens():
     first = request("a", 12, 0)
     whole = before(first, holds={8: (0, (("a", 8),))})
@@ -133,6 +139,16 @@ def test_a_state_is_that_after_all_earlier_tokens():
     )
 
 
+def test_with_drafts_the_states_of_a_prefill_are_judged_and_no_others():
+    drafts = {**MAMBA, "num_speculative_tokens": 2}
+    history = before(request("a", 30, 12), running="a", holds={9: (0, (("a", 11),))}, **drafts)
+    assert groups.wrong_state(history, after({"a": 8}, (0, 0, 9, 0, 8, 7, 6))) == (
+        "a continues after 12 tokens, but block 9 of group 1 holds the state after 11 tokens of a"
+    )
+    decode = before(request("a", 12, 12), running="a", holds={9: (0, (("a", 11),))}, **drafts)
+    assert groups.wrong_state(decode, after({"a": 3}, (0, 0, 9, 8, 7, 6))) is None
+
+
 def test_a_chunk_ends_at_a_boundary_unless_it_is_the_last():
     history = before(request("a", 14, 4), running="a", **MAMBA)
     table = (0, 0, 9)
@@ -180,6 +196,17 @@ def test_with_eagle_a_request_finds_one_boundary_less_of_what_a_running_one_hold
     assert groups.hit_of_groups_missed(history, step) == (
         "b finds 4 tokens in the cache; a running request holds 8 of its tokens"
     )
+
+
+def test_with_eagle_the_last_token_is_no_part_of_the_block_that_proves_a_hit():
+    """A hit of 8 tokens needs the third block, and b must compute the last token of that one."""
+    eagle = {"num_speculative_tokens": 2, "num_lookahead_tokens": 2}
+    holds = {8: (0, (("a", 8),)), 9: (0, (("a", 12),))}
+    a, b = request("a", 12, 12), request("b", 12, content=(("a", 12),))
+    history = before(a, b, running="a", holds=holds, **eagle)
+    tables = {"group_blocks": {"a": ((0, 8, 9),)}, "prefix_hit": {"a": 0, "b": 4}}
+    step = ran({"a": 1, "b": 8}, "ab", **tables)
+    assert groups.hit_of_groups_missed(history, step) is None
 
 
 def test_nothing_is_demanded_of_a_request_whose_tables_are_not_shown():

@@ -1,0 +1,120 @@
+"""Loads into several KV groups: once a load has landed, each group holds what its layers read.
+
+Source: release 0.33.0, SingleTypeKVCacheManager.add_local_computed_blocks and
+allocate_external_computed_blocks, Scheduler._request_remaining_blocks, _handle_failed_recving.
+"""
+
+from collections.abc import Iterable
+
+from .. import allocator
+from ..pool import Pool, blocks_for, forget, give_back, take, touch, unheld
+from . import kv_groups
+from .config import VllmConfig
+from .kv_groups import NULL, Table
+from .state import Sequence
+
+
+def begin(
+    config: VllmConfig, pool: Pool, sequence: Sequence, covered: int
+) -> tuple[Sequence, Pool]:
+    """Return a request that uses its hit, with blocks in each group for the tokens up to `covered`
+    that a load brings, and the pool. Cached blocks are in use before any block is taken."""
+    hit = len(sequence.blocks)
+    found = _found(config, pool, sequence, hit, covered)
+    junction = kv_groups.junction_of(config, pool, sequence, hit)
+    pool = touch(pool, [block for table in found for block in table])
+    sequence, pool = allocator.hold(pool, sequence, covered, config.block_size)
+    full, tables = tuple([len(table) for table in found]), []
+    for group, table in zip(config.more_groups, found, strict=True):
+        new, pool = take(pool, kv_groups.places(config, group, covered) - len(table))
+        tables.append(table + new)
+    return sequence._replace(tables=tuple(tables), full=full, junction=junction), pool
+
+
+def missing(
+    config: VllmConfig, pool: Pool, sequence: Sequence, hit: int, covered: int, *, whole: bool
+) -> int:
+    """Return how many blocks a request with a hit of `hit` blocks lacks, in the groups after the
+    first, for a load up to `covered` tokens, or as many as admission reserves for the `whole`
+    request."""
+    lacks = 0
+    for group, table in zip(
+        config.more_groups, _found(config, pool, sequence, hit, covered), strict=True
+    ):
+        wanted = kv_groups.places(config, group, covered)
+        if whole:
+            wanted = kv_groups.reserved(config, group, sequence.num_tokens)
+        lacks += max(wanted - len(table), 0) + unheld(pool, table)
+    return lacks
+
+
+def _found(
+    config: VllmConfig, pool: Pool, sequence: Sequence, hit: int, covered: int
+) -> list[Table]:
+    """Return the table of each group with a hit of `hit` blocks, as far as it is read after a load
+    up to `covered` tokens. At least the last token of the request is computed then (V1-R52)."""
+    begins, tables = min(covered, sequence.num_tokens - 1), []
+    hits = kv_groups.hit_tables(config, pool, sequence, hit)
+    for group, table in zip(config.more_groups, hits, strict=True):
+        first = kv_groups.read_from(config, group, begins) // config.size_of(group)
+        tables.append((NULL,) * first + table[first:])
+    return tables
+
+
+def promised(config: VllmConfig, sequence: Sequence, tokens: int) -> int:
+    """Return how many blocks a load must leave to a request with this many tokens, in the groups
+    after the first: as many as admission reserves, less its places in the group (V1-R21)."""
+    tables: Iterable[Table] = sequence.tables or [()] * len(config.more_groups)
+    return sum(
+        max(kv_groups.reserved(config, group, tokens) - len(table), 0)
+        for group, table in zip(config.more_groups, tables, strict=True)
+    )
+
+
+def missing_to_go_on(config: VllmConfig, sequence: Sequence, in_first: int, tokens: int) -> int:
+    """Return how many blocks a loaded request lacks, beside `in_first` in the first group, to
+    compute `tokens` more tokens; if the whole request must fit, at least what is reserved for it.
+    """
+    covered = sequence.computed + tokens
+    step = kv_groups.missing_to_grow(config, sequence, covered)
+    if not config.reserve_full_isl:
+        return step
+    size = config.block_size
+    ahead = min(covered + config.lookahead, config.max_model_len)
+    first = max(blocks_for(ahead, size), 0) - len(sequence.blocks)
+    whole = max(blocks_for(sequence.num_tokens, size) - len(sequence.blocks), 0)
+    whole += promised(config, sequence, sequence.num_tokens)
+    return max(max(first, 0) + step, whole) - in_first
+
+
+def of_a_step(config: VllmConfig, tokens: int) -> int:
+    """Return the blocks of a step of this many tokens in the groups after the first."""
+    return sum(blocks_for(tokens, config.size_of(group)) for group in config.more_groups)
+
+
+def publish(config: VllmConfig, pool: Pool, sequence: Sequence) -> tuple[Sequence, Pool]:
+    """Return the request and the pool, in which the loaded blocks of all groups can be found."""
+    size, computed = config.block_size, sequence.computed
+    sequence, pool = kv_groups.publish_full(config, pool, sequence, computed)
+    known = kv_groups.findable(config, sequence, computed, size) * size
+    return allocator.publish_full(pool, sequence, known, size)
+
+
+def free_together(
+    config: VllmConfig, pool: Pool, sequence: Sequence, holders: tuple[Sequence, ...]
+) -> Pool:
+    """Return the pool without the blocks of a request to which a decision in flight has written.
+    They are freed together, those of the last group first."""
+    others = [other for other in holders if other.id != sequence.id]
+    freed: list[tuple[int, tuple[tuple[str, int], ...] | None]] = []
+    for number in reversed(range(len(sequence.tables))):
+        pool = kv_groups.forget_unfilled(config, pool, sequence, number)
+        every_place = range(len(sequence.tables[number]))
+        freed += kv_groups.freed_places(config, pool, sequence, number, every_place, holders)
+    filled = sequence.computed // config.block_size
+    for number in range(filled, sequence.published):
+        pool = forget(pool, sequence.name(number, config.block_size), sequence.blocks[number])
+    cut = sequence._replace(published=min(filled, sequence.published))
+    held = {block for other in others for block in other.blocks}
+    freed += allocator.freed(cut, held, config.block_size)
+    return give_back(pool, freed, nameless_first=True)
