@@ -28,7 +28,7 @@ from typing import Any, NamedTuple, cast
 
 import z3
 
-from ...model.spyre import documented, scheduler
+from ...model.spyre import blocks, documented, scheduler
 from ...model.spyre import model as model_of
 from ...model.spyre.model import SpyreModel, make_model
 from ...model.spyre.revision import Revision
@@ -38,6 +38,7 @@ from ..smt.numbers import Numbers
 from ..smt.obligation import Obligation, lemma
 from ..smt.on_symbols import on_symbols
 from .symbolic_admission import MANY, SIZES, length
+from .symbolic_state import Name
 from .symbolic_step import MODULES, Step, StepConfiguration, Stepped
 
 Claim = Callable[[Step, int, Stepped], Any]
@@ -173,8 +174,8 @@ def no_tkv_is_short(
 
 
 @lemma(
-    "An abort removes one request, and leaves the others, the tkvs and the kind of the last step "
-    "as they were.",
+    "An abort removes one request, or none if it has left, and leaves the others, the tkvs and the "
+    "kind of the last step as they were.",
     name=f"abort_only_removes_{MANY}",
 )
 def abort_only_removes(revision: Revision, more: int) -> list[Any]:
@@ -185,13 +186,17 @@ def abort_only_removes(revision: Revision, more: int) -> list[Any]:
         if step.configuration.pauses:
             before = before._replace(running=before.running[:-1], paused=before.running[-1:])
         claims = []
-        with on_symbols(*MODULES):
-            for request in (*before.waiting, *before.running, *before.paused):
+        ids = [request.id for request in (*before.waiting, *before.running, *before.paused)]
+        with (
+            on_symbols(*MODULES),
+            stubbed(blocks, release=lambda config, revision, state, request: state.pool),
+        ):
+            for name in (*ids, Name("gone")):
                 for after in (
-                    SpyreModel(config, revision).abort(before, request.id),
-                    scheduler.abort(config, revision, before, request.id, inside=True),
+                    SpyreModel(config, revision).abort(before, name),
+                    scheduler.abort(config, revision, before, name, inside=True),
                 ):
-                    claims.append(_without(before, after, request.id, more))
+                    claims.append(_without(before, after, name, more))
         return z3.And(claims)
 
     return holds_on(step.numbers, list(paths(step.numbers, code, quick=True)), lambda claim: claim)
@@ -205,7 +210,9 @@ def _without(before: State, after: State, name: str, more: int) -> Any:
     same = [
         len(left) == len(queue)
         and all(request is other for request, other in zip(left, queue, strict=True))
-        for left, queue in zip(queues, (after.waiting, after.running, after.paused), strict=True)
+        for left, queue in zip(
+            queues, map(tuple, (after.waiting, after.running, after.paused)), strict=True
+        )
     ]
     return z3.And(
         *same,
@@ -254,6 +261,10 @@ def arrival_waits_uncomputed(revision: Revision, more: int) -> list[Any]:
             bare(last.output_len) == new.ends,
             bare(last.computed) == more,
             bare(last.generated) == 0,
+            bare(last.prefix_hit) == 0,
+            bare(last.published) == 0,
+            bare(last.paused_steps) == 0,
+            last.blocks == (),
         )
 
     return holds_on(step.numbers, list(paths(step.numbers, code, quick=True)), lambda claim: claim)

@@ -3,7 +3,9 @@
 A value decides a branch only where the code reads the value.
 """
 
-from typing import Any
+import re
+from collections.abc import Iterator
+from typing import Any, cast
 
 import z3
 
@@ -26,6 +28,10 @@ KNOWN = {
 }
 
 
+# The ids that the proof gives to requests.
+OURS = re.compile(r"[rw]?[0-9]+|p|new|gone")
+
+
 def check_fields() -> None:
     """Refuse a model whose requests or states have fields that the proof does not set.
 
@@ -38,16 +44,17 @@ def check_fields() -> None:
 
 
 class Name(str):
-    """The id of a request, at which a step must not look: it may only compare ids.
+    """The id of a request, at which a step must not look: it may only compare it with other ids.
 
     Raises:
         UndecidedError: the step does anything else with an id.
     """
 
-    __slots__ = ()
     __hash__ = str.__hash__
 
     def __eq__(self, other: object) -> bool:
+        if type(other) is str and not OURS.fullmatch(other):
+            self._is_read()
         return str.__eq__(self, other)
 
     def _is_read(self, *_: Any, **__: Any) -> Any:
@@ -73,7 +80,13 @@ class Several(Request, frozen=True):
 
 def several(request: Request, more: Any) -> Several:
     fields = {name: counted(getattr(request, name), more) for name in request.__struct_fields__}
-    return Several(**fields, counts_more=more)
+    return Several(**(fields | {"id": several_names(request.id, more)}), counts_more=more)
+
+
+def several_names(name: str, more: Any) -> Name:
+    made: Any = Name(str.__str__(name))
+    made.counts_more = more
+    return cast(Name, made)
 
 
 class SymbolicConfig:
@@ -114,33 +127,50 @@ class Held(SymbolicLength):
         return True
 
     def __getitem__(self, at: Any) -> Any:
-        return 0
+        return Unread()
+
+
+class Reported(SymbolicLength):
+    """Aborts to report, of which only the number is known; a loop over them visits none."""
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(())
 
 
 class Unread:
-    """The content of a prompt, at which a step must not look, since the proof gives it none."""
+    """What a step must not look at, since the proof gives it no value: the content of a prompt, or
+    the number of a block.
+    """
 
     __hash__ = None  # type: ignore[assignment]
 
     def __bool__(self) -> bool:
-        raise TypeError("the step reads the content of a prompt")
+        raise TypeError("the step reads the content of a prompt, or the number of a block")
 
     def __eq__(self, other: object) -> bool:
         return bool(self)
 
+    def __repr__(self) -> str:
+        return str(bool(self))
+
 
 class AnyPool(Pool):
-    """A pool of which only the number of free blocks is known; none of them was used before."""
+    """A pool of which only the numbers of free blocks are known."""
 
     run: SymbolicRun
-    free: Any
 
     @classmethod
-    def of(cls, run: SymbolicRun, free: Any) -> "AnyPool":
-        pool = cls()
-        pool.run, pool.free = run, free
+    def of(cls, run: SymbolicRun) -> "AnyPool":
+        free = (run.number(z3.Int(f"{name} blocks")) for name in ("head", "fresh", "tail"))
+        head, fresh, tail = free
+        pool = cls(
+            *(None, cast(Any, SymbolicLength(head)), fresh, cast(Any, SymbolicLength(tail))),
+            cast(Any, Unread()),
+        )
+        pool.run = run
         return pool
 
     @property
     def size(self) -> Any:
-        return self.run.number(self.free) if self.run.answer(z3.Bool("pool is bounded")) else None
+        bounded = self.run.answer(z3.Bool("pool is bounded"))
+        return self.run.number(z3.Int("blocks of the pool")) if bounded else None

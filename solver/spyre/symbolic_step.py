@@ -7,11 +7,12 @@ it.
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import cached_property, partial
+from itertools import count
 from typing import Any, NamedTuple, cast
 
 import z3
 
-from ...model import allocator, members
+from ...model import allocator
 from ...model.spyre import (
     blocks,
     documented,
@@ -19,9 +20,9 @@ from ...model.spyre import (
     release_2_1_2,
     release_2_5_2,
     scheduler,
-    state,
     volumetric,
 )
+from ...model.spyre import model as model_of
 from ...model.spyre.config import SpyreConfig
 from ...model.spyre.forward import Forward
 from ...model.spyre.model import SpyreModel
@@ -33,11 +34,14 @@ from ..smt.execution import (
     Queue,
     SymbolicLength,
     SymbolicRun,
+    UndecidedError,
     bare,
     condition,
+    counted_like,
     paths,
     stubbed,
 )
+from ..smt.loops import imported_by
 from ..smt.numbers import Numbers
 from ..smt.on_symbols import length_of, on_symbols
 from .symbolic_admission import MANY, length
@@ -45,16 +49,18 @@ from .symbolic_state import (
     AnyPool,
     Held,
     Name,
+    Reported,
     SymbolicConfig,
     Unread,
     check_fields,
     plain,
     several,
+    several_names,
 )
 
-MODULES = (
-    *(scheduler, documented, forward, blocks, volumetric, allocator, state, members),
-    *(release_2_1_2, release_2_5_2),
+# The modules that a step runs: all that the model imports, but those that only read input.
+MODULES = imported_by(
+    model_of, ("config", "errors", "own_code", "scenario", "systems", "spyre.own_formula")
 )
 FEW = 1  # with at most this many, any request may be aborted within the step
 FEW_PAUSED = 2  # with more requests that decode or are paused, none ends early or is aborted
@@ -138,7 +144,6 @@ class Step:
         # any number of requests before those that follow.
         self.counted = 1 if size == MANY else None
         self.in_line, self.pool = length(numbers, "waiting", 0), length(numbers, "num_blocks")
-        self.free = length(numbers, "free blocks", 0)
         self.reported = length(numbers, "aborts to report", 0)
         self._tkvs: dict[tuple[int, ...], tuple[Any, list[Any]]] = {}
         self.limit, self.slots, self.longest = (
@@ -221,15 +226,17 @@ class Step:
             ongoing = admitted("p", self.ongoing)
             at_front = run.answer(z3.Bool("prefilling first"))
             running = [ongoing, *running] if at_front else [*running, ongoing]
+        reported: Any = run.number(self.reported)
+        gone = Queue([several_names("gone", reported - 1)], reported)
         return State(
             waiting=cast(Any, waiting),
             running=tuple(running),
             last_step_was_prefill=run.truth(self.was_prefill),
             tkv=run.number(self.tkv),
             runner_tkv=run.number(self.runner_tkv),
-            pool=AnyPool.of(run, self.free),
+            pool=AnyPool.of(run),
             lost_blocks=run.number(z3.Int("lost blocks")),
-            aborted=cast(Any, SymbolicLength(run.number(self.reported))),
+            aborted=cast(Any, gone if self.size == ENDING else Reported(reported)),
         )
 
     def config(self, run: SymbolicRun) -> Any:
@@ -252,12 +259,16 @@ class Step:
         observed, compared = list[Any](), list[tuple[list[Request], Any]]()
 
         def check(members: Any, newcomer: Any, block: Any, limit: Any, tkv: Any) -> bool:
+            if not isinstance(members, list | tuple):
+                raise UndecidedError("gives the check members that may be gone once they are read")
             answer = z3.Bool(f"accepted {len(calls)}")
             calls.append(Call([*members], newcomer, block, limit, tkv, answer))
             return run.answer(answer)
 
+        asked = count()
+
         def any_answer(name: str) -> Callable[..., bool]:
-            return lambda *given: run.answer(z3.Bool(f"{name} {plain(given[-1].id)}"))
+            return lambda *given: run.answer(z3.Bool(f"{name} {plain(given[-1].id)} {next(asked)}"))
 
         def fits_limit(config: SpyreConfig, batch: Any) -> bool:
             as_it_is = [any(request is other for other in before.running) for request in batch]
@@ -284,6 +295,7 @@ class Step:
                 return next(may, None)
 
             revision = replace(revision, candidate=candidate)
+        model = SpyreModel(config, revision)
         hits = {name: of.hit for name, of in self.newcomers.items()}
         room = any_answer("fits prompt") if self.configuration.bounded else lambda *_: True
         inside = next(
@@ -294,8 +306,11 @@ class Step:
             stubbed(scheduler, observe=lambda *given: observed.append(given)),
             stubbed(
                 documented,
-                written=lambda *_: [],
-                left_pad_blocks=lambda lengths, _: [0] * len(lengths),
+                written=lambda *_: Unread(),
+                left_pad_blocks=lambda lengths, _: [
+                    counted_like(run.number(z3.Int(f"padding {at}")), each)
+                    for at, each in enumerate(lengths)
+                ],
                 max_tkv=partial(self._max_tkv, run),
                 request_tkvs=partial(self._request_tkvs, run),
             ),
@@ -306,12 +321,18 @@ class Step:
                 release=lambda config, revision, state, request: state.pool,
             ),
             stubbed(allocator, touch=lambda pool, _: pool),
-            # How many blocks a request holds makes no difference, since `hold` does nothing.
-            stubbed(forward, len=lambda of: 0 if isinstance(of, Held) else length_of(of)),
+            # Beside others, how many blocks a request holds makes no difference: `hold` does
+            # nothing, and the loops treat requests alike.
+            stubbed(
+                forward,
+                len=lambda of: 0 if self.size > FEW and isinstance(of, Held) else length_of(of),
+            ),
             stubbed(release_2_1_2, fits_prompt=room),
             stubbed(release_2_5_2, fits_limit=fits_limit),
         ):
-            after, _ = SpyreModel(config, revision).step(before, inside)
+            after, _ = model.step(before, inside)
+        if vars(model).keys() != {"config", "revision"}:
+            raise UndecidedError("keeps something for later calls in the model")
         [(*_, decision, computed, _, _)] = observed
         # A queue that no code looked at is whole before and after.
         unseen = after.waiting is before.waiting
@@ -324,10 +345,11 @@ class Step:
         """Return any number that the lemma `no_length_exceeds_its_tkv_N` allows."""
         if not lengths:
             return 0
-        return run.number(self._at_least([bare(each) for each in lengths]))
+        tkv = run.number(self._at_least([bare(each) for each in lengths]))
+        return tkv if lengths[1:] else counted_like(tkv, lengths[0])
 
     def _request_tkvs(self, run: SymbolicRun, lengths: list[Any], block: int) -> list[Any]:
-        return [run.number(self._at_least([bare(each)])) for each in lengths]
+        return [self._max_tkv(run, [each], block) for each in lengths]
 
     def _at_least(self, lengths: list[Any]) -> Any:
         key = tuple(each.get_id() for each in lengths)
@@ -353,6 +375,8 @@ class Step:
 
     def joining_is_accepted(self, more: int, step: Stepped) -> Any:
         started = {request.id for request in step.before.waiting}
+        # The check is about batches in which nobody has run since.
+        none_ran = not {f"r{at}" for at in range(self.size)} & {*step.computed.scheduled}
         claims = []
         for request in self._others(step.after):
             own = self.newcomers[request.id]
@@ -363,11 +387,15 @@ class Step:
                 bare(request.computed) == own.prompt, bare(request.generated) == 1 + more
             )
             claims += [z3.Implies(due, z3.Or(not self.size, *accepted)), z3.Implies(decodes, whole)]
+            claims.append(z3.Implies(z3.Or(due, decodes), none_ran))
         return z3.And(claims)
 
     def _accepts(self, call: Call, newcomer: Lengths, more: int) -> Any:
         """Return whether the call accepted this newcomer beside the current decoding requests."""
         if len(call.members) != self.size or call.block != self.configuration.block:
+            return z3.BoolVal(False)
+        kinds = {type(call.newcomer), *map(type, call.members)}
+        if kinds != {volumetric.Newcomer, volumetric.Decoding}:
             return z3.BoolVal(False)
 
         def place(judged: Any) -> int:
@@ -407,7 +435,10 @@ class Step:
         decoded = {f"r{number}" for number in range(self.size)}
         paused = {request.id for request in step.after.paused} <= decoded
         others = step._replace(after=step.after._replace(paused=()))
-        return z3.And(once, paused, *self._kept(more, step), self.one_prefills(more, others))
+        fresh = [bare(request.paused_steps) == 0 for request in step.after.running]
+        return z3.And(
+            once, paused, *fresh, *self._kept(more, step), self.one_prefills(more, others)
+        )
 
     def _kept(self, more: int, step: Stepped) -> Iterator[Any]:
         """Yield that each decoding or paused request has one token more if it ran, and has left if
@@ -447,7 +478,10 @@ class Step:
         waits = [request.id for request in after.waiting]
         kept = all(known.get(request.id) is request for request in after.waiting)
         in_line = [name for name in known if name in waits] == waits
-        if len(others) > 1 or after.paused or not kept or not in_line:
+        names = [*waits, *(request.id for request in after.running)]
+        admitted = {request.id for request in step.before.admitted}
+        once = len({*names}) == len(names) and {*names} <= admitted | known.keys()
+        if len(others) > 1 or after.paused or not kept or not in_line or not once:
             return z3.BoolVal(False)
         for name in {request.id for request in (*step.before.running, *step.before.waiting)}:
             if name in self.newcomers and name not in {*waits, *step.aborted}:
@@ -461,7 +495,6 @@ class Step:
                 at_border,
                 computed >= 1,
                 bare(request.generated) == more,
-                bare(request.prefix_hit) == own.hit * self.configuration.block,
                 own.hit * self.configuration.block <= computed,
             )
             claims.append(z3.Or(computed >= own.prompt, prefilling))
@@ -483,3 +516,4 @@ class Step:
         yield bare(request.prompt) == of.prompt
         yield bare(request.max_tokens) == of.tokens
         yield bare(request.output_len) == of.ends
+        yield bare(request.prefix_hit) == of.hit * self.configuration.block
