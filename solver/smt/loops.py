@@ -2,8 +2,9 @@
 
 Then a loop over any number of items does for each of them what it does for one, and a few items can
 stand for all. The syntax tree decides: `findings` names whatever lets one item be told from another
-by its place, or lets a loop remember earlier items. Like every check of syntax, it says nothing of
-functions that it is not given.
+by its place, lets a loop remember earlier items, or behaves differently for symbols and numbers.
+Like every check of syntax, it must be trusted: it does not follow where an object is handed on, or
+what the methods of an object do.
 """
 
 import ast
@@ -32,8 +33,8 @@ IMPORTED = {
 }
 TYPES = {"collections.abc", "typing"}
 # What could count items, remember one, or hide that the code cannot run on symbols.
-UNREAD = (ast.While, ast.Global, ast.Nonlocal, ast.NamedExpr, ast.Break, ast.Match, ast.Try)
-UNREAD += (ast.TryStar, ast.With, ast.Yield, ast.YieldFrom, ast.JoinedStr)
+UNREAD: tuple[type[ast.AST], ...] = (ast.While, ast.Global, ast.Nonlocal, ast.NamedExpr, ast.Break)
+UNREAD += (ast.Match, ast.Try, ast.TryStar, ast.With, ast.Yield, ast.YieldFrom, ast.JoinedStr)
 CODE = (ast.FunctionDef, ast.ClassDef, ast.Lambda)
 ENDS = (0, -1)  # the only places that may be named
 WORDS = {"kind", "shows"}  # fields that may be compared with a text
@@ -45,6 +46,7 @@ def findings(source: str) -> Iterator[str]:
     outside functions has no name."""
     tree = ast.parse(source)
     yield from (f"imports {name}" for name in _imported(tree))
+    own = _own_objects(tree)
     for statement in _elsewhere(tree):
         nodes = [*ast.walk(statement)]
         found = {what for node in nodes for what in _by_place(node)}
@@ -56,6 +58,9 @@ def findings(source: str) -> Iterator[str]:
         nodes = [*ast.walk(function)]
         found = {what for node in nodes for what in _by_place(node)}
         found |= {what for node in nodes for what in _of_others(node)}
+        types = {id(part) for node in nodes for part in _types_of(node)}
+        read = (node for node in nodes if id(node) not in types)
+        found |= {name for node in read for name in _constants(node, own)}
         others = _other_names(function)
         for node in nodes:
             if isinstance(node, ast.For):
@@ -72,6 +77,33 @@ def _imported(tree: ast.Module) -> Iterator[str]:
         if isinstance(node, ast.ImportFrom) and not node.level and node.module not in TYPES:
             known = IMPORTED.get(node.module or "", set())
             yield from (alias.name for alias in node.names if alias.name not in known)
+
+
+def _own_objects(tree: ast.Module) -> set[str]:
+    """Return the names of a module's objects, except numbers. A function could ask such an object
+    for what symbols do not answer."""
+    made = [node for node in tree.body if isinstance(node, ast.Assign | ast.AnnAssign)]
+    found = set[str]()
+    for node in made:
+        if not isinstance(node.value, ast.Constant):
+            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+            found |= {name for target in targets for name in _names(target)}
+    return found
+
+
+def _types_of(node: ast.AST) -> Iterator[ast.AST]:
+    for name in ("annotation", "returns"):
+        if (annotation := getattr(node, name, None)) is not None:
+            yield from ast.walk(annotation)
+
+
+def _constants(node: ast.AST, own: set[str]) -> Iterator[str]:
+    """Yield the object of this or, by the way in which it is written, of another module that is
+    used here."""
+    if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load) and node.id in own:
+        yield node.id
+    if isinstance(node, ast.Attribute) and node.attr.isupper():
+        yield node.attr
 
 
 def _elsewhere(node: ast.AST) -> Iterator[ast.AST]:
@@ -190,8 +222,11 @@ def _compared(node: ast.Compare) -> Iterator[str]:
     ]
     identity = any(isinstance(operator, ast.Is | ast.IsNot) for operator in node.ops)
     words = any(getattr(side, "attr", "") in WORDS for side in sides)
-    of_object = identity and any(value is not None for value in constants)
-    if of_object or (not words and any(isinstance(value, str) for value in constants)):
+    of_objects = identity and constants != [None]
+    equality = any(isinstance(operator, ast.Eq | ast.NotEq) for operator in node.ops)
+    plain = any(isinstance(side, ast.Constant | ast.Attribute) for side in sides)  # no list
+    text = not words and any(isinstance(value, str) for value in constants)
+    if of_objects or (equality and not plain) or text:
         yield ast.unparse(node)
 
 

@@ -54,6 +54,12 @@ APART = {
     *(f"config.{name} revision != '2.5.2'" for name in ("check_pool", "read_config")),
     *("config.imports msgspec", "members.imports msgspec", "members..__replace__"),
     *("members.def _replace(self, **changes: Any) -> Se", "volumetric.formula_named int()"),
+    *(
+        "volumetric.formula_named FORMULAS",
+        "volumetric.formula_named NAME",
+        "members.ending QUEUES",
+    ),
+    *("model.admitting_by CHECKS", "model.make_model REVISIONS", "pool._without other != block"),
     *("members.ending getattr()", "members.ending hasattr()"),
     # the pool, of which `argument.md` assumes that it does nothing but hand out blocks
     *("blocks.fits_pool sum()", "blocks.reserved promised", "pool.unheld sum()"),

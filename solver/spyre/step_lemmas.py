@@ -11,14 +11,16 @@ pool are replaced by arbitrary answers. The lemmas describe the state afterwards
 Invariant. Before every step
 
 1. each decoding request still has tokens to generate, and holds its prompt and all generated tokens
-   but the last; at most one request prefills, and it is first or last in the queue;
+   but the last; at most one request prefills, and it is first or last in the queue; each request is
+   in one place, and has the prefix hit with which it started;
 2. if a release uses a remembered tkv: no decoding request is longer than that tkv; or, with
    interleaving, the last step was a prefill, after which the check is not called;
 3. if a release calls the check at the first chunk only, and does not interleave: the prefilling
    request was accepted together with the decoding ones.
 
 Every step keeps this invariant, and each request that joins was accepted together with all decoding
-requests in their current state. Aborts and arrivals keep the invariant as well.
+requests in their current state, in a step in which none of them runs. Aborts and arrivals keep the
+invariant as well.
 """
 
 from collections.abc import Callable
@@ -48,9 +50,9 @@ JOINING = "joining_request_was_accepted"
 ALONE = "A request that joins no other has computed its prompt and generated one token."
 LEMMAS: dict[str, tuple[str, Claim]] = {
     JOINING: (
-        "If a request joins {requests} (if it starts, where the check is called only then), the "
-        "check has accepted it together with all of them, in their current state, at a tkv no less "
-        "than the length of any.",
+        "If a request joins {requests} (if it starts, where the check is called only then), none "
+        "of them runs, and the check has accepted it together with all of them, in their current "
+        "state, at a tkv no less than the length of any.",
         Step.joining_is_accepted,
     ),
     "decoding_requests_run_together": (
@@ -64,8 +66,8 @@ LEMMAS: dict[str, tuple[str, Claim]] = {
         Step.remembered_tkv_covers,
     ),
     "one_request_prefills": (
-        "After a step with {requests}, at most one request prefills, and the others "
-        "wait as before.",
+        "After a step with {requests}, at most one request prefills, the others wait as before, "
+        "and no request is new or in two places.",
         Step.one_prefills,
     ),
     "prefill_is_uninterrupted": (
@@ -116,8 +118,8 @@ def between_steps(revision: Revision) -> list[Obligation]:
     """Return the lemmas on the start, on arrivals, and on aborts, including those within a step."""
     return [
         model_decides_by_its_revision(revision),
-        abort_only_removes(revision),
-        arrival_waits_uncomputed(revision),
+        *(abort_only_removes(revision, size) for size in SIZES[:-1]),
+        *(arrival_waits_uncomputed(revision, size) for size in SIZES[:-1]),
     ]
 
 
@@ -176,14 +178,14 @@ def no_tkv_is_short(
 @lemma(
     "An abort removes one request, or none if it has left, and leaves the others, the tkvs and the "
     "kind of the last step as they were.",
-    name=f"abort_only_removes_{MANY}",
+    name="abort_only_removes_{size}",
 )
-def abort_only_removes(revision: Revision, more: int) -> list[Any]:
-    step = Step(StepConfiguration(revision), MANY)
+def abort_only_removes(revision: Revision, size: int, more: int) -> list[Any]:
+    step = Step(StepConfiguration(revision), size)
 
     def code(run: SymbolicRun) -> Any:
         config, before = step.config(run), step.state(run)
-        if step.configuration.pauses:
+        if step.configuration.pauses and size:
             before = before._replace(running=before.running[:-1], paused=before.running[-1:])
         claims = []
         ids = [request.id for request in (*before.waiting, *before.running, *before.paused)]
@@ -238,16 +240,21 @@ def model_decides_by_its_revision(revision: Revision, more: int) -> list[Any]:
     return holds_on(step.numbers, list(paths(step.numbers, code)), z3.BoolVal)
 
 
-@lemma("A request that arrives waits behind the others, with nothing computed.")
-def arrival_waits_uncomputed(revision: Revision, more: int) -> list[Any]:
-    step = Step(StepConfiguration(revision), 1)
+@lemma(
+    "A request that arrives waits behind the others, with nothing computed, and leaves them as "
+    "they were.",
+    name="arrival_waits_uncomputed_{size}",
+)
+def arrival_waits_uncomputed(revision: Revision, size: int, more: int) -> list[Any]:
+    step = Step(StepConfiguration(revision), size)
     new = step.newcomers["w1"]
 
     def code(run: SymbolicRun) -> Any:
         before = step.state(run)
         arriving = Arriving("new", *map(run.number, (new.prompt, new.tokens, new.ends)))
         model = SpyreModel(step.config(run), revision)
-        after = model.arrive(before, cast(Any, arriving))
+        with on_symbols(*MODULES):
+            after = model.arrive(before, cast(Any, arriving))
         *others, last = after.waiting
         kept = all(request is other for request, other in zip(others, before.waiting, strict=True))
         return z3.And(

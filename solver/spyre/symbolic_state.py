@@ -121,7 +121,10 @@ class SymbolicConfig:
 
 
 class Held(SymbolicLength):
-    """The blocks of a request, of which only the number is known."""
+    """The blocks of a request, of which only the number is known. `counts`: a decode step is told
+    the number."""
+
+    counts = False
 
     def __bool__(self) -> bool:
         return True

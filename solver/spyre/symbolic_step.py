@@ -219,6 +219,8 @@ class Step:
         running = [admitted(f"r{number}", of) for number, of in enumerate(self.members)]
         if self.counted is not None:
             running[self.counted] = several(running[self.counted], run.number(self.more))
+        if running and self.size <= ENDING:
+            cast(Any, running[0].blocks).counts = True
         first, others = (request(f"w{number}", of) for number, of in enumerate(self.waiting))
         in_line = run.number(self.in_line)
         waiting = Queue([first, several(others, in_line - 2)], in_line)
@@ -321,12 +323,9 @@ class Step:
                 release=lambda config, revision, state, request: state.pool,
             ),
             stubbed(allocator, touch=lambda pool, _: pool),
-            # Beside others, how many blocks a request holds makes no difference: `hold` does
-            # nothing, and the loops treat requests alike.
-            stubbed(
-                forward,
-                len=lambda of: 0 if self.size > FEW and isinstance(of, Held) else length_of(of),
-            ),
+            # Only a decode step asks how many blocks a request holds. To ask it of one request is
+            # enough, since the loops treat all alike.
+            stubbed(forward, len=lambda of: length_of(of) if getattr(of, "counts", True) else 0),
             stubbed(release_2_1_2, fits_prompt=room),
             stubbed(release_2_5_2, fits_limit=fits_limit),
         ):

@@ -58,6 +58,9 @@ def test_a_loop_that_does_the_same_for_each_item_is_not_found():
         ("if length % block:", "if request.id == 'r7':", "request.id == 'r7'"),
         ("if length % block:", "if request.id in {'r7'}:", "request.id in {'r7'}"),
         ("if length % block:", "if len(grown(state, block)) == 6:", "recursion"),
+        ("if length % block:", "if kept == block:", "kept == block"),
+        ("if length % block:", "if [1] == block:", "[1] == block"),
+        ("if length % block:", "if length in state.EARLY:", "EARLY"),
         ("(state, block)", "(state, block, size=len)", "=len"),
         ("strict=True", "strict=False", "zip()"),
         ("    return", "    first, *rest = kept\n    return", "*rest"),
@@ -101,6 +104,12 @@ def test_another_name_of_a_list_that_a_loop_fills_is_found():
 )
 def test_what_hides_code_from_the_check_is_found(line, found):
     assert found in [*findings(f"{line}\n{ALIKE}")]
+
+
+def test_an_object_of_the_module_is_found_but_a_number_is_not():
+    asked = ALIKE.replace("if length % block:", "if length in early:")
+    assert "grown early" in [*findings(f"early = {{7}}\n{asked}")]
+    assert [*findings(f"block = 7\n{ALIKE}")] == []
 
 
 def test_a_module_that_the_model_imports_only_indirectly_is_read():

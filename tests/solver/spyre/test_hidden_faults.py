@@ -83,12 +83,31 @@ REFUTED = [
         ),
     ),
     (
-        "arrival_waits_uncomputed",
+        "arrival_waits_uncomputed_1",
         (
             STEP,
             "    return state._replace(waiting=(*state.waiting, newcomer))",
             "    newcomer = newcomer._replace(paused_steps=1 if state.waiting else 0)\n"
             "    return state._replace(waiting=(*state.waiting, newcomer))",
+        ),
+    ),
+    (
+        "arrival_waits_uncomputed_4",
+        (
+            STEP,
+            "    return state._replace(waiting=(*state.waiting, newcomer))",
+            "    if len(state.running) > 3:\n        newcomer = newcomer._replace(max_tokens=1)\n"
+            "    return state._replace(waiting=(*state.waiting, newcomer))",
+        ),
+    ),
+    (
+        "abort_only_removes_2",
+        (
+            STEP,
+            "    if request.blocks:\n        lost",
+            "    if not inside and len(state.running) == 2:\n"
+            "        after = after._replace(running=state.running)\n"
+            "    if request.blocks:\n        lost",
         ),
     ),
     (

@@ -192,7 +192,8 @@ def test_a_sound_formula_is_proven_for_every_number_of_steps(run):
     assert all(line.startswith("proven ") for line in lemmas)
     assert len(lines) > 8
     assert lines[-1].startswith("proven in ")
-    assert lines[-1].endswith("; the guard of each lemma is refuted")
+    assert "the code in blocks of 64, chunks of 512; " in lines[-1]
+    assert lines[-1].endswith("; solver/spyre/argument.md says what is assumed")
 
 
 @pytest.mark.slow
@@ -218,7 +219,10 @@ def test_a_release_is_proven_in_its_configurations(run, rule, words, assumed):
     beside = (
         "(the code runs with 0 to 5 or 32 that decode; by their text, its loops treat all alike)"
     )
-    assert f"\nproven for every number of steps and requests {beside}{assumed}: " in result.out
+    sizes = ", the code in blocks of 64, chunks of 512"
+    assert (
+        f"\nproven for every number of steps and requests {beside}{assumed}{sizes}: " in result.out
+    )
 
 
 @pytest.mark.nightly
