@@ -1,5 +1,5 @@
-"""Executable reference models of each system's behaviour: pure functions, kept small.
+"""Executable reference models of each system's behaviour, written as pure functions.
 
-Shared parts are in this folder (`scenario`, `observation`, `target`, `systems`); each system has
-its own package. No model reads a file, a clock or a source of randomness.
+This folder contains the shared parts (`scenario`, `observation`, `target`, `systems`), and a
+package for each system. No model reads a file, a clock or a source of randomness.
 """

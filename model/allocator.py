@@ -1,8 +1,9 @@
-"""Take, publish and give back the blocks of a request.
+"""Take, publish and give back the blocks of a request. A published block can be found by its
+content.
 
-The four systems share this mechanism. Each system decides for itself when blocks are taken and
-published, whether the index keeps every block with the same content or only the newest, and which
-freed block is handed out first. Counts are in blocks, lengths in tokens.
+The four systems share this mechanism. Each system decides when blocks are taken and published,
+which freed block is handed out first, and whether the index keeps all blocks with equal content or
+only the newest. Counts are in blocks, lengths in tokens.
 """
 
 from collections.abc import Container
@@ -15,14 +16,15 @@ One = TypeVar("One", bound=Sequence)
 
 
 def start(pool: Pool, sequence: One, hit: tuple[int, ...], block_size: int) -> tuple[One, Pool]:
-    """Return the request and the pool with the cached blocks of `hit` in use."""
+    """Return the request and the pool after the request has taken the cached blocks of `hit`."""
     tokens = len(hit) * block_size
     admitted = sequence._replace(computed=tokens, prefix_hit=tokens, blocks=hit, published=len(hit))
     return admitted, touch(pool, hit)
 
 
 def missing_blocks(sequence: Sequence, covered: int, block_size: int) -> int:
-    """Return how many blocks the request lacks for its first `covered` tokens; may be negative."""
+    """Return how many more blocks the request needs for its first `covered` tokens. The number may
+    be negative."""
     return blocks_for(covered, block_size) - len(sequence.blocks)
 
 
@@ -38,10 +40,10 @@ def hold(pool: Pool, sequence: One, covered: int, block_size: int) -> tuple[One,
 def publish_full(
     pool: Pool, sequence: One, covered: int, block_size: int, *, newest_only: bool = False
 ) -> tuple[One, Pool]:
-    """Publish the full blocks among the first `covered` tokens of the request, so that others can
-    hit them. Those tokens must be computed in this step at the latest (ALL-R08).
+    """Publish the full blocks among the first `covered` tokens of the request, so that other
+    requests can hit them. These tokens must be computed by the end of this step (ALL-R08).
 
-    `newest_only`: of two blocks with the same content, only the one filled last can be found.
+    With `newest_only`, only the newest of several blocks with equal content can be found.
     """
     full = covered // block_size
     if full <= sequence.published:
@@ -62,9 +64,10 @@ def publish_full(
 def freed(
     sequence: Sequence, held: Container[int], block_size: int
 ) -> list[tuple[int, Content | None]]:
-    """Return the blocks that the request gives back, each with the content by which it can be hit.
+    """Return the blocks that the request gives back, each with the content by which it can be
+    found.
 
-    The last block comes first; blocks `held` by others stay (ALL-R09).
+    The last block comes first. Blocks `held` by others are not given back (ALL-R09).
     """
     return [
         (

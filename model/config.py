@@ -1,4 +1,4 @@
-"""Read the configuration of any system from its keys, with one clear error."""
+"""Read the configuration of any system, and report the first error clearly."""
 
 import re
 from collections.abc import Mapping
@@ -8,7 +8,7 @@ import msgspec
 
 from .errors import InputError
 
-# No run needs a number this large: it is a mistake, and a run that needed it would never end.
+# No run needs a number this large. It must be a mistake, and the run would never end.
 MOST = 10**9
 Count = Annotated[int, msgspec.Meta(ge=0, le=MOST)]
 Positive = Annotated[int, msgspec.Meta(ge=1, le=MOST)]

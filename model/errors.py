@@ -1,4 +1,4 @@
-"""The errors of the models: invalid input, and a step in which the modelled release would crash."""
+"""Exceptions of the models: invalid input, and a step in which the modelled release would crash."""
 
 
 class InputError(ValueError):

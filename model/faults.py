@@ -1,7 +1,7 @@
-"""Faults of a target itself, as opposed to rules that its scheduler breaks.
+"""Faults of a target itself, which are not rules that its scheduler breaks.
 
-A fault is never a verdict: the gate reports it as a hang (rule "never hangs"), a crash, or a broken
-target. As a string, a fault is one line that says what happened and during which operation.
+The gate reports a fault as a hang (rule "never hangs"), a crash, or a broken target. As a string, a
+fault is one line that says what happened, and during which operation.
 """
 
 import signal
@@ -17,7 +17,7 @@ class ConfigRefused(TargetFault):
 
 
 class TargetCrashed(TargetFault):
-    """The scheduler raised an exception in answer to `op`; `details` is the traceback."""
+    """The scheduler raised an exception during the operation `op`; `details` is the traceback."""
 
     def __init__(self, op: str, message: str, details: str = "") -> None:
         super().__init__(op, message, details)
@@ -98,8 +98,8 @@ class TargetBroken(TargetFault):
 
 
 class AdapterFault(TargetBroken):
-    """The reply has a fault that only an adapter can cause, whatever its scheduler decides: a
-    method that cannot be called, or a field that is missing or has the wrong type."""
+    """The reply has a fault that only an adapter can cause, for example a method that cannot be
+    called, or a field that is missing or has the wrong type."""
 
     def __str__(self) -> str:
         return f"ADAPTER: at {self.op!r} {self.why}"
@@ -130,7 +130,7 @@ def ending(returncode: int) -> str:
 
 
 def last_words(stderr_tail: str) -> str:
-    """Return the last non-blank line on stderr, worded as the end of a message, or ""."""
+    """Return the last non-blank line of stderr as the end of a message; "" if there is none."""
     lines = [line.strip() for line in stderr_tail.splitlines() if line.strip()]
     return f"; its last words: {lines[-1][:200]}" if lines else ""
 

@@ -12,9 +12,9 @@ import msgspec
 class Record(msgspec.Struct, frozen=True, gc=False):
     """An immutable record; `_replace` returns a changed copy.
 
-    It is used like a named tuple but is several times faster to create, which matters because every
-    step creates one for every request. The garbage collector ignores it, since it cannot be part of
-    a cycle.
+    It works like a named tuple, but creating one is several times faster. This matters because
+    every step creates one for every request. The garbage collector ignores records, because they
+    cannot be part of a cycle.
     """
 
     if TYPE_CHECKING:
@@ -49,18 +49,18 @@ def find(queue: Iterable[Member], request_id: str) -> Member | None:
 
 
 def changed(queue: tuple[Member, ...], by: Mapping[str, Member]) -> tuple[Member, ...]:
-    """Return the queue in which the members of `by` replace those with the same ids."""
+    """Return the queue, with each member replaced by the one in `by` that has the same id."""
     return queue and tuple([by.get(member.id, member) for member in queue])
 
 
 def completing(state: Any, completes: bool) -> Any:
-    """Return the state in which it is recorded whether a decision completes in the next step."""
+    """Return the state that records whether a decision completes in the next step."""
     return state._replace(completes_next=completes)
 
 
 def ending(state: Any, request_id: str) -> Any:
-    """Return the state in which the request's next token is its last; an unknown id changes
-    nothing."""
+    """Return the state in which the request's next token is its last. An unknown id has no
+    effect."""
     queues = {name: getattr(state, name) for name in QUEUES if hasattr(state, name)}
     return state._replace(
         **{

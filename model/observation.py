@@ -5,7 +5,7 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
-# No run has a count this large, and a much larger one could not even be printed.
+# No run has a count this large. Python refuses to print a much larger one.
 MOST = 10**15
 Count = Annotated[int, msgspec.Meta(ge=0, le=MOST)]
 Difference = Annotated[int, msgspec.Meta(ge=-MOST, le=MOST)]
@@ -15,14 +15,15 @@ Ids = tuple[str, ...]
 
 
 class Sent(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What a decision tells the worker, which keeps everything that it is told.
+    """The message of a decision to the worker, which remembers all earlier messages.
 
     `dropped`: the requests that the worker forgets before it reads the rest. `computed`: for each
-    scheduled request, how many of its tokens are computed before the step. `new` and `resumed`:
-    which of them are sent whole, because the worker does not have them, or has an old version.
-    `blocks`: a list for each group of the KV cache; the worker appends it to the block table of the
-    request or, if the request is sent whole, replaces the table by it. `tokens`: if a pipeline's
-    first stage is sent the tokens, how many tokens of each request it then knows, with drafts.
+    scheduled request, the number of tokens computed before the step. `new` and `resumed`: the
+    scheduled requests that are sent whole, because the worker does not have them, or has an old
+    version. `blocks`: for each request, a list of blocks for each group of the KV cache. The worker
+    appends the list to the request's block table; if the request is sent whole, the list replaces
+    the table. `tokens`: if a pipeline's first stage is sent tokens, how many tokens of each request
+    it then knows, including drafts.
     """
 
     computed: dict[str, Count]
@@ -37,19 +38,19 @@ class Step(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One step after its completion; `None` marks a field that the target does not show.
 
     `emitted_at`: for each request, the position in its output, from 0, of the first token emitted
-    in this step. `parked`: the waiting requests that hold blocks for a load, whether it is under
-    way or done, or between two turns of a session. `deferred`: the waiting requests that a router
-    keeps until their time has come. `handed_over`: the requests that go on to another instance,
-    which decodes them. `over`: whether the simulation ends. `encoder_inputs`: the segments of each
-    prompt that an encoder computes in this step, by number from 0. `encoder_dropped`: the names of
-    segments whose outputs are no longer kept. `group_blocks`: if the KV cache has several groups, a
-    block table for each of them except the first (the table of the first is in `blocks`); 0 stands
-    for a block that was given back. `sent`: what the decision tells the worker. `completes`:
-    whether a decision completes in this step. Only recordings of a server with several decisions in
-    flight need this field; if schedproof drives the scheduler, the protocol determines when
-    decisions complete. Token counts and throughputs are in tokens; `left_pad_blocks`, `free_blocks`
-    and `reserved_blocks` are in blocks. Lists are in queue order, after finished requests have
-    left.
+    in this step. `parked`: the waiting requests that hold blocks, either for a load (under way or
+    done) or between two turns of a session. `deferred`: the waiting requests that a router holds
+    back until they are due. `handed_over`: the requests that another instance will decode. `over`:
+    whether the simulation ends. `encoder_inputs`: the segments of each prompt that an encoder
+    computes in this step, numbered from 0. `encoder_dropped`: the names of segments whose outputs
+    are no longer kept. `group_blocks`: if the KV cache has several groups, a block table for each
+    group except the first, whose table is in `blocks`; 0 stands for a block that was given back.
+    `sent`: the decision's message to the worker. `completes`: whether a decision completes in this
+    step. Only recordings of a server with several decisions in flight need this field; when
+    schedproof drives the scheduler, the protocol determines when decisions complete.
+
+    Token counts and throughputs are in tokens. `left_pad_blocks`, `free_blocks` and
+    `reserved_blocks` are in blocks. Lists are in queue order, after finished requests have left.
     """
 
     kind: Kind
@@ -84,7 +85,7 @@ class Step(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 def renamed(step: Mapping[str, Any], names: Mapping[str, str]) -> dict[str, Any]:
-    """Return the step as a target shows it, in which some requests have other names."""
+    """Return the step with requests renamed as in `names`."""
     others = {
         field: value if field in ("encoder_dropped", "sent") else _renamed(value, names)
         for field, value in step.items()
@@ -104,5 +105,5 @@ def _renamed(value: Any, names: Mapping[str, str]) -> Any:
 
 FIELDS = frozenset(Step.__struct_fields__)
 REQUIRED = frozenset({"kind", "scheduled"})
-# A step without a decode has no tkv, so there the field may be absent or null.
+# A step that decodes nothing may have no tkv. The field may then be absent or null.
 NULLABLE = frozenset({"tkv"})

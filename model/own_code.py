@@ -1,4 +1,4 @@
-"""Run a user's own function, such as a formula or a rule, with a limit on its time."""
+"""Run a user's own function, such as a formula or a rule, with a time limit."""
 
 import signal
 import threading
@@ -10,12 +10,12 @@ Value = TypeVar("Value")
 
 
 class EndlessCode(BaseException):
-    """A call of the user's code did not end. User code that catches `Exception` must not catch
-    this."""
+    """A call of the user's code did not end. This is not an `Exception`, so user code does not
+    catch it by accident."""
 
 
 def described(error: BaseException) -> str:
-    """Return the exception's type and message; its `__str__` may itself raise an exception."""
+    """Return the exception's type and message, even if its `__str__` raises an exception."""
     try:
         return f"{type(error).__name__}: {error}"
     except Exception as second:
@@ -23,8 +23,8 @@ def described(error: BaseException) -> str:
 
 
 def limited(function: Callable[..., Value], *args: object, **named: object) -> Value:
-    """Call the function, with a time limit if this is the main thread; other threads cannot be
-    limited.
+    """Call the function with a time limit. In a thread other than the main thread, there is no
+    limit.
 
     Raises:
         EndlessCode: the call takes longer than `LIMIT`.

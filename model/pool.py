@@ -18,10 +18,10 @@ class Pool(NamedTuple):
     """The free blocks in the order in which they are handed out: `head`, then those never used,
     then `tail`.
 
-    Blocks never used have the numbers from `fresh` to `size`, or all from `fresh` on if `size` is
-    None. `tail` pairs each of its blocks with the block's content, or None if the block cannot be
-    found. `cached` maps a content to the blocks that hold it, free or in use, in the order in which
-    they were filled.
+    Blocks never used have the numbers from `fresh` to `size`, or from `fresh` on if `size` is None.
+    `tail` pairs each block with its content, or with None if the block cannot be found. `cached`
+    maps a content to the blocks that hold it, free or in use, in the order in which they were
+    filled.
 
     Every block is in the pool or held by a request, so none is lost (ALL-R09): blocks leave the
     pool only by `take` and return only by `give_back`.
@@ -42,8 +42,7 @@ def free_blocks(pool: Pool) -> int | None:
 
 
 def blocks_for(tokens: int, block_size: int) -> int:
-    """Return the number of blocks for this many tokens; both arguments may be arrays or symbolic
-    values."""
+    """Return the number of blocks for this many tokens. Both arguments may be arrays or symbols."""
     return (tokens - 1) // block_size + 1
 
 
@@ -61,8 +60,8 @@ def unheld(pool: Pool, hit: tuple[int, ...]) -> int:
 
 
 def take(pool: Pool, count: int) -> tuple[tuple[int, ...], Pool]:
-    """Take `count` blocks; return them, and the pool without them. Their content can no longer be
-    hit, since it will be overwritten (ALL-R11)."""
+    """Take `count` blocks. Return them, and the pool without them. Their old content can no longer
+    be hit, because it will be overwritten (ALL-R11)."""
     if count <= 0:
         return (), pool
     size, head, fresh, tail, cached = pool
@@ -78,7 +77,7 @@ def take(pool: Pool, count: int) -> tuple[tuple[int, ...], Pool]:
 
 
 def touch(pool: Pool, blocks: Iterable[int]) -> Pool:
-    """Return the pool with these hit blocks in use."""
+    """Return the pool after these hit blocks were taken."""
     reused = set(blocks)
     if not reused:
         return pool
@@ -89,9 +88,10 @@ def touch(pool: Pool, blocks: Iterable[int]) -> Pool:
 def give_back(
     pool: Pool, blocks: Iterable[tuple[int, Content | None]], nameless_first: bool
 ) -> Pool:
-    """Return the pool in which `blocks` are free; the first of them is handed out first.
+    """Return the pool after `blocks` were given back. The first of them is handed out first.
 
-    `nameless_first`: blocks that cannot be found by their content are handed out before all others.
+    With `nameless_first`, blocks that cannot be found by their content are handed out before all
+    others.
     """
     given = tuple(blocks)
     if not nameless_first:
@@ -104,7 +104,7 @@ def give_back(
 
 
 def publish(pool: Pool, filled: Iterable[tuple[int, Content]]) -> Pool:
-    """Return the pool in which each block of `filled` can be hit by its content."""
+    """Return the pool, with each block of `filled` made available by its content."""
     cached = dict(pool.cached)
     for block, content in filled:
         cached[content] = (*cached.get(content, ()), block)
@@ -118,7 +118,7 @@ def forget(pool: Pool, content: Content, block: int) -> Pool:
 def _without(
     cached: Mapping[Content, tuple[int, ...]], blocks: Iterable[tuple[int, Content | None]]
 ) -> Mapping[Content, tuple[int, ...]]:
-    """Return the mapping without these blocks; it is copied once, not once per block."""
+    """Return the mapping without these blocks. It is copied once, not once for each block."""
     named = [(block, content) for block, content in blocks if content is not None]
     if not named:
         return cached
@@ -151,8 +151,8 @@ def cached_blocks(
 ) -> tuple[int, ...]:
     """Return the numbers of the longest run of cached full blocks at the start of `tokens` tokens.
 
-    The last token is never taken from the cache, since computing it yields the next one. `beyond`:
-    how many tokens after a block belong to its name.
+    The last token is never taken from the cache, because computing it yields the next token.
+    `beyond` is the number of tokens after a block that belong to the block's name.
     """
     hit: list[int] = []
     for number in range(1, (tokens - 1) // block_size + 1):

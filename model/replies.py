@@ -1,4 +1,4 @@
-"""Read a target's replies; if one is wrong, raise a fault that says what is wrong with it."""
+"""Read a target's replies, and raise a descriptive fault for a wrong one."""
 
 from collections.abc import Mapping
 from typing import Any, NamedTuple
@@ -17,10 +17,10 @@ FEATURES = "features"
 
 
 class StartUp(msgspec.Struct, frozen=True):
-    """Whether a server of the target starts with this configuration; None if unknown.
+    """Whether a server of the target would start with this configuration; None if unknown.
 
-    `why` names the check that the configuration passed, or says why the server does not start or
-    why this was not checked.
+    `why` names the check that the configuration passed. If it failed or there was no check, `why`
+    gives the reason.
     """
 
     starts: bool | None
@@ -35,10 +35,10 @@ class StartUp(msgspec.Struct, frozen=True):
 class Started(NamedTuple):
     """A target's description of itself.
 
-    It contains the target's name and version, the step fields that the target shows, its defaults
-    by configuration key, the possible values of a generic scheduler's own keys (`choices`), whether
-    its server starts with this configuration, the control events that it accepts, and the keys of
-    the optional features that it supports.
+    It contains the target's name and version, the step fields that it shows, its defaults by
+    configuration key, the possible values of a generic scheduler's own keys (`choices`), whether
+    its server would start with this configuration, the control events that it accepts, and the keys
+    of the optional features that it supports.
     """
 
     name: str
@@ -117,12 +117,12 @@ def _choices(declared: Any) -> dict[str, tuple[Any, ...]]:
 
 
 def read_ok(op: str, reply: Any) -> str | None:
-    """Return None if the reply is `ok`, or the error if the target refuses the operation, which is
-    not a fault.
+    """Return None if the reply is `ok`. If the target refuses the operation, which is not a fault,
+    return its error.
 
     Raises:
-        TargetCrashed: the reply says that the scheduler raised. AdapterFault: the reply is not an
-        object, or is neither of these.
+        TargetCrashed: the reply says that the scheduler raised.
+        AdapterFault: the reply is none of these, or is not an object.
     """
     if not isinstance(reply, Mapping):
         raise AdapterFault(op, f"the reply is {_text(reply)}; valid: an object with ok", "")
@@ -159,7 +159,8 @@ def read_control(reply: Any) -> bool:
 
 
 def read_step(reply: Any, observes: frozenset[str]) -> Step:
-    """Return the observation in the reply to `step`; every promised field must be there (ALL-R13).
+    """Return the observation in the reply to `step`. It must contain every promised field
+    (ALL-R13).
 
     Raises:
         TargetCrashed: the scheduler raised.

@@ -1,5 +1,5 @@
-"""Scenarios: a configuration and a sequence of requests. All parts of schedproof exchange test
-cases in this form.
+"""Scenarios, the form in which all parts of schedproof exchange test cases. A scenario consists of
+a configuration and a sequence of requests.
 
 The fields are those of the scenario format `schedproof/scenario@1`; `gate` reads and writes the
 files.
@@ -36,7 +36,7 @@ OF_FEATURES = {
     **{"grammar_steps": 0, "grammar_fails": False},
     **{"turns": (), "tool_steps": 0},
 }
-# An operator's actions on the whole scheduler, named as in vLLM's engine.
+# An operator's actions on the whole scheduler, under the names that vLLM's engine uses.
 Control = Literal[
     "reset_prefix_cache", "reset_running_requests", "pause_new", "pause_all", "resume"
 ]
@@ -46,9 +46,9 @@ CONTROLS: tuple[str, ...] = get_args(Control)
 class Turn(
     msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, omit_defaults=True
 ):
-    """A further input of a session. `delay`: for how many steps, after the turn before it has
-    ended, the session waits for it; None means that it arrives together with the turn before it.
-    """
+    """A further input of a session. `delay` is the number of steps for which the session waits for
+    it after the previous turn has ended; None means that it arrives together with the previous
+    turn."""
 
     prompt: Annotated[tuple[Segment, ...], msgspec.Meta(min_length=1)]
     max_tokens: Positive
@@ -67,23 +67,27 @@ class Turn(
 class Request(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """A client's request. Lengths are in tokens; `arrival` and `abort_at` are steps, from 0.
 
-    `accepted`: for speculative decoding, the number of correct drafts in each step that verifies
-    some, repeated as needed; empty means none. `external_tokens`: the number of prompt tokens that
-    a connector can load. `load_steps`: how many steps the load takes, after the step that parks the
-    request; `load_fails_at`: the token from which on the load fails. `load_deferrals`: how often
-    the connector says that it does not know yet. `send_steps`: once the request has its last token,
-    its blocks are sent, which starts in the next step and takes this many steps more; None means
-    that nothing is sent. `send_aborted`: whether blocks are sent even if the request is aborted;
-    this starts at once. `encoder_inputs`: the segments of the prompt, by number from 0, that an
-    encoder computes before the model does. `cache_salt` and `lora`: requests with different salts
-    or adapters never share blocks, even for equal tokens. `grammar_steps`: for how many steps after
+    Speculative decoding. `accepted`: the number of correct drafts in each step that verifies some,
+    repeated as needed; empty means none.
+
+    Connectors. `external_tokens`: the number of prompt tokens that a connector can load.
+    `load_steps`: how many steps the load takes, after the step that parks the request.
+    `load_fails_at`: the first token at which the load fails. `load_deferrals`: how often the
+    connector says that it does not know yet. `send_steps`: sending the blocks of the request
+    starts in the step after its last token, and takes this many steps more; None means that nothing
+    is sent. `send_aborted`: whether blocks are sent even if the request is aborted; sending then
+    starts at once.
+
+    Other features. `encoder_inputs`: the segments of the prompt, by number from 0, that an encoder
+    computes before the model does. `cache_salt` and `lora`: requests with different salts or
+    adapters never share blocks, even for equal tokens. `grammar_steps`: for how many steps after
     the request's arrival the grammar of its structured output is being compiled; with
     `grammar_fails`, the grammar then turns out to be invalid. `turns`: with streaming inputs, the
     turns of the session after the first one; the session ends with the last of them. `tool_steps`:
     with a main loop, for how many steps after the request's arrival the tool of its session still
-    runs; until then, a router keeps the request. `sent_as`: the id under which the target sees the
-    request, used before by an earlier request; if that one is still active, the target sees the
-    request's own id.
+    runs; until then, a router holds the request back. `sent_as`: the id under which the target sees
+    the request, which an earlier request has used. If that request is still active, the target sees
+    the request's own id instead.
     """
 
     id: Name
@@ -144,7 +148,7 @@ class Request(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
         }
         if self.accepted:  # a target without speculation never sees the field
             options["accepted"] = list(self.accepted)
-        if self.external_tokens:  # nor does a target without a connector
+        if self.external_tokens:  # a target without a connector never sees the field
             options |= {"external_tokens": self.external_tokens, "load_steps": self.load_steps}
         if self.encoder_inputs:
             options["encoder_inputs"] = list(self.encoder_inputs)
@@ -165,8 +169,8 @@ class Event(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Expectation(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """The expected outcome of a replay: that every rule holds, that these rules are broken first,
-    or that these steps occur."""
+    """The expected outcome of a replay: every rule holds, these rules are broken first, or these
+    steps occur."""
 
     holds: bool | None = None
     violates: tuple[Name, ...] | None = None
@@ -174,7 +178,7 @@ class Expectation(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_
 
 
 class Scenario(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """A configuration, with every key of its system, and a sequence of requests."""
+    """A configuration with every key of its system, and a sequence of requests."""
 
     format: Literal["schedproof/scenario@1"] = FORMAT
     name: str = ""
@@ -192,7 +196,7 @@ class Scenario(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
 
 
 def check_requests(requests: tuple[Request, ...]) -> None:
-    """Check what the types cannot express.
+    """Check the constraints that the types cannot express.
 
     Raises:
         InputError: an id is given twice, `output_len` exceeds `max_tokens`, `abort_inside` is set

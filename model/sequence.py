@@ -11,10 +11,9 @@ class Sequence(Record, frozen=True):
     """A request inside a scheduler; lengths are in tokens.
 
     `content` contains the segments of its prompt. According to the scheduler, the keys and values
-    of its first `computed` tokens are in the cache; the first `prefix_hit` of these tokens were
-    found there on admission. `generated` of its `output_len` tokens have been emitted (ALL-R04).
-    `blocks` are the numbers of its blocks; the first `published` of them can be found by their
-    content.
+    of its first `computed` tokens are in the cache. The first `prefix_hit` of these were found
+    there on admission. `generated` of its `output_len` tokens have been emitted (ALL-R04). `blocks`
+    are the numbers of its blocks; the first `published` of them can be found by their content.
     """
 
     id: str
@@ -30,7 +29,7 @@ class Sequence(Record, frozen=True):
 
     @classmethod
     def of(cls, request: Request, **more: Any) -> Self:
-        """Return a request that has just arrived; `more` holds fields that only one system has."""
+        """Return a request that has just arrived. `more` sets fields that only one system has."""
         return cls(
             request.id,
             request.prompt_len,
@@ -42,7 +41,7 @@ class Sequence(Record, frozen=True):
 
     @property
     def num_tokens(self) -> int:
-        """Return the tokens known so far: prompt and output."""
+        """Return the number of tokens known so far, prompt and output together."""
         return self.prompt + self.generated
 
     @property

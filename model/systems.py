@@ -14,7 +14,8 @@ from .pool import Pool, blocks_for
 from .scenario import Request, Scenario
 
 State = TypeVar("State")
-# 128 requests of 131,072 tokens in blocks of 16; for this many, the model and the rules need 2 GB.
+# 128 requests of 131,072 tokens in blocks of 16; with this many blocks, the model and the rules
+# need 2 GB.
 MOST_BLOCKS = 2**20
 
 
@@ -24,7 +25,7 @@ class ReferenceModel(Generic[State]):
 
     Attributes:
         config: the configuration of its system.
-        fields: fields of the step observation that every configuration shows.
+        fields: the fields of the step observation that every configuration shows.
         state: the class of the scheduler's state between two steps.
     """
 
@@ -68,7 +69,7 @@ class Model(Protocol):
         """Return the state before any request arrives."""
 
     def refusal(self, request: Request) -> str | None:
-        """Return why the request can never run, or None (ALL-R12)."""
+        """Return the reason why the request can never run, or None (ALL-R12)."""
 
     def arrive(self, state: Any, request: Request) -> Any:
         """Put the request into the waiting queue."""
@@ -83,8 +84,8 @@ class Model(Protocol):
         """Make one decision and complete it; return the next state and the step in the target
         protocol's form (ALL-R07).
 
-        `abort_inside`: requests that are aborted after the decision and before it completes, so
-        that their tokens are not emitted.
+        The requests in `abort_inside` are aborted between the decision and its completion, so their
+        tokens are not emitted.
         """
 
 
@@ -100,14 +101,15 @@ class Reference(NamedTuple):
         read_config: reads a configuration for a revision; missing keys have defaults. Raises
             InputError for an unknown key, a wrong type, or values that do not fit together.
         make_model: builds a revision's model. Raises InputError as `read_config` does.
-        with_formula: returns a model that uses the named formula, or None for an unknown name; None
-            for systems without named formulas.
-        formulas: the names of the formulas, and the form of a user-defined one.
-        unsupported: yields the fields of a request, of any system, that would need other values in
-            this configuration, each with the problem.
-        valid_events: in which configurations the system has control events.
-        most_blocks: returns the most blocks that a request can hold at once, if it runs to its end.
-        features: the keys of optional features; a gate uses only those that the target declares.
+        with_formula: returns a model that uses the named formula, or None for an unknown name. The
+            attribute is None for systems without named formulas.
+        formulas: the names of the formulas, and the form of a user's own.
+        unsupported: yields each field of a request that this configuration does not support, with
+            the problem. The request may be from any system.
+        valid_events: says in which configurations the system has control events.
+        most_blocks: returns the largest number of blocks that a request can hold at once if it runs
+            to its end.
+        features: the keys of optional features. A gate uses only those that the target declares.
     """
 
     read_config: Callable[[Mapping[str, Any], str], msgspec.Struct]
@@ -212,8 +214,8 @@ def knows_formula(formula: str) -> bool:
 def check_size(
     system: str, revision: str, config: Mapping[str, Any], requests: Sequence[Request]
 ) -> None:
-    """Check that a run holds at most `MOST_BLOCKS` blocks at once, since models and rules need a
-    few kilobytes for each block.
+    """Check that a run holds at most `MOST_BLOCKS` blocks at once. Models and rules need a few
+    kilobytes for each block.
 
     Raises:
         InputError: one request, or those that may run together, would hold more blocks.

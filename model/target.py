@@ -1,7 +1,8 @@
-"""Targets: any scheduler under test, as an object with five methods and an optional sixth one.
+"""Targets, the schedulers under test. A target is an object with five methods and an optional
+sixth.
 
-Source: the target protocol. Replies are the protocol's JSON objects as plain dicts, so that a
-target in this process and one behind a pipe behave the same.
+Source: the target protocol. Replies are the protocol's JSON objects, as plain dicts. So a target in
+this process behaves like one behind a pipe.
 """
 
 from collections.abc import Mapping
@@ -44,14 +45,14 @@ class Target(Protocol):
 
 
 def model_name(system: str) -> str:
-    """Return the name that a reference model reports, here and behind a pipe."""
+    """Return the name that a system's reference model reports, in this process or behind a pipe."""
     return f"schedproof model of {system}"
 
 
 class ModelTarget:
     """A reference model as a target.
 
-    `formula` names a formula of the system that replaces the revision's own; the target then
+    `formula` names a formula of the system that replaces the revision's own. The target then
     reports this name as its version.
     """
 
@@ -65,7 +66,8 @@ class ModelTarget:
         self._abort_inside: tuple[str, ...] = ()
 
     def start(self, system: str, revision: str, config: Mapping[str, Any]) -> Reply:
-        """Start again; refuse, with error `config`, a configuration for which there is no model."""
+        """Start again. Refuse a configuration for which there is no model, with the error
+        `config`."""
         try:
             model = make_model(system, revision, config)
             if self._formula is not None:
@@ -92,7 +94,8 @@ class ModelTarget:
         }
 
     def add(self, request: Mapping[str, Any]) -> Reply:
-        """Queue a request; one that can never run, or is invalid, is `rejected` (ALL-R12)."""
+        """Queue a request. Reject an invalid request, and one that can never run, with the error
+        `rejected` (ALL-R12)."""
         model = self._model
         if model is None:
             return _not_started("add")
@@ -120,7 +123,7 @@ class ModelTarget:
         return {"ok": True}
 
     def abort(self, id: str, inside: bool = False) -> Reply:  # noqa: A002
-        """Abort now or inside the next step; an unknown id changes nothing."""
+        """Abort a request now, or inside the next step. An unknown id has no effect."""
         model = self._model
         if model is None:
             return _not_started("abort")
@@ -159,7 +162,7 @@ class ModelTarget:
 
     @property
     def at_rest(self) -> bool:
-        """Return whether every further step is the same until a request arrives."""
+        """Return whether every further step will be the same until a request arrives."""
         return self._before is not None and bool(self._before == self._state)
 
     def stop(self) -> Reply:

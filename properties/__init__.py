@@ -1,6 +1,9 @@
 """The checks: one predicate per rule, which reads nothing but observations.
 
-`history` holds what a client of a scheduler can observe, each system's `predicates` has one file
-per topic, `checking` runs every predicate after each step of a target, `search` lets Hypothesis
-drive it, `shrinking` makes a failing scenario smaller, `explanations` says why a rule broke.
+- `history`: what a client of a scheduler can observe.
+- `rules`: the rules that all systems share; each system's own are in its `predicates`.
+- `checking`: runs a target and evaluates the predicates after each step.
+- `search`: lets Hypothesis drive a target.
+- `shrinking`: makes a failing scenario smaller.
+- `explanations`: says why a rule broke.
 """

@@ -1,6 +1,6 @@
-"""The solver's part of each registered system: its scopes, proofs and contracts.
+"""What the solver knows about each registered system: its scopes, proofs and contracts.
 
-Nothing here imports Z3, which takes a third of a second.
+This module does not import Z3, because that takes a third of a second.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -14,7 +14,7 @@ from .exploration.scope import Scope
 if TYPE_CHECKING:
     from .smt.obligation import RuleProof
 
-# the longest list argument: checking a batch of four takes more than a minute
+# the most items of a list argument: checking a batch of four takes more than a minute
 MAX_MEMBERS = 3
 
 
@@ -29,16 +29,18 @@ class Sizes:
 
 @dataclass(frozen=True)
 class Contract:
-    """One property of one function of the model, at some sizes, for CrossHair to prove.
+    """A property of one function of the model, for block and chunk sizes in a given range.
+    CrossHair proves it.
 
-    `holds` calls the function with arguments that `given` allows, and returns whether the result
-    has the property that the system's documentation states.
+    `holds` calls the function with arguments that satisfy `given`. It returns whether the result
+    has the documented property.
 
     Attributes:
         name: `CONTRACT/SIZES`.
-        about: the function, `MODULE.FUNCTION` of the system's model or of `model`.
+        about: the function, as `MODULE.FUNCTION`; the module is in the system's model or in
+            `model`.
         statement: the property in one sentence.
-        holds: returns whether the property holds for these keyword arguments.
+        holds: a function that returns whether the property holds for its keyword arguments.
         given: the precondition, apart from the sizes.
     """
 
@@ -67,15 +69,15 @@ class Contract:
 
 
 class SystemSpace(NamedTuple):
-    """Everything that is needed to explore a system.
+    """Everything that the explorer needs to know about a system.
 
     Attributes:
         scopes: its scopes, the smallest first.
         limit_key: the configuration key that takes the limits of a scope as values.
         limit_name: the word for a limit in reports.
-        models: builds the models of a revision in one configuration, one for each limit, in
-            ascending order. The last argument names a formula that replaces the revision's own;
-            None keeps it.
+        models: builds the models of a revision in one configuration: one model for each limit, in
+            ascending order of the limits. The last argument names a formula that replaces the
+            revision's own; None keeps it.
     """
 
     scopes: Sequence[Scope]
@@ -94,7 +96,7 @@ def explored_systems() -> tuple[str, ...]:
 
 
 def proofs_of(system: str) -> "Mapping[str, RuleProof]":
-    """Return a registered system's proofs, without those of `System.questions`."""
+    """Return a registered system's proofs, except those listed in `System.questions`."""
     return part(system, "proofs") or {}
 
 

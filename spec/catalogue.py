@@ -1,7 +1,7 @@
 """The rule catalogue: one TOML file per system, and its loader.
 
-A file is a list of `[[rule]]` tables. Broken rules are reported in this order, so a rule comes
-before the rules that break because it is broken.
+A file is a list of `[[rule]]` tables. Reports list broken rules in file order, so a rule comes
+before those that break only as its consequence.
 """
 
 from __future__ import annotations
@@ -23,10 +23,14 @@ from packaging.version import InvalidVersion, Version
 from .systems import OWN_RULES, SYSTEMS, Readable
 
 KINDS = ("safety", "progress", "decision")
-# Why a rule has no predicate of its own: it defines a word or a value; it is broken only if a rule
-# that stands in for it is; no decision shows whether it holds; a run shows that the statement is
-# false; scenarios or the protocol cannot express it yet.
-REASONS = ("definition", "consequence", "hardware", "refuted", "missing")
+# Why a rule has no predicate of its own.
+REASONS = (
+    "definition",  # it defines a word or a value
+    "consequence",  # it breaks only if one of the rules that stand in for it breaks
+    "hardware",  # no scheduling decision shows whether it holds
+    "refuted",  # a run shows that the statement is false
+    "missing",  # scenarios or the protocol cannot express it yet
+)
 ENGINES = ("hypothesis", "corpus", "explore", "z3", "crosshair")
 # The optional fields of a step; `kind` and `scheduled` are always present, so no rule can lack
 # them.
@@ -38,7 +42,7 @@ FIELDS = (
     *("deferred", "handed_over", "over"),
     "completes",
 )
-# The other parts of the reply to `start` that a rule may need.
+# Parts of the reply to `start` that a rule may need.
 STARTED = ("defaults",)
 # R: a statement of a document, I: an invariant numbered in a document, P: a promise of progress
 # that no document states.
@@ -75,8 +79,8 @@ class Divergence(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     or "all releases"; or a description of code that was not released ("after 1.1.0", "before
     0.2.0"). `change`: the pull request that introduced or removed the difference, if known.
     `system`: the system that these releases belong to; "" if it is the rule's own. `only_with`:
-    configuration keys without which the difference cannot occur; a number at its default counts as
-    left out.
+    configuration keys without which the difference cannot occur; a numeric key at its default
+    counts as absent.
     """
 
     releases: str
@@ -159,7 +163,8 @@ class Rule(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     def divergences_of(self, version: str) -> tuple[Divergence, ...]:
         """Return the known divergences of this release.
 
-        A later statement counts as a divergence if the release is judged by an older one.
+        If the release is judged by an older statement of the rule, the newer one counts as a
+        divergence.
         """
         made = [change for change in self.changes if change.applies_to(version)]
         if made:
@@ -183,7 +188,7 @@ class _File(msgspec.Struct, forbid_unknown_fields=True):
     rule: tuple[Rule, ...]
 
 
-_ROWS = {"divergence": Divergence, "change": Change}  # of a rule, by key
+_ROWS = {"divergence": Divergence, "change": Change}  # the tables inside a rule, by key
 
 
 def load(system: str, revision: str = "") -> tuple[Rule, ...]:
@@ -198,7 +203,9 @@ def load(system: str, revision: str = "") -> tuple[Rule, ...]:
     """
     if system not in SYSTEMS:
         known = ", ".join(SYSTEMS)
-        raise CatalogueError(f"system {system!r} has no rule catalogue; systems that have: {known}")
+        raise CatalogueError(
+            f"system {system!r} has no rule catalogue; systems that have one: {known}"
+        )
     rules = _common() + _rules_of(SYSTEMS[system].catalogue, f"{system}.toml")
     rules += tuple(own.rule for own in OWN_RULES.values())
     here = (
@@ -261,9 +268,11 @@ def _has(system: str, rule_id: str) -> bool:
 
 
 def meant(rules: Sequence[Rule], words: Iterable[str]) -> dict[str, bool]:
-    """Map the id of each rule that the words select to whether a word names it exactly.
+    """Return the ids of the rules that the words select; the value is whether a word names the rule
+    itself.
 
-    A word is an id, or a pattern such as ALL-*, which selects every checked rule that matches.
+    A word is an id, which names a rule itself, or a pattern such as ALL-*, which selects every
+    checked rule that matches.
 
     Raises `CatalogueError` for an unknown id, and for a pattern that matches nothing.
     """
@@ -321,7 +330,7 @@ def _misshapen(error: msgspec.ValidationError, data: Any, name: str) -> Catalogu
 
 def _faults(rule: Rule, path: str) -> Iterator[str]:
     if not _ID.fullmatch(rule.id):
-        form = "a system, '-R' or '-P' and two digits, or '-I' and one, as in 'SPY-R09'"
+        form = "a prefix, then '-R' or '-P' and two digits, or '-I' and one digit, as in 'SPY-R09'"
         yield _fault(f"{path}.id", rule.id, form)
     yield from _empty(rule, ("title", "statement", "source"), path)
     yield from _foreign(f"{path}.kind", rule.kind, KINDS)

@@ -1,4 +1,5 @@
-"""The registry of systems. One descriptor defines a system; registering it is all that is needed.
+"""The registry of systems. One descriptor defines a system; to add a system, register its
+descriptor.
 
 The parts of a descriptor belong to the layers above, which are slow to import (Hypothesis, Z3). A
 part is therefore either the object itself or a string, "module:attribute" or "module", that is
@@ -43,14 +44,15 @@ class System:
         explain: a function of rule id, scenario, step and version that explains why the rule was
             broken; None if the system has no explanations.
         projections: a function of scenario, version and steps that yields
-            `properties.explanations.projections.Projected`; None if admission makes no projections.
+            `properties.explanations.failure.Projected`; None if admission makes no projections.
         facts: a function of `properties.explanations.failure.Failure` that yields sentences about
             its own features; None if there are none.
-        pads: whether the requests of a batch are padded to a common tkv; pages then draw the
-            padding and batch x tkv.
+        pads: whether the requests of a batch are padded to a common length, its tkv; web pages then
+            draw the padding and batch x tkv.
         space: `solver.systems.SystemSpace`, its small scopes; None if it cannot be explored.
         proofs: by rule id, `solver.smt.obligation.RuleProof`; None if nothing is proven.
-        contracts: by name, `solver.systems.Contract`, for `check contracts`; None for none.
+        contracts: by name, `solver.systems.Contract`, for the command `check contracts`; None if
+            there are none.
         questions: `gate.search.question.OwnQuestions`, which `search` decides in addition to the
             proofs, or None.
         neutral: for each configuration key, a value without effect, for comparisons with systems
@@ -66,7 +68,8 @@ class System:
         runs_only: rules that no state of a model can break, and that the explorer therefore leaves
             out.
         builds_on: the other system whose parts it uses, if any.
-        followed_by: for each revision, the fields from which a client can tell what is computed.
+        followed_by: for each revision, the step fields that a client needs to tell which tokens are
+            computed.
     """
 
     name: str

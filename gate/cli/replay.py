@@ -28,6 +28,7 @@ from ..console.step_lines import StepLines
 from ..corpus.folder import scenario_named
 from ..files.scenario_file import FileError
 from ..judging.base import Noted
+from ..judging.findings import is_adapters_fault
 from ..judging.rule_choice import judged_by, lockstep_of, use_rules
 from ..reports.outcome import start_line
 from ..targets.factory import opened
@@ -144,6 +145,8 @@ def command(
         output.say(console, f"{name} refused: {why}")
     by_id = {entry.id: entry for entry in catalogue}
     if outcome.broken:
+        if not is_adapters_fault(outcome.broken[0], (), spec):
+            outcome.broken = [each._replace(message=str(each.message)) for each in outcome.broken]
         first: Broken = outcome.broken[0]
         ids = rule and [judged_rule.id for judged_rule in rules]
         options = replay_options(

@@ -1,18 +1,22 @@
 """Run processes that never outlive schedproof, together with everything that they start.
 
-    python -I -S watchdog.py LIFELINE COMMAND...
+    python -I -S watchdog.py LIFELINE REPORT COMMAND...
 
 This file contains both sides. schedproof uses `WatchedProcess` in its own process. When run as a
 program, the file is the watchdog: two processes between ours and the command. LIFELINE is a socket
-to our process. The watchdog writes the command's process id to it, or a negative errno if the
-command cannot be started. The watchdog acts when the command ends or when our end of the socket
-closes, perhaps because we were killed: it kills all of the command's descendants and exits with the
+to our process. The watchdog acts when the command ends or when our end of the socket closes,
+perhaps because we were killed: it kills all of the command's descendants and exits with the
 command's status. On Linux it also adopts processes that detach themselves from the command, as
 daemons do.
 
 There are two processes because some engines send a signal to their parent when they fail. The
 command is the child of the inner process, and the outer one continues if the inner one is killed.
 If the command stops or kills both, our side kills whatever is left of the command.
+
+REPORT is a pipe to our process. The process that becomes the command writes its id to it, and then
+an errno if the command cannot be started. The pipe closes when the command starts. Both watchdogs
+close their copies before that, so nothing that the command does to them can delay or lose the
+report.
 
 The watchdog is started for every target, so this file imports nothing that loads slowly.
 """
@@ -55,12 +59,14 @@ class WatchedProcess(subprocess.Popen[bytes]):
         env: Mapping[str, str] | None = None,
     ) -> None:
         self._lifeline, other = socket.socketpair()
+        report, report_end = os.pipe()
+        theirs = other.fileno(), report_end
         try:
-            with other:
-                words = [sys.executable, "-I", "-S", os.path.abspath(__file__), str(other.fileno())]
+            with other, open(report_end, "wb"):
+                watchdog = [sys.executable, "-I", "-S", os.path.abspath(__file__)]
                 super().__init__(
-                    [*words, *command],
-                    pass_fds=(*pass_fds, other.fileno()),
+                    [*watchdog, *map(str, theirs), *command],
+                    pass_fds=(*pass_fds, *theirs),
                     start_new_session=True,
                     stdin=stdin,
                     stdout=stdout,
@@ -69,11 +75,13 @@ class WatchedProcess(subprocess.Popen[bytes]):
                     cwd=cwd,
                     env=env,
                 )
-            self.leader = self._read_leader()
+            self.leader = self._read_leader(report)
             self._handle = _pidfd(self.leader)
         except BaseException:
             self._lifeline.close()
             raise
+        finally:
+            os.close(report)
 
     def send_signal(self, sig: int) -> None:
         if self.poll() is None:
@@ -111,15 +119,16 @@ class WatchedProcess(subprocess.Popen[bytes]):
                 os.killpg(self.leader, signal.SIGKILL)
             os.close(handle)
 
-    def _read_leader(self) -> int:
-        answer = int(self._lifeline.recv(32) or -errno.EAGAIN)
-        if answer < 0:
+    def _read_leader(self, report: int) -> int:
+        with open(report, "rb", closefd=False) as file:
+            leader, *error = file.read().split() or (0, errno.EAGAIN)
+        if error:
             for stream in (self.stdin, self.stdout, self.stderr):
                 if stream is not None:
                     stream.close()
             self.wait()
-            raise OSError(-answer, os.strerror(-answer))
-        return answer
+            raise OSError(int(error[0]), os.strerror(int(error[0])))
+        return int(leader)
 
 
 def run_watched(
@@ -164,32 +173,50 @@ def end_with_parent() -> None:
 
 def main() -> None:
     """Start the command, wait until it or our parent ends, and kill everything that is left."""
-    lifeline, command = socket.socket(fileno=int(sys.argv[1])), sys.argv[2:]
-    lifeline.set_inheritable(False)
+    lifeline, report, command = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3:]
+    for descriptor in (lifeline, report):
+        os.set_inheritable(descriptor, False)
     for number in STOPS:  # only the end of the command ends the watchdog
         signal.signal(number, signal.SIG_IGN)
     _adopt_orphans()
     outer, inner = socket.socketpair()
     if (child := os.fork()) == 0:
-        lifeline.close()
+        os.close(lifeline)
         outer.close()
         _adopt_orphans()
-        lifeline, leader = inner, _start(command)
+        lifeline = inner.fileno()
+        inner.recv(1)  # the outer one has closed the report
+        leader = _start(command, report, inner)
     else:
         inner.close()
-        leader = int(outer.recv(32) or -errno.EAGAIN)
-    lifeline.send(b"%d" % leader)
-    if leader > 0:
+        os.close(report)
+        outer.send(b"s")
+        leader = int(outer.recv(32) or 0)
+    if leader:
         _release_streams()
-        _watch(lifeline.fileno(), child or leader, leader)
+        _watch(lifeline, child or leader, leader)
 
 
-def _start(command: Sequence[str]) -> int:
-    """Start the command; return its process id, or a negative errno."""
-    try:
-        return os.posix_spawnp(command[0], [*command], os.environ, setsid=True, setsigdef=STOPS)
-    except OSError as error:
-        return -(error.errno or 1)
+def _start(command: Sequence[str], report: int, outer: socket.socket) -> int:
+    """Start the command, tell the outer watchdog its process id, and return the id."""
+    ready, release = os.pipe()
+    if (leader := os.fork()) == 0:
+        os.setsid()
+        os.write(report, b"%d" % os.getpid())
+        os.close(release)
+        os.read(ready, 1)  # ends when the inner watchdog has closed its copies of both pipes
+        for number in STOPS:
+            signal.signal(number, signal.SIG_DFL)
+        try:
+            os.execvp(command[0], command)
+        except OSError as error:
+            os.write(report, b" %d" % (error.errno or 1))
+            os._exit(127)
+    outer.send(b"%d" % leader)
+    os.close(report)
+    os.close(release)
+    os.close(ready)
+    return leader
 
 
 def _watch(lifeline: int, child: int, leader: int) -> None:

@@ -1,12 +1,12 @@
-"""The reference model: vLLM's scheduler, whose own rules are stricter than those of this system.
+"""The reference model of the generic system. It is vLLM's scheduler, whose rules are stricter.
 
-The comments of that code name the rules of every system (ALL-Rnn). The rules of this system are
+The comments of vLLM's model name the rules of every system (ALL-Rnn). The rules of this system are
 implemented in these places: GEN-R01 in `vllm.scheduler.clamp`; GEN-R02, GEN-R04 and GEN-R10 in
 `admit_waiting`; GEN-R08 in `complete`; GEN-R09 in `carry_out` and `preempt`; GEN-R05 in
 `vllm.kv_cache.hold`; GEN-R06 and GEN-R07 in `allocator`; GEN-R11 in `vllm.kv_cache.free`; GEN-R12
 in `hold`; GEN-R13 in `advance_running`; GEN-R14 in `tokens_on_their_way`; GEN-R15 in
-`vllm.speculation`; GEN-R16, GEN-R17, GEN-R18, GEN-R19 and GEN-R20
-in `vllm.connector`; GEN-R21 and GEN-R22 in `vllm.queue`; GEN-R03 in `VllmModel.refusal`.
+`vllm.speculation`; GEN-R16, GEN-R17, GEN-R18, GEN-R19 and GEN-R20 in `vllm.connector`; GEN-R21 and
+GEN-R22 in `vllm.queue`; GEN-R03 in `VllmModel.refusal`.
 """
 
 from collections.abc import Mapping
@@ -22,9 +22,9 @@ from ..vllm.config import SAYING_NOTHING, in_effect
 from ..vllm.config import read_config as read_vllm_config
 from ..vllm.model import VllmModel
 
-ROOM = 131_072  # tokens; the bound if a configuration leaves it to the scheduler
+ROOM = 131_072  # tokens; the limit that the model uses if the configuration gives none
 SLOTS = 32
-# Optional features, which work as vLLM's; each key has the value without effect.
+# Optional features, which work as in vLLM. Each key has the value that turns the feature off.
 FEATURES: Mapping[str, Any] = {
     key: SAYING_NOTHING[key]
     for key in (
@@ -35,23 +35,23 @@ FEATURES: Mapping[str, Any] = {
 
 
 class GenericConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Lengths are in tokens, `num_blocks` in blocks. null leaves the value to the scheduler, and no
-    rule checks it.
+    """The configuration of any scheduler. Lengths are in tokens, `num_blocks` in blocks. null
+    leaves the value to the scheduler, and no rule checks it.
 
     `order` is the order in which requests start: fcfs (first come, first served) or any. `own`
     holds the keys that the scheduler declares as `config_keys` in its reply to `start`.
 
-    All further keys are absent unless they have an effect, so that schedulers without these
-    features never see them.
+    The other keys are absent unless they have an effect, so schedulers without these features never
+    see them.
 
-    Steps in flight: with `async_scheduling`, a step is decided while the previous one is computed;
-    in a pipeline, each stage computes a different decision. `early_completions` models a fast
+    Steps in flight: with `async_scheduling`, a step is decided while the previous one is computed.
+    In a pipeline, each stage computes a different decision. `early_completions` models a fast
     worker.
 
     Drafts: after each token, a drafter proposes `num_speculative_tokens` more.
 
-    Loads: with a `kv_connector`, requests may be parked while it loads their blocks.
-    `kv_load_failure_policy` says whether a request whose load fails computes the tokens itself or
+    Loads: with a `kv_connector`, requests may be parked while the connector loads their blocks.
+    `kv_load_failure_policy` says whether a request whose load fails computes the tokens itself, or
     ends.
 
     Priorities: with `order_by_priority`, the most important requests start first and are preempted
@@ -95,7 +95,7 @@ def read_config(values: Mapping[str, Any], revision: str) -> GenericConfig:
         problem = 'true with order fcfs; valid: false, or order "any"'
         raise InputError("$.config.order_by_priority", problem)
     if config.features:
-        read_vllm_config(as_vllm(config), "documented")  # refuses what it does not model together
+        read_vllm_config(as_vllm(config), "documented")  # refuses unmodelled combinations
     return config
 
 
@@ -117,12 +117,12 @@ def as_vllm(config: GenericConfig) -> dict[str, Any]:
         "enable_prefix_caching": config.enable_prefix_caching,
         "policy": "priority" if config.order_by_priority is True else "fcfs",
         **config.features,
-        # vLLM decides ahead only with a drafter that has blocks for its own keys and values.
+        # vLLM decides ahead only if the drafter has blocks for its own keys and values.
         "num_lookahead_tokens": config.num_speculative_tokens if _drafts_ahead(config) else 0,
     }
 
 
-# For each key, the value without effect, for comparisons with systems that lack the key.
+# For each key, the value that has no effect, for comparisons with systems that lack the key.
 NEUTRAL: Mapping[str, Any] = {
     "enable_chunked_prefill": True,
     "enable_prefix_caching": False,

@@ -10,12 +10,13 @@ from ..errors import InputError
 
 
 class LlmServingSimConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Lengths are in tokens, `num_blocks` in blocks (null: unbounded), `pp_size` in pipeline
-    stages. `instances`: how many schedulers the simulator's main loop serves; of two, the first
-    prefills, and the second decodes. 0 means that a scheduler runs without the main loop.
+    """The configuration of a simulator. Lengths are in tokens, `num_blocks` in blocks (null:
+    unbounded), `pp_size` in pipeline stages. `instances` is the number of schedulers that the
+    simulator's main loop serves. With two, the first prefills and the second decodes; 0 means that
+    one scheduler runs without the main loop.
 
-    `max_num_seqs` 0 allows any number of requests, `long_prefill_token_threshold` 0 means no
-    threshold.
+    A `max_num_seqs` of 0 allows any number of requests, and a `long_prefill_token_threshold` of 0
+    means no threshold.
     """
 
     block_size: Positive = 16
@@ -30,8 +31,8 @@ class LlmServingSimConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=Tru
     instances: Annotated[int, msgspec.Meta(ge=0, le=2)] = 0
 
     def has_slot(self, taken: int) -> bool:
-        """Return whether a request may join `taken` others (LSS-R04); always, if the cap is 0
-        (LSS-R05)."""
+        """Return whether a request may join `taken` others (LSS-R04). If the cap is 0, it always
+        may (LSS-R05)."""
         return not self.max_num_seqs or taken < self.max_num_seqs
 
     def capped(self, tokens: int) -> int:
@@ -49,7 +50,7 @@ def read_config(values: Mapping[str, Any], revision: str) -> LlmServingSimConfig
     return config
 
 
-# For each key, the value without effect, for comparisons with systems that lack the key.
+# For each key, the value that has no effect, for comparisons with systems that lack the key.
 NEUTRAL: Mapping[str, Any] = {
     "long_prefill_token_threshold": 0,
     "enable_chunked_prefill": True,

@@ -3,8 +3,8 @@ under one budget.
 
 Source: continuous-batching page, from "What the scheduler picks each step" to "Gotchas".
 `completion` contains what both revisions do when a batch is done. The page says only that memory is
-limited; the target protocol defines how: a request starts once there is room for all its tokens,
-and no later request starts before it.
+limited. The target protocol adds how: a request starts once there is room for all its tokens, and
+no later request starts before it.
 """
 
 from ..members import find, without
@@ -44,7 +44,8 @@ def queue(config: LlmServingSimConfig, state: State) -> list[Sequence]:
 
 
 def served(config: LlmServingSimConfig, plan: Plan, sequence: Sequence) -> Plan:
-    """Return the plan with the tokens that a request gets; unchanged if it gets none (LSS-R09)."""
+    """Return the plan with the tokens that a request gets. If it gets none, the plan is unchanged
+    (LSS-R09)."""
     if find(plan.running, sequence.id):
         tokens = cap(config, plan.budget, need(sequence))
         return going_on(config, plan, sequence, tokens) if tokens else plan
@@ -76,7 +77,8 @@ def starting(config: LlmServingSimConfig, plan: Plan, sequence: Sequence) -> Pla
 
 
 def going_on(config: LlmServingSimConfig, plan: Plan, sequence: Sequence, tokens: int) -> Plan:
-    """Give a started request its tokens; its blocks were promised to it (ALL-R06, ALL-R10)."""
+    """Give a started request its tokens. Its blocks were promised to it when it started (ALL-R06,
+    ALL-R10)."""
     grown, pool = kv_cache.hold(config, plan.pool, sequence, tokens)
     return plan._replace(
         running=tuple([grown if other.id == sequence.id else other for other in plan.running]),
@@ -93,8 +95,8 @@ def need(sequence: Sequence) -> int:
 
 
 def cap(config: LlmServingSimConfig, budget: int, needed: int) -> int:
-    """Return how many tokens of the budget a request gets; without chunked prefill, all or none
-    (LSS-R10)."""
+    """Return how many tokens of the budget a request gets. Without chunked prefill, it gets all
+    that it needs, or none (LSS-R10)."""
     wanted = config.capped(needed)
     if not config.enable_chunked_prefill and wanted > budget:
         return 0
@@ -102,8 +104,8 @@ def cap(config: LlmServingSimConfig, budget: int, needed: int) -> int:
 
 
 def prompt_tokens(sequence: Sequence, tokens: int) -> int:
-    """Return how many tokens a request in a batch adds to the prompt throughput: each token of its
-    prompt once (LSS-R23). Cached tokens count in the batch that completes the prompt."""
+    """Return how many tokens a request in a batch adds to the prompt throughput. Each token of its
+    prompt counts once (LSS-R23); cached tokens count in the batch that completes the prompt."""
     if sequence.generated:
         return 0
     return tokens + sequence.prefix_hit * completes(sequence)

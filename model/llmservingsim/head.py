@@ -27,13 +27,13 @@ def schedule(config: LlmServingSimConfig, state: State) -> Decision:
 
 def advance_running(config: LlmServingSimConfig, plan: Plan) -> Plan:
     """Schedule running requests in order, preempting those admitted last, so that the first always
-    makes progress (ALL-R06, ALL-R10). Each retry has one possible victim less, so the loop ends
+    makes progress (ALL-R06, ALL-R10). Each retry has one fewer possible victim, so the loop ends
     (ALL-R02)."""
     place = 0
     while place < len(plan.running) and plan.budget > 0:
         sequence = plan.running[place]
         tokens = clamp(config, sequence.num_uncomputed_tokens, plan.budget)
-        # If not, all its known tokens are in a batch in flight.
+        # Otherwise, all its known tokens are in a batch in flight.
         if tokens > 0:
             grown = kv_cache.grow(config, plan.pool, sequence, tokens)
             while grown is None:
@@ -84,8 +84,8 @@ def victim(plan: Plan) -> Sequence:
 
 
 def preempt(config: LlmServingSimConfig, plan: Plan, last: Sequence) -> Plan:
-    """Return the plan without the last request. It gives back its blocks, goes to the front of the
-    waiting queue, and will start from its first token (LSS-R34)."""
+    """Return the plan without the last request. The request gives back its blocks, goes to the
+    front of the waiting queue, and will start again from its first token (LSS-R34)."""
     return plan._replace(
         running=without(plan.running, last.id),
         waiting=(last.rewound(), *plan.waiting),

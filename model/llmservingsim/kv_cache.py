@@ -1,7 +1,8 @@
-"""Blocks: which are free, which request holds which blocks, and which can be hit by their content.
+"""The KV cache's blocks: which are free, which request holds which, and which can be hit by their
+content.
 
-Source: revision `head` for the order of free blocks and for the index, which keeps only the block
-filled last for each content; the page leaves both open. Counts are in blocks.
+Source: revision `head` for the order of free blocks, and for the index, which keeps only the block
+filled last for each content. The page leaves both open. Counts are in blocks.
 """
 
 from .. import allocator
@@ -12,9 +13,9 @@ from .state import Sequence
 
 def prefix_hit(config: LlmServingSimConfig, pool: Pool, sequence: Sequence) -> tuple[int, ...]:
     """Return the numbers of the cached blocks at the start of the tokens that a request must
-    compute (LSS-R02). Their content is the request's own tokens (ALL-R11), but never the last one,
-    because computing that one yields the next token (LSS-R33). Without a prefix cache there is no
-    hit (LSS-R03)."""
+    compute (LSS-R02). Their content equals the request's own tokens (ALL-R11), but never includes
+    its last one, because computing that one yields the next token (LSS-R33). Without a prefix cache
+    there is no hit (LSS-R03)."""
     if not config.enable_prefix_caching:
         return ()
     return cached_blocks(pool, sequence.known, sequence.num_tokens, config.block_size)
@@ -41,9 +42,10 @@ def admit(
     promised: int = 0,
 ) -> tuple[Sequence, Pool] | None:
     """Return a waiting request with the blocks of its `hit` and room for `tokens` more tokens.
-    Return None if its greatest length, `longest` tokens, does not fit into the free blocks that are
+    Return None if its maximum length, `longest` tokens, does not fit in the free blocks that are
     not `promised` to others."""
-    # Cached blocks that no request holds are free now but will be in use, so they count as needed.
+    # Cached blocks that no request holds are free now but will then be in use, so they count as
+    # needed.
     missing = blocks_for(longest, config.block_size) - len(hit) + unheld(pool, hit)
     if not fits(pool, missing + promised):
         return None
@@ -61,8 +63,9 @@ def promised(config: LlmServingSimConfig, running: tuple[Sequence, ...]) -> int:
 def hold(
     config: LlmServingSimConfig, pool: Pool, sequence: Sequence, tokens: int
 ) -> tuple[Sequence, Pool]:
-    """Return the request with blocks for `tokens` more tokens. Blocks that this step fills can be
-    hit at once, since they are computed before any other request reads them (ALL-R08)."""
+    """Return the request with blocks for `tokens` more tokens. Other requests can immediately hit
+    the blocks that this step fills, because these are computed before any request reads them
+    (ALL-R08)."""
     covered = sequence.computed + tokens
     sequence, pool = allocator.hold(pool, sequence, covered, config.block_size)
     if not config.enable_prefix_caching:

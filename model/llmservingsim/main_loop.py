@@ -1,5 +1,5 @@
-"""The simulator's main loop around the scheduler: requests that are known before their time, the
-clock, the end, and a second instance that decodes.
+"""The simulator's main loop around the scheduler: the router that holds requests back until they
+are due, the clock, the end of the simulation, and a second instance that decodes.
 
 Source: continuous-batching page, "Where the scheduler stops" and "What the scheduler hands back".
 """
@@ -14,7 +14,7 @@ from .state import Revision, Sequence, State
 
 
 def arrive(state: State, newcomer: Sequence, tool_steps: int) -> State:
-    """Let the router keep a request until the tool of its session is done."""
+    """Hold a request back in the router until the tool of its session is done."""
     if not tool_steps:
         return scheduler.arrive(state, newcomer)
     kept = (*state.deferred, (state.clock + tool_steps, newcomer))
@@ -37,7 +37,7 @@ def step(
 
 
 def next_time(before: State, state: State, scheduled: bool) -> int:
-    """Return the time of the next step. If only sessions that wait for a tool are left, it is the
+    """Return the time of the next step. If only sessions that wait for a tool are left, this is the
     time at which the first of them is due (LSS-R21)."""
     if scheduled or before.inflight or not state.deferred:
         return before.clock + 1
@@ -45,7 +45,7 @@ def next_time(before: State, state: State, scheduled: bool) -> int:
 
 
 def routed(state: State) -> State:
-    """Return the state in which requests wait whose time has come."""
+    """Return the state after requests that are due have joined the waiting queue."""
     due = [sequence for time, sequence in state.deferred if time <= state.clock]
     state = state._replace(deferred=state.deferred[len(due) :])
     for sequence in due:
@@ -54,8 +54,8 @@ def routed(state: State) -> State:
 
 
 def is_over(state: State) -> bool:
-    """Return whether the simulation is over: the scheduler has no batch, no request is to come, and
-    no session waits for a tool (LSS-R20)."""
+    """Return whether the simulation is over: the scheduler has no batch, no request is yet to
+    arrive, and no session waits for a tool (LSS-R20)."""
     return not (state.waiting or state.running or state.inflight or state.deferred)
 
 

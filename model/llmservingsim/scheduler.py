@@ -18,7 +18,7 @@ def arrive(state: State, newcomer: Sequence) -> State:
 
 
 def abort(config: LlmServingSimConfig, state: State, request_id: str) -> State:
-    """Remove a request as if it had finished, since neither the page nor the code mentions
+    """Remove a request as if it had finished, because neither the page nor the code mentions
     aborts."""
     kept = tuple([entry for entry in state.deferred if entry[1].id != request_id])
     known = find(state.waiting + state.running, request_id) is not None
@@ -58,8 +58,8 @@ def step(
 
 
 def completing(config: LlmServingSimConfig, state: State, batch: Batch | None) -> Batch | None:
-    """Return the batch that completes in this step: the one just built or, with several stages, the
-    oldest in flight as soon as none can be built."""
+    """Return the batch that completes in this step. This is the one just built or, with several
+    stages, the oldest in flight once no other can be built."""
     if config.pp_size == 1:
         return batch
     return state.inflight[0] if batch is None and state.inflight else None
@@ -114,15 +114,16 @@ def observe(
 
 def shows_computed(config: LlmServingSimConfig, revision: Revision) -> bool:
     """Return whether the count of computed tokens includes those of every decision, as the protocol
-    requires; by the page, it leaves out tokens in flight."""
+    requires. On the page, the count leaves out tokens in flight."""
     return config.pp_size == 1 or revision.counts_early
 
 
 def built(state: State, plan: Plan, counted: bool = False) -> Decision:
-    """Return the state with the plan's batch in the pipeline; unchanged if nothing was scheduled.
+    """Return the state with the plan's batch in the pipeline. If nothing was scheduled, the state
+    is unchanged.
 
-    `counted`: whether the batch's tokens count as computed from now on, rather than from its
-    completion (LSS-R16).
+    `counted` means that the batch's tokens count as computed from now on, not from its completion
+    (LSS-R16).
     """
     running = plan.running
     if counted:
@@ -153,9 +154,9 @@ class Done(NamedTuple):
 def add_done(
     revision: Revision, config: LlmServingSimConfig, state: State, number: int
 ) -> tuple[State, Done]:
-    """Complete the batch with this number: requests that have caught up emit a token (LSS-R32), and
-    finished ones leave with their last token (ALL-R04). A number that is not in flight changes
-    nothing (LSS-R22)."""
+    """Complete the batch with this number. Requests whose known tokens are all computed emit a
+    token (LSS-R32), and finished requests leave with their last token (ALL-R04). A number that is
+    not in flight changes nothing (LSS-R22)."""
     batch = next((flight for flight in state.inflight if flight.number == number), None)
     if batch is None:
         return state, Done()
@@ -189,7 +190,7 @@ def add_done(
 
 
 def leave(config: LlmServingSimConfig, state: State, name: str) -> State:
-    """Return the state without a request; its blocks can be hit until they are handed out."""
+    """Return the state without a request. Its blocks can be hit until they are handed out."""
     sequence = find(state.running + state.waiting, name)
     if sequence is None:
         return state

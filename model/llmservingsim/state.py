@@ -32,8 +32,8 @@ class State(Record, frozen=True):
     """The scheduler between two steps; queues and batches are in order.
 
     `arrived` counts the requests so far, `batches` the batches built so far. The requests in
-    `aborted` are reported by the next step. `deferred`: the requests that the router keeps, each
-    with the time at which it is due, the first one first; `clock` is the time of the next step.
+    `aborted` are reported by the next step. `deferred` holds the requests in the router, each with
+    the time at which it is due, in order of that time. `clock` is the time of the next step.
     """
 
     waiting: tuple[Sequence, ...] = ()
@@ -48,7 +48,7 @@ class State(Record, frozen=True):
 
 
 class Plan(Record, frozen=True):
-    """A partly decided batch: the tokens left in the budget, and the queues so far.
+    """A batch that is being built: the tokens left in the budget, and the queues so far.
 
     `scheduled` holds the tokens of each request, in scheduling order. `short` is set once a request
     could not start because too few blocks were free.
@@ -75,9 +75,9 @@ class Revision(NamedTuple):
     """The decisions in which revisions differ.
 
     `promises`: whether a request that starts is promised all blocks that it will need until its
-    last token. `counts_early`: whether tokens count as computed when their batch is built, not when
-    it is done. `prompt_tokens`: (request after the batch, its tokens in the batch) -> tokens that
-    it adds to the prompt throughput.
+    last token. `counts_early`: whether tokens count as computed when their batch is built, rather
+    than when it completes. `prompt_tokens`: (request after the batch, its tokens in the batch) ->
+    the tokens that it adds to the prompt throughput.
     """
 
     schedule: Callable[[LlmServingSimConfig, State], Decision]

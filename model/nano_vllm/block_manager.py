@@ -1,5 +1,5 @@
-"""The block manager: which blocks are free, which request holds which blocks, and which content can
-be hit.
+"""The block manager: which blocks are free, which request holds which, and which content can be
+hit.
 
 Source: deck, chapters 5 "Memory, Blocks, and BlockManager" and 7 "Prefix Caching". The block
 manager answers the scheduler and never touches the device. Free blocks are taken from the front of
@@ -23,7 +23,7 @@ def prefix_hit(config: NanoConfig, pool: Pool, sequence: Sequence) -> tuple[int,
 def unshared_blocks(
     config: NanoConfig, pool: Pool, sequence: Sequence, hit: tuple[int, ...]
 ) -> int:
-    """Return how many free blocks a sequence takes; blocks of `hit` that are in use need none."""
+    """Return how many free blocks a sequence takes. Blocks of `hit` that are in use take none."""
     shared = len(hit) - unheld(pool, hit)
     return blocks_for(sequence.num_tokens, config.block_size) - shared
 
@@ -31,7 +31,8 @@ def unshared_blocks(
 def allocate(
     config: NanoConfig, pool: Pool, sequence: Sequence, hit: tuple[int, ...]
 ) -> tuple[Sequence, Pool]:
-    """Return the sequence with blocks for all its tokens, the first shared or cached (NAN-R29)."""
+    """Return the sequence with blocks for all its tokens. The first ones may be shared or cached
+    (NAN-R29)."""
     sequence, pool = allocator.start(pool, sequence, hit, config.block_size)
     return allocator.hold(pool, sequence, sequence.num_tokens, config.block_size)
 

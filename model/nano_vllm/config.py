@@ -7,13 +7,14 @@ import msgspec
 
 from ..config import MOST, Positive, convert
 
-# A sequence gets a new block if its length modulo block_size is 1, which never occurs with
+# A sequence gets a new block if its length modulo block_size is 1. This never occurs with
 # block_size 1.
 BlockSize = Annotated[int, msgspec.Meta(ge=2, le=MOST)]
 
 
 class NanoConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """One scheduler: `block_size` and `max_num_batched_tokens` in tokens, `num_blocks` in blocks.
+    """The configuration of a scheduler. `block_size` and `max_num_batched_tokens` are in tokens,
+    `num_blocks` in blocks.
 
     The budget bounds prefill steps only. `max_num_seqs` bounds the running sequences in
     `documented`, and the sequences of one step in 0.2.0.

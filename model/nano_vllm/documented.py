@@ -1,5 +1,5 @@
-"""The decision as the deck describes it: prefill the sequences that can be admitted or, if there
-are none, decode all running ones.
+"""The decision that the deck describes: prefill the sequences that can be admitted or, if there are
+none, decode all running sequences.
 
 Source: deck, chapters 6 "Reading schedule()" and 8 "Preemption". Every function is pure: it takes a
 state and returns a decision.
@@ -39,8 +39,8 @@ def prefill(config: NanoConfig, state: State) -> Plan:
 
 
 def admitted(plan: Plan, sequence: Sequence, pool: Pool, tokens: int) -> Plan:
-    """Return the plan in which the first waiting sequence has moved to the end of the running queue
-    (ALL-R03, NAN-R15) and computes `tokens`."""
+    """Return the plan after the first waiting sequence has moved to the end of the running queue
+    (ALL-R03, NAN-R15). It computes `tokens` tokens."""
     return plan._replace(
         running=(*plan.running, sequence),
         waiting=plan.waiting[1:],

@@ -1,4 +1,4 @@
-"""What is different in release 0.2.0: a prompt may be prefilled in chunks.
+"""How release 0.2.0 differs from the deck: a prompt may be prefilled in chunks.
 
 Source: nano-vLLM 0.2.0, Scheduler.schedule.
 """

@@ -22,7 +22,7 @@ def arrive(state: State, newcomer: Sequence) -> State:
 
 
 def abort(config: NanoConfig, state: State, request_id: str) -> State:
-    """Remove a request, wherever it is; ids of unknown or finished requests have no effect.
+    """Remove a request, wherever it is. Ids of unknown or finished requests have no effect.
 
     Neither the deck nor the release has aborts, so the request leaves like a finished one.
     """

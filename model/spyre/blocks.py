@@ -31,7 +31,8 @@ def in_use(state: State) -> set[int]:
 
 
 def blocks_at_end(config: SpyreConfig, request: Sequence) -> int:
-    """Return how many blocks a request has at its end; its last token is never computed."""
+    """Return how many blocks a request has at its end. Its last token needs none, because it is
+    never computed."""
     return -(-(request.prompt + request.max_tokens - 1) // config.block_size)
 
 
@@ -59,13 +60,15 @@ def fits_pool(config: SpyreConfig, revision: Revision, state: State, newcomer: S
 
 
 def lost_blocks(config: SpyreConfig, revision: Revision, request: Sequence, inside: bool) -> int:
-    """Return the blocks that stay promised to a request after its abort: none (SPY-P02)."""
+    """Return the number of blocks that stay promised to a request after its abort, which is 0
+    (SPY-P02)."""
     return 0
 
 
 def admit(config: SpyreConfig, state: State, newcomer: Sequence) -> tuple[Sequence, Pool]:
-    """Return the newcomer with the cached blocks of its prompt, which are now in use. No step
-    computes their chunks (SPY-R54), and none of these blocks is stored again (SPY-R57)."""
+    """Return the newcomer with the cached blocks of its prompt, which are now in use, and the pool.
+    No step computes the chunks that they fill (SPY-R54), and no step stores these blocks again
+    (SPY-R57)."""
     hit = prefix_hit(config, state, newcomer)
     if not hit:
         return newcomer, state.pool
@@ -74,12 +77,12 @@ def admit(config: SpyreConfig, state: State, newcomer: Sequence) -> tuple[Sequen
 
 def hold(config: SpyreConfig, request: Sequence, covered: int, pool: Pool) -> tuple[Sequence, Pool]:
     """Return the request with blocks for its first `covered` tokens (SPY-R02). Full blocks are
-    published; the caller guarantees that they are computed (ALL-R08, ALL-R11).
+    published. The caller guarantees that they are computed (ALL-R08, ALL-R11).
 
     Raises:
-        ReleaseEnded: no block is free. This cannot happen if blocks are reserved. If they are not,
-            vLLM's scheduler preempts a request, and the release dies with an AssertionError
-            (ALL-R01).
+        ReleaseEnded: no block is free. This cannot happen if blocks are promised in advance. Where
+            they are not, vLLM's scheduler preempts a request, and the release fails with an
+            AssertionError (ALL-R01).
     """
     if not fits(pool, allocator.missing_blocks(request, covered, config.block_size)):
         raise ReleaseEnded(f"no block is free for token {covered} of {request.id}")
@@ -98,5 +101,6 @@ def release(config: SpyreConfig, revision: Revision, state: State, request: Sequ
 
 
 def give_back(pool: Pool, freed: Freed) -> Pool:
-    """Free blocks; those that no request can hit are handed out before all others."""
+    """Return the pool after `freed` blocks were given back. Those that no request can hit are
+    handed out before all others."""
     return pools.give_back(pool, freed, nameless_first=True)

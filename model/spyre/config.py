@@ -12,7 +12,8 @@ REVISIONS = ("sound", "documented", "2.1.2", "2.5.2")
 
 
 class SpyreConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Lengths are in tokens, `num_blocks` in blocks (without padding block 0; null: unbounded)."""
+    """The configuration of a scheduler. Lengths are in tokens, `num_blocks` in blocks (without
+    padding block 0; null: unbounded)."""
 
     block_size: Positive = 64
     chunk_size: Positive = 512

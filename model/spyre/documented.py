@@ -1,12 +1,13 @@
 """Spyre's scheduling page as functions, in the order of the page.
 
-Source: sendnn-inference, "Scheduling and Padding Logic". Read it side by side with the page: the
-page's headings are comments (`# ----`), and each function names the rules (`spec/spyre.toml`) that
-its sentences became. Functions are pure. Lengths are in tokens unless a name says blocks.
+Source: sendnn-inference, "Scheduling and Padding Logic". Read it side by side with the page. The
+page's headings appear as comments (`# ----`), and each function names the rules (`spec/spyre.toml`)
+that come from its part of the page. Functions are pure. Lengths are in tokens unless a name says
+blocks.
 
-A release replaces some of these functions with its own (`revision.Revision`), so functions call the
-replaceable ones through their `revision` argument. What the page leaves open is elsewhere: `blocks`
-contains the pool, and `scheduler` and `forward` carry out the decisions.
+A release replaces some of these functions with its own (`revision.Revision`), so replaceable
+functions are called through the `revision` argument. Other modules contain what the page leaves
+open: `blocks` the pool, and `scheduler` and `forward` the execution of decisions.
 """
 
 from collections.abc import Sequence as Members
@@ -21,8 +22,9 @@ from .state import Decision, Sequence, State
 # A request is prefilled, then joins the decode batch (SPY-R01): `State.running` holds both.
 
 # ---- Key concepts
-# Block size: `blocks.hold` (SPY-R02). Chunk size, a multiple of it: `read_config` (SPY-R03). Max
-# batch-tkv limit: `fits_volume` keeps it (SPY-R07); its value is a parameter (SPY-R08).
+# Block size: `blocks.hold` (SPY-R02). Chunk size, a multiple of the block size: `read_config`
+# (SPY-R03). Max batch-tkv limit: `fits_volume` keeps it (SPY-R07), and its value is a parameter
+# (SPY-R08).
 
 
 def chunk_count(prompt: int, chunk_size: int) -> int:
@@ -49,15 +51,15 @@ def batch_tkv(config: SpyreConfig, running: Members[Sequence]) -> int:
 
 
 # ---- Padding
-# Rectangular decode: `left_pad_blocks` (SPY-R09). Prefill alignment: `decide` takes one request
-# (SPY-R13), and `left_padding_blocks` aligns it on the right. Prefix caching: a prompt begins with
-# a block, so equal prefixes fill equal blocks, `allocator` (SPY-R15).
+# Rectangular decode: `left_pad_blocks` (SPY-R09). Prefill alignment: `decide` chooses one request
+# (SPY-R13), and `left_padding_blocks` aligns it on the right. Prefix caching: a prompt begins at a
+# block boundary, so equal prefixes fill equal blocks (SPY-R15; see `allocator`).
 
-# the one block for all padding (SPY-R11), so that padding takes constant memory (SPY-R12)
+# the one block that serves all padding (SPY-R11), so padding takes constant memory (SPY-R12)
 DUMMY_BLOCK = 0
 
 # ---- Prefill padding: Right-alignment
-# Attention ignores padding (SPY-R17), which no scheduler shows.
+# Attention ignores padding (SPY-R17); no scheduler shows this.
 
 
 def left_padding_blocks(prompt: int, chunk_size: int, block_size: int) -> int:
@@ -84,14 +86,14 @@ def next_chunk(prompt: int, computed: int, chunk_size: int, block_size: int) -> 
 
 
 def progress(config: SpyreConfig, request: Sequence, end: int) -> tuple[int, int]:
-    """Return how many tokens have been computed once the chunk that ends at `end` is done, and how
-    many have a block; the two numbers are equal (SPY-R02)."""
+    """Return how many tokens are computed, and how many have a block, once the chunk that ends at
+    `end` is done. The two numbers are equal (SPY-R02)."""
     return end, end
 
 
 def emits_token(request: Sequence) -> bool:
-    """Return whether a request emits a token: after its last chunk (SPY-R20), and later
-    (SPY-R22)."""
+    """Return whether a request emits a token. It does so after its last chunk (SPY-R20), and in
+    every decode step (SPY-R22)."""
     return request.computed >= request.prompt
 
 
@@ -102,7 +104,7 @@ def emits_token(request: Sequence) -> bool:
 
 
 def left_pad_blocks(lengths: Members[int], block_size: int) -> list[int]:
-    """Return the number of dummy blocks to the left of each request in the batch; `lengths` include
+    """Return the number of dummy blocks to the left of each request in the batch. `lengths` include
     this step's token.
 
     The longest request has none (SPY-R24) and sets the common width (SPY-R09, SPY-R10, SPY-R23).
@@ -116,7 +118,7 @@ def left_pad_blocks(lengths: Members[int], block_size: int) -> list[int]:
 
 
 # ---- Decode padding: Right-padding until next block boundary
-# No scheduler shows this padding either (SPY-R25).
+# No scheduler shows this padding (SPY-R25).
 
 # ---- Decode padding: Per-request tkv
 
@@ -145,7 +147,8 @@ def rectangle_tkv(longest: int, filled: int, block_size: int) -> int:
 
 
 # ---- Decode padding: tkv jumping
-# The change of `request_tkvs` from one step to the next when a request begins a block (SPY-R28).
+# A jump is the change of `request_tkvs` from one step to the next when a request begins a block
+# (SPY-R28).
 
 # ---- Scheduling: Priority rules
 
@@ -153,9 +156,9 @@ def rectangle_tkv(longest: int, filled: int, block_size: int) -> int:
 def candidate(config: SpyreConfig, revision: Revision, state: State) -> Sequence | None:
     """Return the request whose prefill chunk runs in this step, or None.
 
-    While a request is in its prefill, no other is (SPY-R30), and it goes before new requests
-    (SPY-R31). Otherwise only the first in line may start (SPY-R53, ALL-R05): the page adds its
-    rules to vLLM's order, which is first come, first served.
+    Only one request is in its prefill at a time (SPY-R30), and it goes before new requests
+    (SPY-R31). If there is none, only the first in line may start (SPY-R53, ALL-R05), because the
+    page adds its rules to vLLM's order, which is first come, first served.
     """
     ongoing = state.prefilling
     if ongoing is not None:
@@ -175,7 +178,7 @@ def must_interleave(config: SpyreConfig, state: State) -> bool:
 
 
 def decide(config: SpyreConfig, revision: Revision, state: State) -> tuple[State, Decision]:
-    """Prefill one request if possible, otherwise decode: no step is idle while a request can run
+    """Prefill one request if possible; otherwise, decode. No step is idle while a request can run
     (SPY-R13, SPY-R35, ALL-R10)."""
     chosen = revision.candidate(config, revision, state)
     if chosen is not None:
@@ -251,8 +254,8 @@ def satisfies_last_chunk(
 def fits_model_length(
     config: SpyreConfig, current: int, decoding: Members[Sequence], newcomer: Sequence
 ) -> bool:
-    """Return whether every request, once the batch is realigned for the newcomer, ends within
-    max_model_len (SPY-R41).
+    """Return whether every request would end within max_model_len after the batch is realigned for
+    the newcomer (SPY-R41).
 
     `current` is the tkv of the batch.
     """
@@ -306,25 +309,25 @@ def usable_blocks(left_padding: int, hit: int, chunk_count: int, chunk_blocks: i
     """Return the number of hit blocks that need not be computed: those in fully cached chunks
     (SPY-R54, SPY-R58), except in the last chunk (SPY-R55). All numbers are in blocks.
 
-    No step calls this: `blocks.admit` counts the whole hit as computed, and `next_chunk` then
-    rounds it down to the start of its chunk. The contracts in `solver.spyre.contracts` show that
-    both end at the same block.
+    No step calls this function: `blocks.admit` counts the whole hit as computed, and `next_chunk`
+    then rounds down to the start of a chunk. The contracts in `solver.spyre.contracts` show that
+    both ways end at the same block.
     """
     chunks = min((left_padding + hit) // chunk_blocks, chunk_count - 1)
     return max(chunks * chunk_blocks - left_padding, 0)
 
 
 # ---- Prefix caching: Boundary chunk
-# The whole boundary chunk is computed, since `usable_blocks` skips only whole chunks (SPY-R56);
-# `written` says to which blocks. Only the last block of a prompt is duplicated (SPY-R57):
-# `blocks.prefix_hit`.
+# The whole boundary chunk is computed, because `usable_blocks` skips only whole chunks (SPY-R56);
+# `written` returns the blocks that it is written to. Only the last block of a prompt is duplicated
+# (SPY-R57): `blocks.prefix_hit`.
 
 
 def written(config: SpyreConfig, request: Sequence, pad: int, end: int) -> list[int]:
     """Return the block written at each block position of the chunk that ends at `end`.
 
-    `pad` is the number of padding blocks in front. Padding, and cached blocks that are computed
-    again, go to the dummy block (SPY-R56).
+    `pad` is the number of padding blocks in front. Padding is written to the dummy block, and so
+    are cached blocks that are computed again (SPY-R56).
     """
     last = pad + blocks_for(end, config.block_size)
     first = last - config.chunk_size // config.block_size
@@ -342,8 +345,8 @@ def computed_or_hit(config: SpyreConfig, state: State, request: Sequence) -> int
     """Return how many tokens need not be computed; before the first chunk, these are the tokens of
     the hit (SPY-R59).
 
-    Only the last-chunk condition uses this (`is_held_to_last_chunk`); the first-chunk conditions
-    count slots, which do not depend on a hit.
+    Only the last-chunk condition uses this number (`is_held_to_last_chunk`). The first-chunk
+    conditions count slots, which do not depend on a hit.
     """
     return request.computed or len(blocks.prefix_hit(config, state, request)) * config.block_size
 

@@ -50,7 +50,7 @@ def compute_chunk(
 
 
 def compute_decode(config: SpyreConfig, state: State) -> tuple[State, Forward]:
-    """Compute one token for each decoding request (SPY-R22); a request in its prefill moves to the
+    """Compute one token for each decoding request (SPY-R22). A request in its prefill moves to the
     end of the queue."""
     pool, block = state.pool, config.block_size
     grown: list[Sequence] = []
@@ -80,7 +80,7 @@ def compute_decode(config: SpyreConfig, state: State) -> tuple[State, Forward]:
 def compute_nothing(state: State, *, after_choice: bool) -> tuple[State, Forward]:
     """Take an idle step, in which the scheduler forgets its tkv.
 
-    `after_choice`: the scheduler had chosen a prefill, and counts this step as one.
+    `after_choice` means that the scheduler had chosen a prefill, and counts this step as a prefill.
     """
     return state._replace(tkv=0, last_step_was_prefill=after_choice), Forward({}, {}, {}, 0)
 

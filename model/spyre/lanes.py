@@ -1,10 +1,10 @@
 """Lanes: many independent runs of one configuration in parallel, as NumPy arrays
 (`schedproof[fast]`).
 
-Lanes do not support a prefix cache, a bounded pool or aborts; otherwise they do exactly what the
-reference model does. With R requests per lane and L lanes, `requested` has shape (4, R, L),
-`computed` (R, L) and `lane` (FIELDS, L), all int64. A step costs about as much for one lane as for
-a hundred, so lanes pay off once there are a few dozen.
+Lanes do not support a prefix cache, a bounded pool or aborts. In all other respects they do exactly
+what the reference model does. With R requests per lane and L lanes, `requested` has shape (4, R,
+L), `computed` (R, L) and `lane` (FIELDS, L), all int64. A step takes about as long for one lane as
+for a hundred, so lanes pay off once there are a few dozen.
 """
 
 from collections.abc import Mapping, Sequence
@@ -25,10 +25,11 @@ from .volumetric import Decoding, Formula, realigned
 Array = NDArray[np.int64]
 Row = Any  # a number or a truth value for each lane; shape (R, L) for a field of requests
 AT_ONCE = 2048  # lanes; few enough for rows to stay in the processor's cache
-# After two idle steps in a row nothing changes any more: such a lane is stuck, and ends.
+# After two idle steps in a row, nothing changes any more. Such a lane is stuck, and ends.
 MAX_IDLE = 100
 
-# Rows of `requested`. END is how many tokens a request has computed when it gets its last token.
+# Rows of `requested`. END is the number of tokens that a request has computed when it gets its last
+# token.
 PROMPT, MAX_TOKENS, END, ARRIVAL = range(4)
 REQUEST_ROWS = 4
 # Rows of `lane`. TKV, RUNNER_TKV and AFTER_PREFILL are what the scheduler remembers. KIND and SHOWN
@@ -45,7 +46,8 @@ class Choices(NamedTuple):
     Attributes:
         formula: the formula of its volumetric check.
         stale_tkv: whether admission uses the tkv that the last forward pass reported.
-        checks_once: without interleaving, every constraint is checked at the first chunk only.
+        checks_once: whether, without interleaving, every constraint is checked at the first chunk
+            only.
     """
 
     formula: Formula
@@ -130,7 +132,7 @@ def requests_table(rules: Rules, loads: Sequence[Sequence[Request]]) -> Array:
 
 
 class Lanes:
-    """Lanes that run step by step, so that a caller can inspect them in between.
+    """Lanes that run step by step, so that a caller can inspect them between steps.
 
     Attributes:
         computed: the computed tokens of each request, shape (R, L).
@@ -155,7 +157,7 @@ class Lanes:
         longest = np.where(decoding, computed, 0).max(axis=0)
         filled = np.where(decoding, _within(computed - 1, block) + 1, 0).max(axis=0)
         beyond = np.where(decoding, _within(computed, block), 0).max(axis=0)
-        # The first request whose prompt is not computed is being prefilled, or has waited longest.
+        # The first request whose prompt is not computed is either in its prefill or first in line.
         pending = computed < prompts
         first = pending.argmax(axis=0)
         prompt, begun = prompts[first, places], computed[first, places]
@@ -278,7 +280,7 @@ def run(rules: Rules, requested: Array) -> LaneResult:
 
 
 def _run(lanes: Lanes) -> Array:
-    # Finished lanes are left out once they are a quarter of all.
+    # Finished lanes are removed once they make up a quarter of all lanes.
     places = np.arange(lanes.lane.shape[1])
     reported = lanes.lane.copy()
     while places.size:

@@ -4,17 +4,17 @@
         base = max(tkv, prompt)
         return -(-(base + request.remaining) // block_size) * block_size
 
-When a newcomer asks to join, the function is called once for it and once for each decoding request,
-and returns the largest tkv, in tokens, that this request can still reach. It may take any of these
-arguments, by name:
+When a newcomer asks to join, the function is called once for the newcomer and once for each
+decoding request. It returns the largest tkv, in tokens, that this request can still reach. It may
+take any of these arguments, by name:
 
 - `request`: the request to project (`OwnRequest`);
 - `tkv`: the batch's tkv that admission uses;
 - `prompt`: the number of tokens in the newcomer's prompt;
 - `block_size`: the number of tokens in a block.
 
-The file is Python code and is executed. The result must depend on the arguments alone: a proof or a
-search calls the function with symbolic values instead of numbers, and follows every branch.
+schedproof executes the file. The function's result must depend only on its arguments, because
+proofs and searches call it with symbolic values instead of numbers, and follow every branch.
 """
 
 import inspect
@@ -38,9 +38,9 @@ class OwnRequest(NamedTuple):
 
     Attributes:
         prompt: the number of tokens in its prompt.
-        computed: how many of its tokens are computed when the newcomer joins; for the newcomer, the
-            length of its prompt.
-        remaining: the most decode steps that it can still take.
+        computed: the number of its tokens that are computed when the newcomer joins; for the
+            newcomer, the length of its prompt.
+        remaining: the largest number of decode steps that it can still take.
         tkv: its own tkv in the batch before the newcomer joins; for the newcomer, the length of its
             prompt.
         joins: whether it is the newcomer.
@@ -105,8 +105,8 @@ _READ: set[str] = set()
 
 
 def is_read(name: str) -> bool:
-    """Return whether the user asked for this formula, because a name that a target reports must not
-    run a file."""
+    """Return whether the user has named this formula. A name that a target reports must not execute
+    a file."""
     match = NAME.fullmatch(name)
     return match is not None and f"{match['file']}:{match['function']}" in _READ
 

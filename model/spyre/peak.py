@@ -1,9 +1,9 @@
-"""The exact volumetric check: the largest batch x tkv that can still occur, instead of an estimate.
+"""The exact volumetric check, which computes the largest batch x tkv that can still occur.
 
-No release has this check; every published formula estimates the largest batch x tkv. If no other
-request joins and no request ends early, the batch is constant between two finishing times. Within
-such a period its tkv is largest at one of two steps: the last one, or the last one in which some
-member fills a block.
+No release has this check; every published formula only estimates the largest batch x tkv. If no
+other request joins and no request ends early, the batch is constant between the steps in which
+requests end. Within such a period, the tkv is largest in one of two steps: the last one, or the
+last one in which some member fills a block.
 """
 
 from bisect import bisect_left, insort
@@ -21,8 +21,8 @@ def peak_volume(decoding: Sequence[Decoding], newcomer: Newcomer, block_size: in
 
 
 def rounded_volume(decoding: Sequence[Decoding], newcomer: Newcomer, block_size: int) -> int:
-    """Return an upper bound on `peak_volume`, as if the batch's blocks were full whenever a request
-    ends."""
+    """Return an upper bound on `peak_volume`: count all blocks of the batch as full whenever a
+    request ends."""
     return largest_volume(decoding, newcomer, block_size, filled_blocks)
 
 
@@ -32,11 +32,11 @@ def largest_volume(
     """Return the largest batch x tkv during the newcomer's life, or 0 if it takes part in no decode
     step.
 
-    `largest` gives the largest tkv of a batch up to a finishing time. Members are added in
-    descending order of their ends, while the longest length and the sorted offsets of the members
-    so far are kept; for n members this takes about n log n operations. If several members end at
-    the same time, the volumes before the last of them is added are too small, which does not change
-    the maximum.
+    `largest` returns the largest tkv of a batch up to the step in which a request ends. Members are
+    added in descending order of their ends. The function keeps the longest length and the sorted
+    offsets of the members added so far, so n members take about n log n operations. If several
+    members end in the same step, the volume is too small until the last of them is added; this does
+    not change the maximum.
     """
     all_requests = [(member.remaining, member.computed) for member in decoding]
     all_requests.append((newcomer.remaining, newcomer.prompt))
@@ -53,7 +53,8 @@ def largest_volume(
 def largest_tkv(longest: int, offsets: list[int], ends: int, block_size: int) -> int:
     """Return the largest tkv of the steps up to step `ends`, which all have the same members.
 
-    `offsets`: each member's tokens beyond whole blocks before the first step, ascending.
+    `offsets` lists each member's tokens beyond whole blocks before the first step, in ascending
+    order.
     """
     below = next_below(offsets, (1 - ends) % block_size)
     above = next_above(offsets, -ends % block_size)
@@ -61,12 +62,14 @@ def largest_tkv(longest: int, offsets: list[int], ends: int, block_size: int) ->
 
 
 def next_below(offsets: list[int], turn: int) -> int:
-    """Return the largest offset below `turn`; the largest of all if none is below."""
+    """Return the largest offset below `turn`. If there is none, return the largest offset of
+    all."""
     return offsets[bisect_left(offsets, turn) - 1]
 
 
 def next_above(offsets: list[int], turn: int) -> int:
-    """Return the smallest offset at or above `turn`; the smallest of all if none is."""
+    """Return the smallest offset at or above `turn`. If there is none, return the smallest offset
+    of all."""
     return offsets[bisect_left(offsets, turn) % len(offsets)]
 
 
@@ -85,8 +88,8 @@ def largest_of_two(longest: int, below: int, above: int, ends: int, block_size: 
 
 
 def filled_blocks(longest: int, offsets: list[int], ends: int, block_size: int) -> int:
-    """Return an upper bound on the largest tkv up to step `ends`, as if the longest member's blocks
-    were full."""
+    """Return an upper bound on the largest tkv up to step `ends`: count all blocks of the longest
+    member as full."""
     whole: int = round_up(longest + ends, block_size)
     return whole
 
@@ -94,7 +97,8 @@ def filled_blocks(longest: int, offsets: list[int], ends: int, block_size: int) 
 def accepts_exactly(
     decoding: Sequence[Decoding], newcomer: Newcomer, block_size: int, limit: int, tkv: int = 0
 ) -> bool:
-    """Return whether no decode step of the newcomer can exceed the limit; the check is exact."""
+    """Return whether every decode step of the newcomer stays within the limit. The check is
+    exact."""
     return peak_volume(decoding, newcomer, block_size) <= limit
 
 
@@ -105,5 +109,5 @@ def accepts_rounded(
     return rounded_volume(decoding, newcomer, block_size) <= limit
 
 
-# Neither check reads the tkv of the batch: the lengths of the members determine it.
+# Neither check reads the tkv of the batch, because the lengths of the members determine it.
 CHECKS: dict[str, Check] = {"exact": accepts_exactly, "rounded": accepts_rounded}

@@ -1,6 +1,6 @@
 """How release 2.1.2 differs from the page; 2.1.1 makes the same decisions.
 
-Each function says up to which release it applies ("until" excludes that release).
+Each docstring says until which release its function applies; that release is excluded.
 """
 
 from dataclasses import replace
@@ -16,7 +16,7 @@ from .volumetric import ByFormula, release_2_1_2
 
 
 def decide(config: SpyreConfig, revision: Revision, state: State) -> tuple[State, Decision]:
-    """Choose a prompt before looking for blocks; if too few are free, the step is idle, which
+    """Choose a prompt before looking for free blocks. If there are too few, the step is idle, which
     breaks SPY-R35. Until 2.2.0, which promises blocks."""
     after, decision = documented.decide(config, revision, state)
     if decision.kind != "prefill":
@@ -41,8 +41,7 @@ def fits_pool(config: SpyreConfig, revision: Revision, state: State, newcomer: S
 
 def give_back(given_to: Pool, freed: Freed) -> Pool:
     """Hand out freed blocks in the order in which they were freed, whether or not their content can
-    be found. Until the releases with a newer vLLM, which hands out first the blocks that cannot be
-    found."""
+    be found. Later releases use a newer vLLM, which first hands out blocks that cannot be found."""
     return pool.give_back(given_to, freed, nameless_first=False)
 
 
@@ -55,8 +54,8 @@ def current_tkv(config: SpyreConfig, state: State) -> int:
 def tkv_after_chunk(
     config: SpyreConfig, state: State, request: Sequence, running: tuple[Sequence, ...]
 ) -> int:
-    """Report the old tkv until the last chunk; only a first chunk while the decode batch is empty
-    resets the tkv. Until 2.4.0."""
+    """Report the old tkv until the last chunk. Only a first chunk resets the tkv, and only if the
+    decode batch is empty. Until 2.4.0."""
     tkv = state.runner_tkv
     if request.computed == 0 and not state.decoding:
         tkv = request.prompt
@@ -72,7 +71,7 @@ def tkv_after_last_chunk(prompt: int, tkv: int, block_size: int) -> int:
 
 
 def is_held_to_last_chunk(config: SpyreConfig, state: State, request: Sequence) -> bool:
-    """Check every constraint at the first chunk only, without interleaving (SPY-R34)."""
+    """Without interleaving, check every constraint at the first chunk only (SPY-R34)."""
     if not config.interleave:
         return request.computed == 0
     return documented.is_held_to_last_chunk(config, state, request)
@@ -82,7 +81,7 @@ def progress(config: SpyreConfig, request: Sequence, end: int) -> tuple[int, int
     """Count a whole chunk from the end of the hit, although the chunk may end earlier. Blocks are
     therefore published before they are computed, which breaks ALL-R08. All releases.
 
-    The first chunk of a prompt without a hit is counted without its left padding, but still gets
+    If a prompt has no hit, its first chunk is counted without the left padding, but still gets
     blocks for a whole chunk. Until 2.2.1.
     """
     given = min(request.computed + config.chunk_size, request.prompt)

@@ -1,8 +1,8 @@
 """How release 2.5.2 differs from the page; 2.4.0 and 2.6.3 make the same decisions.
 
-It promises blocks, as `documented` does (SPY-R50). Like 2.1.2, it uses the tkv of the last forward
-pass, the check at the first chunk, and the formula. Each function says in which release it first
-applies.
+It promises blocks, as `documented` does (SPY-R50). As in 2.1.2, admission uses the tkv of the last
+forward pass, the check at the first chunk, and the same formula. Each docstring names the first
+release to which its function applies.
 """
 
 from collections.abc import Callable
@@ -19,7 +19,7 @@ from .state import Decision, Sequence, State
 
 
 def decide(config: SpyreConfig, revision: Revision, state: State) -> tuple[State, Decision]:
-    """Decide which requests pause before a step that is not a prefill. Since 2.4.0 (SPY-R51)."""
+    """Before a step that is not a prefill, decide which requests pause. Since 2.4.0 (SPY-R51)."""
     chosen = revision.candidate(config, revision, state)
     if chosen is not None:
         return state, Decision("prefill", (chosen,))
@@ -28,14 +28,14 @@ def decide(config: SpyreConfig, revision: Revision, state: State) -> tuple[State
 
 
 def pause_and_resume(config: SpyreConfig, state: State) -> State:
-    """Return the state in which the requests for which the next step has room decode, and the
-    others pause.
+    """Return the state in which requests decode if the next step has room for them, and pause
+    otherwise.
 
-    Requests are considered in the order of `fairness_order`. Each stays if the batch of this
-    request and all that stay so far is within the limit. A request that stays keeps its place; one
-    that resumes goes to the end.
+    Requests are considered in the order of `fairness_order`. A request stays if, together with all
+    that stay so far, it is within the limit. A request that stays keeps its place; one that resumes
+    goes to the end.
     """
-    # If the whole batch is within the limit, so is every part of it.
+    # If the whole batch is within the limit, every part of it is, too.
     if not state.paused and fits_limit(config, state.decoding):
         return state
     kept, paused = settled(fairness_order(config, state), partial(fits_limit, config))
@@ -66,8 +66,8 @@ def settled(
 
 
 def fairness_order(config: SpyreConfig, state: State) -> list[Sequence]:
-    """Sort the requests: those paused longest come first (SPY-P01), then those with the fewest
-    generated tokens (with long_output_priority, the most)."""
+    """Return the requests, first those paused longest (SPY-P01), then those with the fewest
+    generated tokens. With long_output_priority, those with the most come next instead."""
     requests = [*state.paused, *state.decoding]
     requests.sort(key=lambda request: request.generated, reverse=config.long_output_priority)
     return sorted(requests, key=lambda request: request.paused_steps, reverse=True)
@@ -86,8 +86,8 @@ def is_empty(state: State) -> bool:
 
 
 def candidate(config: SpyreConfig, revision: Revision, state: State) -> Sequence | None:
-    """Try the next request in line if the first one is refused for reasons that concern only
-    itself; only a shortage of blocks ends the scan. Since 2.4.0 (SPY-R53)."""
+    """Try the next request in line if the first is refused for a reason that concerns only this
+    request. Only a shortage of blocks ends the search. Since 2.4.0 (SPY-R53)."""
     ongoing = state.prefilling
     if ongoing is not None:
         return ongoing if documented.may_prefill(config, revision, state, ongoing) else None
@@ -124,9 +124,9 @@ def tkv_after_chunk(
 
 
 def progress(config: SpyreConfig, request: Sequence, end: int) -> tuple[int, int]:
-    """Count a whole chunk from the end of the hit, as 2.1.2 does. However, a first chunk that is
-    not entirely cached is counted without its left padding, and gets only the blocks for these
-    tokens. Since 2.2.1."""
+    """Count a whole chunk from the end of the hit, as in 2.1.2. However, if the first chunk is not
+    entirely cached, count it without its left padding, and give it blocks for only these tokens.
+    Since 2.2.1."""
     pad = documented.left_padding_blocks(request.prompt, config.chunk_size, config.block_size)
     starts = request.computed == request.prefix_hit
     if starts and request.prefix_hit < config.chunk_size - pad * config.block_size:
@@ -137,7 +137,7 @@ def progress(config: SpyreConfig, request: Sequence, end: int) -> tuple[int, int
 
 
 def blocks_at_end(config: SpyreConfig, request: Sequence) -> int:
-    """Promise a block for the last token as well, although it is never computed. Since 2.2.0."""
+    """Count the last token as well, although it is never computed. Since 2.2.0."""
     return -(-(request.prompt + request.max_tokens) // config.block_size)
 
 

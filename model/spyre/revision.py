@@ -17,33 +17,34 @@ class Revision:
     """The functions that make the decisions of one published behaviour.
 
     `documented.DOCUMENTED` contains the functions of the page; every other revision replaces some
-    of them (`sound`, `release_2_1_2`, `release_2_5_2`). To undo a single difference, put the page's
-    function back: `replace(RELEASE_2_5_2, candidate=documented.candidate)`.
+    of them (`sound`, `release_2_1_2`, `release_2_5_2`). To undo a single difference, restore the
+    page's function: `replace(RELEASE_2_5_2, candidate=documented.candidate)`.
 
-    A function that calls other functions of the revision takes the revision as its second argument.
+    A function that calls other functions of the revision takes the revision as its second
+    parameter.
 
     Attributes:
         name: as in the scenario format.
-        decide: the decision of a step, and the state in which it is made.
+        decide: returns the decision of a step, and the state in which it is made.
         candidate: the request whose prefill chunk runs in this step, or None.
         is_empty: whether no request is admitted, so that the first in line starts without a check.
         is_held_to_last_chunk: whether the last-chunk constraints apply to a request now.
         satisfies_last_chunk: whether a request meets these constraints.
-        fits_model_length: the max-model-length constraint, by (configuration, tkv of the batch,
+        fits_model_length: the max-model-length constraint; takes (configuration, tkv of the batch,
             decoding requests, newcomer).
         volume_check: the volumetric constraint.
         current_tkv: the max-tkv that admission uses.
-        tkv_after_chunk: the tkv that a prefill step reports, by (configuration, state before,
+        tkv_after_chunk: the tkv that a prefill step reports; takes (configuration, state before,
             request before, running requests after).
-        progress: by (configuration, request, end of its chunk), how many tokens count as computed
-            after the chunk, and how many then have a block.
+        progress: how many tokens count as computed after a chunk, and how many then have a block;
+            takes (configuration, request, end of its chunk).
         fits_pool: whether the blocks that are free and not promised suffice for all tokens of a
             newcomer.
         blocks_at_end: blocks promised to a request when it starts.
-        lost_blocks: blocks that stay promised to a request that is aborted, by (configuration,
-            revision, request, whether it is aborted inside a step).
+        lost_blocks: the number of blocks that stay promised to an aborted request; takes
+            (configuration, revision, request, whether it is aborted inside a step).
         give_back: the pool with freed blocks, in the order in which they are handed out again.
-        shows: fields of the step observation that not every revision shows.
+        shows: those fields of the step observation that not every revision shows.
     """
 
     name: str

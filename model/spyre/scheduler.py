@@ -25,10 +25,11 @@ def arrive(state: State, newcomer: Sequence) -> State:
 def abort(
     config: SpyreConfig, revision: Revision, state: State, request_id: str, *, inside: bool = False
 ) -> State:
-    """Abort a request and remove it from its queue (SPY-R61); ids of unknown or finished requests
+    """Abort a request and remove it from its queue (SPY-R61). Ids of unknown or finished requests
     have no effect.
 
-    `inside`: the abort comes between a step's decision and its completion, not between two steps.
+    `inside` means that the abort comes between a step's decision and its completion, not between
+    two steps.
     """
     request = find(state.waiting + state.running + state.paused, request_id)
     if request is None:
@@ -49,7 +50,7 @@ def abort(
 def compute(
     config: SpyreConfig, revision: Revision, state: State, decision: Decision
 ) -> tuple[State, Forward]:
-    """Run the model on the decision: computed tokens, blocks and tkv advance, but nothing is
+    """Run the model on the decision. Computed tokens, blocks and tkv advance, but no token is
     emitted."""
     if decision.kind == "prefill":
         return forward.compute_chunk(config, revision, state, decision.members[0])
@@ -61,8 +62,8 @@ def compute(
 def complete(
     config: SpyreConfig, revision: Revision, state: State, computed: Forward
 ) -> tuple[State, dict[str, int], dict[str, str]]:
-    """Emit a token for each computed request whose prompt is done (SPY-R20), and remove those that
-    have emitted their last token (ALL-R04)."""
+    """Emit a token for each request of the step whose whole prompt is computed (SPY-R20), and
+    remove requests that have emitted their last token (ALL-R04)."""
     emitted: dict[str, int] = {}
     finished: dict[str, str] = dict.fromkeys(state.aborted, "aborted")
     running: list[Sequence] = []

@@ -1,8 +1,9 @@
-"""The page, but with a projection that stays within the page's limit, so that every rule holds.
+"""The page, but with a projection that keeps batches within the page's limit, so that every rule
+holds.
 
-The page's own projection is too low (SPY-R43, SPY-R44). Therefore every request is projected from
-the larger of the batch's tkv and the newcomer's prompt, in whole blocks, without an additional
-block. Everything else is as documented.
+The page's own projection is too low (SPY-R43, SPY-R44). Here, every request is projected from the
+larger of the batch's tkv and the newcomer's prompt, rounded up to whole blocks, without an
+additional block. Everything else is as documented.
 """
 
 from dataclasses import replace

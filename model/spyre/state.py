@@ -8,7 +8,7 @@ from ..pool import Pool
 
 
 class Sequence(sequence.Sequence, frozen=True):
-    """A request inside the scheduler; its first token is emitted by the last prefill chunk.
+    """A request inside the scheduler. Its last prefill chunk emits its first token.
 
     `paused_steps` counts the consecutive steps for which the request has been paused.
     """
@@ -29,10 +29,11 @@ class Sequence(sequence.Sequence, frozen=True):
 class State(Record, frozen=True):
     """The scheduler between two steps; queues are in order.
 
-    `running` includes the request in its prefill, but not the `paused` ones. `tkv` is the value
-    that the last forward pass reported, which releases use for admission; `runner_tkv` is the model
+    `running` includes the request in its prefill, but not the `paused` requests. `tkv` is the value
+    that the last forward pass reported; releases use it for admission. `runner_tkv` is the model
     runner's own copy, which an idle step does not reset. The next step reports the requests in
-    `aborted`. `lost_blocks` are promised to requests that no longer exist.
+    `aborted`. `lost_blocks` is the number of blocks that are still promised to requests that no
+    longer exist.
     """
 
     waiting: tuple[Sequence, ...] = ()

@@ -5,9 +5,10 @@ largest tkv that the newcomer and every decoding request can still reach; `accep
 projections. Most formulas do not guarantee the limit.
 
 A formula consists of two terms, one for the newcomer (SPY-R43) and one for a decoding request
-(SPY-R44). A term only adds, subtracts, multiplies and divides, so that it works with integers,
-symbols (`solver.smt.execution`) and NumPy arrays with a number for each lane (`model.spyre.lanes`).
-The argument `larger` is the maximum of two such values.
+(SPY-R44). A term only adds, subtracts, multiplies and divides. It therefore works with integers,
+with symbols (`solver.smt.execution`), and with NumPy arrays that hold a number for each lane
+(`model.spyre.lanes`). The argument `larger` is a function that returns the maximum of two such
+values.
 """
 
 from collections.abc import Callable, Sequence
@@ -18,13 +19,13 @@ from typing import Any, NamedTuple
 from ..pool import blocks_for
 from . import own_formula
 
-# an int, an array of ints, or a symbolic value; in a term, so are the fields of a `Decoding`
+# an int, an array of ints, or a symbol; in a term, the fields of a `Decoding` are of this type
 Tokens = Any
 
 
 class Decoding(NamedTuple):
-    """A member of the decode batch: computed tokens, the most decode steps left, its own tkv, and
-    its prompt in tokens (used only by the oldest formula)."""
+    """A member of the decode batch: its computed tokens, the largest number of decode steps left,
+    its own tkv, and its prompt in tokens (which only the oldest formula uses)."""
 
     computed: int
     remaining: int
@@ -48,7 +49,7 @@ class Newcomer(NamedTuple):
 class Projection(NamedTuple):
     """The largest tkv that each request can still reach, in tokens.
 
-    `to_the_end`: the walk also visits the requests that outlive the newcomer.
+    `to_the_end` means that the walk also visits the requests that outlive the newcomer.
     """
 
     newcomer: int
@@ -67,7 +68,7 @@ class Formula:
         member: (a maximum function, tkv of the batch, the larger of it and the newcomer's prompt,
             the prompt, the member, block size) -> largest tkv of a decoding request.
         to_the_end: see `Projection`.
-        slack: additional tokens for every request.
+        slack: tokens that are added to every projection.
     """
 
     title: str
@@ -79,8 +80,8 @@ class Formula:
     def __call__(
         self, tkv: int, decoding: Sequence[Decoding], newcomer: Newcomer, block_size: int
     ) -> Projection:
-        """Project the largest tkv that the newcomer and each decoding request can still reach;
-        `tkv` is the batch's tkv."""
+        """Project the largest tkv that the newcomer and each decoding request can still reach.
+        `tkv` is the tkv of the batch."""
         prompt, max_tokens = newcomer
         base = tkv if tkv >= prompt else prompt
         own = self.newcomer(tkv, base, prompt, max_tokens - 1, block_size)
@@ -108,8 +109,8 @@ class ByFormula:
 
 
 def accepts(projection: Projection, limit: int) -> bool:
-    """Walk the members in the order of their projected ends; the batch shrinks by one each time
-    (SPY-R45).
+    """Walk through the members in the order of their projected ends. The batch shrinks by one each
+    time (SPY-R45).
 
     Members that outlive the newcomer are not checked here, since they were checked when they
     joined.
@@ -127,9 +128,9 @@ def accepts(projection: Projection, limit: int) -> bool:
 
 
 def answer_at(tkv: int, to_come: int, newcomer: int, limit: int) -> bool | None:
-    """Return what the walk decides at a member projected to reach `tkv`; None if the walk
-    continues. `to_come` counts the requests not yet visited, including this one and the newcomer.
-    """
+    """Return the walk's decision at a member that is projected to reach `tkv`; None if the walk
+    continues. `to_come` counts the requests not yet visited, including this one and the
+    newcomer."""
     if newcomer <= tkv:
         return to_come * newcomer <= limit
     return None if to_come * tkv <= limit else False
@@ -139,8 +140,8 @@ def realigned(tokens: Tokens, width: Tokens, block_size: Tokens) -> Tokens:
     """Return the position at which a request with `tokens` tokens ends if its last block moves to
     block `width` (from 0).
 
-    A request that ends exactly on a border is placed in the next block, as releases up to 2.6 do
-    (SPY-R46); the page leaves this open.
+    A request that ends exactly on a block border is placed in the next block, as in releases up to
+    2.6 (SPY-R46). The page leaves this open.
     """
     return width * block_size + tokens % block_size
 
@@ -225,9 +226,8 @@ def member_max_tkv(
 def member_figure(
     larger: Any, tkv: Tokens, base: Tokens, prompt: Tokens, member: Any, block: Tokens
 ) -> Tokens:
-    """Project the member's final length, including its last token, plus a block; or that length
-    plus the padding that the newcomer's prompt causes, if this is more.
-    """
+    """Project the member's final length, including its last token, plus a block or plus the padding
+    that the newcomer's prompt causes, whichever is more."""
     end = member.computed + member.remaining + 1
     padding = larger(blocks_for(prompt, block) - blocks_for(member.computed + 1, block), 0)
     return larger(round_up(end, block) + block, padding * block + end)
@@ -236,7 +236,8 @@ def member_figure(
 def member_0_8_0(
     larger: Any, tkv: Tokens, base: Tokens, prompt: Tokens, member: Any, block: Tokens
 ) -> Tokens:
-    """Project from the batch's tkv in whole blocks; too low by the member's prompt."""
+    """Project from the batch's tkv in whole blocks. The result is too low by the member's
+    prompt."""
     return tkv + round_up(base - tkv, block) + member.remaining - member.prompt
 
 
@@ -279,7 +280,7 @@ document_realigned = Formula(
     member_realigned,
 )
 document_max_tkv = Formula(
-    'The document, "current tkv" read as the batch\'s max-tkv, of which the newcomer has none.',
+    'The document, "current tkv" read as the batch\'s max-tkv, which the newcomer does not have.',
     newcomer_unpadded,
     member_max_tkv,
 )
@@ -310,7 +311,7 @@ release_2_1_0 = Formula(
     member_common_base,
 )
 release_2_1_2 = Formula(
-    "sendnn-inference 2.1.1 and later: rounded up, and one block more for every request. Sound "
+    "sendnn-inference 2.1.1 and later: rounded up, with one more block for every request. Sound "
     "for a tkv that is the batch's own.",
     newcomer_2_1_2,
     member_2_1_2,

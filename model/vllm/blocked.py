@@ -1,4 +1,4 @@
-"""Blocked requests, which wait until the grammar of their structured output is compiled.
+"""Blocked requests: they wait until the grammar of their structured output is compiled.
 
 Source: release 0.33.0: Scheduler._handle_blocked_waiting_request, and the requests that
 Scheduler.schedule skips and puts back into their queue.
@@ -21,8 +21,8 @@ def arrive(config: VllmConfig, state: State, newcomer: Sequence, revision: Revis
 
 
 def decide(config: VllmConfig, state: State, revision: Revision) -> Plan:
-    """Return the decision of a step in which a blocked request is not scheduled (V1-R41), does not
-    hold up others (V1-R42), and keeps its place in the queue (V1-R09)."""
+    """Return the decision of a step with blocked requests. A blocked request is not scheduled
+    (V1-R41), does not hold up others (V1-R42), and keeps its place in the queue (V1-R09)."""
     config, state = revision.begin(config, state)
     plan = scheduler.advance_running(config, Plan.of(config, state), revision=revision)
     if plan.preempted:
@@ -46,7 +46,7 @@ def admit_ready(
 
 
 def goes_on(config: VllmConfig, plan: Plan) -> bool:
-    """Return whether admission continues past all requests of the plan."""
+    """Return whether admission has tried every waiting request, with budget and slots left."""
     return not plan.waiting and plan.budget > 0 and len(plan.running) < config.slots
 
 
@@ -60,7 +60,7 @@ def nearer(plan: Plan) -> Plan:
 
 
 def reports(config: VllmConfig, state: State, plan: Plan) -> bool:
-    """Return whether a decision completes in this step; refused requests end together with it."""
+    """Return whether a decision completes in this step. Refused requests end together with it."""
     decided = (plan.scheduled,) if plan.scheduled else ()
     flights = state._replace(in_flight=(*plan.in_flight, *decided))
     return config.depth == 1 or in_flight.completes(config, flights, bool(decided))

@@ -1,5 +1,5 @@
-"""vLLM's configurations: read from the scenario format, and refused if they fit no server or are
-not modelled."""
+"""Read vLLM's configurations from the scenario format. Refuse those with which no server starts,
+and those that are not modelled."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -20,7 +20,7 @@ __all__ = [
     "read_config",
 ]
 
-# Keys that are absent at their defaults, so that targets without these features never see them.
+# These keys are absent at their defaults, so targets without the features never see them.
 SAYING_NOTHING = {
     "num_speculative_tokens": 0,
     "num_lookahead_tokens": 0,
@@ -66,7 +66,7 @@ def read_config(values: Mapping[str, Any], revision: str) -> VllmConfig:
 
 
 def in_effect(values: Mapping[str, Any], neutral: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the values that are given, without those that only repeat the neutral one."""
+    """Return the given values, except those equal to the value that has no effect."""
 
     def says_nothing(key: str, value: Any) -> bool:
         nothing = neutral.get(key, UNSET)
@@ -290,22 +290,22 @@ def _check_limits(config: VllmConfig) -> None:
 
 
 def _refuse_beside(path: str, value: str, others: Mapping[str, bool], valid: str) -> None:
-    """Refuse a value together with the first of the other options that is on; {} in `valid` stands
-    for that option."""
+    """Refuse a value that cannot be combined with another option. `others` says which options are
+    on; the error names the first of them, also in place of {} in `valid`."""
     for other, is_on in others.items():
         if is_on:
             problem = f"{value} with {other} is not modelled; valid: {valid.format(other)}"
             raise InputError(path, problem)
 
 
-# For each key, the value without effect, for comparisons with systems that lack the key.
+# For each key, the value that has no effect, for comparisons with systems that lack the key.
 NEUTRAL: Mapping[str, Any] = {
     "long_prefill_token_threshold": 0,
     "enable_chunked_prefill": True,
     "enable_prefix_caching": True,
     "policy": "fcfs",
     "watermark": 0.0,
-    # the other revisions admit a request only if its whole prompt fits, too
+    # the other revisions always require that the whole prompt fits
     "reserve_full_isl": True,
     **SAYING_NOTHING,
 }

@@ -1,4 +1,4 @@
-"""Parked requests: a connector loads keys and values for them while others run.
+"""Parked requests: a connector loads their keys and values while other requests run.
 
 Source: release 0.33.0, comments of the scheduler on asynchronous KV loads. A parked request holds
 blocks but does not run. No request is preempted for it, and it is never preempted.
@@ -19,8 +19,8 @@ HasRoom = Callable[[VllmConfig, Plan, Sequence, tuple[int, ...], int], bool]
 
 
 def ready(config: VllmConfig, plan: Plan, sequence: Sequence) -> tuple[Sequence | None, Plan]:
-    """Return the plan, and the request if it can be admitted, because its load has landed or it
-    needs no load.
+    """Return the request if it can be admitted, because its load has landed or it needs none, and
+    the plan.
 
     The request is None while it is loading (V1-R20), or while the connector has no answer yet.
     """
@@ -43,7 +43,8 @@ def parked(
     loaded: int,
     has_room: HasRoom,
 ) -> Plan | None:
-    """Return the plan with a request parked until `loaded` tokens arrive; None without room."""
+    """Return the plan with a request parked until `loaded` tokens arrive; None if there is no
+    room."""
     if not has_room(config, plan, sequence, hit, loaded):
         return None
     sequence, pool = park(config, plan.pool, sequence, hit, loaded)
@@ -55,14 +56,14 @@ def parked(
 
 
 def offered(config: VllmConfig, sequence: Sequence, hit: tuple[int, ...]) -> int:
-    """Return how many tokens after the `hit` the connector offers for a request (V1-R27): whole
-    blocks, or all tokens. A request that was loaded once gets no second offer."""
+    """Return how many tokens after the `hit` the connector offers for a request (V1-R27), either in
+    whole blocks or all of them. A request that was loaded once gets no second offer."""
     if sequence.was_loaded:
         return 0
     whole = sequence.external // config.block_size * config.block_size
     tokens = sequence.num_tokens if sequence.external >= sequence.num_tokens else whole
     if config.loads_in_step:
-        tokens = min(tokens, sequence.num_tokens - 1)  # a token remains for the step
+        tokens = min(tokens, sequence.num_tokens - 1)  # one token remains for the step
     return max(tokens - len(hit) * config.block_size, 0)
 
 
@@ -72,8 +73,8 @@ def has_room(
     """Return whether there are blocks for the `hit` of a request and the `tokens` to load.
 
     Some blocks must stay free: those that other parked requests and prefills still need, and the
-    lookahead of the request's own first step. A load must not take them, since a parked request
-    makes no progress and cannot be preempted (V1-R21). For the same reason the whole request must
+    lookahead of the request's own first step. A load must not take these, because a parked request
+    makes no progress and cannot be preempted (V1-R21). For the same reason, the whole request must
     fit, even without `reserve_full_isl`.
     """
     reserve = config.watermark_blocks if plan.running else 0
@@ -100,7 +101,7 @@ def park(
 
 def loads_now(config: VllmConfig, sequence: Sequence, tokens: int) -> Sequence:
     """Return a request that has joined and loads `tokens` tokens after its hit in the same step. If
-    the load fails, `arrives` says how many tokens are right."""
+    the load fails, `arrives` is the number of correct tokens."""
     hit = sequence.blocks[: sequence.computed // config.block_size]
     covered = sequence.computed + tokens
     loaded = sequence._replace(computed=covered, prefix_hit=covered, was_loaded=True)
@@ -112,11 +113,11 @@ def loads_now(config: VllmConfig, sequence: Sequence, tokens: int) -> Sequence:
 def fall_back(
     config: VllmConfig, state: State, flight: Flight, computing: tuple[Sequence, ...]
 ) -> tuple[State, Flight, dict[str, str]]:
-    """Return the state after a step in which synchronous loads may have failed, what the step
-    yields, and the reasons of the requests that end.
+    """Handle synchronous loads that fail in this step. Return the state, the tokens that the step
+    yields, and, for each request that ends, the reason.
 
-    A request that found or loaded a block whose load failed goes back to the start of the block
-    (V1-R92), unless the policy ends the request (V1-R28). No such block can be found any more.
+    A request that found or loaded a block whose load failed goes back to the start of this block
+    (V1-R92), unless the policy ends the request (V1-R28). Such blocks can no longer be found.
     """
     size = config.block_size
     bad = {
@@ -154,14 +155,15 @@ def _given(config: VllmConfig, sequence: Sequence) -> tuple[int, ...]:
 
 
 def whole_fits(config: VllmConfig, pool: Pool, sequence: Sequence, beside: int) -> bool:
-    """Return whether a request's known tokens fit together with `beside` more blocks."""
+    """Return whether the pool has room for all known tokens of a request and for `beside` further
+    blocks."""
     whole = blocks_for(kv_cache.slots(config, sequence.num_tokens), config.block_size)
     return fits(pool, whole + beside)
 
 
 def arrives(config: VllmConfig, sequence: Sequence, hit: tuple[int, ...]) -> int:
-    """Return how many tokens of a parked request are computed once its load has landed: all before
-    the block in which the load fails (V1-R26)."""
+    """Return how many tokens of a parked request count as computed once its load has landed. These
+    are all tokens before the block in which the load fails (V1-R26)."""
     if sequence.fails_at is None or sequence.fails_at >= sequence.computed:
         return sequence.computed
     intact = max(len(hit), sequence.fails_at // config.block_size)
@@ -169,17 +171,16 @@ def arrives(config: VllmConfig, sequence: Sequence, hit: tuple[int, ...]) -> int
 
 
 def deferred(waiting: tuple[Sequence, ...], sequence: Sequence) -> tuple[Sequence, ...]:
-    """Return the queue in which a request is set aside because the connector does not yet know how
-    much of the request is stored; other requests may overtake it."""
+    """Return the queue after setting a request aside because the connector does not yet know how
+    much of it is stored. Other requests may overtake it."""
     later = sequence._replace(aside=True, deferrals=sequence.deferrals - 1)
     return tuple([later if other is sequence else other for other in waiting])
 
 
 def promised_blocks(config: VllmConfig, holders: Iterable[Sequence]) -> int:
     """Return how many blocks these requests still need for all their known tokens and the lookahead
-    after them. If these blocks were not reserved, parked requests could wait for each other forever
-    (ALL-R10).
-    """
+    after them. If these blocks were not reserved, parked requests could wait for one another
+    forever (ALL-R10)."""
     needs = (
         allocator.missing_blocks(
             sequence, kv_cache.slots(config, sequence.num_tokens), config.block_size
@@ -190,9 +191,9 @@ def promised_blocks(config: VllmConfig, holders: Iterable[Sequence]) -> int:
 
 
 def landed(config: VllmConfig, pool: Pool, sequence: Sequence) -> tuple[Sequence, Pool]:
-    """Return the request after its load has landed, and the pool. Its blocks can now be found, and
-    its last token remains to be computed, since that yields the next one. If the load failed from
-    the start, the request has no blocks left."""
+    """Return the request after its load has landed, and the pool. Its blocks can now be found. Its
+    last token remains to be computed, because that yields the next one. If the load failed from the
+    first token on, the request has no blocks left."""
     if not sequence.arrives:
         return sequence._replace(blocks=()), kv_cache.free(config, pool, sequence, ())
     if config.enable_prefix_caching:
@@ -210,7 +211,7 @@ def admit(
     tokens: int,
     someone_runs: bool,
 ) -> tuple[Sequence, Pool] | None:
-    """Return a loaded request, without a hit, with room for `tokens` more tokens, or None."""
+    """Return a loaded request with room for `tokens` more tokens, or None. `hit` must be empty."""
     assert not hit, "it has its blocks"
     reserve = config.watermark_blocks if someone_runs else 0
     covered = kv_cache.slots(config, sequence.computed + tokens)
@@ -231,12 +232,12 @@ def in_line(config: VllmConfig, state: State) -> tuple[Sequence, ...]:
 
 def written_still(flights: tuple[Flight, ...], sequence: Sequence) -> bool:
     """Return whether a decision in flight still writes the blocks of a request. Until it completes,
-    no load may fill these blocks, since either write could come first (V1-R23)."""
+    no load may fill these blocks, because either write could come first (V1-R23)."""
     return in_flight.computed_still(flights, sequence)
 
 
 def sent(config: VllmConfig, state: State, sequence: Sequence) -> State:
-    """Return the state after a request's last token: either its blocks are free, or they are sent
+    """Return the state after a request's last token. Either its blocks are free, or they are sent
     from the next step on and freed afterwards (V1-R25)."""
     if sequence.send_steps is None:
         return free(config, state, sequence)
@@ -244,8 +245,8 @@ def sent(config: VllmConfig, state: State, sequence: Sequence) -> State:
 
 
 def aborted(config: VllmConfig, state: State, sequence: Sequence) -> State:
-    """Return the state after an abort. If the request's blocks are sent, they are free only when
-    this is done and, if they are being loaded, the load has landed (V1-R25)."""
+    """Return the state after an abort. If the request's blocks are being sent or loaded, they are
+    free once both are done (V1-R25)."""
     if sequence.send_aborted and sequence.send_steps is not None and sequence.blocks:
         steps = max(sequence.loading or 0, sequence.send_steps)
         sequence = sequence._replace(loading=steps)
@@ -263,7 +264,7 @@ def free(config: VllmConfig, state: State, sequence: Sequence) -> State:
 
 
 def written(config: VllmConfig, state: State) -> State:
-    """Return the state after a decision has completed, so that it no longer writes to blocks."""
+    """Return the state after a decision has completed. It no longer writes to any blocks."""
     if not state.leaving:
         return state
     done = [sequence for sequence in state.leaving if sequence.written_by == 1]
@@ -276,8 +277,8 @@ def written(config: VllmConfig, state: State) -> State:
 
 
 def fail(config: VllmConfig, state: State) -> tuple[State, dict[str, str]]:
-    """Return the state without the requests whose load fails now, and the reason for each of them
-    (V1-R28)."""
+    """Return the state without the requests that end because their load fails now, and the reason
+    for each of them (V1-R28)."""
     if not config.ends_on_failed_loads:
         return state, {}
     failed = [

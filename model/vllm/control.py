@@ -23,7 +23,7 @@ def control(config: VllmConfig, state: State, kind: str, revision: Revision) -> 
 
 
 def reset(state: State) -> tuple[State, bool]:
-    """Return the state in which no block can be found by its content (V1-R36), and True.
+    """Empty the prefix cache: return the state in which no block can be found (V1-R36), and True.
 
     If a request holds a block, the state is unchanged and the second value is False (V1-R35).
     """

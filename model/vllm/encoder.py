@@ -1,4 +1,5 @@
-"""Parts of a prompt that an encoder computes first, such as images, and its cache of outputs.
+"""Parts of a prompt that an encoder computes first, such as images, and the cache of the encoder's
+outputs.
 
 Source: release 0.33.0, Scheduler._try_schedule_encoder_inputs and EncoderCacheManager; the
 chunked-prefill chapter describes how a preemption affects them. An output is named by its segment
@@ -19,11 +20,11 @@ class EncoderPlan(NamedTuple):
     """The encoder's part of a partly decided step.
 
     Attributes:
-        budget: the tokens left in the encoder's budget.
+        budget: the number of tokens left in the encoder's budget.
         outputs: the kept outputs, in the order of their last use.
         dropped: outputs that this step discards.
-        computes: for each request, the inputs that the encoder computes, as indices into
-            `Sequence.inputs`.
+        computes: for each request, the inputs that the encoder computes in this step, as indices
+            into `Sequence.inputs`.
     """
 
     budget: int = 0
@@ -35,9 +36,8 @@ class EncoderPlan(NamedTuple):
 class Fit(NamedTuple):
     """The part of a request that a step may compute: its first `tokens` tokens.
 
-    For these tokens, the encoder computes the inputs at the indices `inputs` into
-    `Sequence.inputs`; those at the indices `twice` are equal to one of them. `plan` has room for
-    all of them.
+    For these tokens, the encoder computes `inputs`; the inputs in `twice` are equal to one of
+    these. Both are indices into `Sequence.inputs`. `plan` has room for all of them.
     """
 
     tokens: int
@@ -93,24 +93,25 @@ def fit(
     return result
 
 
-# Returns how many of a request's tokens to compute if an input that begins after `left` of them
-# cannot be encoded, by (configuration, tokens, left).
+# Given (configuration, tokens, left), returns how many of a request's `tokens` to compute if an
+# input that begins after `left` of them cannot be encoded.
 StopBefore = Callable[[VllmConfig, int, int], int]
 
 
 def stop_early(config: VllmConfig, tokens: int, left: int) -> int:
-    """Stop so early that the drafter does not read the input either, unless that would be now."""
+    """Stop so early that the drafter does not read the input either, unless nothing would then be
+    computed."""
     return left - config.read_ahead if left > config.read_ahead else left
 
 
 def stop_before(config: VllmConfig, tokens: int, left: int) -> int:
-    """Stop early, unless this might split the input before."""
+    """Stop early, unless this might split the preceding input."""
     is_whole = config.disable_chunked_mm_input is True
     return min(tokens, left) if is_whole else stop_early(config, tokens, left)
 
 
-# Returns how many tokens to compute so that an input is not split, by (configuration, first token,
-# tokens, beginning and length of the input); None if it is not split, or may be.
+# Given (configuration, first token, tokens, start and length of an input), returns how many tokens
+# to compute so that the input is not split; None if it is not split, or may be.
 StopAtSplit = Callable[[VllmConfig, int, int, int, int], int | None]
 
 
@@ -123,16 +124,16 @@ def stop_at_split(
 
 
 def stays_whole(config: VllmConfig, start: int, begins: int, length: int) -> bool:
-    """Return whether a step from `start` on must not compute only the first tokens of an input. A
-    step that begins with the input may, if the input is longer than the threshold, since no step
-    could compute all of it."""
+    """Return whether a step from `start` on must not compute only the first tokens of an input. The
+    exception is a step that begins with an input longer than the threshold, since no step could
+    compute all of it."""
     fits = length <= (config.long_prefill_token_threshold or length)
     return start < begins or (fits and start == begins)
 
 
 def room(config: VllmConfig, so_far: Fit, kept: set[Segment]) -> EncoderPlan | None:
-    """Return the plan with room for the `kept` outputs and those that the request needs; None if
-    there is not enough room. Outputs that no request needs are dropped, the least recently used
+    """Return the plan with room for the `kept` outputs and for those that the request needs; None
+    if there is too little room. Outputs that no request needs are dropped, the least recently used
     first (V1-R34)."""
     sequence, outputs = so_far.sequence, so_far.plan.outputs
     kept = kept | {sequence.inputs[place].segment for place in (*sequence.needs, *so_far.inputs)}
@@ -166,14 +167,14 @@ def scheduled(encoded: Fit, plan: EncoderPlan, sequence: Sequence) -> tuple[Sequ
 
 
 def release_outputs(outputs: Content, sequence: Sequence, others: Iterable[Sequence]) -> Content:
-    """Return the outputs once a request no longer needs any of them. Outputs that no other request
-    needs become the most recently used."""
+    """Return the outputs after a request has stopped needing any. Those that no other request needs
+    become the most recently used."""
     still = needed(other for other in others if other.id != sequence.id)
     return _unused(outputs, sequence, sequence.needs, still)
 
 
 def refused(plan: EncoderPlan, sequence: Sequence, running: Iterable[Sequence]) -> EncoderPlan:
-    """Return the plan after a request got no blocks, and so needs no outputs."""
+    """Return the plan after a request got no blocks. It therefore needs no outputs."""
     return plan._replace(outputs=release_outputs(plan.outputs, sequence, running))
 
 
@@ -199,8 +200,9 @@ def taken_back(plan: EncoderPlan, sequence: Sequence, others: Iterable[Sequence]
 def passed(config: VllmConfig, state: State, name: str) -> State:
     """Return the state after the worker has computed a decision with this request.
 
-    It no longer needs the outputs of inputs that lie entirely in its computed tokens, unless the
-    same input occurs again. Tokens still in flight do not count, since drafts may be wrong.
+    The request no longer needs the output of an input that lies entirely within its computed
+    tokens, unless the same input occurs again. Tokens in flight do not count as computed, because
+    drafts may be wrong.
     """
     sequence = find(state.running, name)
     if sequence is None or not sequence.needs:
@@ -217,8 +219,8 @@ def passed(config: VllmConfig, state: State, name: str) -> State:
 
 
 def seen(plan: EncoderPlan, running: Iterable[Sequence]) -> dict[str, Any]:
-    """Return the outputs that the worker computes, and those that it drops; never the same output
-    in both (V1-R75)."""
+    """Return the outputs that the worker computes, and those that it drops. No output is in both
+    (V1-R75)."""
     inputs = {sequence.id: sequence.inputs for sequence in running}
     kept = {name for name, _ in plan.outputs}
     return {

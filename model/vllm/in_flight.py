@@ -1,8 +1,8 @@
-"""Decisions in flight: the next decision is made before the previous one is computed.
+"""Decisions in flight: the scheduler makes the next decision before the previous one is computed.
 
 Source: chunked-prefill chapter, code of the running clamp (num_output_placeholders); release
-0.28.0: AsyncScheduler, and the engine core's queue of batches. A token in flight is *promised*;
-drafts in flight are *hoped for*.
+0.28.0: AsyncScheduler, and the engine core's queue of batches. A token in flight is *promised*,
+because it will arrive. Drafts in flight are *hoped for*, because they may be wrong.
 """
 
 from .. import allocator
@@ -15,9 +15,9 @@ from .state import Coming, Flight, Sequence, State
 def set_off(
     config: VllmConfig, running: tuple[Sequence, ...], flight: Flight
 ) -> tuple[Sequence, ...]:
-    """Return the running requests once a decision is in flight. Its tokens are now promised, its
-    drafts are hoped for. If the next step is decided ahead, new drafts are proposed before this
-    one completes."""
+    """Return the running requests after a decision has been sent to the worker. Its tokens are now
+    promised, and its drafts hoped for. If the next step is decided ahead, new drafts are proposed
+    before this decision completes."""
     if not flight:
         return running
     ahead = config.drafts > 0 and config.decides_ahead
@@ -36,14 +36,14 @@ def _ahead(sequence: Sequence, coming: Coming | None, drafts: int) -> Sequence:
 
 
 def is_waited_for(config: VllmConfig, state: State, decided: bool) -> bool:
-    """Return whether the pipeline is full or this step decided nothing."""
+    """Return whether the scheduler waits for the oldest decision: the pipeline is full, or this
+    step decided nothing."""
     return not decided or len(state.in_flight) >= config.depth
 
 
 def completes(config: VllmConfig, state: State, decided: bool) -> bool:
-    """Return whether a decision completes in this step, either because the scheduler waits for it
-    or because the decision completes early. If a recording says whether a decision completes,
-    follow the recording."""
+    """Return whether a decision completes in this step, because the scheduler waits for it or
+    because it completes early. If a recording says whether one completes, follow the recording."""
     if state.completes_next is not None:
         return state.completes_next
     return is_waited_for(config, state, decided) or state.early < config.early
@@ -77,7 +77,7 @@ def arrived(config: VllmConfig, state: State, decided: bool) -> tuple[State, Fli
 
 def places(config: VllmConfig, state: State, flight: Flight) -> dict[str, int]:
     """Return, for each request, the position in its output of the first token that the decision
-    yields. With drafts, the position is known only when the decision completes, since drafts of
+    yields. With drafts, the position is known only when the decision completes, because drafts of
     earlier decisions in flight may be wrong."""
     generated = {sequence.id: sequence.generated for sequence in (*state.running, *state.waiting)}
     return {
@@ -101,18 +101,17 @@ def publish(config: VllmConfig, pool: Pool, sequence: Sequence) -> tuple[Sequenc
 
 
 def delivered(sequence: Sequence, coming: Coming) -> Sequence:
-    """Return the request after a promised token has arrived. A request that was preempted in the
-    meantime has no promised tokens."""
+    """Return the request after a promised token has arrived. A request that has been preempted
+    since has no promised tokens."""
     return sequence._replace(
         promised=max(sequence.promised - 1, 0), hoped=max(sequence.hoped - coming.drafts, 0)
     )
 
 
 def passed_over(config: VllmConfig, sequence: Sequence) -> bool:
-    """Return whether a running request has nothing to compute until a promised token arrives. This
-    is so if that token is the request's last, if the next token is not decided ahead (V1-R06), or
-    if the tokens in flight would fill all positions should every draft be correct.
-    """
+    """Return whether a running request has nothing to compute until a promised token arrives. There
+    are three reasons: that token is the request's last; the next token is not decided ahead
+    (V1-R06); or the tokens in flight would fill all positions if every draft were correct."""
     if not config.decides_ahead or sequence.generated + sequence.promised >= sequence.max_tokens:
         return True
     return config.drafts > 0 and speculation.wanted(config, sequence) <= 0
@@ -120,5 +119,5 @@ def passed_over(config: VllmConfig, sequence: Sequence) -> bool:
 
 def computed_still(in_flight: tuple[Flight, ...], sequence: Sequence) -> bool:
     """Return whether a preempted request is still being computed. It is not admitted again before
-    these results arrive, since they belong to it (V1-R10)."""
+    these results arrive, because they belong to it (V1-R10)."""
     return any(sequence.id in flight for flight in in_flight)

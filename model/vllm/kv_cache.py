@@ -1,7 +1,8 @@
-"""Blocks: which are free, which request holds which blocks, and which can be hit by their content.
+"""The KV cache's blocks: which are free, which request holds which, and which can be hit by their
+content.
 
 Source: chunked-prefill chapter, "Admission control"; cheat-sheet, "The Phase 02-03 seam". The
-scheduler asks for room here; counts are in blocks.
+scheduler asks this module for room. Counts are in blocks.
 """
 
 from .. import allocator
@@ -14,12 +15,13 @@ from .state import Sequence
 def prefix_hit(config: VllmConfig, pool: Pool, sequence: Sequence) -> tuple[int, ...]:
     """Return the cached blocks at the start of the tokens that a request must compute, by number.
 
-    Their content is the request's own tokens (ALL-R11), but never the last one, because computing
-    that one yields the next token (V1CP-R28). Blocks of a running request can be hit as well
-    (V1-R08). A block is hit only if all tokens up to its end are equal (V1-R12).
+    Their content equals the request's own tokens (ALL-R11), but never includes its last one,
+    because computing that one yields the next token (V1CP-R28). Blocks of a running request can be
+    hit as well (V1-R08). A block is hit only if all tokens up to its end are equal (V1-R12).
 
-    A drafter's keys and values of the last token in a block depend on the next token (V1-R61). So
-    the last block is computed again, unless the name of a block includes the next token.
+    With a drafter, the last block is computed again, unless the name of a block includes the next
+    token: the drafter's keys and values of the last token in a block depend on the token after it
+    (V1-R61).
     """
     if not config.enable_prefix_caching:
         return ()
@@ -56,15 +58,16 @@ def admit(
     None.
 
     While another request runs, the watermark must stay free (V1CP-R19). If no other request runs,
-    it need not, since none would ever make room (ALL-R10). With `reserve_full_isl`, all its known
-    tokens must fit, not only this chunk (V1CP-R22).
+    the watermark does not apply, since no request would ever make room (ALL-R10). With
+    `reserve_full_isl`, all known tokens of the request must fit, not only this chunk (V1CP-R22).
     """
     reserve = config.watermark_blocks if someone_runs else 0
     start = len(hit) * config.block_size
     covered = slots(config, start + tokens)
     if config.reserve_full_isl:
         covered = max(sequence.num_tokens, covered)
-    # Cached blocks that no request holds are free now but will be in use, so they count as needed.
+    # Cached blocks that no request holds are free now but will then be in use, so they count as
+    # needed.
     missing = blocks_for(covered, config.block_size) - len(hit) + unheld(pool, hit)
     if config.more_groups:
         missing += kv_groups.missing(config, pool, sequence, len(hit), tokens)
@@ -77,16 +80,17 @@ def admit(
 
 
 def slots(config: VllmConfig, covered: int) -> int:
-    """Return the number of tokens that a request holds blocks for once its first `covered` are
-    computed: these and the drafter's lookahead, but never more than max_model_len (V1CP-R30)."""
+    """Return the number of tokens for which a request holds blocks once its first `covered` tokens
+    are computed. The drafter's lookahead is added, but the number never exceeds max_model_len
+    (V1CP-R30)."""
     return min(covered + config.lookahead, config.max_model_len)
 
 
 def hold(config: VllmConfig, pool: Pool, sequence: Sequence, tokens: int) -> tuple[Sequence, Pool]:
     """Return the request with blocks for `tokens` more tokens (V1-R14), never block 0 (V1CP-R34).
 
-    Blocks that this step fills with known tokens are published, since they are computed before any
-    hit on them is read (ALL-R08). Drafts do not count, since they may be wrong.
+    Blocks that this step fills with known tokens are published, because they are computed before
+    any hit on them is read (ALL-R08). Drafts do not count, because they may be wrong.
     """
     covered = sequence.computed + tokens
     held, pool = allocator.hold(pool, sequence, slots(config, covered), config.block_size)
@@ -105,12 +109,13 @@ def free(config: VllmConfig, pool: Pool, sequence: Sequence, others: tuple[Seque
 
     Their content can be found until they are handed out (V1CP-R36).
 
-    Blocks that `others` hold stay in use. If a request is aborted in the step that was to fill a
-    block, the block stays unfilled and can no longer be hit.
+    Blocks that `others` hold stay in use. If a request is aborted in the step that would have
+    filled a block, the block stays unfilled and can no longer be hit.
     """
     held = {block for other in others if other.id != sequence.id for block in other.blocks}
     filled = sequence.computed // config.block_size
-    # After a failed load, another request may have published blocks that this one has not filled.
+    # After a failed load, another request may have published blocks that this request has not
+    # filled.
     end = len(sequence.blocks) if config.loads_in_step else sequence.published
     for number in range(filled, end):
         content = sequence.name(number, config.block_size)

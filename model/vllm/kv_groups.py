@@ -1,12 +1,12 @@
-"""KV groups after the first: layers that do not keep the same tokens as full attention.
+"""KV groups after the first: groups of layers that do not keep the same tokens as full attention.
 
 Source: release 0.33.0, KVCacheManager.allocate_slots, HybridKVCacheCoordinator,
 SlidingWindowManager, ChunkedLocalAttentionManager, MambaManager.
 
-All groups take their blocks from one pool. Groups of attention layers take as many as full
-attention for the same tokens, if their blocks have the same size. A group whose layers read only a
-window gives back the blocks that have left the window, and puts the null block in their places.
-`mamba` describes the groups of Mamba layers.
+All groups take their blocks from one pool. For the same tokens, a group of attention layers takes
+as many blocks as full attention if its blocks have the same size. A group whose layers read only a
+window gives back blocks that have left the window, and puts the null block in their places. `mamba`
+describes the groups of Mamba layers.
 """
 
 from ..pool import (
@@ -33,7 +33,7 @@ Table = tuple[int, ...]
 def read_from(config: VllmConfig, group: KvGroup, computed: int) -> int:
     """Return the first token that a group's layers read to compute the next one.
 
-    Mamba layers read the state after the last computed token, which is in that token's block.
+    Mamba layers read the state after the last computed token. That state is in the token's block.
     """
     if group.kind == "mamba":
         return 0 if keeps_one_block(config, group) else max(computed - 1, 0)
@@ -43,20 +43,21 @@ def read_from(config: VllmConfig, group: KvGroup, computed: int) -> int:
 
 
 def keeps_one_block(config: VllmConfig, group: KvGroup) -> bool:
-    """Return whether a request has a single block in a group, besides those for drafts: a Mamba
-    state that is overwritten in every step, since no prefix cache needs an old one
+    """Return whether a request has only one block in a group, apart from those for drafts. The
+    block holds a Mamba state that every step overwrites, because no prefix cache needs an old state
     (`mamba_cache_mode` none)."""
     return group.kind == "mamba" and not config.enable_prefix_caching
 
 
 def leaves_gaps(config: VllmConfig, group: KvGroup) -> bool:
-    """Return whether a table has the null block between two states (`mamba_cache_mode` align)."""
+    """Return whether a group's table has null blocks between two states (`mamba_cache_mode`
+    align)."""
     return group.kind == "mamba" and config.caches_states and not config.leaves_every_state
 
 
 def places(config: VllmConfig, group: KvGroup, tokens: int) -> int:
-    """Return how long the table of a group is for this many tokens. A Mamba group also has a place
-    for the state after each draft (V1-R52)."""
+    """Return the length of a group's table for this many tokens. A Mamba group also has a place for
+    the state after each draft (V1-R52)."""
     if keeps_one_block(config, group):
         return 1 + config.drafts
     drafts = config.drafts if group.kind == "mamba" else 0
@@ -64,34 +65,35 @@ def places(config: VllmConfig, group: KvGroup, tokens: int) -> int:
 
 
 def places_ahead(config: VllmConfig, group: KvGroup, covered: int) -> int:
-    """Return how long the table of a group is once the first `covered` tokens are computed:
-    attention layers also have places for a drafter's lookahead (V1CP-R30). No drafter has Mamba
-    layers."""
+    """Return the length of a group's table once the first `covered` tokens are computed. Attention
+    layers also have places for a drafter's lookahead (V1CP-R30). No drafter has Mamba layers."""
     if group.kind != "mamba":
         covered = min(covered + config.lookahead, config.max_model_len)
     return places(config, group, covered)
 
 
 def new_blocks(config: VllmConfig, group: KvGroup, held: int, wanted: int) -> int:
-    """Return how many blocks make a table of `held` places one of `wanted` places. A Mamba group
-    needs only the one in which the step leaves a state; it keeps the blocks of drafts."""
+    """Return how many new blocks a table needs to grow from `held` to `wanted` places. A Mamba
+    group needs only the block in which the step leaves a state, and keeps the blocks of drafts."""
     if leaves_gaps(config, group):
         return int(wanted > held)
     return max(wanted - held, 0)
 
 
 def first_blocks(config: VllmConfig, group: KvGroup, hits: int, wanted: int) -> int:
-    """Return how many blocks make the hits of a group a table of `wanted` places."""
+    """Return how many new blocks a group needs to extend its `hits` to a table of `wanted`
+    places."""
     drafts = config.drafts if leaves_gaps(config, group) else 0
     return new_blocks(config, group, hits, wanted) + drafts
 
 
 def most_blocks(config: VllmConfig, group: KvGroup, tokens: int) -> int:
-    """Return the most blocks that a request of this many tokens holds in a group at once.
+    """Return the largest number of blocks that a request of this many tokens holds in a group at
+    once.
 
-    These are the blocks of a window and of the tokens of all steps in flight (which need not begin
-    at a block boundary), or the blocks of a chunk and of these tokens, or the two states that a
-    step of Mamba layers reads and writes, and one for each draft (V1-R58).
+    A window or a chunk needs its own blocks, plus those for the tokens of all steps in flight,
+    which need not begin at a block boundary. Mamba layers need the two states that a step reads and
+    writes, plus one for each draft (V1-R58).
     """
     whole = places(config, group, tokens)
     if group.kind == "mamba":
@@ -107,7 +109,8 @@ def most_blocks(config: VllmConfig, group: KvGroup, tokens: int) -> int:
 
 
 def most_blocks_of_all(config: VllmConfig, tokens: int) -> int:
-    """Return the most blocks that a request of this many tokens holds at once, in all groups."""
+    """Return the largest number of blocks that a request of this many tokens holds at once in all
+    groups together."""
     further = sum(most_blocks(config, group, tokens) for group in config.more_groups)
     return blocks_for(tokens, config.block_size) + further
 
@@ -121,11 +124,11 @@ def name(config: VllmConfig, sequence: Sequence, number: int, place: int) -> Con
 
 
 def whole_hit(config: VllmConfig, pool: Pool, sequence: Sequence) -> Table:
-    """Return the cached blocks of full attention at the start of a request, cut to a whole hit
-    (V1-R53), as long as possible (V1-R96).
+    """Return the longest whole hit of a request (V1-R53, V1-R96), as cached blocks of full
+    attention.
 
-    A hit is whole if every other group has also cached everything that it reads for the next token,
-    and if it ends at the end of a block in every group (V1-R86).
+    A hit is whole if it ends at a block boundary in every group (V1-R86), and if every other group
+    has also cached everything that it reads for the next token.
     """
     hit = longest_hit(config, pool, sequence)
     step = config.hit_unit // config.block_size
@@ -145,8 +148,8 @@ def longest_hit(config: VllmConfig, pool: Pool, sequence: Sequence) -> Table:
 
 
 def is_cut(config: VllmConfig, sequence: Sequence) -> bool:
-    """Return whether the last cached block is computed again, since only it shows that the next
-    token is the same (V1-R61)."""
+    """Return whether the last cached block is computed again, because no later block shows that the
+    token after it is the same (V1-R61)."""
     return config.lookahead > 0 and not sequence.named_beyond
 
 
@@ -169,8 +172,8 @@ def found(
 ) -> list[tuple[int | None, ...]]:
     """Return the table of each group for a hit of this many blocks.
 
-    A table has the null block where the group reads nothing, and None where a block that the group
-    reads is not cached.
+    A table has the null block where the group reads nothing, and None where the group reads a block
+    that is not cached.
     """
     tables, tokens = [], blocks * config.block_size
     for number, group in enumerate(config.more_groups):
@@ -191,8 +194,8 @@ def missing(config: VllmConfig, pool: Pool, sequence: Sequence, hit: int, tokens
     """Return how many blocks a request with a hit of `hit` blocks lacks, in the groups after the
     first, to compute `tokens` more tokens.
 
-    If the request must fit as a whole, all its tokens count, but each group counts at most the
-    blocks that the request can hold there at once (V1-R54).
+    If the request must fit as a whole, all its tokens count. Each group then counts at most as many
+    blocks as the request can hold in it at once (V1-R54).
     """
     cached = sum(unheld(pool, table) for table in hit_tables(config, pool, sequence, hit))
     found = hit * config.block_size
@@ -216,7 +219,7 @@ def missing(config: VllmConfig, pool: Pool, sequence: Sequence, hit: int, tokens
 
 
 def reserved(config: VllmConfig, group: KvGroup, tokens: int) -> int:
-    """Return how long a table admission counts for a whole request."""
+    """Return the length of the table that admission counts for a whole request."""
     most = places if group.kind == "mamba" else most_blocks
     return most(config, group, tokens)
 
@@ -231,7 +234,7 @@ def missing_to_grow(config: VllmConfig, sequence: Sequence, covered: int) -> int
 
 
 def start(config: VllmConfig, pool: Pool, sequence: Sequence) -> tuple[Sequence, Pool]:
-    """Return the request with its hit's blocks of each group in use, and the pool."""
+    """Return the request after it has taken its hit's blocks in each group, and the pool."""
     tables = hit_tables(config, pool, sequence, len(sequence.blocks))
     junction = junction_of(config, pool, sequence, len(sequence.blocks))
     pool = touch(pool, [block for table in tables for block in table])
@@ -240,8 +243,8 @@ def start(config: VllmConfig, pool: Pool, sequence: Sequence) -> tuple[Sequence,
 
 
 def junction_of(config: VllmConfig, pool: Pool, sequence: Sequence, hit: int) -> int:
-    """Return how many tokens full attention has cached, up to the end of a block in every group, if
-    that is more than the hit of `hit` blocks; otherwise 0."""
+    """Return how many tokens full attention has cached, counted up to a block boundary of every
+    group. Return 0 unless this is more than the hit of `hit` blocks."""
     longest = longest_hit(config, pool, sequence)
     tokens = whole_units(config, len(longest) * config.block_size)
     return tokens if tokens > hit * config.block_size else 0
@@ -253,12 +256,12 @@ def whole_units(config: VllmConfig, tokens: int) -> int:
 
 
 def is_retained(config: VllmConfig, sequence: Sequence, group: KvGroup, place: int) -> bool:
-    """Return whether the full block at `place` can be found later: a block of a window only if it
-    is in the window at the end of some hit.
+    """Return whether the full block at `place` can be found later. A block of a window can be found
+    only if it is in the window at the end of some hit.
 
-    If little of a window is retained, only two stretches of blocks can be found: the window before
-    the last token of the prompt, and the window before the end of the hit in full attention. Of
-    Mamba states, only those at the ends of these stretches can be found.
+    If only a few blocks of windows are retained (`retains_little`), only two stretches can be
+    found: the window before the last token of the prompt, and the window before the end of the hit
+    in full attention. Only the Mamba states at the ends of these stretches can be found.
     """
     size, unit = config.size_of(group), config.hit_unit
     ends = (sequence.prompt - 1, sequence.junction)
@@ -280,7 +283,7 @@ def hold(config: VllmConfig, pool: Pool, sequence: Sequence, covered: int) -> tu
     """Return the request with places in each group for its first `covered` tokens (V1-R52), and the
     pool.
 
-    Blocks that these tokens fill can be found from now on.
+    The blocks that these tokens fill can be found from now on.
     """
     tables = []
     for group, table in zip(config.more_groups, sequence.tables, strict=True):
@@ -300,10 +303,10 @@ def hold(config: VllmConfig, pool: Pool, sequence: Sequence, covered: int) -> tu
 
 
 def without_old_drafts(config: VllmConfig, sequence: Sequence, table: Table, wanted: int) -> Table:
-    """Return the table of a Mamba group up to the place in which the step leaves its state, and
-    behind it the blocks of drafts that were in front of it."""
+    """Return a Mamba group's table up to the place in which the step leaves its state. The blocks
+    of drafts move behind that place."""
     state, size = wanted - config.drafts - 1, config.block_size
-    begins = len(table) <= sequence.computed // size  # with the hit alone
+    begins = len(table) <= sequence.computed // size  # the table has only the hit
     first = len(table) if begins else len(table) - config.drafts
     moved = table[first : max(state, first)]
     table = table[:first] + (NULL,) * len(moved) + table[first + len(moved) :]
@@ -313,8 +316,8 @@ def without_old_drafts(config: VllmConfig, sequence: Sequence, table: Table, wan
 def publish_full(
     config: VllmConfig, pool: Pool, sequence: Sequence, covered: int
 ) -> tuple[Sequence, Pool]:
-    """Return the request and the pool, in which the blocks that its first `covered` tokens fill can
-    be found. Drafts do not count, since they may be wrong."""
+    """Publish the blocks that the request's first `covered` tokens fill, and return the request and
+    the pool. Drafts do not count, because they may be wrong."""
     full, published = [], []
     for number, (group, table) in enumerate(zip(config.more_groups, sequence.tables, strict=True)):
         end = max(findable(config, sequence, covered, config.size_of(group)), sequence.full[number])
@@ -329,7 +332,8 @@ def publish_full(
 
 def findable(config: VllmConfig, sequence: Sequence, covered: int, size: int) -> int:
     """Return how many blocks of `size` tokens at the start of a request can be found once its first
-    `covered` tokens are computed: those of whole units, and one more if it proves a hit."""
+    `covered` tokens are computed. These are the blocks of whole units, plus one if it is needed to
+    prove a hit."""
     known = min(covered, sequence.num_tokens)
     whole = whole_units(config, known)
     if whole and is_cut(config, sequence):
@@ -338,8 +342,8 @@ def findable(config: VllmConfig, sequence: Sequence, covered: int, size: int) ->
 
 
 def slide(config: VllmConfig, plan: Plan, place: int) -> tuple[Plan, Sequence]:
-    """Return the plan in which the running request at `place` has given back the blocks that its
-    windows no longer cover. Decisions in flight still read the blocks of their own windows.
+    """Return the plan after the running request at `place` has given back the blocks that its
+    windows no longer cover. It keeps the blocks that decisions in flight still read.
 
     This happens before the request takes blocks for the tokens of this step (V1-R51).
     """
@@ -374,7 +378,8 @@ def give_back_places(
     places: range,
     holders: tuple[Sequence, ...],
 ) -> Pool:
-    """Return the pool in which the blocks at these places of a table are free, the last one first.
+    """Return the pool after the blocks at these places of a table were given back, the last one
+    first.
 
     Blocks that another request holds stay in use.
     """

@@ -2,11 +2,11 @@
 
 Source: releases 0.28.0 and 0.33.0, Scheduler._mamba_block_aligned_split, MambaManager.
 
-A state sums up all tokens before it, so a step reads the state that the previous step left, and
-leaves the next one in the last block of its tokens (`kv_groups`). Such a block can be found only if
-it holds the state after its last token, so the chunks of a prefill end at block boundaries
-(`mamba_cache_mode` align). With the mode all, a step leaves a state at the end of each block, so
-chunks end anywhere.
+A state sums up all tokens before it. A step reads the state that the previous step left, and leaves
+the next one in the last block of its tokens (`kv_groups`). Such a block can be found only if it
+holds the state after the block's last token. So the chunks of a prefill end at block boundaries
+(`mamba_cache_mode` align). With the mode all, a step leaves a state at the end of each block, and
+chunks may end anywhere.
 """
 
 from collections.abc import Callable
@@ -22,8 +22,9 @@ LastStop = Callable[[VllmConfig, int], int]
 
 
 def last_stop(config: VllmConfig, tokens: int) -> int:
-    """Return the last block boundary, even if it is the end of the tokens. With a drafter that has
-    its own keys and values, hits are a block shorter (V1-R61), so it is the one before."""
+    """Return the last block boundary, even if it is the end of the tokens. If the drafter has its
+    own keys and values, return the boundary before, because hits are then one block shorter
+    (V1-R61)."""
     last = tokens // config.block_size * config.block_size
     return max(last - config.block_size, 0) if config.lookahead else last
 
@@ -36,11 +37,12 @@ def chunk(
     junction: int,
     last: LastStop = last_stop,
 ) -> int:
-    """Return how many of `tokens` tokens from `start` on a request computes; perhaps 0.
+    """Return how many of the `tokens` tokens from `start` on a request computes. The number may be
+    0.
 
-    A chunk of a prefill ends at a block boundary, unless it is the last one, or blocks are too
-    large for a chunk (V1-R56). No chunk runs past the last stop, the end of the block in which it
-    begins, or the `junction` up to which full attention has cached the tokens.
+    A chunk of a prefill ends at a block boundary, unless it is the last one, or a block is too
+    large for one chunk (V1-R56). No chunk runs past the last stop, past the end of the block in
+    which it begins, or past the `junction`, up to which full attention has cached the tokens.
     """
     end, size = start + tokens, config.block_size
     prefill = max(sequence.prompt, sequence.num_tokens - 1)
@@ -68,7 +70,8 @@ def first_chunk(
     tokens: int,
     last: LastStop = last_stop,
 ) -> int:
-    """Return what `chunk` returns, for a waiting request with a hit of `hit` blocks."""
+    """Return how many tokens a waiting request with a hit of `hit` blocks computes, as in
+    `chunk`."""
     junction = kv_groups.junction_of(config, pool, sequence, hit)
     return chunk(config, sequence, hit * config.block_size, tokens, junction, last)
 
@@ -76,7 +79,7 @@ def first_chunk(
 def is_being_computed(config: VllmConfig, plan: Plan, sequence: Sequence, hit: int) -> bool:
     """Return whether a request that is already part of this step computes a state of the hit.
 
-    Until the step has been computed, the state cannot be read, so the request waits (V1-R57).
+    The state can be read only after the step, so the waiting request must wait (V1-R57).
     """
     return any(
         kv_groups.name(config, sequence, number, hit - 1) in published_now(config, plan, number)

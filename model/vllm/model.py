@@ -30,7 +30,8 @@ OBSERVES = (
     "computed",
     "blocks",
 )
-# For each field of a request that needs a feature: the key of the feature, and the key's value.
+# For each field of a request that needs a feature, the feature's key and the value that turns it
+# on.
 NEEDED = {
     "encoder_inputs": (
         "max_num_encoder_input_tokens",
@@ -135,8 +136,8 @@ class VllmModel(ReferenceModel[State]):
 
     @property
     def controls(self) -> tuple[str, ...]:
-        """Return all control events; none with a connector or sessions, since a reset frees no
-        parked blocks."""
+        """Return all control events. With a connector or sessions, return none, because a reset
+        does not free the blocks of parked requests."""
         return () if self.config.loads or self.config.has_sessions else CONTROLS
 
     def control(self, state: State, kind: str) -> tuple[State, bool]:
@@ -170,8 +171,8 @@ def make_model(revision: str, config: Mapping[str, Any]) -> VllmModel:
 
 
 def unsupported(request: Request, config: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """Yield the fields of a request that a configuration, which may be another system's, does not
-    support, each with the problem."""
+    """Yield each field of a request that the configuration does not support, with the problem. The
+    configuration may be that of another system."""
     for field, (key, value) in NEEDED.items():
         given = getattr(request, field)
         if given != DEFAULTS[field] and not config.get(key):
@@ -187,8 +188,8 @@ def unsupported(request: Request, config: Mapping[str, Any]) -> Iterator[tuple[s
 
 
 def most_blocks(request: Request, config: Mapping[str, Any]) -> int:
-    """Return the most blocks that a request can hold: in each group, those of its tokens and of the
-    drafts in a step."""
+    """Return the largest number of blocks that a request can hold at once. In each group, its
+    tokens and the drafts of a step count."""
     tokens = sum(request.whole) + config.get("num_speculative_tokens", 0)
     groups: list[dict[str, int]] = config.get("kv_groups") or [{}]
     size = config["block_size"]
@@ -207,7 +208,8 @@ def partitioned(request: Request) -> Content:
     """Return the segments of a prompt; the name of the first one includes the partition of the
     prefix cache (V1-R40).
 
-    A block is found by all tokens up to its end, so marking the first segment is enough.
+    Marking the first segment is enough, because a block's name consists of all tokens up to its
+    end.
 
     Source: release 0.33.0: generate_block_hash_extra_keys.
     """

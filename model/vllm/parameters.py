@@ -27,46 +27,48 @@ class KvGroup(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class VllmConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, dict=True):
-    """Lengths are in tokens, `num_blocks` in blocks (without the null block; null: unbounded).
+    """The configuration of a scheduler. Lengths are in tokens, `num_blocks` in blocks (without the
+    null block; null: unbounded).
 
-    `watermark` is a fraction of the pool, including the null block; `long_prefill_token_threshold`
-    0 means no threshold.
+    `watermark` is a fraction of the pool, including the null block. A
+    `long_prefill_token_threshold` of 0 means no threshold.
 
     Drafts: after each token, `num_speculative_tokens` more are proposed. `num_lookahead_tokens` is
     the same number if the drafter has its own keys and values (EAGLE), otherwise 0 (n-gram). With
     `num_speculative_tokens_per_batch_size`, a list of entries [first, last, drafts], the number of
-    drafts depends on the number of requests in a step; gaps belong to the entry before them.
+    drafts depends on the number of requests in a step. Gaps belong to the preceding entry.
 
     Several decisions at once: with `async_scheduling`, a step is decided while the previous one is
     being computed; in a pipeline, each stage computes a different decision. `early_completions`
     models a fast worker: the oldest decision completes early in that many consecutive steps, and
     then one more stays in flight.
 
-    Loads: with a `kv_connector`, requests may be parked while it loads keys and values for them;
-    `kv_load_failure_policy` says whether a request computes the tokens itself or ends if its load
-    fails (V1-R28). With `synchronous_loads`, requests are not parked, but load in their first step.
+    Loads: with a `kv_connector`, requests may be parked while the connector loads their keys and
+    values. `kv_load_failure_policy` says whether a request whose load fails computes the tokens
+    itself, or ends (V1-R28). With `synchronous_loads`, requests are not parked, but load in their
+    first step.
 
-    Encoder: it computes at most `max_num_encoder_input_tokens` tokens in a step, and keeps outputs
-    of at most `encoder_cache_size` tokens.
+    Encoder: a step encodes at most `max_num_encoder_input_tokens` tokens, and the cache keeps
+    outputs of at most `encoder_cache_size` tokens.
 
-    Groups: each of `kv_groups` holds its own blocks for every request, all from one pool. The first
-    is full attention. With `prefix_cache_retention_interval` 0, a block of a sliding window can be
-    found only if the same prompt, or one that shares its cached beginning, would read the block;
-    with null, every block can be found. A prefix cache keeps the Mamba states at which steps end
-    or, with `mamba_cache_mode` all, those at the end of every block.
+    Groups: each of `kv_groups` has its own blocks for every request; all come from one pool. The
+    first group is full attention. With `prefix_cache_retention_interval` 0, a block of a sliding
+    window can be found only if the same prompt, or one that shares its cached beginning, would read
+    the block. With null, every block can be found. A prefix cache keeps the Mamba states at which
+    steps end or, with `mamba_cache_mode` all, those at the end of every block.
 
     Partitions: with `cache_partitions`, requests may have a salt or an adapter, and find only
     blocks of requests with the same salt and adapter. A step computes requests with at most
-    `max_loras` different adapters; with null, there is no limit.
+    `max_loras` different adapters; null means no limit.
 
     Grammars: with `structured_outputs`, requests may wait until their grammar is compiled.
 
-    Sessions: with `streaming_inputs`, a request may have several turns, with a further input each.
+    Sessions: with `streaming_inputs`, a request may have several turns, each with a further input.
 
-    Limits since 0.33: at most `max_num_active_seqs` requests run; with null, as many as
-    `max_num_seqs`. With `long_prefill_token_threshold_adaptive`, the threshold is at least the
-    budget divided by the number of unfinished requests. With `disable_chunked_mm_input`, a step
-    computes all tokens of an encoder input or none, unless the input is longer than the threshold.
+    Limits since 0.33: at most `max_num_active_seqs` requests run; null means `max_num_seqs`. With
+    `long_prefill_token_threshold_adaptive`, the threshold is at least the budget divided by the
+    number of unfinished requests. With `disable_chunked_mm_input`, a step computes all tokens of an
+    encoder input or none, unless the input is longer than the threshold.
 
     Ids: with `reused_ids`, a request may have the id of a request that has ended.
     """
@@ -108,7 +110,7 @@ class VllmConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
     max_loras: Positive | UnsetType | None = UNSET
     # Requests that wait for their grammar (`blocked`).
     structured_outputs: bool | UnsetType = UNSET
-    # Reused ids: inside the model, every request has an id of its own.
+    # Reused ids. Inside the model, every request has a unique id.
     reused_ids: bool | UnsetType = UNSET
     # Requests with several turns (`sessions`).
     streaming_inputs: bool | UnsetType = UNSET
@@ -131,7 +133,7 @@ class VllmConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
 
     @cached_property
     def drafts(self) -> int:
-        """Return how many tokens are proposed after each token, to be verified in the next step."""
+        """Return how many drafts are proposed after each token. The next step verifies them."""
         return self.num_speculative_tokens or 0
 
     @cached_property
@@ -141,12 +143,13 @@ class VllmConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
 
     @cached_property
     def read_ahead(self) -> int:
-        """Return how many tokens after those of a step the drafter reads during a prefill."""
+        """Return how many tokens the drafter reads beyond those of a prefill step."""
         return int(self.lookahead > 0)
 
     @cached_property
     def lookahead(self) -> int:
-        """Return the further tokens with blocks, for the drafter's own keys and values."""
+        """Return for how many tokens beyond its own a request has blocks, for the drafter's keys
+        and values."""
         return self.num_lookahead_tokens or 0
 
     # Several decisions at once.
@@ -164,8 +167,8 @@ class VllmConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
 
     @cached_property
     def early(self) -> int:
-        """Return in how many consecutive steps a decision completes early before one more stays in
-        flight."""
+        """Return the number of consecutive steps in which a decision completes early. After these,
+        one more decision stays in flight."""
         return self.early_completions or 0
 
     # Loads.
@@ -228,12 +231,12 @@ class VllmConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
 
     @cached_property
     def hit_unit(self) -> int:
-        """Return the number of tokens of which every prefix hit is a multiple: with several groups,
-        a hit ends where a block of each group ends (V1-R86)."""
+        """Return the unit of prefix hits in tokens; every hit is a multiple of it. With several
+        groups, a hit ends where a block of each group ends (V1-R86)."""
         return math.lcm(self.block_size, *(self.size_of(group) for group in self.more_groups))
 
     def size_of(self, group: KvGroup) -> int:
-        """Return the tokens in a block of a group."""
+        """Return the number of tokens in a block of a group."""
         return group.block_size or self.block_size
 
     @cached_property

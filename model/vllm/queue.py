@@ -61,9 +61,7 @@ def put_back(
     config: VllmConfig, waiting: tuple[Sequence, ...], preempted: Sequence
 ) -> tuple[Sequence, ...]:
     """Return the queue with a preempted request in front (V1CP-R17), but behind requests that were
-    set aside. In a queue by priority, the request goes to the place that its priority and arrival
-    determine.
-    """
+    set aside. Under the priority policy, its priority and arrival determine its place."""
     if config.policy == "priority":
         return enqueued(config, waiting, preempted)
     front = sum(sequence.aside for sequence in waiting)
@@ -71,16 +69,16 @@ def put_back(
 
 
 def set_aside(waiting: tuple[Sequence, ...], sequence: Sequence) -> tuple[Sequence, ...]:
-    """Return the queue in which this request waits for a reason other than blocks, so that others
-    may overtake it (V1-R10)."""
+    """Return the queue after setting this request aside. It waits for something other than blocks,
+    so other requests may overtake it (V1-R10)."""
     return tuple(
         [sequence._replace(aside=True) if other is sequence else other for other in waiting]
     )
 
 
 def lacks_adapter_slot(config: VllmConfig, plan: Plan, sequence: Sequence) -> bool:
-    """Return whether a waiting request is set aside while others join, because running requests use
-    all slots for LoRA adapters (V1-R62, V1-R63).
+    """Return whether a waiting request must be set aside because running requests use all slots for
+    LoRA adapters (V1-R62, V1-R63). Other requests may still join.
 
     Source: release 0.33.0: LoRAConfig.max_loras, Scheduler.schedule.
     """
@@ -93,7 +91,7 @@ def lacks_adapter_slot(config: VllmConfig, plan: Plan, sequence: Sequence) -> bo
 def parked(
     config: VllmConfig, parked: tuple[Sequence, ...], sequence: Sequence
 ) -> tuple[Sequence, ...]:
-    """Return the parked requests including this one, in the order in which they will run."""
+    """Return the parked requests, including this one, in the order in which they will run."""
     if config.policy == "priority":
         return tuple(sorted((*parked, sequence), key=importance))
     return (*parked, sequence)

@@ -1,7 +1,7 @@
 """How vLLM's releases differ from the documents.
 
-Each function names the first release whose wheel contains the difference, and the pull request that
-introduced it. A release that is not listed is compared with the revision of the newest listed
+Each docstring names the first release whose wheel contains the difference and, where known, the
+pull request that introduced it. A release that is not listed is compared with the newest listed
 release before it.
 """
 
@@ -30,12 +30,12 @@ def pads_with_head_start(config: VllmConfig, plan: Plan, sequence: Sequence, sta
 
 
 def padding_drafts(config: VllmConfig, plan: Plan, sequence: Sequence, start: int) -> int:
-    """Return the number of drafts that a drafter proposes, or 0 if there is no position left for
-    all of them, or if the threshold would cut one off. Releases do not check the threshold here,
-    and fail; pull request 54028 adds the check.
+    """Return the number of drafts to pad with: as many as the drafter proposes. Return 0 if there
+    is no position left for all of them, or if the threshold would cut one off. Releases do not
+    check the threshold here, and fail; pull request 54028 adds the check.
 
-    A running request without drafts is in its prefill. Nothing is padded if the number of drafts
-    depends on the number of requests.
+    A running request without drafts counts as being in its prefill. No request is padded if the
+    number of drafts depends on the number of requests.
     """
     if config.has_dynamic_drafts:
         return 0
@@ -48,8 +48,7 @@ def padding_drafts(config: VllmConfig, plan: Plan, sequence: Sequence, start: in
 
 
 def begin(config: VllmConfig, state: State) -> tuple[VllmConfig, State]:
-    """Apply no threshold to a request that is alone, since it cannot starve others (pull request
-    57951).
+    """Apply no threshold to a lone request, because it cannot starve others (pull request 57951).
 
     A preempted request goes to the very front of the queue, because requests that were set aside no
     longer have a queue of their own. Since 0.31.0.
@@ -84,9 +83,9 @@ def keep_in_front(state: State, sequence: Sequence) -> State:
 def has_room(
     config: VllmConfig, plan: Plan, sequence: Sequence, hit: tuple[int, ...], tokens: int
 ) -> bool:
-    """Return whether enough blocks stay free during a load: as many as a step with drafts takes for
-    the request itself, and for each other load and prefill. Only with `reserve_full_isl` must the
-    whole request fit. Since 0.31.0 (pull request 57104)."""
+    """Return whether enough blocks stay free during a load: those that a step with drafts takes for
+    the request itself, and those for every other load and prefill. The whole request must fit only
+    with `reserve_full_isl`. Since 0.31.0 (pull request 57104)."""
     reserve = config.watermark_blocks if plan.running else 0
     missing = unheld(plan.pool, hit) - len(hit) + reserve
     if config.reserve_full_isl:
@@ -115,7 +114,7 @@ def tokens_of_a_step(config: VllmConfig) -> int:
 
 
 def goes_on(config: VllmConfig) -> bool:
-    """Go on by priority after a request preempted itself. Since 0.33.0."""
+    """Under the priority policy, continue after a request has preempted itself. Since 0.33.0."""
     return config.policy != "priority"
 
 
@@ -125,28 +124,28 @@ def publishes_verified(config: VllmConfig) -> bool:
 
 
 def named_with_next(config: VllmConfig) -> int:
-    """With a drafter that has its own keys and values, let the next token be part of a block's
-    name, so that no block of a hit is computed again. Not with a connector. Since 0.33.0."""
+    """If the drafter has its own keys and values, include the next token in a block's name, so that
+    no block of a hit is computed again. This does not apply with a connector. Since 0.33.0."""
     return int(config.lookahead > 0 and not config.loads)
 
 
 def stops_before_the_end(config: VllmConfig, tokens: int) -> int:
-    """Stop at the last block boundary before the end, since the last token is never taken from the
-    cache. In 0.33.0, not yet in 0.28.0."""
+    """Stop at the last block boundary before the end, because the last token is never taken from
+    the cache. In 0.33.0, but not in 0.28.0."""
     return (tokens - 1) // config.block_size * config.block_size
 
 
 def stop_at(config: VllmConfig, tokens: int, left: int) -> int:
-    """Stop right before an input that cannot be encoded; the drafter then reads the input's
-    placeholder. In 0.33.0, not yet in 0.28.0."""
+    """Stop right before an input that cannot be encoded. The drafter then reads the input's
+    placeholder. In 0.33.0, but not in 0.28.0."""
     return min(tokens, left)
 
 
 def stop_before_read(
     config: VllmConfig, start: int, tokens: int, begins: int, length: int
 ) -> int | None:
-    """Stop a token before an input that the step would split, or that only the drafter would read,
-    even if this splits the input before, or leaves nothing to compute."""
+    """Stop one token before an input that the step would split, or that only the drafter would
+    read. Do so even if this splits the preceding input, or leaves nothing to compute."""
     ends_before = start + tokens < begins + length
     if ends_before and encoder.stays_whole(config, start, begins, length):
         return max(begins - start - config.read_ahead, 0)

@@ -1,6 +1,7 @@
-"""The decisions in which releases of vLLM's scheduler differ, as the documents describe them.
-`releases` contains the releases' versions of them. All other decisions are in `scheduler`, and are
-the same for every release.
+"""The decisions in which releases of vLLM's scheduler differ, here as the documents describe them.
+
+`releases` contains the releases' versions. All other decisions are the same in every release; they
+are in `scheduler`.
 """
 
 from collections.abc import Callable
@@ -18,15 +19,15 @@ from .state import Sequence, State
 
 
 def begin(config: VllmConfig, state: State) -> tuple[VllmConfig, State]:
-    """Return the configuration and the state: the threshold applies in every step (V1-R11), and a
-    preempted request goes behind requests that were set aside (V1-R10)."""
+    """Return the configuration and the state unchanged. The threshold applies in every step
+    (V1-R11), and a preempted request goes behind requests that were set aside (V1-R10)."""
     if config.long_prefill_token_threshold_adaptive is True:
         config = with_fair_share(config, state)
     return config, state
 
 
 def with_fair_share(config: VllmConfig, state: State) -> VllmConfig:
-    """Return the configuration in which the threshold, if there is one, leaves each unfinished
+    """Return the configuration with a threshold, if there is one, that allows each unfinished
     request its share of the budget (V1-R88).
 
     Source: release 0.33.0, SchedulerConfig.long_prefill_token_threshold_adaptive.
@@ -50,7 +51,7 @@ def ends_round(config: VllmConfig) -> bool:
 
 
 def publishes(config: VllmConfig) -> bool:
-    """Return whether the next decision is made before the token arrives. If it is not, it
+    """Return whether the next decision is made before the token arrives. If not, that decision
     publishes the block."""
     return config.decides_ahead
 
@@ -61,17 +62,17 @@ def named_beyond(config: VllmConfig) -> int:
 
 
 def queue_blocked(waiting: tuple[Sequence, ...]) -> tuple[Sequence, ...]:
-    """Return the queue with its last request in front of all that were not set aside: a blocked
-    request joins the queue of requests that were set aside, which comes first."""
+    """Move the last request of the queue, which is blocked, in front of all that were not set
+    aside. It joins the requests that were set aside, which come first."""
     *others, newcomer = waiting
     front = sum(sequence.aside for sequence in others)
     return (*others[:front], newcomer._replace(aside=True), *others[front:])
 
 
 def queue_session(state: State, sequence: Sequence) -> State:
-    """Return the state with a session whose turn has ended. If its next input is there already, it
-    goes to the end of the queue; else it joins the requests that were set aside, which come first
-    (V1-R47)."""
+    """Return the state with a session whose turn has ended. If its next input has already arrived,
+    it goes to the end of the queue; otherwise, it joins the requests that were set aside, which
+    come first (V1-R47)."""
     waiting = (*state.waiting, sequence)
     return state._replace(waiting=waiting if sequence.awaits is None else queue_blocked(waiting))
 
@@ -81,26 +82,26 @@ class Revision:
     """The functions that make the decisions of one published behaviour.
 
     `DOCUMENTED` contains the documented functions; a release replaces some of them. To undo a
-    single difference, put the documented function back: `replace(RELEASE_0_33,
+    single difference, restore the documented function: `replace(RELEASE_0_33,
     begin=revision.begin)`.
 
     Attributes:
-        name: as in the scenario format: the first release with these decisions.
-        begin: the configuration and the state on which the decision of a step is based.
-        padding: the number of drafts that pad a joining request, by (configuration, plan after the
-            running requests, request, its cached or loaded tokens).
-        ends_round: whether a request that preempts itself ends the loop, so that running requests
-            behind it get nothing.
+        name: the first release with these decisions, as in the scenario format.
+        begin: returns the configuration and the state on which the decision of a step is based.
+        padding: the number of drafts that pad a joining request; takes (configuration, plan after
+            the running requests, request, its cached or loaded tokens).
+        ends_round: whether the loop ends when a request preempts itself. Running requests behind it
+            then get nothing.
         has_room: whether enough blocks are free for a load to begin.
         publishes: whether a block can be found as soon as emitted tokens have filled it.
         named_beyond: how many tokens after a block belong to its name.
-        queue_blocked: the queue after its last request, which is blocked, has arrived; only for
+        queue_blocked: the queue after a blocked request has arrived at its end; used only under
             first come, first served.
         queue_session: the state after a session's turn has ended.
         last_stop: the last block boundary at which the prefill of this many tokens stops, so that
             its Mamba state can be found.
         stop_before: how many tokens to compute before an input that the encoder cannot take.
-        stop_at_split: how many to compute so that an input is not split; None if it is not.
+        stop_at_split: how many tokens to compute so that an input is not split; None if it is not.
     """
 
     name: str

@@ -5,9 +5,9 @@ decode are not distinguished: the computed tokens of every request catch up with
 Every function is pure: it takes a state, and returns a state and the observation of the step.
 
 `kv_cache` decides whether a request gets blocks; `queue` decides the order of waiting requests and
-which running request is preempted. Each feature that the documents only mention has a file of its
-own. Every call into such a file is guarded by the feature's switch, so a run without the feature
-never enters the file:
+which running request is preempted. Features that the documents only mention have their own modules.
+Every call into such a module is guarded by the feature's switch, so a run without the feature never
+enters it:
 
 - `in_flight`: several decisions are computed at once (`config.depth`, `promised` tokens);
 - `speculation`: a drafter proposes tokens (`config.drafts`, `drafted` tokens);
@@ -41,8 +41,8 @@ def by_policy(config: VllmConfig, plan: Plan) -> Sequence:
 def schedule(
     config: VllmConfig, state: State, pick: Victim = by_policy, revision: Revision = DOCUMENTED
 ) -> Plan:
-    """Return the plan of a step. Its requests compute no more tokens than the budget allows
-    (V1-R01, V1-I2); `pick` chooses the requests to preempt.
+    """Return the plan of a step, in which requests together compute no more tokens than the budget
+    allows (V1-R01, V1-I2). `pick` chooses the requests to preempt.
 
     The cheat-sheet: budget = max_num_batched_tokens; A) RUNNING; B) WAITING, if not preempted.
     """
@@ -59,7 +59,7 @@ def advance_running(
 ) -> Plan:
     """Schedule running requests in order (V1-P01, V1CP-R03), preempting those admitted last, so
     that the first always makes progress (ALL-R06). A request is preempted only if too few blocks
-    are free (V1-R05). Each retry has one possible victim less, so the loop ends (ALL-R02).
+    are free (V1-R05). Each retry has one fewer possible victim, so the loop ends (ALL-R02).
 
     The cheat-sheet: A) RUNNING: n = clamp(num_tokens - num_computed, budget, threshold);
     allocate_slots; None -> preempt running.pop(); retry; commit; budget -= n.
@@ -86,8 +86,8 @@ def advance_running(
             victim = pick(config, plan)
             if config.loads and connector.written_still(plan.in_flight, victim):
                 return plan  # preempting it would free no block now (V1-R24)
-            # With priorities, the victim may be in front of this request, whose place then moves up
-            # by one.
+            # Under the priority policy, the victim may be in front of this request, which then
+            # moves up by one place.
             place -= plan.running.index(victim) < place
             plan = preempt(config, plan, victim)
             if victim is sequence:
@@ -104,7 +104,7 @@ def advance_running(
 def admit_waiting(config: VllmConfig, plan: Plan, revision: Revision = DOCUMENTED) -> Plan:
     """Admit waiting requests in order while slots are left (V1-I3), those that hold blocks first
     (V1-R22). The first request that cannot join ends the loop (V1-R07, V1-R09), so that no other
-    overtakes it (ALL-R05). This includes a request that fits only in part while chunking is off
+    overtakes it (ALL-R05). With chunking off, a request that fits only in part also ends the loop
     (V1CP-R07).
 
     The cheat-sheet: B) WAITING: while budget>0 and len(running)<max_num_seqs and not preempted:
@@ -136,7 +136,7 @@ def admit_waiting(config: VllmConfig, plan: Plan, revision: Revision = DOCUMENTE
         if config.drafts and (padding := revision.padding(config, beside, sequence, start)):
             uncomputed += padding
             if uncomputed > plan.budget:
-                return plan  # the request waits rather than joining without its padding
+                return plan  # the request waits, because it must not join without its padding
         if not config.enable_chunked_prefill and capped(config, uncomputed) > plan.budget:
             return plan
         tokens, fit = clamp(config, uncomputed, plan.budget), None
@@ -188,7 +188,8 @@ def capped(config: VllmConfig, uncomputed: int) -> int:
 def scheduled(
     plan: Plan, place: int, sequence: Sequence, pool: Pool, tokens: int, fit: Fit | None = None
 ) -> Plan:
-    """Return the plan in which the running request at `place` computes `tokens` and inputs."""
+    """Return the plan in which the running request at `place` computes `tokens` tokens and the
+    given inputs."""
     if fit is not None:
         sequence, computes = encoder.scheduled(fit, plan.encoder, sequence)
         plan = plan._replace(encoder=computes)
@@ -230,7 +231,7 @@ def arrive(config: VllmConfig, state: State, newcomer: Sequence) -> State:
 
 
 def abort(config: VllmConfig, state: State, request_id: str) -> State:
-    """Remove a request, wherever it is; ids of unknown or finished requests have no effect."""
+    """Remove a request, wherever it is. Ids of unknown or finished requests have no effect."""
     sequence = find(state.waiting + state.running + state.parked, request_id)
     if sequence is None:
         return state
@@ -303,8 +304,8 @@ def carry_out(
 
 
 def tokens_on_their_way(computing: Iterable[Sequence], scheduled: Mapping[str, int]) -> Flight:
-    """Return, for each request, the token that the decision will yield; None unless all known
-    tokens of the request are computed (V1-R19). Tokens computed beyond the known ones are
+    """Return, for each request, the token that the decision will yield, or None if some of the
+    request's known tokens remain uncomputed (V1-R19). Tokens computed beyond the known ones are
     drafts."""
     return {
         sequence.id: Coming(sequence.generated + sequence.promised, -missing, sequence.drafted)
@@ -318,8 +319,8 @@ def tokens_on_their_way(computing: Iterable[Sequence], scheduled: Mapping[str, i
 def complete(
     config: VllmConfig, state: State, flight: Flight, revision: Revision = DOCUMENTED
 ) -> tuple[State, dict[str, int], dict[str, str]]:
-    """Emit a token, preceded by the correct drafts, for each request whose known tokens were all
-    computed (V1-I4); finished requests leave with their last token (ALL-R04)."""
+    """For each request whose known tokens were all computed, emit the correct drafts and then a new
+    token (V1-I4). Finished requests leave with their last token (ALL-R04)."""
     emitted: dict[str, int] = {}
     finished = dict.fromkeys(state.aborted, "aborted")
     state = state._replace(aborted=())

@@ -1,4 +1,4 @@
-"""Sessions: requests that continue with a further input when a turn has ended.
+"""Sessions: requests that continue with a further input after a turn has ended.
 
 Source: release 0.33.0: Scheduler._handle_stopped_request, Scheduler._update_request_as_session. A
 session that waits for its next input keeps its blocks and its slot.
@@ -19,16 +19,16 @@ from .state import Sequence, State
 
 
 def of(newcomer: Sequence, turns: tuple[Turn, ...]) -> Sequence:
-    """Return the first turn of a session. The scheduler's model would end a request with its last
-    token, so `output_len` is one more than that in every turn but the last."""
+    """Return the first turn of a session. In every turn except the last, `output_len` is one larger
+    than the turn's output, because the model would otherwise end the request."""
     return newcomer._replace(turns=turns, output_len=newcomer.output_len + 1)
 
 
 def step(
     config: VllmConfig, state: State, abort_inside: tuple[str, ...], revision: Revision
 ) -> tuple[State, dict[str, Any]]:
-    """Make one decision and complete it. Between two turns, a session waits (V1-I1) and is listed
-    as parked."""
+    """Make one decision and complete it. Between two turns, a session waits (V1-I1), and the
+    observation lists it as parked."""
     state = state._replace(
         parked=tuple([closer(sequence) for sequence in state.parked]),
         waiting=tuple([closer(sequence) for sequence in state.waiting]),
@@ -57,14 +57,16 @@ def step(
 
 
 def closer(sequence: Sequence) -> Sequence:
-    """Return a session one step closer to its next input, or with that input."""
+    """Return a session one step closer to its next input. If the input is due, begin the next
+    turn."""
     if sequence.awaits is None:
         return sequence
     return sequence._replace(awaits=sequence.awaits - 1) if sequence.awaits else begun(sequence)
 
 
 def begun(sequence: Sequence) -> Sequence:
-    """Return a session with its next input, whose tokens are the only ones to compute (V1-R45)."""
+    """Return a session at the beginning of its next turn. Only the tokens of the new input are to
+    be computed (V1-R45)."""
     turn, *others = sequence.turns
     return sequence._replace(
         content=(*sequence.content, *turn.prompt),
@@ -88,8 +90,8 @@ def taken_out(state: State, name: str) -> State:
 
 
 def ended(sequence: Sequence) -> Sequence:
-    """Return a session whose turn has ended. Its last token is dropped, even if it was computed
-    ahead; the others count as its prompt from now on (V1-R45)."""
+    """Return a session after a turn has ended. The turn's last token is dropped, even if it was
+    computed ahead; the other tokens count as prompt from now on (V1-R45)."""
     kept = sequence.generated - 1
     content = (*sequence.content, (f"out:{sequence.id}", kept)) if kept else sequence.content
     delay = sequence.turns[0].delay
@@ -106,8 +108,8 @@ def ended(sequence: Sequence) -> Sequence:
 
 
 def decide(config: VllmConfig, state: State, revision: Revision) -> Plan:
-    """Return the decision of a step, in which no session is scheduled before its input is there
-    (V1-R44). Until then, it keeps its slot (V1-R46)."""
+    """Return the decision of a step. A session is not scheduled before its next input arrives
+    (V1-R44); until then, it keeps its slot (V1-R46)."""
     config, state = revision.begin(config, state)
     plan = scheduler.advance_running(config, Plan.of(config, state), revision=revision)
     later = [sequence for sequence in (*plan.parked, *plan.waiting) if sequence.awaits is not None]
@@ -148,8 +150,8 @@ def last_holder(plan: Plan) -> Sequence | None:
 
 
 def give_back(config: VllmConfig, plan: Plan, sequence: Sequence) -> Plan:
-    """Return the plan in which a waiting session has lost its blocks: otherwise, sessions could
-    wait for each other's blocks forever (V1-R48). It keeps its place."""
+    """Return the plan after a waiting session has lost its blocks. Otherwise, sessions could wait
+    for one another's blocks forever (V1-R48). The session keeps its place."""
     lost, parked = sequence.rewound()._replace(aside=False), without(plan.parked, sequence.id)
     if sequence.aside or len(parked) < len(plan.parked):
         waiting = queue.put_back(config, without(plan.waiting, lost.id), lost)
@@ -166,8 +168,8 @@ def give_back(config: VllmConfig, plan: Plan, sequence: Sequence) -> Plan:
 
 
 def holding(state: Any) -> Any:
-    """Return the state, or the plan, in which `leaving` has the waiting sessions that hold blocks,
-    because they are neither running nor parked."""
+    """Return the state, or the plan, after adding the waiting sessions that hold blocks to
+    `leaving`. They are neither running nor parked."""
     held = tuple([sequence for sequence in state.waiting if sequence.blocks])
     return state._replace(leaving=held)
 

@@ -1,7 +1,7 @@
-"""Drafts: tokens that a drafter proposes, and that the model verifies in the next step.
+"""Drafts, which are tokens that a drafter proposes and that the model verifies in the next step.
 
 Source: chunked-prefill chapter, the code of the running clamp, allocate_slots and preemption;
-release 0.28.0: update_from_output. The scenario says how many drafts are right.
+release 0.28.0: update_from_output. The scenario says how many drafts are correct.
 """
 
 from . import kv_cache
@@ -10,8 +10,8 @@ from .state import Coming, Flight, Sequence
 
 
 def wanted(config: VllmConfig, sequence: Sequence) -> int:
-    """Return how many tokens of a running request could be computed now: its known tokens and its
-    drafts, up to the last position that max_model_len allows (V1-R02)."""
+    """Return how many tokens of a running request could be computed now. Its known tokens and its
+    drafts count, up to the last position that max_model_len allows (V1-R02)."""
     return min(
         sequence.num_uncomputed_tokens + sequence.drafted,
         config.max_model_len - 1 - sequence.computed,
@@ -19,9 +19,8 @@ def wanted(config: VllmConfig, sequence: Sequence) -> int:
 
 
 def most_slots(config: VllmConfig, longest: int) -> int:
-    """Return the maximum number of tokens for which a request may need blocks at once, when
-    `longest` of its tokens are computed. Its drafts count, and so do those of a decision made
-    ahead."""
+    """Return the largest number of tokens for which a request with `longest` computed tokens may
+    need blocks at once. Its drafts count, and so do those of a decision made ahead."""
     drafts = config.drafts * (config.depth if config.decides_ahead else 1)
     return kv_cache.slots(config, min(longest + drafts, config.max_model_len - 1))
 
@@ -39,7 +38,8 @@ def proposed(coming: Coming) -> int:
 
 
 def right(sequence: Sequence, drafts: int) -> int:
-    """Return how many of the drafts computed with the request's last token are right (V1CP-R35)."""
+    """Return how many of the drafts computed with the request's last token are correct
+    (V1CP-R35)."""
     if not drafts or not sequence.accepted:
         return 0
     return min(drafts, sequence.accepted[sequence.verified % len(sequence.accepted)])
@@ -49,8 +49,8 @@ def verified(
     config: VllmConfig, sequence: Sequence, drafts: int, emitted: int, flight: Flight
 ) -> Sequence:
     """Return the request after it emitted `emitted` tokens of the decision `flight`. Wrong drafts
-    do not count as computed (V1CP-R05), and the drafter proposes new ones unless it already has, or
-    the request was preempted."""
+    do not count as computed (V1CP-R05). The drafter proposes new ones, unless it already has or the
+    request was preempted."""
     keeps = config.decides_ahead or not sequence.blocks
     known = sequence.num_tokens + emitted + sequence.promised + sequence.hoped
     if sequence.begun:

@@ -22,7 +22,7 @@ class Coming(NamedTuple):
 
 class Input(NamedTuple):
     """A segment of a prompt that an encoder computes first: the position of its first token, and
-    its index among the segments."""
+    its index among the prompt's segments."""
 
     segment: Segment
     start: int
@@ -38,38 +38,40 @@ class Sequence(sequence.Sequence, frozen=True):
 
     Attributes:
         priority, arrival: a lower priority is more important; requests are numbered by arrival.
-        drafted: tokens that are proposed but not computed.
-        accepted, verified: the n-th time that drafts are computed, `accepted[n]` of them are right;
-            after its last entry, `accepted` is repeated. `verified` counts these times.
-        promised, hoped: tokens in flight that are certain to arrive, and drafts in flight with
-            them.
+        drafted: the number of drafts that are proposed but not computed.
+        accepted, verified: the n-th time that drafts are computed, `accepted[n]` of them are
+            correct; after its last entry, `accepted` is repeated. `verified` is the number of times
+            so far.
+        promised, hoped: the number of tokens in flight that are certain to arrive, and of drafts in
+            flight with them.
         named_beyond: how many tokens after each of its blocks belong to the block's name.
-        aside: whether it was preempted and waits for tokens in flight; then it is first in line.
+        aside: whether it was preempted and waits for tokens in flight; it is then first in line.
         external, load_steps: how many tokens of its prompt a connector has, and the steps that
             loading them takes.
-        loading, was_loaded: steps left of the load, and whether there has been one (a load is never
-            repeated).
-        fails_at, arrives: the token from which on the load fails, and how many tokens are computed
-            once it has landed.
+        loading, was_loaded: the steps left of the load, and whether the request was ever loaded (a
+            load is never repeated).
+        fails_at, arrives: the first token at which the load fails, and the number of tokens that
+            count as computed once the load has landed.
         deferrals: how often the connector will still answer that it does not know.
         written_by, send_steps: after its end, the number of decisions in flight that still write to
-            its blocks; and for how many steps, after the next one, the blocks are sent.
-        send_aborted: whether they are sent even if it is aborted.
+            its blocks, and the number of steps after the next one for which the blocks are sent.
+        send_aborted: whether its blocks are sent even if it is aborted.
         inputs, needs: the inputs that an encoder computes, and those whose outputs are kept for the
             request.
-        tables: its blocks in each group of the KV cache after the first, as many as `blocks`; the
-            null block stands for one that was given back.
-        full: in each of these groups, how many of its blocks can be found or were left out.
-        junction: how many of its tokens full attention had cached when it started, if another group
-            lacked some of them; otherwise 0.
-        adapter: the LoRA adapter that it needs, if their number is limited.
-        begun: with several groups and decisions in flight, how many of its tokens were computed
-            before each decision in flight that computes it, the oldest first.
-        blocked: the number of steps until its grammar is compiled.
-        invalid, refused: whether its grammar cannot be compiled, and whether the scheduler has seen
-            that.
+        tables: its blocks in each group of the KV cache after the first; the null block stands for
+            one that was given back.
+        full: in each of these groups, how many of its blocks can be found, or were passed over.
+        junction: the number of its tokens that full attention had cached when it started, if
+            another group lacked some of them; otherwise 0.
+        adapter: the LoRA adapter that it needs, if the number of adapters is limited.
+        begun: with several groups and decisions in flight: for each decision in flight that
+            computes it, how many of its tokens were computed before; the oldest decision first.
+        blocked: the number of steps left until its grammar is compiled.
+        invalid, refused: whether its grammar cannot be compiled, and whether the scheduler knows
+            this.
         turns: the turns of its session that have not begun.
-        awaits: for how many more steps its session waits for the next input; None if it does not.
+        awaits: for how many more steps its session waits for the next input; None if it is not
+            waiting.
     """
 
     priority: int = 0
@@ -120,7 +122,8 @@ class Sequence(sequence.Sequence, frozen=True):
 
     @property
     def num_uncomputed_tokens(self) -> int:
-        """Return the tokens to compute; those in flight count, since they will be known."""
+        """Return the number of tokens to compute. Tokens in flight count, because they will be
+        known."""
         return self.prompt + self.generated + self.promised + self.hoped - self.computed
 
     @property
@@ -134,16 +137,16 @@ class State(Record, frozen=True):
     Attributes:
         arrived: the number of requests so far.
         aborted: aborted requests, which the next step reports.
-        in_flight: decisions that the worker still computes, the oldest first.
-        early: consecutive steps in which the oldest decision completed before the pipeline was
-            full.
+        in_flight: the decisions that the worker still computes, the oldest first.
+        early: the number of consecutive steps in which the oldest decision completed before the
+            pipeline was full.
         completes_next: whether a decision completes in the next step, if a recording says so.
         parked: waiting requests whose blocks a connector fills, and sessions between two turns.
         leaving: requests that have ended while a load or a decision in flight was still writing to
             their blocks.
         outputs: encoder outputs that are kept, in the order of their last use.
         pause: "pause_new" or "pause_all" while an operator holds the scheduler back.
-        told: the requests that the worker knows.
+        told: the requests that the worker knows of.
     """
 
     waiting: tuple[Sequence, ...] = ()

@@ -1,7 +1,7 @@
-"""What a decision tells the worker, which keeps the block tables that it is told.
+"""The scheduler's messages to the worker, which keeps a block table for each request.
 
-Source: release 0.33.0: SchedulerOutput, and the second model runner, which forgets a request when
-it is preempted. The first one keeps it, and is told that it resumes.
+Source: release 0.33.0: SchedulerOutput, and the second model runner, which forgets a preempted
+request. The first model runner keeps it, and is told when it resumes.
 """
 
 from typing import Any
@@ -14,11 +14,11 @@ from .state import State
 def tell(
     config: VllmConfig, before: State, plan: Plan, after: State, seen: dict[str, Any]
 ) -> tuple[State, dict[str, Any]]:
-    """Return the state and the observation of a step, with what the worker is told.
+    """Return the state and the observation of a step, with the message to the worker.
 
-    Of a request that continues (V1-R70), the worker is told the new blocks (V1-R71) and how many
-    tokens are computed (V1-R72), and the first stage of a pipeline is told the tokens (V1-R73). A
-    request that joins is sent whole, and one that no longer runs is dropped (V1-R74).
+    For a request that continues (V1-R70), the message contains the new blocks (V1-R71) and the
+    number of computed tokens (V1-R72); the first stage of a pipeline also gets the tokens (V1-R73).
+    A request that joins is sent whole, and one that no longer runs is dropped (V1-R74).
     """
     ran = {request.id: request for request in before.running}
     for name in plan.preempted:

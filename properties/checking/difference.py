@@ -1,4 +1,4 @@
-"""Differences between two targets that got the same requests, classified by their meaning.
+"""Differences between two targets that got the same requests, classified by how serious they are.
 
 A step may differ in many fields. The most serious of them decides the class of the difference. Two
 differences in the same fields of that class count as one, whatever the values.
@@ -43,10 +43,10 @@ class Difference(NamedTuple):
         kind: one of CLASSES.
         shape: a signature; differences with the same signature count as one.
         step: its number, from 0.
-        message: the fields or the answers, in one sentence.
+        message: one sentence about the fields or the answers.
         fields: every field that differs, with both values; empty if one target did not step.
         words: sentences that describe the difference.
-        steps: the step of each target, None if it has none.
+        steps: the step of each target; None for a target that has none.
         details: traceback or stderr of a crash.
     """
 
@@ -75,9 +75,10 @@ def of_steps(number: int, first: Step, second: Step) -> Difference | None:
 
 
 def _same(grave: Sequence[Differing]) -> str:
-    """Return a name that is the same for two differences of the same kind.
+    """Return the fields that cause the difference; two differences with the same result count as
+    one.
 
-    If different requests or different numbers of tokens are scheduled, queues, kind and emitted
+    If the steps schedule different requests or numbers of tokens, their queues, kinds and emitted
     tokens differ only as a consequence.
     """
     by_name = {field.field: field for field in grave}
@@ -94,7 +95,7 @@ def _same(grave: Sequence[Differing]) -> str:
 def of_answers(
     kind: str, number: int, message: str, requests: Iterable[str], details: str = ""
 ) -> Difference:
-    """Return the difference if one target crashed or refused and the other did not.
+    """Return the difference between a target that crashed or refused and one that did not.
 
     `message` says which one did so, and how.
     """
@@ -128,7 +129,8 @@ def in_words(field: Differing) -> str:
 
 
 def only(value: Any, other: Any) -> Any:
-    """Return what the other side lacks of a field's value; numbers and words unchanged."""
+    """Return the part of a field's value that the other side lacks; return numbers and words
+    unchanged."""
     if isinstance(value, list) and isinstance(other, list):  # the pairs of `scheduled`, in order
         value, other = dict(value), dict(other)
     if isinstance(value, Mapping) and isinstance(other, Mapping):

@@ -1,7 +1,8 @@
 """Two targets used as one: both get the same operations and are compared step by step.
 
-The pair gives its first target's answers, so that everything that drives a target (the machine,
-replay, shrinking) can drive both. It records differences, and the run continues.
+The pair returns the answers of its first target, so the state machine, replay and shrinking can
+drive a pair like any other target. If the answers differ, the pair records the difference and the
+run continues.
 """
 
 from collections import Counter, deque
@@ -38,7 +39,7 @@ NO_REQUEST = "no such request"
 
 @dataclass
 class Side:
-    """One of the two targets, with the system and revision as which it is started.
+    """One of the two targets, with the system and revision that it is started as.
 
     Attributes:
         started: its reply to the last start.
@@ -68,7 +69,7 @@ class Refused(NamedTuple):
 
 @dataclass
 class Coverage:
-    """The comparisons of a pair in all of its runs, and the comparisons that were not possible.
+    """The comparisons of a pair in all its runs, and the comparisons that were not possible.
 
     Attributes:
         steps: the number of steps that were compared in runs with at least one request; all other
@@ -131,7 +132,8 @@ class DifferentialTarget:
         self._together = False
 
     def start(self, system: str, revision: str, config: Mapping[str, Any]) -> Reply:
-        """Start both targets, each as its own system; refuse a configuration that either refuses.
+        """Start both targets, each with the system of its side. Refuse a configuration that either
+        of them refuses.
 
         Raises:
             TargetFault: one of the targets does not start.
@@ -225,7 +227,7 @@ class DifferentialTarget:
         return first
 
     def _note(self, difference: Difference) -> bool:
-        """Return whether this difference is the most serious of the run so far.
+        """Record a difference; return whether it is the most serious of the run so far.
 
         A difference does not count if it follows from an earlier one and is not more serious.
         """
@@ -258,8 +260,8 @@ class DifferentialTarget:
         return translated(config, system, revision, side.system, side.revision)
 
     def _both(self, op: str, call: Callable[[Side], Sequence[Any]]) -> tuple[Reply, Reply | None]:
-        """Return both replies, or only the first if the second target no longer runs. If one target
-        crashes, this is a difference.
+        """Return both replies, or only the first if the second target no longer runs. A crash of
+        only one target counts as a difference.
 
         Raises:
             TargetFault: the first target crashes or hangs.

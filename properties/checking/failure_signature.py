@@ -1,4 +1,4 @@
-"""Decide whether two failures are the same: compare them without their numbers and names."""
+"""Decide whether two failures are the same, by comparing them without their numbers and names."""
 
 import re
 from collections.abc import Iterable

@@ -79,9 +79,9 @@ class Differing(NamedTuple):
 def differing(seen: Step, other: Step) -> Iterator[Differing]:
     """Return the fields, shown by both, in which two steps differ.
 
-    Block numbers are names, so they are compared up to renaming. The exception is block 0, the
-    padding, in steps that show their padding or only the blocks that they write. A request that a
-    field does not list counts as having nothing computed, cached or held.
+    Block numbers are names, so they are compared up to renaming. The exception is block 0, which
+    must be the same block in both if a step shows its padding, or shows only the blocks that it
+    writes. A request that a field does not list counts as having nothing computed, cached or held.
     """
     pads = seen.left_pad_blocks is not None or other.left_pad_blocks is not None
     padding = {0: 0} if pads or seen.blocks is None or other.blocks is None else {}

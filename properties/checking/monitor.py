@@ -81,7 +81,7 @@ class Monitor:
 
     def observe(self, step: Step, differences: Sequence[str] | None = None) -> list[Broken]:
         """Return the rules that this step breaks. `differences` are the differences from the
-        model's step; empty if no model runs beside the target."""
+        model's step; empty if no model runs alongside the target."""
         history, number = self.history, self.history.step
         history.give_up(step)
         broken, occurred = [], []

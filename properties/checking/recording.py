@@ -21,8 +21,8 @@ class RecordError(TargetFault):
 class Recorder:
     """A target that keeps its answers since the last start in `answers`.
 
-    A crash is an answer too, including that of a process that died or grew too large. A hang is
-    recorded with the seconds until it was noticed.
+    A crash is an answer too, even if the process died or grew too large. A hang is recorded with
+    the seconds until it was noticed.
     """
 
     def __init__(self, target: Target) -> None:

@@ -25,7 +25,7 @@ class Outcome:
     Attributes:
         broken: the rules that the first faulty step breaks; the first of these rules is reported.
         steps: the number of steps that ran.
-        finished: whether every accepted request finished, or waits for a paused scheduler.
+        finished: whether every accepted request has finished, or waits for a paused scheduler.
         cut_short: whether a broken rule ended the run.
         exercised: for each rule, the number of steps in which its witness occurred.
         session: the run itself.
@@ -56,14 +56,14 @@ def replay(
     begun: Callable[[Session], None] | None = None,
     skipped: Callable[[int, int], None] | None = None,
 ) -> Outcome:
-    """Run the scenario until every request finished or a step breaks a rule.
+    """Run the scenario until every request has finished or a step breaks a rule.
 
-    `watch` receives every step, and the run ends after `last_step`. `new` selects the rules that
-    were not known to break among those that a step breaks; if none is left, the run continues where
-    possible. `begun` receives the run before its first step. With `skipped`, steps in which a model
-    only waits for an arrival are skipped, and `skipped` receives the numbers of the first and the
-    last of them. A run whose requests do not finish
-    within the bound of rule ALL-R06 stops there, whether or not that rule is among `rules`.
+    `watch` receives every step, and the run ends after `last_step`. `new` selects, among the rules
+    that a step breaks, those that were not known to break; if there are none, the run continues
+    where possible. `begun` receives the session before its first step. With `skipped`, steps in
+    which a model only waits for an arrival are skipped, and `skipped` receives the numbers of the
+    first and the last of them. A run whose requests do not finish within the bound of rule ALL-R06
+    stops there, whether or not that rule is among `rules`.
 
     Raises:
         InputError: the scenario's configuration is impossible, or `expect` names no field.

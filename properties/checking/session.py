@@ -30,8 +30,9 @@ CONTEXT_STEPS = 6
 CRASHES_AND_HANGS = (TargetCrashed, TargetDied, TargetHung, TargetTooLarge)
 
 
-# Names of exceptions that end a process, a task or a test. Others that are not an Exception, such
-# as KeyboardInterrupt or the failure with which a timeout ends a test, do not come from the target.
+# Exceptions with which a target may end its process, task or test; they count as crashes although
+# they are no subclasses of Exception. Other such exceptions, such as KeyboardInterrupt or the
+# failure that pytest raises at a timeout, do not come from the target.
 LEAVE = ("SystemExit", "GeneratorExit", "CancelledError", "Skipped", "StopTest")
 
 
@@ -59,7 +60,7 @@ class Session:
         rejected: requests that the target refused, with its messages.
         cannot_abort: whether the target has answered an abort with "unsupported".
         left_out: control events that were not sent, because the target does not declare them.
-        expected: the model's last step, if a model runs beside the target.
+        expected: the model's last step, if a model runs alongside the target.
         details: traceback or stderr of a crash.
     """
 
@@ -211,7 +212,8 @@ class Session:
 
     @property
     def expected(self) -> Step | None:
-        """Return the model's last step, as far as the target shows it; None without a model."""
+        """Return the model's last step, with only the fields that the target shows; None without a
+        model."""
         if self._model_reply is None:
             return None
         whole = read_step(self._model_reply, frozenset())
@@ -236,8 +238,8 @@ class Session:
 
     @property
     def is_over(self) -> bool:
-        """Return whether every request has ended, and nothing of theirs is in flight, being loaded,
-        or being sent."""
+        """Return whether every request has ended, no token is in flight, and no block is being
+        loaded or sent."""
         return not (self.unfinished or self._steps_after_end)
 
     @property
@@ -283,7 +285,8 @@ class Session:
 
 
 def ask(op: str, method: Any, *args: Any) -> Reply:
-    """Call a target; an exception of a target in this process counts as a crash of its scheduler.
+    """Call a target. If the target runs in this process and raises, this counts as a crash of its
+    scheduler.
 
     Raises:
         TargetFault: a fault of the target, or a crash.
@@ -306,18 +309,21 @@ def ask(op: str, method: Any, *args: Any) -> Reply:
 class Names:
     """The ids by which a target knows the requests of a run, if ids are reused.
 
-    The scenario, the history and the model beside the target have a separate name for each request.
+    The scenario, the history and the model have a separate name for each request.
     """
 
     def __init__(self) -> None:
         self._ids: dict[str, str] = {}  # by request, its id at the target
         self._newest: dict[str, str] = {}  # by id at the target, the newest request that has it
-        self._told: dict[str, str] = {}  # `_newest` as of the last step
+        self._told: dict[str, str] = {}  # `_newest` after the last step
 
     def chosen(self, request: Request, unfinished: Collection[str]) -> dict[str, str]:
-        """Return the fields in which a request differs when it is sent to the target: its id,
-        unless an unfinished request has that id; and the stream of its output, which has a name of
-        its own."""
+        """Return the fields to change when a request is sent to the target; none if it is sent
+        under its own id.
+
+        The id is the one that the request reuses, unless an unfinished request has it. The stream
+        of its output keeps the request's own name.
+        """
         taken = {self.of(name) for name in unfinished}
         name = request.sent_as or request.id
         if name in taken:
@@ -334,8 +340,9 @@ class Names:
         return self._ids.get(request, request)
 
     def restored(self, step: Mapping[str, Any]) -> dict[str, Any]:
-        """Return a step with the scenario's names. An id means the newest request that has it; but
-        what the worker drops is the request that had the id before this step."""
+        """Return a step with the scenario's names. An id stands for the newest request that has it,
+        except in the list of requests that the worker drops: there, it stands for the request that
+        had the id before this step."""
         seen = renamed(step, self._newest)
         if dropped := step.get("sent", {}).get("dropped"):
             seen["sent"] = {

@@ -1,4 +1,5 @@
-"""Translate a configuration of one system into one of another, as far as they share keys."""
+"""Translate a configuration of one system into one of another system that shares some of its
+keys."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -20,8 +21,8 @@ def optional_in_effect(system: str, revision: str, fixed: Mapping[str, Any]) -> 
 def with_fixed(
     system: str, revision: str, config: Mapping[str, Any], fixed: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """Return the configuration with the fixed values. If a fixed optional key has an effect, other
-    optional keys may contradict it, and are left out."""
+    """Return the configuration with the fixed values. If a fixed optional key has an effect, all
+    other optional keys are left out, since they may contradict it."""
     if optional_in_effect(system, revision, fixed):
         usual = full_config(system, revision, {})
         config = {key: config[key] for key in config if key in usual}
@@ -29,7 +30,7 @@ def with_fixed(
 
 
 def fixed_for(system: str, revision: str, other: str, other_revision: str) -> dict[str, Any]:
-    """Return values for the keys that only `system` has, with which it behaves like `other`.
+    """Return values for the keys that only `system` has, such that it behaves like `other`.
 
     Raises:
         InputError: a key of one of the systems has no value without effect, so the two have no

@@ -44,8 +44,8 @@ class Cell(msgspec.Struct, frozen=True):
 class Curve(msgspec.Struct, frozen=True):
     """A limited quantity, by step.
 
-    `projected` has tuples: first step, last step, value, and the request at whose admission the
-    value was projected; `coming` is a value that the run has yet to reach.
+    Each tuple in `projected` has the first step, the last step, a value, and the request at whose
+    admission this value was projected. `coming` is a value that the run has yet to reach.
     """
 
     name: str
@@ -80,7 +80,8 @@ class Row(msgspec.Struct, frozen=True):
 
 
 class Cause(msgspec.Struct, frozen=True):
-    """The part of a failure's explanation that is drawn first.
+    """The first part of a failure's explanation: a headline, sentences, and the values for a
+    picture.
 
     Attributes:
         headline: the fault in a few words and numbers.

@@ -1,9 +1,9 @@
 """Follow a run to find the cause of its failure.
 
-The evidence, not the rule, decides what is drawn: for a step that crosses a limit, a curve; for a
-hit, a bar of its tokens; for a block that is lost or read by mistake, the pool; for everything
-else, the requests, with what each needed and what was free. The numbers in the rule's message say
-which evidence matters, and the picture shows these numbers.
+The evidence, not the rule, decides what is drawn. For a step that crosses a limit, this is a curve;
+for a hit, a bar of its tokens; for a block that is lost or read by mistake, the pool. For
+everything else, it is the requests, with what each needed and what was free. The numbers in the
+rule's message say which evidence matters, and the picture shows these numbers.
 """
 
 from collections.abc import Iterator, Sequence
@@ -31,7 +31,7 @@ DECISION = ("kind", "scheduled", "computed", "preempted", "tkv", "running", "fre
 class Evidence:
     """Follows one run, and explains at the end what caused its failure.
 
-    Pass `begun` and `watch` to `replay`. Only the decisions of earlier steps are kept.
+    Pass its `begun` and `watch` to `replay`. It keeps only the decisions of earlier steps.
     """
 
     def __init__(self) -> None:
@@ -54,7 +54,7 @@ class Evidence:
             history.shadow = ShadowCache(config["block_size"], caches(config), pool=pool)
 
     def watch(self, number: int, step: Step) -> None:
-        missing = number - len(self._steps)  # a replay leaves out steps in which a model waits
+        missing = number - len(self._steps)  # a replay skips steps in which a model waits
         if missing > MOST_SKIPPED:
             self.history = None
             return

@@ -1,5 +1,5 @@
-"""A run and the step in which it breaks a rule: the input of each kind of evidence, with the
-explanations that some systems have."""
+"""A run and the step in which it breaks a rule. Every kind of evidence starts from these, and so do
+the explanations that some systems add."""
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -15,7 +15,7 @@ from ..history.run_history import RunHistory
 from ..rules.predicate import Broken
 
 NUMBERS = re.compile(r"\d+")
-# Messages of rules about a request that could have had a turn.
+# Words in the messages of rules about a request that should have had a turn.
 WAITS = re.compile(
     r"\b(waits?|could run|gets (nothing|no)|not scheduled|left out|no turn|paused)\b"
 )
@@ -65,9 +65,9 @@ class Failure:
     Attributes:
         history: the run after that step.
         steps: its decisions; `last` and `before` are the last two steps with all their fields.
-        holders: for each block, its holders, each with the step since which it has held the block,
-            or the last step in which it held it.
-        first: the first failure; `message` and `numbers` cover all failures.
+        holders: for each block, the requests that hold or held it, each with the step since which
+            it has held the block, or the last step in which it did.
+        first: the first broken rule; `message` and `numbers` cover all of them.
         ended_by_it: whether the last step breaks the rule; if not, the target raised or hung.
         is_progress: whether the rule is about requests that wait too long.
     """
@@ -94,7 +94,8 @@ class Failure:
         self.is_progress = any(r.id == self.first.rule and r.kind == "progress" for r in rules)
 
     def holder(self, block: int, reader: str) -> tuple[str, int] | None:
-        """Return the last other holder of a block, and the step in which it held it."""
+        """Return the last request other than `reader` that held a block, and the step in which it
+        did."""
         held = [holder for holder in self.holders.get(block, {}).items() if holder[0] != reader]
         return held[-1] if held else None
 
@@ -103,7 +104,7 @@ class Failure:
         return projections(self.scenario, self.version, self.steps)
 
     def facts(self) -> list[str]:
-        """Return what the system knows about the failure, besides the picture of its cause."""
+        """Return sentences that the system adds to the picture of the cause."""
         own: Callable[[Failure], Iterable[str]] | None = part(self.history.system, "facts")
         return [] if own is None else [*own(self)]
 

@@ -1,5 +1,5 @@
 """Find out which published behaviour a recorded run follows, by running all models of its system
-beside the run.
+alongside it.
 
 Models are deterministic. A recording leaves only two things open: whether an abort came before a
 step or inside it, and how many tokens a request generates if the recording does not say so. For an
@@ -42,10 +42,11 @@ class Departure(NamedTuple):
 
 @dataclass
 class Match:
-    """The model of one revision, run beside the recorded run.
+    """The model of one revision, run alongside the recorded run.
 
     Attributes:
-        matched: the number of steps, from the start of the run, in which the model does the same.
+        matched: the number of steps, from the start of the run, in which the model makes the same
+            decision.
         departed: where the match ended; None as long as every step matches.
     """
 
@@ -169,7 +170,8 @@ class Explainer:
 
     @property
     def best(self) -> Match | None:
-        """Return the longest match, the first of equal ones; None without any model."""
+        """Return the longest match, or the first of equally long ones; None if there is no
+        model."""
         return max(self.matches, key=lambda match: match.matched, default=None)
 
     @property

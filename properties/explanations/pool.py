@@ -118,8 +118,8 @@ def _does(failure: Failure, name: str) -> str:
 
 
 def _misread(failure: Failure, number: int) -> tuple[str, str] | None:
-    """Return the request that reads from a block tokens other than its own, and what the block
-    holds."""
+    """Return the request that finds tokens other than its own in a block, and the tokens that the
+    block holds."""
     shadow, tables = failure.history.shadow, failure.last.blocks or {}
     if shadow is None:
         return None
@@ -204,7 +204,7 @@ def _all_numbers(
 
 
 def _joined(cells: Sequence[Cell]) -> list[Cell]:
-    """Return the cells; in a large pool, neighbours in the same state are merged."""
+    """Return the cells; in a large pool, merge neighbours in the same state."""
     if len(cells) <= ALONE:
         return list(cells)
     merged: list[Cell] = []

@@ -151,7 +151,8 @@ def _curve(
 
 
 def _joined_last(failure: Failure) -> list[str]:
-    """Return the step in which a request of the batch last computed a part of its prompt."""
+    """Return a sentence about the last step in which a request of the batch computed a part of its
+    prompt."""
     for number in range(len(failure.steps) - 1, -1, -1):
         step = failure.steps[number]
         new = [name for name in step.scheduled if name in failure.last.scheduled]

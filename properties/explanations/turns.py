@@ -1,5 +1,6 @@
 """The cause of every other failure: which requests had a turn in each step, and what the others
-lacked; without a sentence about that, what the requests that the message names did last."""
+lacked. If there is nothing to say about that, the sentences say what the requests in the message
+did last."""
 
 import re
 from collections.abc import Iterator, Sequence
@@ -12,7 +13,7 @@ from .cause import Cause, Need, Row
 from .failure import Failure, left
 from .measures import VOLUME
 
-SINGULAR = re.compile(r"s\b")  # "token of the budget" stands for "tokens of the budget", too
+SINGULAR = re.compile(r"s\b")  # to turn "tokens of the budget" into "token of the budget"
 TURNS = 16  # steps before the failure in which the turns of each request are shown
 NAMED = 3  # requests that the sentences name
 
@@ -46,7 +47,7 @@ def turns_cause(failure: Failure) -> Cause:
 
 
 def _is_about_waiting(failure: Failure) -> bool:
-    """Return whether it matters to the failure what each request waits for."""
+    """Return whether the failure is about requests that wait."""
     return bool(
         not failure.ended_by_it or failure.is_progress or _standstill(failure) or failure.waits
     )
@@ -169,7 +170,7 @@ def _turn(failure: Failure, account: RequestHistory, number: int) -> str:
 
 
 def _since(failure: Failure, name: str) -> int:
-    """Return the first of the steps, up to the last one, in which a request has got nothing."""
+    """Return the step since which a request has got nothing."""
     for number in range(len(failure.steps) - 1, -1, -1):
         if failure.steps[number].scheduled.get(name):
             return number + 1
@@ -182,15 +183,15 @@ def _arrival(failure: Failure, name: str) -> int:
 
 
 def _plausible(failure: Failure, account: RequestHistory) -> Iterator[Need]:
-    """Yield the needs, without shortages if the rule found room: the rule takes prefix hits into
-    account, and the needs do not."""
+    """Yield the needs of a request. If the rule found that there is room, omit needs that exceed
+    what is free: unlike the rule, they ignore prefix hits."""
     has_room = "although" in failure.first.message and failure.names(account.id)
     yield from (n for n in _needs(failure, account) if n.needs <= n.free or not has_room)
 
 
 def _needs(failure: Failure, account: RequestHistory) -> Iterator[Need]:
-    """Yield each thing that a request needs for its next turn, with how much of it is left if this
-    is shown."""
+    """Yield what a request needs for its next turn, as far as the target shows how much of it is
+    left."""
     config, step, held = (
         failure.config,
         failure.last,
@@ -199,7 +200,7 @@ def _needs(failure: Failure, account: RequestHistory) -> Iterator[Need]:
     if failure.ended_by_it and account.id in step.scheduled:
         return  # it had its turn, so what the step left over does not explain anything
     budget = config.get("max_num_batched_tokens")
-    # or the budget of the next step applies
+    # after a crash, the budget of the next step applies
     spent = sum(step.scheduled.values()) if failure.ended_by_it else 0
     unspent = max((budget or 0) - spent, 0)
     computed = max(account.computed, account.tokens_loading)
@@ -268,15 +269,16 @@ def _free_words(row: Row) -> str:
 
 
 def last_events(failure: Failure) -> list[str]:
-    """Return a sentence for each request that the message names, in order of the steps: what
-    happened to it last, before the failing step."""
+    """Return a sentence for each request that the message names: the last event before the failing
+    step. The sentences are in order of steps."""
     named = [request.id for request in failure.scenario.requests if failure.names(request.id)]
     events = [event for name in named[:NAMED] for event in _last_event(failure, name)]
     return [f"step {number}: {words}" for number, words in sorted(events)]
 
 
 def _last_event(failure: Failure, name: str) -> Iterator[tuple[int, str]]:
-    """Yield the step and its event; nothing if the request arrives in the failing step."""
+    """Yield the step of the event and a sentence; nothing if the request arrives in the failing
+    step."""
     account = failure.history.requests.get(name)
     if account is None or account.between_turns:
         return
@@ -302,7 +304,8 @@ def _last_event(failure: Failure, name: str) -> Iterator[tuple[int, str]]:
 
 
 def _found(failure: Failure, account: RequestHistory, hit: int) -> Iterator[tuple[int, str]]:
-    """Yield who computed the tokens that a request finds when it starts."""
+    """Yield the step in which another request computed the tokens that this one found, and a
+    sentence."""
     others = [other for other in failure.history.kin(account) if other is not account]
     source = max(others, key=partial(in_common, account), default=None)
     if source is not None and in_common(account, source) >= hit:

@@ -14,8 +14,8 @@ Config = Mapping[str, Any]
 
 
 def alone(config: Config, request: RequestHistory) -> int:
-    """Return one step per token. This is the worst case, since the scheduler may split a prompt as
-    it likes. Each token takes as many steps as there can be decisions in flight."""
+    """Return the most steps of one request: for each token, as many as there can be decisions in
+    flight. In the worst case, the scheduler splits a prompt into single tokens."""
     steps = (request.prompt + request.max_tokens) * in_flight.depth(config)
     return steps + request.deferrals
 
@@ -25,9 +25,10 @@ def waits(
 ) -> int | None:
     """Return the most steps until all earlier requests have ended.
 
-    The worst case: each of them starts again once for each of the others, and runs only in every
-    other step. There is no bound with more than two decisions in flight, since preempted requests
-    may overtake it again and again, nor with a connector, since all others may while it is loading.
+    In the worst case, each of these requests starts again once for each of the others, and runs
+    only in every other step. There is no bound with more than two decisions in flight, since
+    preempted requests may overtake the first in line again and again. Nor is there one with a
+    connector, since all others may overtake it while it is loading.
     """
     if config["order"] != "fcfs" or in_flight.depth(config) > 2 or loads.are_made(config):
         return None
@@ -55,7 +56,7 @@ def can_run(config: Config, prompt: int, max_tokens: int) -> bool:
 
 def ahead(config: Config) -> int:
     """Return for how many tokens beyond the known ones a request may have blocks: its drafts and,
-    with decisions ahead, the drafts of the previous decision and those of the next one."""
+    if decisions are made ahead, the drafts of the previous decision and of the next one."""
     return speculation.drafts(config) * (3 if speculation.decides_ahead(config) else 1)
 
 

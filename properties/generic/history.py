@@ -1,4 +1,4 @@
-"""A run of any scheduler has the optional features of vLLM's, since their keys mean the same."""
+"""Runs of any scheduler may have vLLM's optional features, since the keys have the same meaning."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -18,8 +18,8 @@ class GenericFeatures(VllmFeatures):
         return not caches(config)
 
     def hit(self, history: RunHistory[Any], step: Step, account: RequestHistory) -> int | None:
-        """Return the tokens that a request finds in the cache or has loaded; None if unknown. How
-        many loaded tokens it uses is up to the scheduler."""
+        """Return how many tokens a request finds in the cache or has loaded; None if unknown. The
+        scheduler decides how many loaded tokens a request uses."""
         shown, tokens = (step.computed or {}).get(account.id), step.scheduled.get(account.id)
         if account.started or not of(account).tokens_loading or tokens is None:
             return super().hit(history, step, account)

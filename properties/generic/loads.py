@@ -11,8 +11,8 @@ from ..vllm.history.run import VllmRun
 
 
 def starts_with_too_much(history: VllmRun, step: Step) -> str | None:
-    """A request starts with at most the tokens that were loaded or are cached; of a failed load,
-    whole blocks before the failure."""
+    """A request starts with at most the tokens that were loaded or are cached. After a failed load,
+    only the whole blocks before the failure count."""
     for request in _starting(history, step):
         start = (step.computed or {})[request.id] - step.scheduled[request.id]
         cached = history.max_hit(step, request) if caches(history.config) else 0
@@ -36,9 +36,9 @@ def _starting(history: VllmRun, step: Step) -> list[VllmRequestHistory]:
 
 
 def may_be_passed(history: VllmRun, step: Step, request: VllmRequestHistory) -> bool:
-    """Return whether later requests may start before an unstarted one, because its load has begun
-    (perhaps unseen, if it lands in the same step) or fails, or the connector may have no answer
-    yet."""
+    """Return whether later requests may start before an unstarted one. They may if its load has
+    begun (perhaps unseen, if it lands in the same step) or fails, or if the connector may not have
+    answered yet."""
     begun = request.parked_since is not None or request.id in (step.parked or ())
     begun = begun or (request.external > 0 and not request.load_steps)
     return begun or request.load_fails_at is not None or history.features.place_unknown(request)

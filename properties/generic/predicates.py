@@ -147,7 +147,8 @@ def starts_unchunked(history: RunHistory, step: Step) -> bool:
 
 
 def _computing(history: RunHistory, step: Step) -> Iterator[tuple[RequestHistory, int]]:
-    """Return the scheduled requests that stay, with their computed tokens after the step."""
+    """Yield the scheduled requests that stay unfinished, each with its computed tokens after the
+    step."""
     leaves = {*(step.finished or ()), *(step.preempted or ()), *history.aborts_inside}
     for name, tokens in step.scheduled.items():
         request = history.live.get(name)
@@ -182,7 +183,7 @@ def slots_are_taken(history: RunHistory, step: Step) -> bool:
 
 def too_long(history: RunHistory, step: Step) -> str | None:
     """The prompt and answer of a request have at most max_model_len tokens together, and no draft
-    is computed beyond (GEN-R03)."""
+    is computed beyond that (GEN-R03)."""
     longest = history.config["max_model_len"]
     if longest is not None and speculation.drafts(history.config):
         for name, reached in tokens_due.reached(history, step).items():
@@ -249,8 +250,9 @@ def more_than_its_life(history: RunHistory, step: Step) -> str | None:
 
 
 def preempts_for_nobody(history: RunHistory, step: Step) -> str | None:
-    """A step that preempts lets another request continue, or leaves one that could, or was loaded
-    (GEN-R13). Blocks that a connector loads or sends may leave none for the only request."""
+    """A step that preempts computes something, or leaves another request running or loaded
+    (GEN-R13). The rule does not apply if blocks that a connector loads or sends may leave none for
+    the only request."""
     gone = set(step.preempted or ())
     if not gone or any(step.scheduled.values()):
         return None

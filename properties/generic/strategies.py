@@ -18,7 +18,7 @@ from ..vllm import strategies as vllm
 from ..vllm.request_features import has_features, too_large, with_features
 from ..vllm.strategies import Scale
 
-__all__ = ["has_features", "too_large", "with_features"]  # its requests have those of vLLM's
+__all__ = ["has_features", "too_large", "with_features"]  # its requests have vLLM's features
 Config = Mapping[str, Any]
 LATE_STEPS = vllm.LATE_STEPS
 _PUBLISHED: Mapping[str, Sequence[Any]] = {
@@ -66,7 +66,7 @@ KEYS = (
     *("enable_chunked_prefill", "enable_prefix_caching"),
 )
 LONGEST_IN_BLOCKS = 8  # the longest request, if no length is bounded
-SLOTS = 4  # the batch, if the number of requests is unbounded
+SLOTS = 4  # requests in a batch, if their number is unbounded
 
 
 def configs(scale: Scale, revision: str) -> st.SearchStrategy[dict[str, Any]]:

@@ -33,15 +33,16 @@ def emitted_too_early_or_late(history: VllmRun, step: Step) -> str | None:
 
 
 def reached(history: VllmRun, step: Step) -> dict[str, int]:
-    """Return how many tokens of each request the decision leaves computed, with drafts, if the
-    prefix hit is known."""
+    """Return, by request, how many tokens are computed after the decision, including drafts. Omit
+    requests whose prefix hit is unknown."""
     names = [name for name, tokens in step.scheduled.items() if tokens]
     counts = {name: _reached(history, step, name) for name in names}
     return {name: tokens for name, tokens in counts.items() if tokens is not None}
 
 
 def _completing(history: VllmRun, step: Step) -> Iterator[tuple[VllmRequestHistory, bool]]:
-    """Return the requests of the decision that completes, and whether it computed all tokens."""
+    """Yield the requests of the decision that completes, each with whether it computed all known
+    tokens of the request."""
     flights = state_of(history).flights
     for name in completes(history, step):
         request = history.live.get(name)
@@ -64,7 +65,8 @@ def _follows(history: VllmRun, request: VllmRequestHistory, coming: Coming | Non
 
 
 def _reached(history: VllmRun, step: Step, name: str) -> int | None:
-    """Return how many tokens the decision leaves computed; None if the prefix hit is unknown."""
+    """Return how many tokens of a request are computed after the decision; None if its prefix hit
+    is unknown."""
     request = history.live.get(name)
     if request is None:
         return None

@@ -1,8 +1,8 @@
 """The bounds of each system: how many steps a request may take, and which requests can run.
 
 A target must not refuse a request that can run alone; if it accepts one that can never run, it must
-end it. About requests in between, the target is free to decide, since it may count in whole blocks,
-or count the last token although that one is never computed. Lengths are in tokens.
+end it. Between these two, the target decides which requests to accept, since it may count in whole
+blocks, or count the last token, which is never computed. Lengths are in tokens.
 
 Source: target protocol, "Bounds" and "Refusals at add".
 """
@@ -49,10 +49,11 @@ class Bounds(NamedTuple):
     """A system's bounds.
 
     Attributes:
-        alone: the steps that one request still needs if it has the scheduler to itself.
-        waits: the steps until the first in line is scheduled, behind requests that have started;
-            None if unbounded.
-        together: the steps of all requests together, if their steps alone add up to `work`.
+        alone: the most steps that a request still needs if it has the scheduler to itself.
+        waits: the most steps until the first request in line is scheduled, behind the requests that
+            have started; None if unbounded.
+        together: the most steps of all requests together; `work` is the sum of the steps that each
+            of them would need alone.
         can_run: whether a target must not refuse a request with this prompt and max_tokens.
         limits: the bounds on prompt + max_tokens - 1, in tokens.
     """
@@ -64,13 +65,13 @@ class Bounds(NamedTuple):
     limits: Limits = no_limits
 
     def beyond(self, config: Config, prompt: int, max_tokens: int) -> bool:
-        """Return whether the request on its own exceeds a limit, so that it can never finish."""
+        """Return whether the request exceeds a limit on its own, and so can never finish."""
         return any(prompt + max_tokens - 1 > limit for limit in self.limits(config))
 
 
 def in_chunks(config: Config, request: RequestHistory) -> int:
-    """Return the steps of a request whose tokens are all computed in chunks of the budget, or of
-    the threshold for long prompts.
+    """Return the most steps of a request whose tokens are computed in chunks as large as the budget
+    or the threshold for long prompts.
 
     `computed` makes no difference, since a preempted request starts again.
     """
@@ -80,7 +81,8 @@ def in_chunks(config: Config, request: RequestHistory) -> int:
 
 
 def one_after_the_other(config: Config, work: int, requests: int) -> int:
-    """Return the steps of all requests if the earliest one is served in every step."""
+    """Return the most steps of all requests together if the earliest one is served in every
+    step."""
     return work + 2 * requests + 2
 
 

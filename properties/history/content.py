@@ -27,8 +27,8 @@ def known_tokens(account: RequestHistory, more: int = 0) -> tuple[Segment, ...]:
 
 
 def coming_tokens(account: RequestHistory, more: int = 0) -> tuple[Segment, ...]:
-    """Return the tokens of a request, including those in flight (computed, but not to be hit
-    yet)."""
+    """Return the tokens of a request, including those in flight (computed, but not yet in the
+    prefix cache)."""
     in_flight = account.num_tokens - account.prompt - account.emitted
     return known_tokens(account, in_flight + more)
 
@@ -76,8 +76,7 @@ def surely_shared(
     """Return how many shared tokens a cache is certain to find, even one that keeps only one of two
     equal blocks.
 
-    This is certain only if nobody but the running requests ever filled such a block, and each only
-    once.
+    Return 0 unless only the running requests ever filled such blocks, and each of them only once.
     """
     holders = [
         other for other in running if not other.preemptions and other.partition == request.partition
@@ -92,8 +91,8 @@ def surely_shared(
 
 
 def _has_filled(other: RequestHistory, request: RequestHistory, block: int) -> bool:
-    """Return whether `other` may have filled a block that `request` could hit, instead of hitting
-    it itself."""
+    """Return whether `other` may have computed, and not just found in the cache, a full block that
+    `request` could hit."""
     could = min(in_common(request, other), request.num_tokens - 1)
     filled = min(could, other.max_computed) // block * block
     return filled > other.prefix_hit or bool(filled and other.preemptions)

@@ -19,7 +19,7 @@ from . import prefix_hits
 from .request_history import RequestHistory
 
 Config = Mapping[str, Any]
-Run = Any  # the RunHistory that asks; its module imports this one
+Run = Any  # a RunHistory, whose module imports this one
 
 
 class Features:
@@ -39,7 +39,8 @@ class Features:
     # Requests
 
     def can_never_run(self, config: Config, request: Request) -> bool:
-        """Return whether the request has encoder inputs, which only some systems support."""
+        """Return whether the request has a feature with which it can never run: by default, encoder
+        inputs, which only some systems support."""
         return bool(request.encoder_inputs)
 
     def as_sent(self, config: Config, request: Request) -> Request:
@@ -51,12 +52,12 @@ class Features:
         return False
 
     def of_requests(self, config: Config, requests: Sequence[Request]) -> dict[str, bool]:
-        """Return whether any request uses each feature. Only features that this system alone has,
-        and that the configuration allows, are listed."""
+        """Return, for each feature that only this system has and that the configuration allows,
+        whether any request uses it."""
         return {}
 
     def follows(self, config: Config) -> tuple[str, ...]:
-        """Return the fields that a client needs to know what is computed."""
+        """Return the step fields that a client needs to tell which tokens are computed."""
         return ()
 
     def may_forget(self, config: Config) -> bool:
@@ -66,8 +67,8 @@ class Features:
     # What a step does without showing it
 
     def restarts(self, step: Step) -> bool:
-        """Return whether requests may have been preempted and restarted with a hit without this
-        being shown."""
+        """Return whether the step may have preempted requests and restarted them with a hit,
+        without showing it."""
         return step.preempted is None and not self.never_preempts
 
     def depth(self, config: Config) -> int:
@@ -79,14 +80,14 @@ class Features:
         return step.scheduled
 
     def hit(self, history: Run, step: Step, account: RequestHistory) -> int | None:
-        """Return the tokens that a request finds in the cache when it starts in this step; None if
+        """Return how many tokens a request finds in the cache if it starts in this step; None if
         unknown."""
         aborted = account.id in history.aborts_inside
         return prefix_hits.tokens_hit(history.config, step, account, aborted)
 
     def reached(self, history: Run, account: RequestHistory) -> int:
-        """Return the most tokens of a request that were ever computed, if this step does not
-        schedule it."""
+        """Return the most tokens that were ever computed of a request that this step does not
+        schedule."""
         return account.max_computed
 
     def loads_in(self, history: Run, step: Step) -> list[tuple[RequestHistory, int]]:
@@ -95,8 +96,8 @@ class Features:
         return []
 
     def may_lose_tokens(self, history: Run, step: Step, account: RequestHistory) -> bool:
-        """Return whether tokens of a request may not count as computed after the step, because a
-        load fails in it."""
+        """Return whether a load that fails in this step may reduce the computed tokens of a
+        request."""
         return False
 
     def place_unknown(self, account: RequestHistory) -> bool:
@@ -106,8 +107,8 @@ class Features:
     def right_drafts(
         self, history: Run, step: Step, account: RequestHistory, tokens: int
     ) -> int | None:
-        """Return how many of the tokens, including the prefix hit, are right drafts; None for a
-        request without drafts."""
+        """Return how many of these tokens, which include the prefix hit, are correct drafts; None
+        for a request without drafts."""
         return None
 
     def may_compute_nothing(self, history: Run, step: Step) -> bool:
@@ -119,16 +120,16 @@ class Features:
         return False
 
     def goes_on(self, account: RequestHistory) -> bool:
-        """Return whether a request continues after the last token of its output."""
+        """Return whether a request continues after the last token of its current output."""
         return False
 
     def idle_steps(self, history: Run) -> int:
-        """Return how many consecutive steps, in addition to one, may compute nothing."""
+        """Return one less than the number of consecutive steps that may compute nothing."""
         return 1
 
     def steps_after_end(self, history: Run) -> int:
-        """Return for how many steps, once every request has ended, something of theirs may still be
-        in flight, being loaded, or being sent."""
+        """Return for how many steps after the end of the last request tokens may still be in
+        flight, or blocks may still be loaded or sent."""
         return 0
 
     # The pool
@@ -138,7 +139,7 @@ class Features:
         return False
 
     def free_is_unknown(self, history: Run) -> bool:
-        """Return whether blocks may have become free without being shown."""
+        """Return whether blocks may have become free without a step showing it."""
         return False
 
     def is_sent(self, account: RequestHistory) -> bool:
@@ -146,7 +147,7 @@ class Features:
         return False
 
     def slots(self, config: Config, covered: int) -> int:
-        """Return the tokens for which a request holds blocks once `covered` are computed."""
+        """Return for how many tokens a request holds blocks once `covered` are computed."""
         return covered
 
     # Control events
@@ -166,11 +167,12 @@ class Features:
         """Record that a request has computed tokens, which `account.computed` already includes."""
 
     def decided(self, history: Run, step: Step) -> Any:
-        """Record the decision; return what completes, which is passed to the two methods below."""
+        """Record the decision, and return what completes; the kernel passes it on to `emissions`
+        and `emitted`."""
 
     def emissions(self, history: Run, step: Step, completes: Any) -> dict[str, int]:
-        """Return, for each request, how many tokens it emits in this step. It is called only if the
-        target does not show them."""
+        """Return, for each request, how many tokens it emits in this step. The kernel calls this
+        only if the target does not show them."""
         staying = history.live.keys() - history.aborts_inside
         accounts = [history.live[name] for name in step.scheduled if name in staying]
         return {request.id: 1 for request in accounts if request.computed >= request.num_tokens}

@@ -1,4 +1,4 @@
-"""How often each block is listed in the tables of requests."""
+"""Count how often the block tables of requests list each block."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet

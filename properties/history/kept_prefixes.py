@@ -1,12 +1,14 @@
 """The full blocks of prompts that a prefix cache must still find, however its index and eviction
 work.
 
-A block keeps its content until it is handed out again. This is visible: the block appears in a
-block table without being a hit. Only blocks for requests that leave in the same step are handed out
-unseen, unless the target shows what a step writes; these may be any of the free ones. An index may
-keep only one block for each content, the first or the last, so a content is certain only while all
-its copies exist. Generated tokens, and blocks of a decision in flight, may be missing from the
-cache.
+A block keeps its content until it is handed out again. A client sees this, because the block then
+appears in a block table without being a hit. Blocks are handed out unseen only to requests that
+leave in the same step; unless the target shows what the step writes, these may be any of the free
+blocks.
+
+An index may keep only one block for each content, the first or the last. So a cache is certain to
+find a content only while all its copies are intact. The cache may leave out generated tokens, and
+blocks of a decision in flight.
 """
 
 from collections.abc import Iterable, Mapping, Set
@@ -19,7 +21,8 @@ from .content import known_tokens
 from .features import Run
 from .request_history import RequestHistory
 
-# The states of a copy of a block: in every kind of index; in some kinds; perhaps gone.
+# The states of a copy of some content: every kind of index finds it; some kinds find it; it may
+# have been overwritten.
 SURE, INTACT, MAYBE_GONE = 2, 1, 0
 NOT_SHOWN = -1
 
@@ -29,7 +32,8 @@ class KeptPrefixes:
     """The blocks that must still be found, as of the time before the judged step.
 
     `holds` maps each block to its content; `places` maps each content to its blocks and their
-    states; all blocks that were not shown are NOT_SHOWN. `_firm` blocks cannot be gone yet.
+    states; all blocks that were not shown are NOT_SHOWN. Blocks in `_firm` cannot have been
+    overwritten yet.
     """
 
     block_size: int
@@ -45,8 +49,8 @@ class KeptPrefixes:
         request: RequestHistory,
         among: Set[int] | None = None,
     ) -> int:
-        """Return the tokens that a request starting in this step must find: whole blocks of its
-        prompt, never its last token. `among`: only in these blocks."""
+        """Return how many tokens a request that starts in this step must find: whole blocks of its
+        prompt, without its last token. With `among`, only these blocks count."""
         others = (table for name, table in self._handed_out(history, step) if name != request.id)
         taken = {number for table in others for number in table}
         unseen = self._something_unseen(history, step, but=request.id)
@@ -80,7 +84,8 @@ class KeptPrefixes:
             hit = 0 if request.started else history.hit_now(step, request)
             shown = (step.blocks or {}).get(name) or self._table_of_ended(history, step, request)
             table = shown or _before(history).get(name, ())
-            # If a request is aborted or preempted in this very step, it is unknown what it fills.
+            # If a request is aborted or preempted in this very step, it is unknown which blocks it
+            # fills.
             doubtful = (
                 hit is None or name in history.aborts_inside or name in (step.preempted or ())
             )
@@ -117,7 +122,7 @@ class KeptPrefixes:
 
     def _table_of_ended(self, history: Run, step: Step, request: RequestHistory) -> tuple[int, ...]:
         """Return the blocks of a request that ended in this step, with NOT_SHOWN in place of its
-        hits, as far as they follow from the blocks that the step wrote; otherwise ()."""
+        hits. Return () if they do not follow from the blocks that the step wrote."""
         hit = 0 if request.started else history.hit_now(step, request) or 0
         known = _before(history).get(request.id) or (NOT_SHOWN,) * (hit // self.block_size)
         written = (step.slot_blocks or {}).get(request.id, ())
@@ -169,8 +174,8 @@ class KeptPrefixes:
 
 
 def of_partition(request: RequestHistory, content: Content) -> Content:
-    """Return the content with the name of its partition, as a cache with partitions identifies
-    it."""
+    """Return the content preceded by the name of the request's partition, since a cache with
+    partitions looks up both."""
     if request.partition == (None, None):
         return content
     return ((f"partition {request.partition}", 1), *content)

@@ -24,7 +24,8 @@ def tokens_hit(
     *,
     pads: bool = False,
 ) -> int | None:
-    """Return the tokens that a request finds in the cache when it starts in this step; 0 later.
+    """Return how many tokens a request finds in the cache if it starts in this step; 0 if it
+    started earlier.
 
     A request that leaves in its first step is no longer listed. If it finished, the tokens that it
     did not compute are its hit. If it was aborted, ended with an error, or the target `pads` the

@@ -18,7 +18,7 @@ class RequestHistory:
         computed: the tokens computed so far, including `prefix_hit`, the cached tokens at
             admission. A preemption resets both to 0.
         emitted: the tokens emitted so far.
-        prefill_steps: steps in which it was scheduled before its prompt was computed.
+        prefill_steps: the number of steps in which it was scheduled before its prompt was computed.
         ended: the reason why it ended.
         preemptions: how often it was preempted. `regenerated` and `recompute_from`: how many tokens
             it had generated, and computed, at the last preemption.
@@ -81,7 +81,7 @@ class RequestHistory:
 
     @property
     def max_computed(self) -> int:
-        """Return the largest number of its tokens that were ever computed."""
+        """Return the most tokens that it has ever had computed."""
         return max(self.computed, self.recompute_from)
 
     @property
@@ -111,12 +111,12 @@ class RequestHistory:
 
     @property
     def tokens_left(self) -> int:
-        """Return the number of tokens that it has still to generate; 0 if unknown."""
+        """Return how many tokens it still has to generate; 0 if unknown."""
         return 0 if self.output_len is None else self.output_len - self.emitted
 
     @property
     def num_tokens(self) -> int:
-        """Return the tokens known so far: prompt, output, and tokens in flight."""
+        """Return the number of tokens known so far: prompt, output, and tokens in flight."""
         return self.prompt + self.emitted + self.tokens_in_flight
 
     @property

@@ -29,8 +29,8 @@ R = TypeVar("R", bound=RequestHistory, default=RequestHistory)
 class ControlEvent(NamedTuple):
     """A control event before the coming step.
 
-    It consists of the kind of the event, whether the target carried it out, and the requests that
-    ran and that held blocks; these are None if the target does not show them.
+    It has the kind of the event, whether the target carried it out, the requests that were running,
+    and those that held blocks; the last two are None if the target does not show them.
     """
 
     kind: str
@@ -41,7 +41,7 @@ class ControlEvent(NamedTuple):
 
 def makes_progress(step: Step) -> bool:
     """Return whether a step computes or emits a token, or ends a request. A hit may cover a whole
-    prompt, so a token can come without any computed."""
+    prompt, so a step can emit a token without computing any."""
     ends = any(reason != "aborted" for reason in (step.finished or {}).values())
     return ends or any((step.emitted or {}).values()) or any(step.scheduled.values())
 
@@ -62,9 +62,10 @@ class Ended:
         self.listed.append(name)
 
     def not_needed(self, holding: Container[str], shadow: ShadowCache | None) -> list[str]:
-        """Return the requests to forget after a step in which those in `holding` hold blocks.
+        """Return the requests that can be forgotten after a step; those in `holding` still hold
+        blocks.
 
-        Without a shadow cache, only requests with blocks are needed.
+        Without a shadow cache, only requests that hold blocks are needed.
         """
         unlisted = [name for name in self.listed if name not in holding]
         if unlisted:
@@ -87,10 +88,10 @@ class RunHistory(Generic[R]):
         config: every key of the system's configuration.
         revision, system: the revision that judges the target, and its system.
         defaults: for each configuration key, the value that the target uses if the key is absent.
-        paused: requests that are paused since the previous step, if the system pauses requests.
+        paused: requests that were paused after the previous step, if the system pauses requests.
         requests: accepted requests by id, in order of arrival. If the history `forgets`, ended
             requests are dropped once no block holds their tokens; `forgotten` counts them.
-        arrived_again: how often a request got a later place in the order of arrival.
+        arrived_again: how often a request was moved to the end of the order of arrival.
         aborts_to_report: requests aborted since the last step, which the next step reports.
         aborts_inside: requests to be aborted inside the coming step.
         events: control events since the last step.
@@ -98,8 +99,8 @@ class RunHistory(Generic[R]):
         pause_steps: the number of consecutive steps in which a paused scheduler scheduled nothing.
         last: the previous step; None before the first.
         step: number of the coming step, from 0.
-        barren_steps: the number of consecutive steps in which a request was unfinished, and that
-            made no progress.
+        barren_steps: the number of consecutive steps that made no progress while a request was
+            unfinished.
         busy_steps: number of steps so far in which an accepted request was unfinished.
         first_in_line: the unstarted request that has waited longest, the step since which it has
             been first, and the most steps that the work ahead of it can take.
@@ -107,9 +108,9 @@ class RunHistory(Generic[R]):
         shadow: the content of the blocks, if a rule needs it.
         kept: the prefixes that a cache must still find; None if no rule needs them.
         client_changes: number of arrivals, aborts, control events and ends so far.
-        moves: number of times that requests may have passed from one phase to another.
+        moves: a count that grows whenever a request may have passed from one phase to another.
         holders: counts the blocks that requests hold.
-        answers: the results of `once` cached since the last change, with their step and
+        answers: the results that `once` has cached since the last change, with their step and
             configuration.
     """
 
@@ -171,13 +172,14 @@ class RunHistory(Generic[R]):
         self.work += bounds_of(self.system).alone(self.config, account)
         phases = self._sorted_phases
         self._changed()
-        if phases is not None and is_new:  # the other requests are where they were
+        if phases is not None and is_new:  # the phases of the others stay the same
             phases[0].append(account)
             self._sorted_phases = phases
         self._note_first_in_line()
 
     def abort(self, request_id: str, inside: bool) -> None:
-        """Record an abort of the target; ids of unknown or finished requests have no effect."""
+        """Record that a client aborted the request; an unknown id, or that of a finished request,
+        has no effect."""
         if request_id not in self.live:
             return
         if inside:
@@ -270,8 +272,8 @@ class RunHistory(Generic[R]):
         return self.ongoing() + self.decoding()
 
     def hit_now(self, step: Step, account: R) -> int | None:
-        """Return the tokens that a request finds when it starts in this step; 0 if it started
-        earlier, None if unknown."""
+        """Return how many tokens a request finds in the cache if it starts in this step; 0 if it
+        started earlier, None if unknown."""
         return self.features.hit(self, step, account)
 
     @property
@@ -279,7 +281,7 @@ class RunHistory(Generic[R]):
         return len(self.requests) + self.forgotten + self.arrived_again
 
     def arrives_last(self, account: R) -> None:
-        """Record that an unfinished request counts as the last that arrived."""
+        """Move an unfinished request to the end of the order of arrival."""
         account.arrival = self.arrived
         self.arrived_again += 1
         self.live[account.id] = self.live.pop(account.id)

@@ -1,8 +1,9 @@
-"""The content of each block of the cache, as far as a client can see the writes. After each step, a
-target shows the blocks of a request and how many tokens the request computed, so the tokens of that
-step are in the last of these blocks. In every step in which it computes, a request reads all its
-blocks. They must hold its own tokens, from the first on, since keys and values depend on all tokens
-before them. Which blocks are free, shared or published is up to the target.
+"""The content of each block of the cache, as far as a client can see the writes.
+
+After each step, a target shows the blocks of a request and how many tokens the request computed, so
+the tokens of that step are in the last of these blocks. In every step in which it computes, a
+request reads all its blocks. They must hold its own tokens from the first one on, since keys and
+values depend on all earlier tokens. Which blocks are free, shared or published is up to the target.
 """
 
 from collections import Counter, deque
@@ -47,8 +48,8 @@ class Access(NamedTuple):
 
 
 class Ready(NamedTuple):
-    """A request whose blocks were found to hold its tokens, up to the `end` of the computed
-    ones."""
+    """A request whose blocks were found to hold its computed tokens, which are those before
+    `end`."""
 
     request: RequestHistory
     end: int
@@ -129,7 +130,7 @@ class ShadowCache:
                     and before.end > entry.end
                     and _goes_on(before, entry.content, entry.start, entry.end)
                 ):
-                    entry = before  # equal tokens are written again, and those behind them stay
+                    entry = before  # the same tokens are written again, and those after them stay
                 written[number] = entry
             if access.only is None:
                 unseen += self._beyond(access)

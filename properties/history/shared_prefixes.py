@@ -83,7 +83,7 @@ class SharedPrefixes(Generic[R]):
         return True
 
     def end(self, request: R) -> None:
-        """Move an ended request into the tree, unless more may become known about it later."""
+        """Move an ended request into the tree, unless its history may still change."""
         computed_once = request.computed == request.max_computed
         may_change = request.may_change_after_end or request.tokens_loading
         if may_change or not computed_once or not self.remove(request) or not request.started:
@@ -92,7 +92,7 @@ class SharedPrefixes(Generic[R]):
 
     def reset(self) -> None:
         """Note that the cache was reset. Tokens of requests that ended before the reset can no
-        longer be found, so these requests must not stand for those that end later."""
+        longer be found, so these requests must not replace ones that end later."""
         ended = {id(request): request for request in _deciding((self._before, self._ended))}
         self._before, self._ended = {}, {}
         for request in ended.values():
@@ -127,7 +127,7 @@ class SharedPrefixes(Generic[R]):
 
 
 def _deciding(trees: Iterable[Mapping[str, Branch[R]]]) -> Iterator[R]:
-    """Yield the requests that determine an answer in some branch; a request may be yielded several
+    """Yield the requests that determine an answer in some branch; the same request may come several
     times."""
     for tree in trees:
         for branch in tree.values():

@@ -23,12 +23,13 @@ Config = Mapping[str, Any]
 def waits(
     config: Config, revision: str, first: RequestHistory, started: Sequence[RequestHistory]
 ) -> int | None:
-    """Return the steps until all earlier requests, served in order, have ended; None if
+    """Return the most steps until all earlier requests, served in order, have ended; None if
     unbounded.
 
-    The wait is unbounded if a later request may take the blocks that the first one needs. By the
-    page this is always possible, since the next request is tried; at HEAD it is possible only with
-    chunking off, if the first request exceeds the remaining budget. A tool may run for any time.
+    The wait is unbounded if a later request may take the blocks that the first one needs. According
+    to the page, this is always possible, since the next request is tried; at HEAD, it is possible
+    only with chunking off, if the first request exceeds the remaining budget. The wait of a session
+    is unbounded as well while its tool runs.
     """
     if isinstance(first, VllmRequestHistory) and first.blocked:
         return None
@@ -39,8 +40,8 @@ def waits(
 
 
 def alone(config: Config, request: RequestHistory) -> int:
-    """Return the steps of a request that has the scheduler to itself. With several stages, each
-    batch may have to wait until those in flight have completed, one in each step."""
+    """Return the most steps of a request that has the scheduler to itself. With several stages,
+    each batch may have to wait until those in flight have completed, one in each step."""
     return in_chunks(config, request) * (2 * depth(config) if depth(config) > 1 else 1)
 
 

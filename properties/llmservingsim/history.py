@@ -20,7 +20,7 @@ class LlmServingSimFeatures(VllmFeatures):
     """
 
     def depth(self, config: Mapping[str, Any]) -> int:
-        """Return the batches that are in flight once a step has decided, counting its own. Up to
+        """Return how many batches can be in flight once a step is decided, including its own. Up to
         `pp_size` stay in flight; the oldest completes in a step that builds none."""
         return depth(config)
 
@@ -54,7 +54,8 @@ class LlmServingSimFeatures(VllmFeatures):
         return super().decided(history, step)
 
     def _pass_time(self, history: RunHistory[Any], step: Step) -> None:
-        """Let time pass. A request whose time has come arrives after all others so far."""
+        """Advance the clock by the time of a step. A session whose tool has finished counts as the
+        last arrival."""
         live = requests_of(history.live)
         waits = time_of_idle(history, step) or 1
         for request in [request for request in live.values() if request.blocked]:
@@ -79,8 +80,8 @@ def only_tools_run(history: VllmRun) -> bool:
 
 
 def time_of_idle(history: VllmRun, step: Step) -> int:
-    """Return how far the clock jumps if only sessions that wait for a tool are left; otherwise
-    0."""
+    """Return by how many steps the clock jumps if only sessions that wait for a tool are left;
+    otherwise 0."""
     if step.scheduled or state_of(history).flights or not only_tools_run(history):
         return 0
     return min(request.blocked for request in history.live.values())

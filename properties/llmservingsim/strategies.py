@@ -1,6 +1,6 @@
 """Generators for LLMServingSim, aimed at the limits of pool, budget and batch. Requests are drawn
-as for vLLM, on which this scheduler is modelled. For this, the configuration gets the two keys that
-vLLM's strategies need in addition: a longest request, and no reserve.
+as for vLLM, on which this scheduler is modelled. For this, the configuration gets the two
+additional keys that vLLM's strategies need: the longest request, and a watermark of 0.
 """
 
 from collections.abc import Mapping, Sequence
@@ -18,7 +18,7 @@ from ..vllm.strategies import Scale
 
 Config = Mapping[str, Any]
 LATE_STEPS = vllm.LATE_STEPS
-# The published sizes; 0 seats means no cap.
+# The published sizes; max_num_seqs 0 means no cap.
 _PUBLISHED: Mapping[str, Sequence[Any]] = {
     **{"max_num_seqs": (128, 0), "max_num_batched_tokens": (2048, 8192)},
     "enable_prefix_caching": (True, False),
@@ -88,7 +88,7 @@ def has_features(config: Config) -> bool:
 
 
 def with_features(request: Request, config: Config) -> st.SearchStrategy[Request]:
-    """Draw for how long the tool runs without which a request is not made."""
+    """Draw the number of steps that a tool runs before the request arrives."""
     return TOOL_STEPS.map(lambda steps: msgspec.structs.replace(request, tool_steps=steps))
 
 

@@ -26,7 +26,7 @@ BLOCK_SIZES: Mapping[Scale, tuple[int, ...]] = {
 }
 FEWEST_BLOCKS, MAX_BLOCKS = 2, 14
 LATE_STEPS = 8
-# Usual or small block sizes, along with the published seats and budget.
+# Usual or small block sizes, along with the published max_num_seqs and budget.
 _PUBLISHED: Mapping[str, Sequence[Any]] = {
     **{"block_size": (16, 4), "max_num_seqs": (512,), "max_num_batched_tokens": (16_384,)},
 }

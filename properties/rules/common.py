@@ -21,7 +21,8 @@ def shown_wrongly(history: RunHistory[Any], step: Step) -> str | None:
     """A request shows tokens and blocks if and only if some of its tokens are computed, and shows
     the blocks that it writes.
 
-    The kind of the step fits what its requests do, and prefilling requests are listed as such.
+    The kind of the step matches the work of its requests, and prefilling requests are listed as
+    such.
     """
     stay = list(_after(history, step))
     if wrong := _other_kind(history, step) or _other_phase(history, stay, step):
@@ -71,9 +72,9 @@ def _other_kind(history: RunHistory[Any], step: Step) -> AdapterMessage | None:
         lost = f"computes {step.scheduled[first[0]]} lost tokens"
         why = f"{first[0]} {lost if first[0] in again else 'has emitted no token yet'}"
     elif further and step.kind == "prefill":
-        why = f"{further[0]} goes on to generate"
+        why = f"{further[0]} already generates"
     elif members and step.kind == "mixed" and len(members) in (len(first), len(further)):
-        why = f"all that it does is {alone}"
+        why = f"its only work is {alone}"
     if not why:
         return None
     return AdapterMessage(f"kind is {step.kind} in step {history.step}, but {why}: say {right}")
@@ -82,7 +83,7 @@ def _other_kind(history: RunHistory[Any], step: Step) -> AdapterMessage | None:
 def _begins_again(history: RunHistory[Any], step: Step, request: RequestHistory) -> bool:
     """Return whether a preempted request recomputes more than its last token.
 
-    If only the last token is left, both kinds are right; with several steps in flight, the kind is
+    If only the last token is left, either kind is right. With several steps in flight, the kind is
     not judged.
     """
     if (
@@ -117,8 +118,7 @@ def _other_phase(
 
 def _after(history: RunHistory[Any], step: Step) -> Iterator[tuple[RequestHistory, int]]:
     """Yield the requests that stay, each with a lower bound on its computed tokens after the step.
-    Requests preempted in this step, and waiting ones of which the step shows nothing, are left
-    out."""
+    Omit requests preempted in this step, and waiting ones for which the step shows nothing."""
     names = {request.id for request in history.running()}
     names.update(step.scheduled, step.computed or (), step.blocks or (), step.prefix_hit or ())
     names.update(history.paused, step.prefilling or ())
@@ -140,7 +140,7 @@ def request_lost(history: RunHistory[Any], step: Step) -> str | None:
     finished = step.finished or {}
     foreign = [n for n in finished if n not in history.live and n not in history.aborts_to_report]
     if foreign:
-        return f"{_names(foreign)} reported as finished, but not unfinished before this step"
+        return f"{_names(foreign)} reported as finished, although already ended or never accepted"
     places = (*(step.waiting or ()), *(step.running or ()), *(step.paused or ()))
     queued = set(places)
     if len(queued) < len(places):
@@ -173,7 +173,8 @@ def _past_the_end(history: RunHistory[Any], name: str, tokens: int) -> str | Non
 
 
 def tokens_wrong(history: RunHistory[Any], step: Step) -> str | None:
-    """A request emits its tokens, then ends at once with the right reason (ALL-R04)."""
+    """A request emits all its tokens, and ends with the last one, for the right reason
+    (ALL-R04)."""
     emitted = step.emitted or {}
     finished = step.finished or {}
     over = history.features.completing(history, step)
@@ -250,7 +251,7 @@ def waits_too_long(history: RunHistory[Any], step: Step) -> str | None:
     if name in step.scheduled or history.step - since < allowance:
         return None
     return (
-        f"{name} is first in line since step {since}, and must be scheduled by step "
+        f"{name} has been first in line since step {since}, and must be scheduled by step "
         f"{since + allowance}, {allowance} steps later"
     )
 
@@ -260,7 +261,7 @@ def someone_waits(history: RunHistory[Any], step: Step) -> bool:
 
 
 def never_ends(history: RunHistory[Any], step: Step) -> str | None:
-    """All accepted requests together take no more steps than their work (ALL-R06)."""
+    """All accepted requests together take no more steps than their work can take (ALL-R06)."""
     if history.busy_steps < history.work:
         return None  # the bound on all work together is never lower than this
     allowance = history.max_steps
@@ -289,7 +290,7 @@ def hit_never_computed(history: RunHistory[Any], step: Step) -> str | None:
         known = max((computed_of(history, step, own, other) for other in kin), default=0)
         if hit > known and hit > loaded_now(history, step).get(own.id, 0):
             since = " and can still be in a block" if history.forgotten else ""
-            limit = f"of which {known} were ever computed{since}"
+            limit = f"of which only {known} were ever computed{since}"
             return f"{own.id} takes {hit} tokens from the cache, {limit}"
     return None
 
@@ -313,7 +314,7 @@ def something_cached(history: RunHistory[Any], step: Step) -> bool:
 
 @once
 def first_hits(history: RunHistory[Any], step: Step) -> list[tuple[Any, int]]:
-    """Return the requests that start in this step, without loads, with their hits in tokens."""
+    """Return the requests that start in this step without a load, each with its hit in tokens."""
     return [
         (request, hit)
         for name in step.scheduled
@@ -348,8 +349,8 @@ def blocks_come_back(history: RunHistory[Any], step: Step) -> bool:
 
 def no_progress(history: RunHistory[Any], step: Step) -> str | None:
     """While a request is unfinished, at least one of three consecutive steps computes or emits a
-    token, or ends a request. With several decisions in flight, it is one of more steps
-    (ALL-R10)."""
+    token, or ends a request. With several decisions in flight, more steps in a row may make no
+    progress (ALL-R10)."""
     if not history.live or makes_progress(step):
         return None
     if history.barren_steps <= history.features.idle_steps(history):

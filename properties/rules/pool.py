@@ -14,7 +14,7 @@ from .predicate import Predicate
 def hit_too_short(
     history: RunHistory[Any], step: Step, starting: Iterable[Any], must_find: Callable[[Any], int]
 ) -> str | None:
-    """Return a message if a starting request finds fewer tokens than `must_find` returns."""
+    """Return a message if a starting request finds fewer tokens than `must_find` returns for it."""
     for request in starting:
         hit, shared = history.hit_now(step, request), must_find(request)
         if hit is not None and hit < shared:
@@ -26,9 +26,11 @@ def hit_too_short(
 
 
 def found_again(starting: Callable[[Any, Step], Iterable[Any]]) -> Predicate:
-    """Return the predicate which says that a starting request finds every token that was computed
-    before, unless the token's block was handed out since. This includes blocks that no request
-    holds any more. `starting` returns the requests that start in a step.
+    """Return the predicate for rules by which computed tokens must be found again.
+
+    A starting request must find every token that was computed before, even in blocks that no
+    request holds any more, unless the token's block has been handed out since. `starting` returns
+    the requests that start in a step.
     """
 
     @once
@@ -47,8 +49,8 @@ def found_again(starting: Callable[[Any, Step], Iterable[Any]]) -> Predicate:
             hit = history.hit_now(step, request)
             if hit is not None and hit < tokens:
                 return (
-                    f"{request.id} finds {hit} tokens in the cache; {tokens} were computed before, "
-                    "in blocks that were not handed out since"
+                    f"{request.id} finds {hit} tokens in the cache, but {tokens} were computed "
+                    "before, in blocks that have not been handed out since"
                 )
         return None
 
@@ -127,7 +129,8 @@ def released_by(history: RunHistory[Any], gone: Iterable[RequestHistory]) -> int
 
 
 def taken_by(history: RunHistory[Any], step: Step, request: RequestHistory, block_size: int) -> int:
-    """Return the blocks that a running request takes for what it computes in the step."""
+    """Return how many blocks a running request takes for the tokens that it computes in the
+    step."""
     covered = request.computed + step.scheduled.get(request.id, 0)
     if request.id in step.scheduled:
         covered = history.features.slots(history.config, covered)

@@ -1,5 +1,5 @@
-"""The form of a check: a function that finds a broken rule, and one that tells whether the rule
-could break."""
+"""The form of a check: one function tells whether a step breaks the rule, another whether it could
+have."""
 
 from collections.abc import Callable, Mapping
 from typing import Any, Literal, NamedTuple
@@ -7,8 +7,8 @@ from typing import Any, Literal, NamedTuple
 from ...model.observation import Step
 from ..history.run_history import RunHistory
 
-# Stands for: which requests have not started, are computing their prompt, decode, are paused, or
-# were preempted; and how many tokens each request that does not decode has computed.
+# Stands for the phase of each request (not started, computing its prompt, decoding, paused or
+# preempted), and for the computed tokens of each request that does not decode.
 PHASES = "phases"
 FIRST = "first"  # whether the step is the first one of the run
 
@@ -18,8 +18,8 @@ class Predicate(NamedTuple):
     witness.
 
     Both functions read the history from before the step. `members` says to which steps they apply:
-    those that schedule a prefilling request, a decoding one, or any. `reads_kept` says
-    whether they read `RunHistory.kept`.
+    those that schedule a prefilling request, a decoding one, or any. `reads_kept` says whether they
+    read `RunHistory.kept`.
 
     `reads` names everything that the functions read, apart from the configuration and the set of
     unfinished requests: fields of this step and the previous one, PHASES, and FIRST. If a step
@@ -28,7 +28,7 @@ class Predicate(NamedTuple):
     that.
 
     `only_with` tells whether a configuration has the feature that the rule is about. Without the
-    feature, the rule can neither break nor occur, and the monitor leaves it out.
+    feature, the rule cannot break and its witness cannot occur, so the monitor leaves it out.
     """
 
     broken: Callable[[RunHistory[Any], Step], str | None]
@@ -44,7 +44,8 @@ class Predicate(NamedTuple):
 
 
 class RuleFault(BaseException):
-    """A user's own rule cannot be evaluated: it raises, or returns a wrong type.
+    """A user's own rule cannot be evaluated: its function raises, or returns a value of the wrong
+    type.
 
     The message is one line. It is not an Exception, so that Hypothesis does not take it for a
     finding.
@@ -52,7 +53,7 @@ class RuleFault(BaseException):
 
 
 class AdapterMessage(str):
-    """A message about a step's description of itself, for which only the adapter can be wrong."""
+    """A message about how a step describes itself, where only the adapter can be wrong."""
 
 
 class Broken(NamedTuple):

@@ -1,5 +1,5 @@
-"""Choose the rules to evaluate at each step: those whose answers can differ from the previous
-step."""
+"""Choose the rules to evaluate at each step: those whose answers may have changed since the
+previous step."""
 
 from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache
@@ -40,8 +40,11 @@ class Choices:
         self._made: dict[Any, Choice] = {}
 
     def of(self, absent: tuple[str, ...], changed: frozenset[str] | None) -> Choice:
-        """Return the choice for a step that has no `absent` members; if `changed` is None,
-        everything may have changed."""
+        """Return the choice for a step.
+
+        `absent` names the kinds of members that the step does not have, and `changed` what has
+        changed since the previous step; None means that anything may have.
+        """
         choice = self._made.get((absent, changed))
         if choice is None:
             choice = self._made[absent, changed] = self._chosen(absent, changed)
@@ -81,7 +84,7 @@ class Questions:
         self._all = True
 
     def of(self, history: RunHistory[Any], step: Step) -> list[Check]:
-        """Return the checks to evaluate: rule, `broken` and `exercised`."""
+        """Return the checks to evaluate, each as rule id, `broken` and `exercised`."""
         values = self._values(step)
         moved = history.moves != self._moves
         if self._seen is None:
@@ -116,7 +119,8 @@ class Questions:
 
 
 def _reads(check: Predicate) -> tuple[str, ...] | None:
-    """Return what the answers of a check depend on, including the requests that it is about."""
+    """Return what the answers of a check depend on: what it reads, and what determines the requests
+    that it is about."""
     if check.reads is None or check.members == "any":
         return check.reads
     return (*check.reads, *MEMBERS)

@@ -24,7 +24,8 @@ SHOWN = "ALL-R13"
 # Rules that no state of a model can break; like the rules in `runs_only`, they are judged only in
 # runs.
 NOT_EXPLORED = frozenset({LOCKSTEP, OWN_TOKENS, AT_THE_DOOR, SHOWN})
-# These rules need only a step and the one before it, so the client need not know what is computed.
+# These rules read only a step and the one before it, so they can be judged even if it is unknown
+# which tokens are computed.
 FOLLOW_NOTHING = ("ALL-", "GEN-")
 
 
@@ -36,7 +37,8 @@ def predicates_of(system: str) -> Mapping[str, Predicate]:
 
 
 def explored(rule: Rule) -> bool:
-    """Return whether a model's state alone can break the rule, not only a whole run."""
+    """Return whether a single state of a model can break the rule, so that the explorer can check
+    it."""
     runs_only = NOT_EXPLORED.union(*(system.runs_only for system in SYSTEMS.values()))
     judged = rule.id not in runs_only and rule.id not in OWN_RULES
     return rule.checked and judged and DEFAULTS not in rule.needs
@@ -56,8 +58,8 @@ def observable(
 ) -> list[Rule]:
     """Return the rules of `revision` whose fields the target shows, in catalogue order.
 
-    If the target hides fields that a client needs to follow the run, it is unknown what is
-    computed, and only the rules that do not depend on it remain. If it also hides which requests
+    If the target hides fields that a client needs to follow the run, it is unknown which tokens are
+    computed, and only the rules that do not depend on this remain. If it also hides which requests
     finish, only two remain: the target neither crashes nor hangs.
     """
     hidden = followed_by(system, revision, config) - observes

@@ -34,10 +34,11 @@ def like_an_earlier_prompt(
 ) -> Content:
     """Draw a prompt of about `length` tokens, at most `longest`, that begins like an earlier one.
 
-    The common part ends where the decisions of prefix caching depend on it: at the end of a block
-    or of another of the `units`, of the earlier prompt, or of its output. What is repeated is the
-    whole earlier prompt, its full blocks, or the prompt with its answer. The rest is stream `name`,
-    or that of the first request, so that equal blocks follow different beginnings.
+    Sometimes the new prompt is exactly the earlier prompt, its full blocks, or the prompt with its
+    answer. Otherwise, the common part ends where the decisions of prefix caching depend on it: with
+    the earlier prompt or its answer, or at a multiple of one of the `units`, such as a block. The
+    rest is the stream `name`, or that of the first request, so that equal blocks follow different
+    beginnings.
     """
     gone = [request for request in earlier if request.abort_at is not None]
     other = draw(st.sampled_from(gone or earlier)) if draw(st.booleans()) else earlier[-1]
@@ -76,7 +77,8 @@ class Generators(Protocol):
     def configs(
         self, scale: Any, revision: str, *avoid: frozenset[str]
     ) -> st.SearchStrategy[dict[str, Any]]:
-        """Draw configurations of a scale that the revision supports, but none to `avoid`."""
+        """Draw configurations of a scale that the revision supports, without the kinds in
+        `avoid`."""
 
     def shapes(self, config: Any) -> st.SearchStrategy[Shape]:
         """Draw requests without names."""
@@ -85,24 +87,24 @@ class Generators(Protocol):
         """Draw requests whose prompts take many steps."""
 
     def beside_the_batch(self, config: Any, history: RunHistory[Any]) -> st.SearchStrategy[Shape]:
-        """Draw a request aimed at the state of the running ones."""
+        """Draw a request that reaches a limit together with the running ones, or just does not."""
 
     def beside_a_prefill(self, config: Any, history: RunHistory[Any]) -> st.SearchStrategy[Shape]:
-        """Draw a request aimed at the running ones while another prompt is being computed."""
+        """Draw such a request for a time when another prompt is being computed."""
 
     def contents(
         self, config: Any, earlier: Sequence[Request], name: str, length: int
     ) -> st.SearchStrategy[tuple[Segment, ...]]:
-        """Draw segments of a prompt of about `length` tokens."""
+        """Draw the content of a prompt of about `length` tokens."""
 
     def fitted(self, config: Any, content: tuple[Segment, ...], shape: Shape | None) -> Shape:
-        """Return the shape with this prompt, and a number of tokens that fits."""
+        """Return the shape for a prompt with this content, with a max_tokens that fits."""
 
     def caches(self, config: Any) -> bool:
         """Return whether the configuration has a prefix cache."""
 
     def steps_to_border(self, config: Any, history: RunHistory[Any]) -> int:
-        """Return the steps until something interesting happens."""
+        """Return the number of steps until a limit or the end of a block is reached."""
 
 
 def generators_of(system: str) -> Generators:
@@ -119,8 +121,8 @@ def orders_by_priority(generators: Generators, config: Any) -> bool:
 
 
 def _says(generators: Generators, name: str, config: Any) -> bool:
-    """Return what an optional function of a system says about the configuration; False without
-    it."""
+    """Call an optional function of a system with the configuration; return False if the system does
+    not have it."""
     function = getattr(generators, name, None)
     return function is not None and bool(function(config))
 

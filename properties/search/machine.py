@@ -106,7 +106,7 @@ MAX_EVENTS = 6
 
 
 class RuleBroken(Exception):  # noqa: N818 (a finding, not an error)
-    """Raised when a rule breaks, so that Hypothesis shrinks the run."""
+    """A rule broke; raised so that Hypothesis shrinks the run."""
 
 
 class SchedulerMachine(RuleBasedStateMachine):
@@ -150,8 +150,8 @@ class SchedulerMachine(RuleBasedStateMachine):
     ) -> None:
         """Start the target; a configuration that it refuses ends the run.
 
-        Sometimes, a request that can never run arrives first. Sometimes, clients whose requests are
-        preempted give them up.
+        Sometimes, a request that can never run arrives first. Sometimes, clients abort their
+        requests when these are preempted.
         """
         self.impatient = impatient
         self.search.begin_run()
@@ -185,17 +185,17 @@ class SchedulerMachine(RuleBasedStateMachine):
     @precondition(lambda self: not self.over and self.may_join_late())
     @rule(data=st.data(), to_border=st.booleans())
     def arrive_late(self, data: st.DataObject, to_border: bool) -> None:
-        """Add a request while a batch has been decoding for a while."""
+        """Add a request after a batch has been decoding for a while."""
         steps = data.draw(st.integers(0, self.generators.LATE_STEPS))
         self.until_none_waits()
-        # If a target hides what it emits, a request may seem to emit more than it may.
+        # If a target hides its tokens, a request may seem to emit more than max_tokens.
         longest = max(
             [0, *(request.max_tokens - request.emitted for request in self.history.decoding())]
         )
         self.some_steps(steps % (longest + 4), to_border)
         if not self.over and self.history.decoding():
             shape = data.draw(self.generators.beside_the_batch(self.config, self.history))
-            # A prompt that repeats an earlier one would not have the length that the aim needs.
+            # A prompt that repeats an earlier one would not have the length that was chosen.
             own = ((self.next_name(), shape.prompt),)
             self.one_arrival(data, shape, own if data.draw(st.booleans()) else ())
 
@@ -320,7 +320,8 @@ class SchedulerMachine(RuleBasedStateMachine):
         return st.sampled_from((*over[-1:], None, *over[:1], *over[-1:]))
 
     def knock(self, request: Request | None) -> None:
-        """Send a request that can never run; if refused, it is not part of the run."""
+        """Send a request that can never run. If the target refuses it, it is not part of the
+        run."""
         if request is not None:
             self.requests.append(request)
             self.judged(self.session.add, request)
@@ -329,10 +330,11 @@ class SchedulerMachine(RuleBasedStateMachine):
                 self.knocked.append(request)  # another target may accept it
 
     def some_steps(self, steps: int, to_border: bool) -> None:
-        """Take `steps` steps, or go on until `steps` steps after the next block boundary; take one
-        if no request is left.
+        """Take `steps` steps or, with `to_border`, go on until `steps` steps after the next block
+        boundary. If no request is left, take only one.
 
-        Before the first request, no step can break a rule that a scenario could show.
+        Before the first request, take none: without a request, no step can break a rule that a
+        scenario could show.
         """
         if not self.requests:
             return
@@ -357,7 +359,7 @@ class SchedulerMachine(RuleBasedStateMachine):
                 self.one_step()
 
     def until_none_waits(self) -> None:
-        """Take steps until every request is in the batch, at most PATIENCE."""
+        """Take steps until every request is in the batch, but at most PATIENCE steps."""
         for _ in range(PATIENCE):
             if self.over or self.history.pause:
                 return
@@ -378,7 +380,8 @@ class SchedulerMachine(RuleBasedStateMachine):
         return sum(request.abort_at is not None for request in self.requests)
 
     def one_step(self) -> None:
-        """Take one step; while shrinking, no further than the smallest failure so far."""
+        """Take one step. While Hypothesis shrinks, end the run at the step of the smallest failure
+        so far."""
         if self.history.step > self.search.last_step:
             self.over = True
             return
@@ -438,8 +441,8 @@ class OperatedMachine(SchedulerMachine):
 
     def teardown(self) -> None:
         super().teardown()
-        # Hypothesis may end a run between the two initial rules, and counts it. If it rejects the
-        # run, an exception is on its way.
+        # Hypothesis may end a run between the two initial rules, and still count it. If it rejects
+        # the run instead, an exception is being handled.
         if not self.begun and sys.exc_info()[0] is None:
             self.search.empty += 1
 

@@ -141,7 +141,8 @@ class Search:
 
     Attributes:
         runs, steps: the number of runs and steps, including shrinking.
-        empty: the number of runs that Hypothesis counts, but ended before they began.
+        empty: the number of runs that Hypothesis counts although it ended them before the target
+            was started.
         exercised: for each rule, the number of steps in which its witness occurred.
         exercised_cleanly: rules whose witness occurred in a run that no broken rule ended.
         runs_cut_short: for each rule, the number of runs that it ended.
@@ -151,7 +152,7 @@ class Search:
         failure: the smallest scenario so far that broke a rule, and the rules that it broke.
         fault: the breach of the protocol that ended the search early.
         runs_to_failure, steps_to_failure, found_after, shrink_seconds: runs, steps and seconds
-            until a rule first broke, and seconds that Hypothesis spent on shrinking it.
+            until a rule first broke, and seconds that Hypothesis spent on shrinking the failure.
     """
 
     options: SearchOptions
@@ -218,7 +219,8 @@ class Search:
 
     @property
     def last_step(self) -> int:
-        """Return the step of the smallest failure so far; no longer run is smaller."""
+        """Return the step of the smallest failure so far; a run that goes further cannot be
+        smaller."""
         return NO_END if self.failure is None else self.failure[1][0].step
 
     def fail(self, scenario: Scenario, broken: list[Broken], shrink_runs: int) -> None:

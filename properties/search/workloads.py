@@ -24,21 +24,23 @@ TRIES = 20  # the most configurations to draw until the model accepts one
 
 
 class Shape(NamedTuple):
-    """A kind of run; pairs are the smallest and the largest value.
+    """A kind of run; each pair holds the smallest and the largest value.
 
     Attributes:
-        requests: the number of requests in all.
+        requests: the number of requests in the run.
         burst: the number of requests that arrive before the same step.
-        gap: steps between two bursts.
+        gap: the number of steps between two bursts.
         prompt, output: the lengths of prompts and answers, in tokens.
         sixteenths: whether the lengths of prompts are in sixteenths of a block instead.
         shared: percentage of prompts that begin like an earlier one.
         aborted: percentage of requests that are aborted.
-        long_prompts: one prompt in this many has a quarter to half of the largest length, and its
-            answer is not cut short; 0: none.
+        long_prompts: one prompt in this many is a quarter to half as long as the largest length,
+            and its answer is not cut short; 0 means none.
         common: percentage of prompts that begin like the first prompt, which is then the longest.
-        patience: the most steps before a request is aborted; 0: at most the length of its output.
-        unused: by how many tokens max_tokens exceeds the output, for half of the requests.
+        patience: the most steps before a request is aborted; 0 means as many as its output has
+            tokens.
+        unused: by how many tokens max_tokens exceeds the output; this applies to half of the
+            requests.
     """
 
     requests: Range
@@ -207,8 +209,8 @@ class _Requests:
         return self._draw.randint(self._longest // 4, self._longest // 2)
 
     def _long_content(self, name: str, length: int) -> Content:
-        """Draw equal tokens behind one of two first blocks. A cache must tell them apart at every
-        depth, whichever of the two it keeps first."""
+        """Draw a prompt that has one of two first blocks and then always the same tokens. A cache
+        must tell the two kinds of prompt apart at every depth, whichever of them it sees first."""
         block, earlier = self._config["block_size"], self._made[1 :: self._shape.long_prompts]
         if length <= block:
             return self._prompt(name, length)

@@ -1,7 +1,7 @@
 """Shrink a scenario further than Hypothesis does: fewer requests, smaller numbers, whole blocks.
 
 Hypothesis shrinks the choices that led to a scenario; this pass shrinks the scenario itself, so
-that readers see only requests and tokens that the failure needs.
+that only requests and tokens that the failure needs are left.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -23,7 +23,8 @@ NAMED_FIELDS = ("external_tokens", "send_steps", "send_aborted", "cache_salt", "
 
 
 def shrink(scenario: Scenario, still_breaks: Callable[[Scenario], bool], attempts: int) -> Scenario:
-    """Return the smallest scenario found that `still_breaks`, in at most `attempts` trials."""
+    """Return the smallest scenario found for which `still_breaks` is true, in at most `attempts`
+    trials."""
     tried: set[str] = set()
     best = scenario
     progress = True
@@ -44,7 +45,7 @@ def shrink(scenario: Scenario, still_breaks: Callable[[Scenario], bool], attempt
 
 
 def until(scenario: Scenario, step: int) -> Scenario:
-    """Return the scenario without everything that happens after this step."""
+    """Return the scenario without anything that happens after this step."""
     kept = [request for request in scenario.requests if request.arrival <= step]
     patient = [
         replace(request, abort_at=None, abort_inside=False)
@@ -106,7 +107,8 @@ def _without_many(scenario: Scenario) -> Iterator[Scenario]:
 
 
 def simpler_requests(request: Request, block: int) -> Iterator[Request]:
-    """Yield the request without its abort, without its early end, and with smaller numbers."""
+    """Yield simpler requests: without the abort, a feature or the early end, or with smaller
+    numbers."""
     if request.abort_at is not None:
         yield replace(request, abort_at=None, abort_inside=False)
     if request.abort_inside:
@@ -197,8 +199,8 @@ def _plainer_options(scenario: Scenario) -> Iterator[Scenario]:
 
 
 def _at_default(scenario: Scenario, key: str, defaults: Mapping[str, Any]) -> list[Scenario]:
-    """Return the scenario with an option at its default or absent. If another option needs it,
-    reset the two together: one scenario for each such option; none if that is not enough."""
+    """Return the scenario with an option at its default or absent. If other options need it, return
+    one scenario for each of them, with both options reset; return none if that is not enough."""
 
     def without(*keys: str) -> list[Scenario]:
         config = {k: v for k, v in scenario.config.items() if k not in keys or k in defaults}
@@ -240,8 +242,8 @@ def needed_features(
 ) -> tuple[str, ...]:
     """Name the features that a shrunk scenario needs to break its rule.
 
-    A replay for each option sets it to its default, together with an option that needs it if there
-    is one, or turns it off if it is on by default. Features that the target itself requires
+    Replay the scenario once for each option, with the option at its default, or off if it is on by
+    default. If another option needs it, reset both. Features that the target itself requires
     (`still_breaks` returns None) are left out.
     """
     defaults = _defaults(scenario)
@@ -266,7 +268,7 @@ def needed_features(
 
 
 def _feature(key: str, value: Any) -> str:
-    """Name a feature. The size of a number is left out, since it says nothing about the cause."""
+    """Name a feature. Omit the value of a number, since it says nothing about the cause."""
     if isinstance(value, bool):
         return f"{key} {'on' if value else 'off'}"
     return f"{key} {value}" if isinstance(value, str) else key

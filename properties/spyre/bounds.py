@@ -13,7 +13,8 @@ Config = Mapping[str, Any]
 
 
 def alone(config: Config, request: RequestHistory) -> int:
-    """Return two steps per chunk, because of interleaving, plus one per token."""
+    """Return the most steps of a request: two per chunk, because of interleaving, plus one per
+    token."""
     chunks = -(
         -(request.prompt - min(request.computed, request.prompt)) // int(config["chunk_size"])
     )

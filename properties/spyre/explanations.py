@@ -65,7 +65,8 @@ class Admission(NamedTuple):
 
 
 def explain_volume(model: SpyreModel, scenario: Scenario, step: int) -> list[str]:
-    """Explain how batch x tkv came to exceed the limit in `step`; return none if unknown."""
+    """Return sentences that explain how batch x tkv came to exceed the limit in `step`; none if
+    unknown."""
     admissions: dict[str, Admission] = {}
     for number, state in enumerate(states(model, scenario, step)):
         joins = _joining(model, state, number)
@@ -121,7 +122,8 @@ def explain_stale_refusal(model: SpyreModel, scenario: Scenario, step: int) -> l
 
 
 def goes_by_last_forward(revision: Revision) -> bool:
-    """Return whether admission uses a tkv that still counts requests that have left."""
+    """Return whether admission uses the tkv of the last forward pass, which still counts requests
+    that have left since."""
     return revision.current_tkv is release_2_1_2.current_tkv
 
 
@@ -228,7 +230,8 @@ def _admitted(model: SpyreModel, joins: Admission) -> list[str]:
 
 
 def _compared(model: SpyreModel, joins: Admission, name: str) -> str:
-    """Return what the walk compares with the limit for the time until this request ends."""
+    """Return the comparison with the limit that admission makes for the time until this request
+    ends."""
     reach = joins.projected[name]
     alive = sum(other >= reach for other in joins.projected.values())
     return (
@@ -260,7 +263,7 @@ def _overshot(
     widest = max(tkvs, key=lambda name: tkvs[name])
     first = min(joins.projected.keys() & tkvs, key=lambda name: joins.projected[name])
     if joins.projected[first] == joins.projected[joins.newcomer]:
-        never = f"the walk stopped at {joins.newcomer}, so it never compared {widest}, "
+        never = f"the check stopped at {joins.newcomer}, so it never compared {widest}, "
         return [*lines, f"  {never}whose tkv is {tkvs[widest]}"]
     return [
         *lines[:-1],
@@ -289,7 +292,7 @@ def explain_lost_blocks(model: SpyreModel, scenario: Scenario, step: int) -> lis
         if waiting and free is not None:
             needed = model.revision.blocks_at_end(model.config, waiting[0])
             lines.append(
-                f"step {step}: {waiting[0].id} needs {needed} blocks of {free}, "
+                f"step {step}: {waiting[0].id} needs {needed} of the {free} blocks, but "
                 f"{before.lost_blocks} of them are reserved for no request"
             )
     return lines

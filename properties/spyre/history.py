@@ -23,8 +23,8 @@ SpyreRun: TypeAlias = RunHistory[SpyreRequestHistory]
 
 
 def _runs_cached_chunk(history: RunHistory[Any], name: str) -> bool:
-    """Return whether a step that schedules the request may run a chunk without any uncached token:
-    at most as many steps as its prompt has chunks. The page allows it; releases skip such chunks.
+    """Return whether a step that schedules the request may run a chunk that is entirely cached. The
+    page allows it, at most once for each chunk of the prompt; releases skip such chunks.
     """
     request = history.live.get(name)
     if request is None or history.revision != "documented" or not history.config["prefix_caching"]:
@@ -34,7 +34,7 @@ def _runs_cached_chunk(history: RunHistory[Any], name: str) -> bool:
 
 
 class SpyreFeatures(Features):
-    """Pauses. A paused request keeps its computed tokens, and no request is ever preempted."""
+    """Adds pauses. A paused request keeps its computed tokens, and no request is ever preempted."""
 
     request_history = SpyreRequestHistory
     never_preempts = True
@@ -44,7 +44,7 @@ class SpyreFeatures(Features):
         return True
 
     def may_compute_nothing(self, history: RunHistory[Any], step: Step) -> bool:
-        """Return whether a cached chunk may be run."""
+        """Return whether the step may run only a cached chunk."""
         return any(_runs_cached_chunk(history, name) for name in step.scheduled)
 
     def end(self, history: RunHistory[Any], step: Step) -> None:

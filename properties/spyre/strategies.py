@@ -88,13 +88,13 @@ def configs(
     blocks = draw(st.sampled_from(MODEL_LENGTHS_IN_BLOCKS[scale]))
     # Mostly whole blocks: a remainder makes the max-model-length rule matter.
     length = block * blocks - draw(st.sampled_from((0,) * 7 + (block - 1,)))
-    # A limit just above `batch` rows of whole blocks: one block more in any row exceeds it. If the
-    # rows have max_model_len, it is this length that limits such a batch. If all requests have such
-    # rows, the limit is no constraint.
+    # A limit just above what `batch` requests of `row` whole blocks need, so that one more block in
+    # any of them exceeds it. If `row` is max_model_len, such a batch reaches that length first; and
+    # if `batch` is max_num_seqs as well, the limit is no constraint.
     few = st.integers(min(2, max_num_seqs), min(4, max_num_seqs))
     batch = draw(few if scale == "tight" else few | st.just(max_num_seqs))
     row = draw(st.integers(ceil(blocks / batch), blocks) | st.just(blocks))
-    # Or a limit just below that value, which `batch` such rows already exceed.
+    # Or a limit just below that value, so that `batch` such requests exceed it.
     below = draw(st.booleans() if scale == "tight" else st.sampled_from((False,) * 3 + (True,)))
     beside = draw(st.integers(-batch, -1) if below else st.integers(0, batch * block // 16))
     limit = max(batch * row * block + beside, block * blocks)
@@ -177,8 +177,8 @@ def beside_the_batch(draw: st.DrawFn, config: Mapping[str, Any], history: RunHis
     """Draw a late request that joins earlier ones and reaches the limit with its last token.
 
     In a batch of `batch` requests, including this one, no tkv may exceed `row` = limit / batch, or
-    the model's length. The newcomer gets a chosen offset in the block that the batch will have
-    reached, and ends around `row`.
+    the model's length. The prompt ends at a chosen offset in a block, and the last token comes
+    close to `row`.
     """
     block, chunk, length = (config[k] for k in ("block_size", "chunk_size", "max_model_len"))
     lengths = [request.computed for request in history.decoding()] or [0]
@@ -202,8 +202,8 @@ def beside_the_batch(draw: st.DrawFn, config: Mapping[str, Any], history: RunHis
 
 
 def longest_beside(draw: st.DrawFn, config: Mapping[str, Any], history: RunHistory) -> int:
-    """Draw whole blocks of a prompt with which one of the batch can still end within max_model_len,
-    or just cannot."""
+    """Draw the length of a prompt, in whole blocks, with which a request of the batch can still end
+    within max_model_len, or just cannot."""
     block, length = config["block_size"], config["max_model_len"]
     request = draw(st.sampled_from(history.decoding()))
     ends = request.computed + request.max_tokens - request.emitted

@@ -1,6 +1,8 @@
-"""Run thousands of random loads near the limit in parallel, for the rules that lanes can judge. A
-load that breaks a rule is a scenario like any other, and can be replayed. The loads run in
-`model.spyre.lanes`, which needs NumPy.
+"""Run thousands of random loads near the limit in parallel, for the rules that `model.spyre.lanes`
+can judge.
+
+Each lane is one load. A load that breaks a rule is a scenario like any other, and can be replayed.
+This module needs NumPy.
 """
 
 from collections.abc import Sequence

@@ -50,10 +50,9 @@ def waits(
     """Return the most steps until all earlier requests have ended if they are served in order of
     arrival; None if unbounded.
 
-    A request may be overtaken forever under the priority policy; by preempted requests, with more
-    than two steps in flight; by all others, while it is loading or waits for its grammar; by those
-    that need no encoder, while the encoder has no room for it; by those with other adapters; and by
-    sessions.
+    There is no bound if other requests may overtake the first again and again: under the priority
+    policy, with more than two steps in flight (preempted requests may overtake), and in
+    configurations with sessions, loads, encoder inputs, grammars, or a limit on adapters.
     """
     depth = in_flight.depth(config)
     overtaken = (
@@ -72,8 +71,8 @@ def together(config: Config, work: int, requests: int) -> int:
     """Return the most steps of all requests together.
 
     Under FCFS, the oldest request is never preempted. Under the priority policy, the most important
-    request is never preempted, but for each other request, it may have to wait again behind every
-    running one. So it is with sessions, which may lose their blocks while they wait.
+    request is never preempted, but it may have to wait behind every running one, once for each
+    other request. The same holds for sessions, which may lose their blocks while they wait.
     """
     waits_again = config["policy"] == "priority" or sessions.are_held(config)
     turns = requests + 1 if waits_again else 1

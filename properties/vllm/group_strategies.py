@@ -19,7 +19,7 @@ def kv_groups(draw: st.DrawFn, config: Config, avoid: frozenset[str]) -> dict[st
     """Draw one or two groups in addition to full attention, and a pool that holds little more than
     the longest request.
 
-    Most groups of attention layers have a window or a chunk of about one block or a few.
+    Most groups of attention layers have a window or a chunk of one block or a few.
     """
     block, length = config["block_size"], config["max_model_len"]
     windows = st.sampled_from((block + 1, 2 * block, 2, 3 * block + 1, block, length + 1))
@@ -31,7 +31,7 @@ def kv_groups(draw: st.DrawFn, config: Config, avoid: frozenset[str]) -> dict[st
     no_mamba = MAMBA_LAYERS in avoid or (caches(config) and drafts >= block)
     states = chunks if no_mamba else st.just({"kind": groups.MAMBA})
     if draw(st.sampled_from((False, True, False))):
-        # Neither Mamba layers nor local chunks can have blocks of other sizes.
+        # Neither Mamba layers nor local chunks can have blocks of a different size.
         more = st.lists(st.one_of(slides, st.just(FULL)), max_size=1)
         further = [draw(with_block_size(block, group)) for group in (draw(slides), *draw(more))]
     else:
@@ -63,10 +63,11 @@ def with_block_size(block: int, group: dict[str, Any]) -> st.SearchStrategy[dict
 
 
 def watermarks(num_blocks: int | None) -> st.SearchStrategy[float]:
-    """Draw the watermark as a fraction of the pool: it keeps free no block at all, or between one
-    block and a third of the pool. The fraction is always half a block away from a whole number of
-    blocks. So it makes no difference whether block 0, which is never handed out, counts as part of
-    the pool.
+    """Draw the watermark as a fraction of the pool: either no block, or between one block and a
+    third of the pool.
+
+    The fraction is always half a block away from a whole number of blocks, so it makes no
+    difference whether block 0, which is never handed out, counts as part of the pool.
     """
     if num_blocks is None:
         return st.sampled_from((0.0, 0.1))

@@ -39,7 +39,8 @@ def encoders(draw: st.DrawFn, config: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def dynamic_drafts(config: Mapping[str, Any], drafts: int) -> st.SearchStrategy[dict[str, Any]]:
-    """Draw, now and then, fewer drafts after steps with more requests, or with fewer."""
+    """Draw options with which the number of drafts depends on the number of requests; most often,
+    draw none."""
     few = st.integers(1, config["max_num_seqs"])
     ranges = st.tuples(few, st.integers(0, drafts), st.integers(0, drafts)).map(
         lambda drawn: [[1, drawn[0], drawn[1]], [drawn[0] + 1, MANY, drawn[2]]]
@@ -50,7 +51,8 @@ def dynamic_drafts(config: Mapping[str, Any], drafts: int) -> st.SearchStrategy[
 
 @st.composite
 def later_limits(draw: st.DrawFn, config: Mapping[str, Any]) -> dict[str, Any]:
-    """Draw, now and then, fewer requests than max_num_seqs, or a threshold that adapts."""
+    """Sometimes draw a lower limit on running requests than max_num_seqs, or a threshold that
+    adapts."""
     drawn: dict[str, Any] = {}
     if draw(st.sampled_from((*4 * (False,), True))):
         drawn["max_num_active_seqs"] = draw(st.integers(1, config["max_num_seqs"]))
@@ -120,9 +122,10 @@ def with_features(draw: st.DrawFn, request: Request, config: Mapping[str, Any]) 
 
 @st.composite
 def with_turns(draw: st.DrawFn, request: Request, config: Mapping[str, Any]) -> Request:
-    """Return the request, usually with further turns. Most inputs and outputs end at the border of
-    a block, or a token beside it; so that there is room for a turn, outputs become shorter. Most
-    sessions have one max_tokens, so that a scheduler that mixes them up breaks few runs."""
+    """Return the request, usually with further turns. Most inputs and outputs end at a block
+    boundary, or one token away from it. Outputs are shortened to leave room for a turn. In most
+    sessions, all turns have the same max_tokens, so that a scheduler that confuses the turns'
+    max_tokens does not break almost every run."""
     block, room = config["block_size"], most_tokens(config) - request.prompt_len
     if room < 3 or not draw(st.integers(0, 3)):
         return request
@@ -150,7 +153,7 @@ def with_turns(draw: st.DrawFn, request: Request, config: Mapping[str, Any]) -> 
 
 
 def most_tokens(config: Mapping[str, Any]) -> int:
-    """Return the most tokens with which every target accepts a session."""
+    """Return the most tokens that a session may have so that every target accepts it."""
     limits = [config["max_model_len"]]
     if config["num_blocks"] is not None:
         limits.append(config["num_blocks"] * config["block_size"])
@@ -182,7 +185,8 @@ def accepted(drafts: int) -> st.SearchStrategy[tuple[int, ...]]:
 
 @st.composite
 def loaded(draw: st.DrawFn, request: Request, config: Mapping[str, Any]) -> Request:
-    """Return the request if a connector has some blocks, or all tokens, of its prompt."""
+    """Return the request with a drawn number of prompt tokens that a connector has: none, some
+    blocks, or all."""
     block, at_once = config["block_size"], loads.are_synchronous(config)
     whole = request.prompt_len // block * block
     tokens = draw(st.sampled_from((0, request.prompt_len, whole, min(block, whole))))
@@ -197,6 +201,6 @@ def loaded(draw: st.DrawFn, request: Request, config: Mapping[str, Any]) -> Requ
         load_fails_at=fails,
         load_deferrals=draw(st.sampled_from((0, 0, 0, 0, 1, 3))),
         send_steps=draw(st.sampled_from((None, None, None, 0, 3))),
-        # Only vLLM has this, and `generic` has no policy.
+        # Only vLLM has `send_aborted`; `policy` tells it from `generic`, which has no such key.
         send_aborted="policy" in config and draw(st.sampled_from((*3 * (False,), True))),
     )

@@ -104,10 +104,10 @@ def tight_pools(draw: st.DrawFn, config: Config) -> dict[str, Any]:
 
 @st.composite
 def speculations(draw: st.DrawFn, config: Config) -> dict[str, Any]:
-    """Draw the number of drafts after each token, a few; the pool must have room for them and the
+    """Draw a small number of drafts after each token; the pool must have room for them and for the
     shortest request.
 
-    Sometimes there is a lookahead; the budget must have room for that, too.
+    Sometimes, draw a lookahead as well; the budget must then have room for it.
     """
     drafts = draw(st.sampled_from((1, 3, 2)))
     if config["num_blocks"] is not None:
@@ -283,8 +283,8 @@ def budgets(
 ) -> st.SearchStrategy[int]:
     """Draw the token budget of a step.
 
-    It is a few blocks, or a token for every request that may run, or leaves room when the threshold
-    limits a request. Without chunking, the longest request must fit.
+    It is a few blocks, one token for every request that may run, or enough to leave room when the
+    threshold limits a request. Without chunking, the longest request must fit into it.
     """
     if not chunks:
         enough = max(length, max_num_seqs)
@@ -336,7 +336,8 @@ def borders(config: Config) -> list[int]:
 
 
 def longest_request(config: Config) -> int:
-    """Return the most tokens of prompt and answer with which every target accepts a request."""
+    """Return the most tokens that prompt and answer may have together so that every target accepts
+    a request."""
     limits = [config["max_model_len"]]
     # The last token of an answer is never computed.
     if config["num_blocks"] is not None:
@@ -360,9 +361,9 @@ def with_tokens(
 
 @st.composite
 def beside_the_batch(draw: st.DrawFn, config: Config, history: VllmRun) -> Shape:
-    """Draw a late request that takes exactly what the running requests leave, or has a token more
-    or less. They leave free blocks after their next tokens, with or without the watermark, and a
-    part of the budget. Or the new request fills a block in the same step as one of them. It is
+    """Draw a late request that takes exactly what the running requests leave, give or take a token:
+    the blocks that are free after their next tokens, with or without the watermark, or the rest of
+    the budget. Alternatively, the request fills a block in the same step as one of them. It is
     often more important than all of them.
     """
     block, longest = config["block_size"], longest_request(config)
@@ -374,7 +375,7 @@ def beside_the_batch(draw: st.DrawFn, config: Config, history: VllmRun) -> Shape
         unit = groups.hit_unit(config)
         room = room * (unit // block) // groups.blocks_if_all_kept(config, unit)
         reserve = watermark_blocks(config)
-        # Leaves room for an answer that needs one more block.
+        # Leave room for an answer that needs one more block.
         fills = [min(blocks * block, longest - block) for blocks in (room, room, room - reserve)]
         aims = draw(st.sampled_from((fills, aims)))
     prompt = draw(st.sampled_from(aims)) + draw(st.sampled_from((0, 0, 1, -1)))
@@ -460,8 +461,8 @@ def fitted(config: Config, content: Content, shape: Shape | None) -> Shape:
 
 
 def steps_to_border(config: Config, history: VllmRun) -> int:
-    """Return the number of decode steps until the next one needs more blocks than are free. If that
-    is more than a block away, return the number until a decoding request fills its block."""
+    """Return after how many decode steps the next one needs more blocks than are free. If that
+    takes longer than a block, return after how many steps a decoding request fills its block."""
     running, free = history.decoding(), free_blocks(config, history)
     if free is not None:
         for steps in range(config["block_size"]):

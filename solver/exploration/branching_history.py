@@ -1,4 +1,4 @@
-"""The history of a run that branches: it forks at every step, and requests may be undecided."""
+"""A run history that forks at every step, and that may contain undecided requests."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ from ...properties.history.run_history import RunHistory
 from ...properties.history.shared_prefixes import SharedPrefixes
 from .undecided import Candidates, OpenRequestHistory, fully_decided
 
-# The fields of a request that its candidates determine, or that are known only at its end.
+# The fields that depend on a request's candidates, or that are known only when it has ended.
 DECIDED = {"id", "prompt", "max_tokens", "output_len", "content", "priority", "ended", "ended_at"}
 
 
 @cache
 def counters(features: Features) -> tuple[str, ...]:
-    """Return the fields that steps change in a request, decided or not."""
+    """Return the fields of a request that steps change, whether it is decided or not."""
     names = (field.name for field in fields(features.request_history))
     return tuple(name for name in names if name not in DECIDED)
 
 
 class _Unsorted(SharedPrefixes[Any]):
-    """Keeps no requests, since paths would share what is kept, and the tokens of an undecided
-    request are unknown."""
+    """Replaces the index of shared prefixes and keeps no requests. Paths would share the index, and
+    the tokens of an undecided request are unknown."""
 
     def add(self, request: Any, instead_of: Any = None) -> None: ...
 
@@ -37,8 +37,8 @@ class _Unsorted(SharedPrefixes[Any]):
 class BranchingHistory(RunHistory[Any]):
     """The history on one path of an exploration.
 
-    It has no bounds on waiting, because they would read the length of every request; `Wait` bounds
-    waiting instead.
+    It computes no bounds on waiting, because these would read the length of every request. `Wait`
+    bounds waiting instead.
     """
 
     def __post_init__(self) -> None:
@@ -67,8 +67,8 @@ class BranchingHistory(RunHistory[Any]):
         self._enter(request, OpenRequestHistory(request, candidates, len(self.requests)))
 
     def narrow(self, request: str, candidates: Candidates) -> None:
-        """Restrict the request to these candidates. Once they agree on every field, the request
-        gets an ordinary history."""
+        """Restrict the request to these candidates. When they agree on every field, give the
+        request an ordinary history."""
         old: Any = self.live[request]
         if not fully_decided(candidates):
             old.candidates = candidates
@@ -86,9 +86,9 @@ class BranchingHistory(RunHistory[Any]):
         account.output_len = account.emitted + 1
 
     def begun_since(self, gone: RequestHistory) -> tuple[str, ...]:
-        """Return the unfinished requests that began after `gone` had ended. If they filled blocks
-        with the same content, those of `gone` are no longer the newest in the cache.
-        """
+        """Return the unfinished requests that began after `gone` had ended. Where one of them
+        filled a block with the same content, the block of `gone` is no longer the newest in the
+        cache."""
         if gone.ended_at is None:
             return ()
         return tuple(name for name, account in self.live.items() if account.began > gone.ended_at)

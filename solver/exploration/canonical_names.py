@@ -1,4 +1,4 @@
-"""Canonical names: requests and blocks are numbered in the order in which they first occur."""
+"""Canonical names: requests and blocks numbered in order of first occurrence."""
 
 from collections.abc import Hashable, Iterable
 from typing import Any
@@ -13,8 +13,8 @@ GENERATED = "out:"
 class CanonicalNames:
     """The numbers that replace the names of requests and blocks.
 
-    Names in the menu's prompts, and those of the requests that the prompts mention, are not
-    replaced. `queues` are the scheduler's queues in order; each member has an `id` and `blocks`.
+    Requests that occur in a prompt of the menu keep their names. `queues` are the scheduler's
+    queues, in order; each member has an `id` and `blocks`.
     """
 
     def __init__(
@@ -41,7 +41,8 @@ class CanonicalNames:
         return tuple((self._stream(stream), tokens) for stream, tokens in content)
 
     def pool(self, pool: Pool) -> tuple[Hashable, ...]:
-        """Return the free blocks, by content and in order, and what the cache can find."""
+        """Return the free blocks, in order and by content, and the blocks that the cache can
+        find."""
         free = tuple(
             (self.block(block), None if content is None else self.content(content))
             for block, content in pool.tail
@@ -53,10 +54,10 @@ class CanonicalNames:
         return free, cached
 
     def computed(self, history: BranchingHistory, *, newest: bool) -> frozenset[Hashable]:
-        """Return the content that ended or preempted requests had computed.
+        """Return the content that ended and preempted requests had computed.
 
-        `newest`: if two blocks have the same content, the cache finds the one filled last, so it
-        matters which requests began since.
+        `newest` means that of two blocks with the same content, the cache finds the one filled
+        last. It then matters which requests have begun since.
         """
         return frozenset(
             (

@@ -19,7 +19,8 @@ class ExploreOptions:
     """The options of an exploration.
 
     Attributes:
-        reduced: if False, every step and every length is a separate move.
+        reduced: whether to combine steps and lengths that make no difference. If False, every step
+            and every length is a separate move.
         formula: a named formula of the system, which replaces the revision's own.
     """
 
@@ -35,7 +36,7 @@ class ExploreOptions:
 
 @dataclass(frozen=True)
 class Counterexample:
-    """A broken rule, the limits (`SystemSpace.limit_key`) at which it breaks, and the run that
+    """A broken rule and the limits (`SystemSpace.limit_key`) at which it breaks, with a run that
     breaks it at the first of these limits."""
 
     rule: str
@@ -46,16 +47,17 @@ class Counterexample:
 
 @dataclass(frozen=True)
 class ExplorationResult:
-    """The progress of an exploration.
+    """The result of an exploration, or its progress so far.
 
     Attributes:
         states: the number of distinct states, over all limits together.
         states_by_limit: the number of states reached with each limit.
-        transitions: the number of moves; a move made with several limits together counts once.
+        transitions: the number of moves; a move that is made for several limits at once counts
+            once.
         depth: the number of moves on the longest path.
         complete: whether every behaviour was explored.
-        open: the number of states that were reached but not expanded.
-        checked: rules whose predicates were evaluated.
+        open: the number of states that were reached but not yet expanded.
+        checked: the rules whose predicates were evaluated.
         exercised: for each rule, the limits at which its witness occurred.
         livelocks: cycles of states without progress.
     """
@@ -76,7 +78,7 @@ class ExplorationResult:
 class Exploration:
     """The exploration of one scope.
 
-    Every part is plain data, so that a checkpoint can pickle it.
+    All attributes are plain data, so that a checkpoint can pickle them.
     """
 
     def __init__(
@@ -86,7 +88,7 @@ class Exploration:
         choose: Callable[[int], int] | None = None,
         space: type[SchedulerSpace] = SchedulerSpace,
     ) -> None:
-        """Build the models. `space` replaces the usual one.
+        """Build the models. `space` replaces the usual state space.
 
         Raises:
             InputError: the revision has no such configuration.
@@ -158,10 +160,9 @@ class Exploration:
         return scenario_of(path, self._menu, member, system, revision, config)
 
     def _livelocked(self) -> Iterator[Violation]:
-        """Yield requests that never end because a state recurs (ALL-R06). States that several
-        configurations share are skipped, since perhaps none of these configurations can make every
-        move of the cycle.
-        """
+        """Yield requests that never end because a state recurs (ALL-R06). Skip states that several
+        configurations share: it could be that none of these configurations makes every move of the
+        cycle."""
         search = self.search
         if COMPLETION not in self.checked or search.order == "random":
             return
@@ -172,7 +173,7 @@ class Exploration:
             members = search.known[state]
             if members.bit_count() == 1 and not members & reported:
                 reported |= members
-                message = "a state recurs, and no request has gained a token since"
+                message = "a state recurs, and no request has gained a token in between"
                 yield Violation(COMPLETION, message, members, search.way_to(state))
 
 

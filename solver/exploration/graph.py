@@ -1,7 +1,7 @@
-"""The states of a small scope and the moves between them, kept for drawing.
+"""The graph of a small scope, for drawing: its states, and the moves between them.
 
-The ordinary exploration runs in a space that records its moves. It is breadth-first, so the move
-that first reaches a state ends a shortest path to that state.
+The graph is built by an ordinary exploration in a space that records its moves. The search is
+breadth-first, so the move that first reaches a state is the end of a shortest path to it.
 """
 
 from collections.abc import Hashable, Iterator, Sequence
@@ -18,8 +18,8 @@ Staked = tuple[Move, frozenset[str]]
 
 
 class Vertex(NamedTuple):
-    """A state, its distance from the start in moves, and the edge that first reached it (None: the
-    start)."""
+    """A state, its distance from the start in moves, and the edge that first reached it (None for
+    the start)."""
 
     node: Node
     depth: int
@@ -30,9 +30,9 @@ class Edge(NamedTuple):
     """A move.
 
     Attributes:
-        target: None if no kept state follows: the scheduler crashed, or the state is beyond the
-            bound.
-        step: the scheduler's answer; None if only clients move.
+        target: the number of the state that follows; None if the scheduler crashed, or if the state
+            is beyond the bound.
+        step: the scheduler's step; None if only clients act.
         broken: the rules that the move breaks, the most important first.
         exercised: the rules whose witness occurs in the move.
     """
@@ -47,11 +47,12 @@ class Edge(NamedTuple):
 
 @dataclass(frozen=True)
 class Graph:
-    """One configuration, explored. The states are in the order in which they were reached.
+    """The explored states and moves of one configuration. States are in the order in which they
+    were reached.
 
     Attributes:
         beyond: the number of states that were reached but not kept.
-        unopened: the states that are kept but were not expanded.
+        unopened: the states that were kept but not expanded.
     """
 
     run: Exploration
@@ -77,7 +78,7 @@ class Graph:
         return tuple(self.edges[number].label for number in path)
 
     def breaking(self, rule: str) -> Iterator[int]:
-        """Return the edges that break a rule, those on short paths first."""
+        """Return the edges that break a rule, those on the shortest paths first."""
         return self._nearest(
             number
             for number, edge in enumerate(self.edges)
@@ -85,7 +86,7 @@ class Graph:
         )
 
     def staking(self, rule: str) -> Iterator[int]:
-        """Return the edges in which a rule's witness occurs, those on short paths first."""
+        """Return the edges in which a rule's witness occurs, those on the shortest paths first."""
         return self._nearest(
             number for number, edge in enumerate(self.edges) if rule in edge.exercised
         )
@@ -97,7 +98,7 @@ class Graph:
 
 
 class WatchedSpace(SchedulerSpace):
-    """A space that records its moves, and the rules exercised in each move."""
+    """A space that records its moves, and which rules each move exercises."""
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
@@ -113,7 +114,7 @@ class WatchedSpace(SchedulerSpace):
         return moves
 
     def _taken(self, *args: Any) -> Move | None:
-        """Record the rules that this move exercises; the base class records only the first move of
+        """Record which rules this move exercises. The base class notes only the first such move for
         each rule."""
         so_far, self.exercised = self.exercised, dict.fromkeys(self.exercised, 0)
         try:

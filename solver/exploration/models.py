@@ -1,5 +1,8 @@
-"""The models of a system as `scheduler_space` explores them: the interface, and one base for
-systems whose states are records with queues of sequences."""
+"""The interface through which `scheduler_space` explores a system's models.
+
+`QueueModels` is the base for systems whose states are records with queues of sequences, and
+`PlainModels` explores any other pure model.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +24,7 @@ class Stepped(NamedTuple):
     Attributes:
         after: the next state; None if the model raised.
         seen: the observed step; empty if the model raised.
-        limited: the model read the limit.
+        limited: whether the model read the limit.
         crash: the exception that the model raised.
     """
 
@@ -32,18 +35,20 @@ class Stepped(NamedTuple):
 
 
 class Models(ABC):
-    """The models of one revision in one configuration, one for each limit, and their states.
+    """The models of one revision in one configuration, one for each limit. Their states are of the
+    system's own type.
 
-    Models whose first states are equal are stepped together as long as they make the same
+    Models with equal initial states are stepped together for as long as they make the same
     decisions.
 
     Attributes:
         system: the system's name.
         configs: one configuration for each limit, in ascending order.
         limited: the rules that read the limit.
-        waits_are_bounded: whether no request may overtake the first in line forever (ALL-R05).
-        idle_is_waste: whether a step that computes nothing is wasted, because no request can be
-            waiting for a load or a step in flight.
+        waits_are_bounded: whether there is a limit on how long others may overtake the first in
+            line (ALL-R05).
+        idle_is_waste: whether a step that computes nothing is wasted. It is not if requests can
+            wait for a load or for a step in flight.
     """
 
     system: str
@@ -83,7 +88,7 @@ class Models(ABC):
 
     @abstractmethod
     def arrive(self, state: Any, request: str, candidates: Candidates) -> Any:
-        """Queue a request that may still be any of the candidates."""
+        """Queue a request that may still turn out to be any of the candidates."""
 
     @abstractmethod
     def narrow(self, state: Any, request: str, candidates: Candidates) -> Any:
@@ -101,7 +106,7 @@ class Models(ABC):
             after, seen = self.stepped(member, state, inside)
         except ChoiceNeeded:
             raise
-        except Exception as error:  # only a model with a planted fault raises this
+        except Exception as error:  # only a model with a planted fault gets here
             return Stepped(None, {}, False, f"{type(error).__name__}: {error}")
         return Stepped(after, seen, False)
 
@@ -109,11 +114,11 @@ class Models(ABC):
     def stepped(
         self, member: int, state: Any, inside: tuple[str, ...]
     ) -> tuple[Any, dict[str, Any]]:
-        """Return the next state of a model, and the observation of the step."""
+        """Return the model's next state, and the observation of the step that leads to it."""
 
     @abstractmethod
     def quiet(self, state: Any) -> bool:
-        """Return whether the next step only computes a token of every decoding request."""
+        """Return whether the next step only computes one token for each decoding request."""
 
     @abstractmethod
     def key(self, state: Any, history: BranchingHistory) -> Hashable:
@@ -123,14 +128,14 @@ class Models(ABC):
 class QueueModels(Models):
     """Models whose states are records with queues of sequences.
 
-    A system supplies what is its own: names, sequences, when a step is quiet, and the key of a
-    state. Aborts and arrivals do not depend on the limit, so the first model handles them.
+    A subclass supplies the attributes below, and says when a step is quiet and what the key of a
+    state is. Aborts and arrivals do not depend on the limit, so the first model handles them.
 
     Attributes:
         limit_key: the configuration key whose values are the limits.
         queues: the fields of a state that hold sequences.
-        sequence: the system's sequence.
-        open_sequence: the same class with `OpenFields`, for a request that is not fully decided.
+        sequence: the system's class of sequences.
+        open_sequence: that class with `OpenFields`, for requests that are not fully decided.
     """
 
     limit_key: ClassVar[str] = "num_blocks"
@@ -150,13 +155,14 @@ class QueueModels(Models):
 
     @abstractmethod
     def queued(self, state: Any, sequence: Any) -> Any:
-        """Return the state in which a new sequence waits."""
+        """Return the state with a new sequence in the waiting queue."""
 
     def opened(self, request: str, candidates: Candidates) -> Any:
         return self.decided(self.open_sequence(request, 0, 0, 0, content=candidates))
 
     def decided(self, sequence: Any) -> Any:
-        """Return the ordinary sequence if nothing about this one is open; otherwise this one."""
+        """Return the ordinary sequence if every field of this one is decided; otherwise return this
+        one."""
         if not isinstance(sequence, OpenFields) or not fully_decided(sequence.candidates):
             return sequence
         return settled(sequence, self.sequence)
@@ -194,7 +200,7 @@ class QueueModels(Models):
 
 
 def _changed(state: Any, queues: Iterable[str], request: str, change: Any) -> Any:
-    """Return the state with one request, in whichever queue, changed by `change`."""
+    """Return the state after applying `change` to one request, in whichever queue it is."""
 
     def queue_with(queue: str) -> tuple[Any, ...]:
         members = getattr(state, queue)
@@ -210,7 +216,7 @@ class Plain(NamedTuple):
     """A state of one model.
 
     Attributes:
-        member: the number of the model.
+        member: the index of the model.
         model: the model's own state.
         pending: requests that arrived since the last step, with their candidates.
         operations: the calls that led to the model's state.
@@ -225,10 +231,10 @@ class Plain(NamedTuple):
 
 
 class PlainModels(Models):
-    """Any pure model in one configuration for every limit, explored without a reduction.
+    """Explores any pure model, with one configuration for each limit and without a reduction.
 
-    A system whose states are hashable needs nothing else. Requests keep their names, and every
-    length is chosen before the first step that could read it, so scopes must be small.
+    The only condition is that its states are hashable. Requests keep their names, and every length
+    is chosen before the first step that could read it, so scopes must be small.
     """
 
     waits_are_bounded = False
@@ -244,7 +250,8 @@ class PlainModels(Models):
         return state._replace(pending=tuple(pending))
 
     def end(self, state: Plain, request: str) -> Plain:
-        """Make the request's next token its last, by repeating the run with this output length."""
+        """Make the request's next token its last, by running the model again with this output
+        length."""
         length = dict(state.emitted).get(request, 0) + 1
         again = self.initial(state.member)
         for name, value in self._settled(state).operations:
@@ -272,7 +279,7 @@ class PlainModels(Models):
         return False
 
     def key(self, state: Plain, history: BranchingHistory) -> Hashable:
-        """Return the state, and the counters of each request that rules read."""
+        """Return the state, and those counters of each request that rules read."""
         names = counters(history.features)
         known = tuple(
             (account.id, account.ended, *(getattr(account, name) for name in names))

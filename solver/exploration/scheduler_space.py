@@ -1,8 +1,8 @@
 """The state space of a scheduler and its clients, for `search`.
 
-Before any step, requests of a menu may arrive, up to a given number. In any step a request may end
-early, and a client may give up, before the decision or after it. The model itself takes the
-scheduler's steps, and every rule judges them.
+Before any step, requests from a menu may arrive, up to a given number in all. In any step, a
+request may end early, and a client may abort its request, before or after the decision. The model
+takes the scheduler's steps, and every rule is checked on each of them.
 """
 
 from __future__ import annotations
@@ -23,18 +23,18 @@ from .scope import Aborts
 from .search import Break, Move, numbers
 from .undecided import AT_ARRIVAL, Candidates, ChoiceNeeded, RequestMenu
 
-# ALL-R05 allows the first in line two steps for its own chunk, and two to spare.
+# ALL-R05 allows the first in line two steps for its own chunk, plus two as a margin.
 WASTE_IN_LINE = 4
 
 
 class Wait(NamedTuple):
-    """Steps wasted so far.
+    """Counts of the steps wasted so far.
 
     Attributes:
-        head: the request that waits first in line.
-        in_line: steps since `head` became first in line in which no earlier request computed
-            anything.
-        idle: steps in which no request computed anything although one was unfinished.
+        head: the first request in line.
+        in_line: the steps since `head` became first in line, except those in which a request that
+            arrived earlier computed something.
+        idle: the steps in which no request computed anything although some request was unfinished.
     """
 
     head: str | None = None
@@ -42,7 +42,7 @@ class Wait(NamedTuple):
     idle: int = 0
 
     def after(self, before: RunHistory, step: Step, order: dict[str, int]) -> Wait:
-        """Return the wasted steps after one more step; `order` numbers the requests by arrival."""
+        """Return the counts after one more step. `order` numbers the requests by arrival."""
         idle = self.idle + (bool(before.live) and not any(step.scheduled.values()))
         head = head_of(before)
         if head is None or head in step.scheduled:
@@ -54,16 +54,16 @@ class Wait(NamedTuple):
         return Wait(head, so_far + (not helped), idle)
 
     def counted(self, before: RunHistory, requests: int) -> tuple[int, int]:
-        """Return the steps in line and the idle steps, capped where more makes no difference.
+        """Return `in_line` and `idle`, capped where larger counts make no difference.
 
-        Steps wasted on a request that is no longer first in line do not count.
+        If `head` is no longer first in line, `in_line` counts as 0.
         """
         in_line = self.in_line if self.head == head_of(before) else 0
         return min(in_line, WASTE_IN_LINE), min(self.idle, max_idle(requests))
 
 
 def max_idle(requests: int) -> int:
-    """Return a number of idle steps greater than this many requests may need."""
+    """Return a bound on idle steps, larger than this many requests can need."""
     return 2 * requests + 2
 
 
@@ -73,28 +73,29 @@ def head_of(history: RunHistory) -> str | None:
 
 
 def waits_too_long(wait: Wait) -> str | None:
-    """Return a message if the first in line may have waited beyond its bound (ALL-R05)."""
+    """Return a message if the first in line may have waited longer than its bound (ALL-R05)."""
     if wait.in_line < WASTE_IN_LINE:
         return None
     return (
-        f"{wait.head} is first in line, and in {wait.in_line} steps nothing before it was computed"
+        f"{wait.head} is first in line, and for {wait.in_line} steps no earlier request computed "
+        "anything"
     )
 
 
 def never_ends(wait: Wait, accepted: int) -> str | None:
-    """Return a message if all requests together may take longer than their work (ALL-R06)."""
+    """Return a message if the requests took more idle steps than they can need (ALL-R06)."""
     if wait.idle < max_idle(accepted):
         return None
-    return f"{wait.idle} steps computed nothing, of {accepted} requests"
+    return f"{wait.idle} steps computed nothing, with {accepted} requests"
 
 
-# The id of an aborted request, and whether it is aborted inside the step.
+# The id of an aborted request, and whether the abort happens inside the step.
 Abort = tuple[str, bool]
 BOUNDED_WAIT, COMPLETION = "ALL-R05", "ALL-R06"
 
 
 class Node(NamedTuple):
-    """A state on a path: of the scheduler and the client, with its requests and wasted steps."""
+    """A state on a path: of the scheduler, the history, the requests and the wasted steps."""
 
     state: Any
     history: BranchingHistory
@@ -103,12 +104,12 @@ class Node(NamedTuple):
 
 
 class SchedulerSpace:
-    """All behaviours of up to `requests` requests of a menu.
+    """Every behaviour of a scheduler with up to `requests` requests from a menu.
 
     Attributes:
         aborts: which clients give up (`scope.Aborts`).
-        reduced: whether a length is chosen only when something reads it and, while no request waits
-            or arrives, clients act only in the first step of a block.
+        reduced: whether to explore fewer paths. A length is then chosen only when something reads
+            it. While no request waits or arrives, clients act only in the first step of a block.
         exercised: for each rule, the configurations in which its witness occurred, as bits.
     """
 
@@ -125,7 +126,7 @@ class SchedulerSpace:
     ) -> None:
         self._models, self._menu = models, menu
         self._requests = requests
-        # `Wait` judges these two rules instead of the history.
+        # `Wait` checks these two rules instead of the history.
         self._checks = [
             (rule, *predicate[:3], rule in models.limited)
             for rule, predicate in checks.items()
@@ -137,7 +138,7 @@ class SchedulerSpace:
         self.exercised: dict[str, int] = dict.fromkeys((NEVER_CRASHES, NEVER_HANGS, *checks), 0)
 
     def roots(self) -> list[tuple[Node, int]]:
-        """Return the states before anything arrives; several configurations may share one."""
+        """Return the initial states. Configurations with equal states share one."""
         roots: list[tuple[Node, int]] = []
         for member, config in enumerate(self._models.configs):
             state = self._models.initial(member)
@@ -161,9 +162,10 @@ class SchedulerSpace:
         return own, self._models.key(node.state, history)
 
     def moves(self, node: Node, members: int) -> list[Move]:
-        """Return the arrivals and steps that can come next.
+        """Return the possible next moves: arrivals and steps.
 
-        If they read an undecided field of a request, return the choices for it instead.
+        If one of them reads an undecided field of a request, return the choices for that field
+        instead.
         """
         if not node.history.live and len(node.known) == self._requests:
             return []
@@ -181,10 +183,11 @@ class SchedulerSpace:
         return moves
 
     def _aborted(self, node: Node, members: int, name: str, inside: bool) -> list[Move]:
-        """Return the steps in which a client gives up.
+        """Return the steps in which a client aborts its request.
 
-        If only the abort reads a field of an undecided request, the field is chosen after the
-        abort, so that the request stays undecided on other paths.
+        If the abort alone reads a field of an undecided request, the abort becomes a move of its
+        own. The field is then chosen in a later move, and the request stays undecided on other
+        paths.
         """
         try:
             return list(self._step(node, members, (name, inside), self._aborts == "alone"))
@@ -199,9 +202,9 @@ class SchedulerSpace:
     def _arrivals(self, node: Node, members: int) -> Iterator[Move]:
         """Let the next request arrive, at the end of the queue.
 
-        If nothing has read the last request in the queue, nothing would read the new one either. It
-        might as well arrive later, so it does not arrive here. This also avoids steps that differ
-        only in how many requests wait.
+        If nothing has read the last request in the queue, nothing would read the new one either.
+        The new request may then arrive later just as well, so this method yields nothing. This also
+        avoids steps that differ only in how many requests wait.
         """
         if len(node.known) == self._requests:
             return
@@ -251,9 +254,8 @@ class SchedulerSpace:
     def _step(
         self, node: Node, members: int, given_up: Abort | None, alone: bool
     ) -> Iterator[Move]:
-        """Yield one step for each decision that some configurations make, and each set of requests
-        that may end in it. With `alone`, only those requests end that must.
-        """
+        """Yield a step for each decision that some configurations make, and for each set of
+        requests that may end in it. With `alone`, a request ends only if it must."""
         state: Any = node.state
         inside: tuple[str, ...] = ()
         if given_up is not None and given_up[1]:
@@ -269,10 +271,11 @@ class SchedulerSpace:
     def _decisions(
         self, state: Any, members: int, inside: tuple[str, ...]
     ) -> Iterator[tuple[int, Stepped]]:
-        """Yield groups of configurations that decide alike, as bits, each with its step if no
-        request ends early. A scheduler only compares values with its limit. So if two limits lead
-        to the same step, so do all limits between them, and a limit that is not read does not
-        matter.
+        """Yield groups of configurations that decide alike, as bits. Each group comes with its
+        step, in which no request ends early.
+
+        A scheduler only compares values with its limit. So if two limits lead to the same step, all
+        limits between them do, and a limit that is not read does not matter.
         """
         tried: dict[int, Stepped] = {}
 
@@ -309,7 +312,7 @@ class SchedulerSpace:
         stepped: Stepped,
         ends: tuple[Ending, ...],
     ) -> Move | None:
-        """Return the move in which these requests end; in `stepped`, none ends early."""
+        """Return the move in which these requests end; in `stepped`, no request ends early."""
         history, known, before = node.history.fork(), node.known, state
         if given_up is not None:
             history.abort(*given_up)
@@ -347,10 +350,11 @@ class SchedulerSpace:
     def _judged(
         self, history: BranchingHistory, step: Step, wait: Wait, members: int
     ) -> list[Break]:
-        """Return the rules that the step breaks, each with the configurations in which it breaks
-        them. Configurations that lead to the same step differ only in the limit. A rule that reads
-        the limit is judged at the smallest and the largest one; if it breaks at one of these, it is
-        judged at all limits.
+        """Return the rules that the step breaks, each with the configurations that break it.
+
+        These configurations lead to the same step, so they differ only in the limit. A rule that
+        reads the limit is checked at the smallest and at the largest one. If it is broken at
+        either, it is checked at all of them.
         """
         absent = () if history.prefill_members(step) else ("prefill",)
         absent = absent if history.decode_members(step) else (*absent, "decode")
@@ -397,9 +401,9 @@ class SchedulerSpace:
         unseen: int,
         limited: bool,
     ) -> None:
-        """Note in which configurations the rule was exercised.
+        """Record the configurations in which this step exercises the rule.
 
-        If the rule reads the limit, only the smallest and the largest one are tried in this step.
+        If the rule reads the limit, only the smallest and the largest limit are tried.
         """
         smallest, largest = smallest_and_largest(unseen)
         for member in {smallest, largest} if limited else (smallest,):
@@ -418,23 +422,25 @@ class SchedulerSpace:
         if COMPLETION not in self.exercised:
             return broken
         self.exercised[COMPLETION] |= members if step.finished else 0
-        # If idle steps are not a waste, only a recurring state reveals the fault.
+        # If idle steps are not wasted, only a recurring state reveals the fault.
         if self._models.idle_is_waste and (message := never_ends(wait, accepted)) is not None:
             broken.append(Break(COMPLETION, message, members))
         return broken
 
 
-# A request that emits a token, its candidates then, and whether this token is its last.
+# A request that emits a token, its candidates afterwards, and whether this token is its last.
 Ending = tuple[str, Candidates, bool]
 
 
 def ways(
     name: str, candidates: Candidates, tokens: int, members: int, alone: bool
 ) -> Iterator[Ending]:
-    """Yield the ways in which a request may continue after `tokens` tokens; with `alone`, it ends
-    only if it must. For a request that ends early, max_tokens makes no difference afterwards, so it
-    gets the smallest possible value. A request that has all its tokens ends. The two cases are
-    separate only if the front door rejects every request with more max_tokens.
+    """Yield the ways in which a request may continue after `tokens` tokens.
+
+    A request that has all its tokens ends; with `alone`, no other request does. If a request ends
+    early, its max_tokens makes no difference afterwards, so the smallest possible value is chosen.
+    Ending early and having all tokens are separate cases only if the front door rejects every
+    request with more max_tokens.
     """
     more = candidates.asking_more_than(tokens)
     if more is not None and more.accepted & members:
@@ -447,10 +453,10 @@ def ways(
 
 
 def alike(part: tuple[int, ...], at: Callable[[int], Stepped]) -> Iterator[tuple[int, ...]]:
-    """Split the configurations, in order, into parts that decide like the first in the part; `at`
-    makes the step of one configuration.
+    """Split the configurations into consecutive groups that decide alike. `at` returns the step of
+    one configuration.
 
-    The function is not nested, because a recursive closure would keep its steps alive until the
+    This is not a nested function, because a recursive closure would keep its steps alive until the
     garbage collector runs.
     """
     first = at(part[0])
@@ -462,15 +468,14 @@ def alike(part: tuple[int, ...], at: Callable[[int], Stepped]) -> Iterator[tuple
 
 
 def makes_progress(step: Step) -> bool:
-    """Return whether the step achieved something that cannot be lost. A preemption discards
-    computed tokens, but not emitted ones.
-    """
+    """Return whether the step made progress that cannot be lost. A preemption discards computed
+    tokens, but not emitted ones."""
     tokens = step.scheduled if step.preempted is None else step.emitted or {}
     return any(tokens.values())
 
 
 def may_be(is_exercised: Any, history: BranchingHistory, step: Step, member: int) -> bool:
-    """Return whether the witness occurs for some choice of the fields that only it reads."""
+    """Return whether the witness occurs for some choice of those undecided fields that it reads."""
     try:
         return bool(is_exercised(history, step))
     except ChoiceNeeded as choice:

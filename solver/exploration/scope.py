@@ -1,4 +1,4 @@
-"""The scopes to explore: how many requests from which menu, in which configurations."""
+"""The scopes to explore: how many requests, from which menu, in which configurations."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -8,10 +8,10 @@ from typing import Any, ClassVar, Literal, Protocol
 from ...model.scenario import Request, Segment
 from .undecided import OWN, RequestMenu
 
-# Which clients give up: none; one in a step in which no request ends early; one in any step.
+# Which clients abort: none; one, in a step in which no request ends early; one, in any step.
 Aborts = Literal["none", "alone", "any"]
-# The prompt in segments; max_tokens; the priority, for a scheduler that reads it; how many tokens
-# of the prompt a connector has, and how many steps it takes to load them.
+# A request: its prompt in segments, max_tokens, its priority (if the scheduler reads it), the
+# number of prompt tokens that a connector has, and the number of steps that loading them takes.
 MenuItem = tuple[tuple[Segment, ...], int]
 Ranked = tuple[tuple[Segment, ...], int, int]
 Loaded = tuple[tuple[Segment, ...], int, int, int, int]
@@ -19,24 +19,24 @@ AnyItem = MenuItem | Ranked | Loaded
 
 
 class Refuses(Protocol):
-    """A model's front door, which refuses requests."""
+    """A model's front door, which rejects requests."""
 
     def refusal(self, request: Request) -> str | None: ...
 
 
 @dataclass(frozen=True)
 class Scope:
-    """A small menu of requests and configurations. Each system has a subclass that sets `system`
-    and `smallest`.
+    """A small set of requests and configurations to explore. Each system has a subclass that sets
+    `system` and `smallest`.
 
     Attributes:
-        says: its purpose, in a few words.
-        requests: how many may arrive in one run.
+        says: the purpose of the scope, in a few words.
+        requests: how many requests may arrive in one run.
         menu: the requests to choose from.
         limits: the values of the limit (`SystemSpace.limit_key`) to explore, ascending.
-        aborts: which clients give up.
-        config: keys that differ from `smallest`.
-        revisions: the revisions in which the scope makes a difference; empty for all.
+        aborts: which clients abort.
+        config: the keys that differ from `smallest`.
+        revisions: the revisions for which the scope is useful; empty for all.
     """
 
     system: ClassVar[str]
@@ -52,7 +52,7 @@ class Scope:
 
     @property
     def full_config(self) -> dict[str, Any]:
-        """Return every key that is not at its default, except the limit."""
+        """Return every key that differs from its default, except the limit."""
         return {**self.smallest, **dict(self.config)}
 
     def belongs_to(self, revision: str) -> bool:
@@ -60,7 +60,8 @@ class Scope:
 
 
 def lengths(prompts: Iterable[int], max_tokens: Iterable[int]) -> list[MenuItem]:
-    """Return every prompt length with every max_tokens; the prompts share no tokens."""
+    """Return a request for each combination of prompt length and max_tokens. No two prompts share
+    tokens."""
     return [(((OWN, prompt),), tokens) for prompt, tokens in product(prompts, max_tokens)]
 
 

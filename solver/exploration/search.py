@@ -1,4 +1,4 @@
-"""Explicit-state search: explore every behaviour of a space, and expand each state once.
+"""Explicit-state search: explores every behaviour of a space, and expands each state once.
 
 A space supplies its first states, the moves out of a state, and a key that is equal for states that
 differ only in names. This module knows nothing about schedulers.
@@ -21,7 +21,7 @@ BETWEEN_REPORTS = 64  # states expanded
 
 
 class Break(NamedTuple):
-    """A rule that a move breaks, with the configurations (as bits) and a message."""
+    """A rule that a move breaks, the configurations (as bits) in which it does, and a message."""
 
     rule: str
     message: str
@@ -32,11 +32,11 @@ class Move(NamedTuple):
     """One move out of a state.
 
     Attributes:
-        label: what happened; the labels of a path are enough to replay it.
+        label: what happened. The labels of a path suffice to replay it.
         after: the state that the move leads to; None if the run ends there.
         members: the configurations that make the move, as bits.
         broken: the rules that it breaks, the most important first.
-        progress: whether something was achieved; a cycle of moves without progress is a livelock.
+        progress: whether the move made progress. A cycle of moves without progress is a livelock.
     """
 
     label: Label
@@ -50,10 +50,10 @@ class StateSpace(Protocol):
     """A space of states to search."""
 
     def roots(self) -> Iterable[tuple[Any, int]]:
-        """Return the first states, each with the configurations that start in it."""
+        """Return the initial states, each with the configurations that start in it."""
 
     def moves(self, state: Any, members: int) -> list[Move]:
-        """Return every move that one of these configurations can make."""
+        """Return every move out of the state that one of these configurations can make."""
 
     def key(self, state: Any) -> Hashable:
         """Return a key that is equal for states that behave alike, and only for those."""
@@ -71,7 +71,7 @@ class Violation(NamedTuple):
 
 
 class _Visit(NamedTuple):
-    """A state to expand, for some configurations; `number` counts all visits."""
+    """A state to expand for some configurations. `number` counts the visits so far."""
 
     state: Any
     key: Hashable
@@ -82,20 +82,21 @@ class _Visit(NamedTuple):
 
 @dataclass
 class StateSearch:
-    """One search, which can be stopped between two reports and resumed.
+    """A search that can be stopped between two reports and resumed.
 
     Attributes:
-        order: breadth first, depth first, depth first with a growing bound, or random walks.
+        order: breadth-first, depth-first, depth-first with a growing bound, or random walks.
         first_only: whether to stop at the first broken rule.
-        deepest: the bound on the moves of a path; None for no bound.
-        choose: for random walks, returns a number below its argument.
+        deepest: the maximum number of moves on a path; None for no maximum.
+        choose: for random walks, a function that returns a random number below its argument.
         walks: the number of random walks.
         known: the states reached, by key, with the configurations that reached them.
-        transitions: the number of moves; a move that configurations make together counts once.
+        transitions: the number of moves; a move that several configurations make counts once.
         depth: the number of moves on the longest path taken.
-        cut: whether some path ended at the bound, or paths were only sampled.
+        cut: whether the search is incomplete: a path ended at the bound, or paths were only
+            sampled.
         done: whether nothing is left to expand.
-        violations: the broken rules; each configuration appears at most once for each rule.
+        violations: the broken rules, with each configuration at most once for each rule.
     """
 
     space: StateSpace
@@ -137,7 +138,7 @@ class StateSearch:
         return cycles(self._stalls)
 
     def way_to(self, livelock: Hashable) -> tuple[Label, ...]:
-        """Return the path to a state of `livelocks`."""
+        """Return the path to a state that `livelocks` returned."""
         return self._path(self._stalled[livelock])
 
     def states_by_member(self, count: int) -> list[int]:
@@ -149,7 +150,7 @@ class StateSearch:
         return reached
 
     def run(self) -> Iterator["StateSearch"]:
-        """Search, and yield `self` every few states, so that the caller can watch the time."""
+        """Search, and yield `self` every few states, so that the caller can stop in time."""
         if self.order == "random":
             yield from self._walk()
         elif self.order == "deepening":
@@ -176,10 +177,10 @@ class StateSearch:
                 self.cut = True
 
     def _deepen(self) -> Iterator["StateSearch"]:
-        """Search depth first with a bound that grows by one.
+        """Search depth-first, with a bound that grows by one.
 
-        Paths are as short as in a breadth-first search, and fewer states are open at once. The
-        search is complete at the first bound that cuts no path.
+        Paths are as short as in a breadth-first search, but fewer states are open at once. The
+        search is complete at the first bound that no path reaches.
         """
         while not self.done:
             if self._begun and not self._open and self._is_enough():
@@ -200,7 +201,8 @@ class StateSearch:
         return not self.cut or at_the_end or (self.first_only and bool(self.violations))
 
     def _walk(self) -> Iterator["StateSearch"]:
-        """Take random walks, each to its end; they can find broken rules, but prove nothing."""
+        """Take random walks, each to its end. They can find broken rules, but cannot prove a
+        rule."""
         assert self.choose is not None, "random walks need a source of randomness"
         self.cut = True
         roots = list(self.space.roots())

@@ -1,9 +1,9 @@
 """Requests whose lengths are chosen when something first reads them.
 
-A scheduler cannot depend on a value that it has not read, so a waiting request behaves the same
-whatever its unread length. Exploration therefore lets a request arrive as a set of candidates, and
-chooses among them only when the model or a rule reads a field in which they differ. The request
-itself raises `ChoiceNeeded` on such a read.
+A scheduler cannot depend on a value that it has not read. So while a request waits and its length
+is unread, all possible lengths lead to the same behaviour. Exploration therefore lets a request
+arrive as a set of candidates. It chooses among them only when the model or a rule reads a field in
+which they differ; the request raises `ChoiceNeeded` on such a read.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from ...properties.history.request_history import RequestHistory
 
 Member = TypeVar("Member", bound=Record)
 ENDLESS = 10**9  # tokens
-# The stream that stands for a request's own tokens in a menu.
+# In a menu, this stream stands for tokens that no other request has.
 OWN = "own"
-AT_ARRIVAL = "at arrival"  # what a scheduler may read of a request as soon as it has arrived
+AT_ARRIVAL = "at arrival"  # the fields that a scheduler may read as soon as a request has arrived
 
 
 class ChoiceNeeded(Exception):  # noqa: N818 (a question to the explorer, not an error)
@@ -34,7 +34,7 @@ class ChoiceNeeded(Exception):  # noqa: N818 (a question to the explorer, not an
 class RequestMenu:
     """The requests that may arrive.
 
-    `accepted[i]` has, as bits, the configurations whose front door accepts `items[i]`.
+    `accepted[i]` are the configurations (as bits) whose front door accepts `items[i]`.
     """
 
     def __init__(self, items: Sequence[Request], accepted: Sequence[int]) -> None:
@@ -43,7 +43,7 @@ class RequestMenu:
         self._known: dict[int, Candidates] = {}
 
     def candidates(self, bits: int) -> Candidates:
-        """Return the items that these bits select; equal bits give the same object."""
+        """Return the items that these bits select. Equal bits return the same object."""
         known = self._known.get(bits)
         if known is None:
             known = self._known[bits] = Candidates(self, bits)
@@ -58,8 +58,8 @@ class Candidates:
     """The items of a menu that a request may still turn out to be.
 
     `prompt`, `max_tokens`, `content`, `priority`, `external_tokens` and `load_steps` are None if
-    the items differ in them. `accepted` has the configurations that accept at least one item;
-    `fewest` is the smallest max_tokens.
+    the items differ in them. `accepted` are the configurations (as bits) that accept at least one
+    item. `fewest` is the smallest max_tokens.
     """
 
     def __init__(self, menu: RequestMenu, bits: int) -> None:
@@ -97,7 +97,8 @@ class Candidates:
         return self._asking(n for n in self.numbers() if self._max_tokens(n) == tokens)
 
     def left_after(self, generated: int) -> tuple[int, ...]:
-        """Return the tokens that the candidates may still generate after `generated`."""
+        """Return how many more tokens a request with these candidates may generate after
+        `generated` tokens, one number for each possibility."""
         if self.max_tokens is not None:
             return (self.max_tokens - generated,)
         return tuple(sorted({self._max_tokens(n) - generated for n in self.numbers()}))
@@ -110,7 +111,7 @@ class Candidates:
         return self.menu.candidates(bits) if bits else None
 
     def known_tokens(self, request: str) -> tuple[Segment, ...] | None:
-        """Return the prompt that all candidates share, with the request's name; or None."""
+        """Return the request's prompt if all candidates share it; otherwise None."""
         if self.content is None:
             return None
         return tuple((request if name == OWN else name, tokens) for name, tokens in self.content)
@@ -131,11 +132,12 @@ def value_of(item: Request, field: str) -> Any:
 class OpenFields:
     """The fields of a queued request that is not fully decided.
 
-    Mix it into a system's `Sequence`, which then keeps the candidates instead of its content.
+    Mix this class into a system's `Sequence`. The sequence then keeps candidates instead of
+    content.
 
     Attributes:
-        kept_output_len, kept_content: the stored values; `output_len` and `content` are derived
-            from the candidates.
+        kept_output_len, kept_content: the values as stored. The properties `output_len` and
+            `content` derive theirs from the candidates.
     """
 
     __slots__ = ()
@@ -160,7 +162,7 @@ class OpenFields:
 
     @property
     def output_len(self) -> int:
-        """Return ENDLESS until the request's end is chosen."""
+        """Return the output length; ENDLESS until the request's end is chosen."""
         return self.kept_output_len or ENDLESS
 
     @property
@@ -174,22 +176,22 @@ class OpenFields:
 class OpenRequestHistory:
     """The history of a request that is not fully decided, with the fields of `RequestHistory`."""
 
-    never_runnable = False  # the models refuse a request that exceeds a limit by itself
+    never_runnable = False  # the models reject a request that exceeds a limit on its own
     # No scope has speculative decoding.
     drafted = verified = slots = most_slots = drafts_in_flight = 0
     accepted: tuple[int, ...] = ()
-    deferrals = 0  # nor a connector that defers its answer, fails, or sends blocks
+    deferrals = 0  # no connector that defers its answer, fails, or sends blocks
     load_fails_at = send_steps = None
     send_aborted = went_back = False
     falls_to = None
     inputs: ClassVar[tuple[()]] = ()
-    partition = (None, None)  # nor salts, adapters or resets
+    partition = (None, None)  # no salts, adapters or resets
     since_reset = 0
-    blocked = 0  # nor grammars
+    blocked = 0  # no grammars
     arrived_blocked = invalid = False
-    turns: ClassVar[tuple[()]] = ()  # nor sessions
+    turns: ClassVar[tuple[()]] = ()  # no sessions
     between_turns = aside = False
-    begun: ClassVar[tuple[()]] = ()  # nor several groups with decisions in flight
+    begun: ClassVar[tuple[()]] = ()  # no further KV groups with decisions in flight
 
     def __init__(self, request: str, candidates: Candidates, arrival: int = 0) -> None:
         self.id = request
@@ -244,16 +246,15 @@ class OpenRequestHistory:
 
 
 def tokens_left(sequence: Any) -> tuple[int, ...]:
-    """Return the numbers of tokens that a request in a queue may still generate: one number for a
-    decided request, perhaps several for an undecided one.
-    """
+    """Return how many tokens a queued request may still generate: one number for a decided request,
+    one or more for an undecided one."""
     if isinstance(sequence, OpenFields):
         return sequence.candidates.left_after(sequence.generated)  # type: ignore[attr-defined]
     return (sequence.max_tokens - sequence.generated,)
 
 
 def outlasts_token(sequence: Any) -> bool:
-    """Return whether the next token of a request in a queue cannot be its last."""
+    """Return whether a queued request certainly continues after its next token."""
     return min(tokens_left(sequence)) > 1
 
 
@@ -274,6 +275,7 @@ def fully_decided(candidates: Candidates) -> bool:
 
 
 def settled(sequence: Any, kind: type[Member]) -> Member:
-    """Return a fully decided request as an ordinary one, which generates all tokens that it may."""
+    """Return a fully decided request as an ordinary one, which generates as many tokens as it
+    may."""
     fields = {name: getattr(sequence, name) for name in kind.__struct_fields__}
     return kind(**{**fields, "output_len": sequence.max_tokens})

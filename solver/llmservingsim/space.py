@@ -1,9 +1,8 @@
-"""LLMServingSim's models for `solver.exploration`, one for each pool size, and their scopes. Sizes
-are the smallest with which every constraint can take effect: blocks of two tokens, a budget of two
-blocks, pools that two requests fill.
+"""LLMServingSim's models for `solver.exploration`, one for each pool size, and their scopes.
 
-The states have the same fields as vLLM's, so vLLM's key removes the names. Pools of different sizes
-are never explored together.
+Sizes are the smallest at which every constraint can take effect: blocks of two tokens, a budget of
+two blocks, and pools that two requests fill. The states have the same fields as vLLM's, so vLLM's
+key removes the names. Pools of different sizes are never explored together.
 """
 
 from collections.abc import Hashable, Mapping
@@ -29,8 +28,8 @@ SMALLEST = {
 EVERY_LENGTH = tuple(lengths(range(1, 7), range(1, 5)))
 SOME_LENGTHS = tuple(lengths((1, 3, 4, 6), (1, 3, 5)))
 FEW_LENGTHS = tuple(lengths((1, 4), (1, 4)))
-# Prompts that begin like the first one (in whole blocks or not), or continue it or its output; its
-# beginning after other tokens; and different tokens.
+# Prompts that share a beginning with the first one (of whole blocks or not), that continue it or
+# its output, that contain its beginning after other tokens, or that consist of different tokens.
 SHARED = tuple(
     (prompt, tokens)
     for prompt in (
@@ -62,7 +61,7 @@ NO_CAP = ("max_num_seqs", 0)
 WHOLE = (("enable_chunked_prefill", False), ("max_num_batched_tokens", 7))
 FIRST = ("prioritize_prefill", True)
 PAGE = ("documented",)
-# Each prompt once, with the fewest and the most tokens in turn.
+# Each prompt once, alternating between the smallest and the largest max_tokens.
 ALTERNATING = (*SHARED[0::4], *SHARED[3::4])
 # A chunk of three tokens ends inside a block.
 ODD_CHUNKS = (("long_prefill_token_threshold", 3), ("max_num_batched_tokens", 6))
@@ -120,8 +119,8 @@ class LlmServingSimModels(QueueModels):
 
     @property
     def waits_are_bounded(self) -> bool:  # type: ignore[override]
-        """Whether waits are bounded. With chunking off, a later request may take the blocks that
-        the first in line needs."""
+        """Whether waits are bounded. They are not with chunking off, because later requests may
+        take the blocks that the first in line needs."""
         return bool(self.configs[0]["enable_chunked_prefill"])
 
     def queued(self, state: State, sequence: Sequence) -> State:

@@ -1,6 +1,7 @@
-"""nano-vLLM's models for `solver.exploration`, one for each pool size, and their scopes. Sizes are
-the smallest with which every constraint can take effect: blocks of two tokens, a budget of a few
-tokens, pools that two sequences fill.
+"""nano-vLLM's models for `solver.exploration`, one for each pool size, and their scopes.
+
+Sizes are the smallest at which every constraint can take effect: blocks of two tokens, a budget of
+a few tokens, and pools that two sequences fill.
 """
 
 from collections.abc import Hashable, Mapping
@@ -23,8 +24,8 @@ EVERY_LENGTH = tuple(lengths(range(1, 6), range(1, 5)))
 SOME_LENGTHS = tuple(lengths((1, 3, 4), (1, 2, 4)))
 FEW_LENGTHS = tuple(lengths((1, 4), (1, 4)))
 IN_CHUNKS = ("0.2.0",)
-# Prompts that begin like the first one (in whole blocks or not), or continue it or its output; and
-# different tokens.
+# Prompts that share a beginning with the first one (of whole blocks or not), that continue it or
+# its output, or that consist of different tokens.
 SHARED: tuple[MenuItem, ...] = tuple(
     (prompt, tokens)
     for prompt in (
@@ -55,7 +56,7 @@ SCOPES = (
     Scope("aborts", "clients that give up", 3, FEW_LENGTHS, aborts="alone"),
     Scope(
         "chunks",
-        "a budget of three tokens, so that prompts are computed in part",
+        "a budget of three tokens, so that prompts are computed in parts",
         3,
         SOME_LENGTHS,
         config=(("max_num_batched_tokens", 3),),
@@ -110,7 +111,7 @@ class NanoModels(QueueModels):
 def state_key(state: State, history: BranchingHistory, mentioned: frozenset[str]) -> Hashable:
     queues = (state.waiting, state.running)
     places = {name: place for place, name in enumerate(history.live)}
-    # A request that has arrived since the last step: rules about newcomers depend on it.
+    # Whether a request has arrived since the last step. Rules about newcomers depend on it.
     queued = (history.last.waiting or ()) if history.last is not None else ()
     newcomers = tuple(request.id not in queued for request in state.waiting)
     names = CanonicalNames(mentioned, queues, history)

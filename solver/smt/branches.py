@@ -1,6 +1,6 @@
-"""Which branches of a function are possible, asked of one solver for all its paths.
+"""Decides which branches of a function are possible, with one solver for all paths.
 
-A path shares its first answers with the path before, so the solver keeps them.
+Consecutive paths begin with the same conditions, so the solver keeps those that they share.
 """
 
 from typing import Any
@@ -9,14 +9,15 @@ import z3
 
 from .numbers import Numbers
 
-# resource units of Z3 (`obligation.UNITS`) per branch; an undecided branch is followed
+# resource units of Z3 (`obligation.UNITS`) per branch; if Z3 does not decide in time, the branch
+# counts as possible
 UNITS = 10_000_000
 
 
 class Branches:
-    """The conditions on the path that is followed now, in the order in which they were answered.
+    """The conditions on the current path, in the order in which the code met them.
 
-    If `quick`, definitions (of quotients, say) are ignored.
+    With `quick`, Z3 is not told definitions, for instance of quotients.
     """
 
     def __init__(self, numbers: Numbers, *, quick: bool = False) -> None:
@@ -24,13 +25,13 @@ class Branches:
         self._solver = z3.Solver()
         self._solver.set("rlimit", UNITS)
         self._known = 0  # how many facts about the numbers the solver has
-        # Each condition, and how many facts the solver had before. Z3 gives the id of a term that
-        # is gone to another one, so the terms are kept.
+        # Each condition, and how many facts the solver had before it. The terms are kept alive,
+        # because Z3 reuses the ids of terms that no longer exist.
         self._conditions: list[tuple[Any, int]] = []
 
     def take(self, at: int, condition: Any) -> None:
-        """Let a condition be the one with this number; those after it are forgotten, unless it is
-        already there."""
+        """Make this condition number `at` of the path, and forget the conditions after it. If it
+        already has that number, change nothing."""
         if at < len(self._conditions) and self._conditions[at][0].eq(condition):
             return
         self._forget_from(at)
@@ -39,7 +40,8 @@ class Branches:
         self._solver.add(condition)
 
     def possible(self, at: int, condition: Any) -> bool:
-        """Return whether a condition can hold together with the first `at` ones."""
+        """Return whether the condition can hold together with the first `at` conditions of the
+        path."""
         self._forget_from(at)
         facts, left_out = self.numbers.facts, self.numbers.definitions if self.quick else ()
         self._solver.add([facts[at] for at in range(self._known, len(facts)) if at not in left_out])

@@ -1,8 +1,8 @@
 """Symbolic execution of model code: every path that it can take, with its result.
 
 A function of integers runs unchanged on `Number`s. Wherever it branches on a comparison of
-`Number`s, both branches are followed if both are possible. So a proof about the paths is a proof
-about the code, and a search over all paths together (`merged`) searches the code.
+`Number`s, every branch that is possible is followed. A proof about all these paths is therefore a
+proof about the code. `merged` combines the paths into one term.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -22,21 +22,23 @@ MAX_ANSWERS = 250  # the most branches on a path, since a loop bounded only by a
 
 
 class Path(NamedTuple):
-    """One path through the code: the conditions under which it is taken, and the result."""
+    """One path through the code: the condition under which it is taken, and the result."""
 
-    conditions: list[Any]
+    condition: Any
     result: Any
 
 
 class SymbolicRun:
-    """A run whose first comparisons have given answers; each later one gets a possible answer.
+    """One run of the code. The answers to its first comparisons are given; each later comparison
+    gets an answer that is possible.
 
     Attributes:
         numbers: the numbers that the code runs on.
-        given: the answers to the first comparisons; the answer to later ones is yes if possible.
+        given: the answers to the first comparisons. Later comparisons are answered with yes if that
+            is possible.
         taken: the answers so far; `conditions` holds the corresponding terms.
-        others: for each later comparison to which the answer could also be no, the answers up to
-            that one.
+        others: the paths still to follow: for each later comparison that could also be answered
+            with no, the answers up to and including that no.
     """
 
     def __init__(self, branches: Branches, given: list[bool]) -> None:
@@ -46,15 +48,16 @@ class SymbolicRun:
         self.conditions: list[Any] = []
         self._branches = branches
         self._answers: dict[int, bool] = {}
-        # kept alive, since Z3 would otherwise give their ids to other terms
+        # kept alive, because Z3 reuses the ids of terms that no longer exist
         self._answered: list[Any] = []
 
     def number(self, of: Any) -> Any:
-        """Return a symbolic number, which the code takes for an int."""
+        """Return a symbolic number, which the code uses like an int."""
         return Number(self, of)
 
     def truth(self, of: Any) -> Any:
-        """Return a comparison, which the code takes for a bool; it is decided when it is read."""
+        """Return a comparison, which the code uses like a bool. It is decided when the code reads
+        it."""
         return Truth(self, of)
 
     def answer(self, condition: Any) -> bool:
@@ -86,8 +89,8 @@ class SymbolicRun:
     def split(self, number: Any, by: Any) -> tuple[Any, Any]:
         """Return quotient and remainder as Python defines them: rounded down, even below zero.
 
-        Z3 decides faster if it knows that the number is not negative and the divisor positive. This
-        must hold on every path, since a number is split once for all of them.
+        Z3 decides faster if it knows that the number is not negative and that the divisor is
+        positive. Both must then hold on every path, because all paths share the result.
 
         Raises:
             ZeroDivisionError: the divisor is zero on this path.
@@ -135,8 +138,8 @@ class Truth:
 
 
 class Number:
-    """A symbolic integer of a run, with the operators of an int. What is computed from a `counted`
-    number is counted as well."""
+    """A symbolic integer of a run, with the operators of an int. The result of an operation on a
+    `counted` number is counted as well."""
 
     __slots__ = ("counts_more", "of", "run")
     counts_more: Any
@@ -223,8 +226,8 @@ class Number:
         return self.run.answer(self.of != 0)
 
     def __index__(self) -> int:
-        """Return the value as an int, with a separate path for each value. Only for small numbers;
-        slices and ranges need it."""
+        """Return the value as an int, on a separate path for each value. Slices and ranges call
+        this; it works only for small numbers."""
         for value in range(FEW + 1):
             if self.run.answer(self.of == value):
                 return value
@@ -271,11 +274,11 @@ class BeyondPrefixError(Exception):
 
 
 class TooManyPathsError(UndecidedError):
-    """A function branches so often that its paths cannot be combined, or not even followed."""
+    """A function has too many paths to combine them, or even to follow them."""
 
 
 def merged(numbers: Numbers, code: Callable[[SymbolicRun], Any]) -> Any:
-    """Return one term for the number that `code` returns on any path.
+    """Return one term that equals the result of `code`, whichever path it takes.
 
     Raises:
         TooManyPathsError: there are more than MAX_PATHS.
@@ -286,19 +289,19 @@ def merged(numbers: Numbers, code: Callable[[SymbolicRun], Any]) -> Any:
     *others, last = taken
     result = last.result
     for path in others:
-        result = z3.If(z3.And(path.conditions), path.result, result)
+        result = z3.If(path.condition, path.result, result)
     return z3.IntVal(result) if isinstance(result, int) else result
 
 
 def paths(
     numbers: Numbers, code: Callable[[SymbolicRun], Any], *, quick: bool = False
 ) -> Iterator[Path]:
-    """Yield every path of `code`, which receives the run to make its numbers with.
+    """Yield every path of `code`. `code` receives the run, and makes its numbers with it.
 
-    `quick` ignores definitions (of quotients, say) when checking what is possible. This is much
-    faster, but also follows some paths that no numbers take. If the result is a comparison, it is
-    decided as well. The facts of `numbers` hold on every path. Paths beyond the known part of a
-    sequence are left out.
+    With `quick`, definitions (of quotients, for instance) are ignored when checking whether a
+    branch is possible. This is much faster, but it also yields some paths that no numbers can take.
+    If the result is a comparison, it is decided as well. The facts of `numbers` hold on every path.
+    Paths that read the unknown part of a sequence are left out.
 
     Raises:
         TooManyPathsError: there are more than MOST_PATHS, or a path does not end.
@@ -318,7 +321,7 @@ def paths(
             result = bool(result)
         run.forget()
         if result is not _NO_RESULT:
-            yield Path(run.conditions, bare(result))
+            yield Path(z3.And(*run.conditions, True), bare(result))
         waiting += run.others
 
 
@@ -326,19 +329,19 @@ _NO_RESULT = object()
 
 
 def holds_on(numbers: Numbers, taken: Sequence[Path], claim: Callable[[Any], Any]) -> list[Any]:
-    """Return facts without a solution exactly if the claim holds on every path."""
+    """Return facts that have a solution if and only if the claim fails on some path."""
     wrong = []
     for path in taken:
         claimed = z3.simplify(z3.And(claim(path.result)))
         if not z3.is_true(claimed):
-            wrong.append(z3.And(*path.conditions, z3.Not(claimed)))
+            wrong.append(z3.And(path.condition, z3.Not(claimed)))
     return [*numbers.facts, z3.Or(wrong)]
 
 
 @contextmanager
 def stubbed(module: Any, **stubs: Any) -> Iterator[None]:
-    """Inside the context, replace functions that a module of the model calls, including builtins,
-    with stubs.
+    """Inside the context, replace functions that a module of the model calls with stubs. Builtins
+    can be replaced as well.
 
     Raises:
         AttributeError: the module has no such name.
@@ -357,7 +360,7 @@ def stubbed(module: Any, **stubs: Any) -> Iterator[None]:
 
 
 class SymbolicLength:
-    """A sequence of which only the length is known, as a symbol."""
+    """A sequence whose length is a symbol; its items are unknown."""
 
     def __init__(self, length: Number) -> None:
         self.length = length
@@ -377,8 +380,8 @@ class SymbolicLength:
 class Prefix:
     """A sequence of any length, of which only the first items are known.
 
-    Its length is a symbol. Code that looks at it decides how many items there are. A look at an
-    unknown item raises BeyondPrefixError.
+    Its length is a symbol. When code iterates over the sequence, each possible number of items
+    becomes a path. Reading an unknown item raises BeyondPrefixError.
     """
 
     def __init__(self, known: list[Any], length: Number) -> None:
@@ -403,8 +406,7 @@ class Prefix:
 
 class Queue(Prefix):
     """A sequence of any length, whose last known item stands for all later items. That item must
-    count for them, too (`counts_more`), so that a copy of the sequence has the same length.
-    """
+    count as all of them (`counts_more`), so that a copy of the sequence has the same length."""
 
     def __iter__(self) -> Iterator[Any]:
         for at, item in enumerate(self.known):
@@ -425,7 +427,7 @@ class Queue(Prefix):
 
 
 def counted(number: Any, more: Any) -> Any:
-    """Return the number as one of an item that counts as `more` more."""
+    """Return the number as that of an item which stands for `more` additional items."""
     if isinstance(number, Number):
         number = Number(number.run, number.of)
         number.counts_more = more
@@ -438,5 +440,5 @@ def counted_like(number: Any, other: Any) -> Any:
 
 
 def condition(value: "Truth | bool") -> Any:
-    """Return a comparison as a term, whether it is decided or not."""
+    """Return a comparison as a term, whether or not it is decided."""
     return value.of if isinstance(value, Truth) else z3.BoolVal(bool(value))

@@ -1,10 +1,9 @@
-"""Do a function's loops do the same for each item, whatever came before it?
+"""Checks that a function's loops treat every item alike, whatever came before it.
 
-Then a loop over any number of items does for each of them what it does for one, and a few items can
-stand for all. The syntax tree decides: `findings` names whatever lets one item be told from another
-by its place, lets a loop remember earlier items, or behaves differently for symbols and numbers.
-Like every check of syntax, it must be trusted: it does not follow where an object is handed on, or
-what the methods of an object do.
+If they do, a few items can stand for any number of items. The check reads the syntax tree:
+`findings` reports every place where a loop distinguishes an item by its position, remembers earlier
+items, or could tell symbols from numbers. Like every check of syntax, it must be trusted: it does
+not follow where an object is passed on, or what its methods do.
 """
 
 import ast
@@ -160,7 +159,8 @@ def _of_others(function: ast.AST) -> Iterator[str]:
 
 
 def functions(node: ast.AST, within: str = "") -> Iterator[tuple[str, ast.FunctionDef]]:
-    """Yield every function with its name, as `Class.function`, but none within another one."""
+    """Yield every function with its name, as `Class.function`, except functions nested in other
+    functions."""
     for inner in ast.iter_child_nodes(node):
         if isinstance(inner, ast.FunctionDef):
             yield within + inner.name, inner
@@ -231,7 +231,7 @@ def _compared(node: ast.Compare) -> Iterator[str]:
 
 
 def _other_names(function: ast.AST) -> list[set[str]]:
-    """Return pairs of variables that stand for the same object after `first = second`."""
+    """Return pairs of variables that name one object, as after `first = second`."""
     return [
         {target.id, node.value.id}
         for node in ast.walk(function)
@@ -242,8 +242,9 @@ def _other_names(function: ast.AST) -> list[set[str]]:
 
 
 def carried(loop: ast.For, others: list[set[str]]) -> set[str]:
-    """Return the variables that a loop reads before it has set them for the item at hand, although
-    it sets or changes them for each item. `others` are pairs of names of one object."""
+    """Return the variables that a loop carries from one item to the next: it sets or changes them
+    for each item, but reads them before it has set them for the current one. `others` are pairs of
+    variables that name one object."""
     changed = {name for node in ast.walk(loop) for name in _changes(node)}
     for pair in 2 * others:
         changed |= pair if changed & pair else set()
@@ -272,7 +273,7 @@ def _changes(node: ast.AST) -> Iterator[str]:
 
 
 def _names(node: ast.AST) -> Iterator[str]:
-    """Yield the variables in an expression; of `a.b[c]`, only `a`."""
+    """Yield the variables in an expression. In `a.b[c]`, only `a` counts."""
     while isinstance(node, ast.Attribute | ast.Subscript):
         node = node.value
     for inner in ast.walk(node):
@@ -281,8 +282,9 @@ def _names(node: ast.AST) -> Iterator[str]:
 
 
 def _follow(body: list[ast.stmt], given: set[str], early: set[str]) -> bool:
-    """Add to `early` what the statements read that is not `given`, and to `given` what they set.
-    Return whether control can leave them at their end."""
+    """Add to `early` the variables that the statements read and that are not in `given`. Add to
+    `given` the variables that they set. Return whether control can reach the end of the
+    statements."""
     for statement in body:
         if isinstance(statement, ast.If):
             early |= _reads(statement.test) - given
@@ -311,7 +313,8 @@ def _follow(body: list[ast.stmt], given: set[str], early: set[str]) -> bool:
 
 
 def _set_whole(target: ast.AST) -> Iterator[ast.Name]:
-    """Yield the names that an assignment sets; those of which it changes a part are not set."""
+    """Yield the names that an assignment sets as a whole. A name does not count if the assignment
+    changes only a part of its object."""
     if isinstance(target, ast.Name):
         yield target
     elif isinstance(target, ast.Tuple | ast.List):
@@ -371,11 +374,12 @@ def imported_by(module: ModuleType, apart: Collection[str]) -> list[ModuleType]:
 
 
 def body_of(module: ModuleType, name: str) -> Callable[..., dict[str, Any]]:
-    """Return the body of a function's last loop as a function from its variables, given by name, to
-    all of them afterwards. The names of its module are looked up when it is called.
+    """Return the body of a function's last loop as a function. It takes the loop's variables as
+    keyword arguments, and returns all of them after one turn. Global names are looked up in the
+    module at each call.
 
     Raises:
-        ValueError: the body may leave the loop, so that what comes after it is not the next item.
+        ValueError: the body may end the loop early.
     """
     tree = dict(functions(ast.parse(source_of(module))))[name]
     loop = [node for node in tree.body if isinstance(node, ast.For)][-1]

@@ -1,5 +1,7 @@
-"""What the model's code could remember between two calls: the mutable objects that its modules
-reach. A proof about one call is a proof about every call only if the code remembers nothing.
+"""Detects state that the model's code keeps between calls, in mutable objects that its modules
+reach.
+
+A proof about one call is a proof about every call only if the code remembers nothing.
 """
 
 from collections import deque
@@ -15,10 +17,10 @@ PACKAGE = model.__name__
 
 
 class Memory:
-    """The contents of all mutable objects that the model's modules reach, when it is made."""
+    """A snapshot of all mutable objects that the model's modules reach."""
 
     def __init__(self) -> None:
-        # By id: the object, which is thereby kept alive, where it was found, and its contents.
+        # For each id: the object (which keeps it alive), where it was found, and its contents.
         self._kept: dict[int, tuple[Any, str, Mapping[Any, Any]]] = {}
         waiting: list[tuple[str, Any]] = [*_modules(model)]
         seen = set[int]()
@@ -36,10 +38,11 @@ class Memory:
             )
 
     def check(self) -> None:
-        """Check that every object has the contents that it had.
+        """Check that no object has changed since the snapshot.
 
         Raises:
-            UndecidedError: the code has kept something, outside its arguments and its result.
+            UndecidedError: an object has changed, so the code remembers something beyond its
+                arguments and its result.
         """
         for item, name, before in self._kept.values():
             now = contents_of(item) or {}
@@ -58,7 +61,7 @@ def _modules(package: ModuleType) -> Iterator[tuple[str, ModuleType]]:
 
 
 def contents_of(item: Any) -> Mapping[Any, Any] | None:
-    """Return the contents of an object that can change; None for any other object."""
+    """Return the contents of a mutable object; None for any other object."""
     if isinstance(item, _lru_cache_wrapper):
         return {item.cache_info().misses: None}
     if isinstance(item, dict | MappingProxyType):
@@ -92,7 +95,7 @@ def _is_special(key: str) -> bool:
 
 
 def _parts(item: Any, contents: Mapping[Any, Any] | None) -> Iterable[tuple[Any, Any]]:
-    """Yield what an object consists of, with a name for each part."""
+    """Yield the parts of an object, each with a name."""
     if isinstance(item, ModuleType) and not item.__name__.startswith(f"{PACKAGE}."):
         return
     if isinstance(item, tuple | frozenset):

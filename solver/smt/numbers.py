@@ -1,7 +1,7 @@
 """Integers for Z3, with division.
 
-A quotient and a remainder are two fresh numbers with one linear fact, which Z3 decides much faster
-than its own `div` and `mod`.
+A quotient and a remainder are two new symbols, tied to the number by a linear fact. Z3 decides this
+much faster than its own `div` and `mod`.
 """
 
 from dataclasses import dataclass, field
@@ -19,9 +19,8 @@ class Numbers:
     """The numbers of one problem, and the facts that hold for them.
 
     Attributes:
-        facts: facts about the numbers made so far, to be given to the solver.
-        definitions: the indices of those facts that only define a quotient, a remainder or a
-            largest number.
+        facts: facts about the numbers made so far. Give them to the solver with every question.
+        definitions: the indices of the facts that only define a quotient, a remainder or a maximum.
     """
 
     facts: list[Any] = field(default_factory=list)
@@ -33,7 +32,7 @@ class Numbers:
     _extremes: dict[tuple[int, ...], tuple[Any, list[Any]]] = field(default_factory=dict)
 
     def fresh(self, name: str, low: int | None = None, high: Any = None) -> Any:
-        """Return a new number from `low` to `high`, inclusive; None means unbounded."""
+        """Return a new symbol between `low` and `high`, both inclusive; None means unbounded."""
         self._made += 1
         made = z3.Int(f"{name}!{self._made}")
         if low is not None:
@@ -54,10 +53,12 @@ class Numbers:
     def split(
         self, number: Any, by: Any, most: int | None, *, signed: bool = False, positive: bool = True
     ) -> tuple[Any, Any]:
-        """Return quotient and remainder of a number, which must not be negative unless `signed`.
+        """Return quotient and remainder of a number. Unless `signed`, the number must not be
+        negative.
 
-        If given, `most` bounds the quotient. `by` may be symbolic; then the fact is not linear.
-        If `by` is not `positive` everywhere, the results are meaningful only where it is.
+        `most`, if given, is an upper bound on the quotient. `by` may be symbolic; the fact is then
+        not linear. Without `positive`, `by` may be 0 or negative, and the results mean something
+        only where it is positive.
         """
         key = _split_key(number, by)
         if key not in self._splits:
@@ -83,9 +84,9 @@ class Numbers:
         return _split_key(number, by) in self._splits
 
     def tell_quotients(self, by: int) -> None:
-        """Tell Z3 that quotients by `by` are monotonic, since it is slow to find this out. A larger
-        number does not have a smaller quotient, and a number larger by `by` has a larger quotient.
-        """
+        """Tell Z3 that quotients by `by` are monotonic, because Z3 is slow to find this out. A
+        larger number never has a smaller quotient, and a number larger by at least `by` has a
+        larger one."""
         same = [
             (number, quotient)
             for quotient, _, (number, of) in self._splits.values()
@@ -96,13 +97,14 @@ class Numbers:
             self.facts.append(z3.Implies(smaller + by <= larger, whole + 1 <= more))
 
     def extreme(self, numbers: list[Any], *, least: bool = False) -> Any:
-        """Return a new symbol equal to the largest of some numbers; the smallest if `least`."""
+        """Return a new symbol equal to the largest of the numbers; with `least`, to the
+        smallest."""
         key = (int(least), *(number.get_id() for number in numbers))
         if key not in self._extremes:
             extreme = self.fresh("extreme")
             self.define([extreme <= number if least else extreme >= number for number in numbers])
             self.define([z3.Or([extreme == number for number in numbers])])
-            self._extremes[key] = (extreme, numbers)  # which keeps the ids of these terms
+            self._extremes[key] = (extreme, numbers)  # keeps the terms alive, and so their ids
         return self._extremes[key][0]
 
     def largest(self, numbers: list[Any]) -> Any:
@@ -112,10 +114,10 @@ class Numbers:
         return top
 
     def largest_of(self, name: str, numbers: list[tuple[Any, Any]]) -> Any:
-        """Return the largest number whose condition holds; 0 if none does. The numbers must not be
-        negative.
+        """Return the largest of the numbers whose condition holds; 0 if no condition holds. The
+        numbers must not be negative.
 
-        The result is a fresh number, which Z3 decides faster than a choice by cases.
+        The result is a new symbol, because Z3 decides this faster than nested `If` terms.
         """
         top = self.fresh(name, 0)
         self.facts += [z3.Implies(holds, number <= top) for holds, number in numbers]
@@ -135,7 +137,8 @@ def _split_key(number: Any, by: Any) -> tuple[int, int]:
 
 
 def read(model: z3.ModelRef, number: Any) -> int:
-    """Return the value of a number in a solution; its least value if Z3 leaves the number open."""
+    """Return the value of a number in a solution. If Z3 leaves the value open, return the least
+    one."""
     return int(model.eval(number, model_completion=True).as_long())
 
 
@@ -145,7 +148,7 @@ def negated(numbers: Numbers, claim: Any) -> list[Any]:
 
 
 def ordered(numbers: Numbers, size: Any, *wholes: Any) -> None:
-    """Tell Z3 that a larger whole number of `size` units is larger by at least one `size`.
+    """Tell Z3 that of two multiples of `size`, the larger one is larger by at least `size`.
 
     The lemmas `more_chunks_are_one_chunk_more` and `more_blocks_are_one_block_more` prove this.
     """

@@ -20,18 +20,17 @@ from .memory import Memory
 
 
 class ScenarioPair(NamedTuple):
-    """A pair of runs: the same requests in two configurations, with more preemptions in the
-    second."""
+    """The same requests in two configurations; the second run has more preemptions."""
 
     few: Scenario
     more: Scenario
 
 
 Answer = Literal["sat", "unsat", "unknown"]
-# Resource units of Z3 for one claim; when they are used up, cvc5 gets the claim. Z3 counts its own
-# steps (`rlimit`), so a busy machine changes nothing: 4 to 5 million are a second of one idle core.
-# The hardest lemmas that are proven need 11 million (`walk_counts_every_request_any`) and 6 million
-# (`check_compares_each_end_4`).
+# Resource units of Z3 for one claim; if they do not suffice, cvc5 gets the claim. Z3 counts its own
+# steps (`rlimit`), so the load of the machine does not matter. An idle core takes 4 to 5 million a
+# second. The hardest lemmas that are proven need 11 million (`walk_counts_every_request_any`) and 6
+# million (`check_compares_each_end_4`).
 UNITS = 60_000_000
 PATIENCE = 300.0  # seconds, in case Z3 does long work that it does not count
 SECOND = 30.0  # seconds of cvc5 for one claim
@@ -43,11 +42,11 @@ def decide(
     """Return whether all facts can hold together and, if so, a solution.
 
     The answer is "unknown" after `seconds` of wall-clock time, or after `units` of Z3's own
-    resource count (its `rlimit`, about one for each elementary step). Units give the same answer on
-    every machine, however busy; seconds do not. None is no limit.
+    resource count (its `rlimit`, about one for each elementary step). A limit in units gives the
+    same answer on every machine, however busy; a limit in seconds does not. None means no limit.
 
-    The question runs in its own context. Otherwise the answer within a limit would depend on the
-    order in which terms were made, and thus on all earlier questions.
+    The question runs in a new Z3 context. Otherwise the answer within a limit would depend on the
+    order in which terms were made, and therefore on earlier questions.
     """
     shared = z3.Solver()
     shared.add(facts)
@@ -72,11 +71,11 @@ def decide_by_cvc5(facts: list[Any], seconds: float) -> Answer:
 
 
 def in_smt_lib(facts: list[Any]) -> str:
-    """Return in SMT-LIB, without `(check-sat)`, whether all facts can hold together."""
+    """Return the facts as an SMT-LIB script without `(check-sat)`."""
     question = z3.Solver()
     question.add(facts)
     text: str = question.sexpr()
-    if re.search(r" (and|or)\)", text):  # SMT-LIB has no empty conjunction
+    if re.search(r" (and|or)\)", text):  # SMT-LIB allows no empty conjunction
         question.reset()
         question.add([z3.simplify(fact) for fact in facts])
         text = question.sexpr()
@@ -84,8 +83,8 @@ def in_smt_lib(facts: list[Any]) -> str:
 
 
 def logic_of(facts: Iterable[Any]) -> str:
-    """Return the smallest logic of SMT-LIB that has all facts. cvc5 decides linear ones in less
-    than a second for which it gives up in a logic with products."""
+    """Return the smallest logic of SMT-LIB that contains all facts. With a linear logic, cvc5
+    answers in less than a second where it gives up with a nonlinear one."""
     seen, waiting = set[int](), [*facts]
     functions, products = "", "L"
     while waiting:
@@ -104,7 +103,7 @@ def logic_of(facts: Iterable[Any]) -> str:
     return f"QF_{functions}{products}IA"
 
 
-# Ask for proofs without steps that must be trusted.
+# Ask for proofs in which every step can be checked.
 WITH_PROOF = {
     "produce-proofs": "true",
     "proof-format-mode": "alethe",
@@ -141,9 +140,10 @@ def ask_cvc5(text: str, seconds: float, *, prove: bool = False) -> tuple[Answer,
 class Obligation:
     """A lemma and its guard.
 
-    `sentence` holds if `claim` has no solution. `guard` is the claim with one premise weakened. It
-    must have a solution, or the lemma would say nothing. `code` names the model's functions that
-    the claim runs on symbols, as MODULE.FUNCTION below `model`; it is empty for pure arithmetic.
+    `claim` consists of facts that contradict the lemma, so `sentence` holds if they have no
+    solution. `guard` is the claim with one premise weakened. It must have a solution; otherwise,
+    the lemma would say nothing. `code` names the functions of the model that the claim runs on
+    symbols, as MODULE.FUNCTION below `model`; it is empty for pure arithmetic.
     """
 
     name: str
@@ -156,10 +156,12 @@ class Obligation:
 def lemma(
     sentence: str, *code: str, name: str = ""
 ) -> Callable[[Callable[..., list[Any]]], Callable[..., Obligation]]:
-    """Turn a claim into a function that returns its lemma, named after the claim or `name`.
+    """Decorate a claim, so that it returns its lemma. The lemma is named after the claim, or
+    `name`.
 
-    The last argument of a claim weakens it: 0 in the lemma, 1 in the guard. The function takes the
-    other arguments, which `sentence` and `name` may mention in braces. `code`: see `Obligation`.
+    The last argument of a claim is 0 for the lemma and 1 for the guard, in which it weakens a
+    premise. The decorated function takes the other arguments; `sentence` and `name` may contain
+    them in braces. For `code`, see `Obligation`.
     """
 
     def decorate(claim: Callable[..., list[Any]]) -> Callable[..., Obligation]:
@@ -192,12 +194,12 @@ class RuleProof(NamedTuple):
 
     Attributes:
         question: the question in one sentence.
-        answer: the conclusion if every lemma is proven.
-        assumes: assumptions of the answer that no lemma proves, one sentence each.
-        tested: the parts of the code that no lemma covers.
+        answer: the answer, if every lemma is proven.
+        assumes: the assumptions that no lemma proves, one sentence each.
+        tested: the parts of the code that no lemma covers, and that only tests check.
         obligations: returns the lemmas for a block size in tokens; None stands for any size.
-        counterexamples: functions that make scenarios (at production scale or as small as
-            possible), keyed by what a replay of the scenario shows.
+        counterexamples: functions that make scenarios, at production scale or as small as possible.
+            Each key says what a replay of the scenario shows.
         block: the only block size that the lemmas cover; None for any.
     """
 
@@ -211,9 +213,8 @@ class RuleProof(NamedTuple):
 
 
 class Certified(NamedTuple):
-    """The second solver's answers to a claim and its guard. `holes` is the number of steps in its
-    proof that lack a justification; None if there is no proof.
-    """
+    """The second solver's answers to a claim and its guard. `holes` is the number of unjustified
+    steps in its proof; None if there is no proof."""
 
     claim: Answer
     guard: Answer
@@ -225,9 +226,9 @@ class Discharged:
     """The result of an obligation.
 
     Attributes:
-        status: "proven", "refuted", "unknown", or "unguarded": the guard holds as well, so the
-            lemma says nothing.
-        by: the solver that decided the claim, or "none" if the code cannot be followed.
+        status: "proven", "refuted", "unknown", or "unguarded", which means that the guard holds as
+            well, so the lemma says nothing.
+        by: the solver that decided the claim, or "none" if the code could not be followed.
         code: functions of the model that the claim runs, as in `Obligation`.
         certified: the second solver's answers, if a certificate is written.
     """
@@ -242,8 +243,8 @@ class Discharged:
 
 
 def import_models() -> None:
-    """Import the models of all systems, in case one changes functions of another. Call this before
-    the code of a model runs on symbols."""
+    """Import the models of all systems, in case one of them changes another's functions. Call this
+    before the code of a model runs on symbols."""
     for system in SYSTEMS:
         reference(system)
 
@@ -251,7 +252,8 @@ def import_models() -> None:
 def discharge(
     obligations: Iterable[Obligation], write: Callable[[str, str], None] | None = None
 ) -> Iterator[Discharged]:
-    """Decide each lemma and its guard; `write` gets each certificate file's name and text."""
+    """Decide each lemma and its guard. `write` receives the name and the text of each certificate
+    file."""
     for obligation in obligations:
         began = time.monotonic()
         named = obligation.name, obligation.sentence

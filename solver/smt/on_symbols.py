@@ -1,4 +1,4 @@
-"""Python's own functions on sequences, for symbols: they return a term instead of branching."""
+"""Versions of Python's functions on sequences that return a term for symbols, without branching."""
 
 import builtins
 from collections.abc import Iterator
@@ -16,9 +16,9 @@ from .execution import Number, Prefix, SymbolicLength, UndecidedError, bare, cou
 def on_symbols(*modules: ModuleType) -> Iterator[None]:
     """Inside the context, replace `len`, `max`, `min`, `sorted` and `enumerate` in these modules.
 
-    Python's own functions compare the numbers pair by pair, and each comparison is a branch, so
-    different orders of the numbers become different paths. The replacements return a term: code
-    that takes the largest of five numbers then has one path instead of sixteen.
+    Python's own functions compare the numbers pair by pair, and each comparison is a branch. So
+    each order of the numbers would become a path of its own. The replacements return a term: code
+    that takes the largest of five numbers has one path instead of sixteen.
     """
     with ExitStack() as stack:
         for module in modules:
@@ -29,7 +29,7 @@ def on_symbols(*modules: ModuleType) -> Iterator[None]:
 
 
 def length_of(collection: Any) -> Any:
-    """Return a collection's length; each item counts as many times more as it says."""
+    """Return a collection's length. An item that stands for `more` others adds 1 + `more`."""
     if isinstance(collection, SymbolicLength | Prefix):
         return collection.length
     if not all(map(can_count, collection)):
@@ -46,14 +46,15 @@ def can_count(item: Any) -> bool:
 
 
 def more_of(item: Any) -> list[Any]:
-    """Return how many more an item, or a part of a tuple, counts as; nothing if it is only one."""
+    """Return how many other items an item, or a part of a tuple, stands for; an empty list if
+    none."""
     if hasattr(item, "counts_more"):
         return [item.counts_more]
     return [more for part in item for more in more_of(part)][:1] if isinstance(item, tuple) else []
 
 
 def numbered(collection: Any, start: Any = 0) -> Iterator[tuple[Any, Any]]:
-    """Number the items of a collection; one that counts as several takes as many numbers."""
+    """Number the items of a collection. An item that stands for several takes as many numbers."""
     for item in collection:
         yield start, item
         start = sum(more_of(item), start + 1)
@@ -80,7 +81,8 @@ def _extreme(own: Any, of: Any, options: Any) -> Any:
 
 
 def in_order(collection: Any, *, key: Any = None, reverse: bool = False) -> list[Any]:
-    """Sort numbers, or tuples of them, with a sorting network; others as Python does."""
+    """Sort symbols, or tuples of them, with a sorting network. Sort anything else as Python
+    does."""
     if isinstance(collection, Prefix):  # the unknown part comes last
         known, length = collection.known, collection.length
         end_of_known = next((at for at in range(len(known)) if not length > at), None)

@@ -1,9 +1,10 @@
 """The volumetric check takes every request into account (`argument.md`, steps 4 and 5).
 
-A check is the call that `step_lemmas` expects of the scheduler: a formula with its walk, or a
-function of `model.spyre.peak`. Here it runs on symbols with a given number of decoding requests,
-and with versions of `len`, `max` and `sorted` that do not branch (`smt.execution`). The values of
-the formula and the largest tkv are replaced by symbols if another lemma covers them.
+A check is the function that the scheduler calls to accept a newcomer: a formula with its walk over
+the batch, or a function of `model.spyre.peak`. `step_lemmas` proves that the scheduler calls it.
+Here the check runs on symbols, with a given number of decoding requests and with versions of `len`,
+`max` and `sorted` that do not branch (`smt.on_symbols`). Symbols replace the formula's values and
+the largest tkv where another lemma covers these.
 """
 
 from functools import partial
@@ -30,15 +31,15 @@ from ..smt.obligation import Obligation, lemma
 from ..smt.on_symbols import on_symbols
 from .symbolic_admission import LARGE, MANY, Lengths, length, round_up
 
-FIRST = 5  # how many of any number of decoding requests the walk visits
-# Tokens. No block occurs in `walk_counts_every_request`, so it holds for blocks of any size.
+FIRST = 5  # the number of decoding requests that the walk visits, however many there are
+# Tokens. `walk_counts_every_request` does not mention blocks, so it holds for every block size.
 BLOCK = 64
 
 
 def walk_counts_every_request(size: int | None) -> Obligation:
     """Return the lemma for `size` requests.
 
-    None stands for any number, as long as the walk visits only the first few.
+    None stands for any number, in which case the walk stops within the first few.
     """
     about = f"({size})" if size else f"(any number), while it goes through the first {FIRST}"
     return Obligation(
@@ -56,7 +57,7 @@ def request(number: int, **more: Any) -> Request:
 
 
 class SeveralDecoding(volumetric.Decoding):
-    """A batch member that counts as several; loops visit it once."""
+    """A batch member that stands for several; loops visit it once."""
 
     counts_more: Any = 0
 
@@ -104,7 +105,7 @@ def _walk_counts_every_request(size: int | None, beyond: int) -> list[Any]:
     active = [
         z3.And(left >= step, is_walked) for left, is_walked in zip(lefts, walked, strict=True)
     ]
-    others = z3.IntVal(0)  # active requests in addition to the known ones, with larger terms
+    others = z3.IntVal(0)  # active requests besides the known ones; their terms are larger
     if size is None:
         others = length(numbers, "others", 0)
         numbers.facts.append(others <= z3.If(count > FIRST, count - FIRST, 0))

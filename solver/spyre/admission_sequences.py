@@ -1,13 +1,13 @@
-"""Is there an admission sequence that a formula accepts and that exceeds the limit?
+"""Searches for a sequence of admissions that a formula accepts and that exceeds the limit.
 
-The encoding is in closed form: no step is unrolled. Requests join one after the other, each at a
-time counted in decode steps; at some later time the batch exceeds the limit. Everything in between
-follows from the lengths by division, since the tkv of a batch is a function of its members'
-lengths.
+The encoding is in closed form, without unrolled steps. Requests join one after the other, each at a
+time counted in decode steps, and at some later time the batch exceeds the limit. Everything in
+between follows from the lengths by division, because the tkv of a batch is a function of its
+members' lengths.
 
 The schedule is the documented one: one prefill at a time, a decode step between two chunks while
-anything decodes, and the check at the last chunk. Each request arrives just in time for its first
-chunk. Without interleaving, the chunks of a prompt follow each other without decode steps in
+any request decodes, and the check at the last chunk. Each request arrives just in time for its
+first chunk. Without interleaving, the chunks of a prompt follow one another with no decode steps in
 between.
 """
 
@@ -32,8 +32,8 @@ from .symbolic_admission import (
     within_length,
 )
 
-# The volumetric formula of each revision. A revision that pauses requests uses it only if pausing
-# is turned off.
+# The volumetric formula of each revision. Revisions that pause requests use it only if pausing is
+# off.
 ADMITS_BY = {
     revision.name: next(
         name for name, own in FORMULAS.items() if ByFormula(own) == revision.volume_check
@@ -47,7 +47,7 @@ FORMULA_OF_REVISION = {
 
 @dataclass(frozen=True)
 class Setting:
-    """The parameters of a question; lengths are in tokens. The defaults are Spyre's production
+    """The parameters of a question. Lengths are in tokens, and the defaults are Spyre's production
     scale.
 
     Attributes:
@@ -57,10 +57,10 @@ class Setting:
         early_eos: whether requests may end before max_tokens.
         revision: the revision that decides which tkv admission uses.
         interleave: whether a decode step comes between two chunks while a request decodes.
-        pausing: whether requests join without a check, and are paused before a step would exceed
-            the limit.
-        release_door: whether to consider only requests that the releases' front door accepts (it
-            refuses more than the model's).
+        pausing: whether requests join unchecked, and are paused before a step would exceed the
+            limit.
+        release_door: whether to consider only requests that the releases' front door accepts. It
+            rejects more than the model's front door.
     """
 
     formula: str
@@ -77,15 +77,16 @@ class Setting:
 
     @property
     def pauses(self) -> bool:
-        """Whether the revision decides before each decode step which requests to pause.
+        """Whether the revision decides, before each decode step, which requests to pause.
 
-        These releases do so even if `pausing` is off; then they also check the formula.
+        These releases do so even if `pausing` is off. In that case, they check the formula as well.
         """
         return "paused" in REVISIONS[self.revision].shows
 
     @property
     def stale(self) -> bool:
-        """Whether admission uses the last decode step's tkv, with requests that left in it."""
+        """Whether admission uses the tkv of the last decode step, which may include requests that
+        have left."""
         return REVISIONS[self.revision].current_tkv is release_2_1_2.current_tkv
 
     @property
@@ -97,8 +98,8 @@ class Setting:
 class Arrival(NamedTuple):
     """One request of a solution.
 
-    `joins` is a time in decode steps since the first prefill; `decodes` is the number of decode
-    steps that it actually runs.
+    `joins` is the time at which it joins, in decode steps since the first prefill. `decodes` is the
+    number of decode steps that it runs before it ends.
     """
 
     prompt: int
@@ -108,7 +109,7 @@ class Arrival(NamedTuple):
 
 
 class Joined(NamedTuple):
-    """A request with symbols in place of its numbers."""
+    """A request whose numbers are symbols."""
 
     prompt: Any
     max_tokens: Any
@@ -122,16 +123,17 @@ class Problem(NamedTuple):
     facts: list[Any]
     arrivals: list[Joined]
     overrun: tuple[Any, ...]
-    """The size of the batch and its tkv at the time in question, if there is one."""
+    """The size of the batch and its tkv at the time of the violation; empty for other questions."""
 
 
 def violation(setting: Setting, beyond: int | None = None) -> Problem:
-    """Return the problem: all are accepted, and batch x tkv exceeds `beyond` or the limit."""
+    """Return the problem in which every request is accepted, and batch x tkv exceeds `beyond`
+    (None: the limit)."""
     threshold = setting.limit if beyond is None else beyond
     numbers = Numbers()
     arrivals = make_arrivals(numbers, setting)
-    # Only the batch of all requests can be this large: all of them decode from when they join until
-    # that time.
+    # Only the batch of all requests can be this large, so all of them are still decoding at that
+    # time.
     harmless = largest_harmless(setting, threshold)
     all_requests = setting.requests <= harmless + 1
     for number in range(1, len(arrivals)):
@@ -148,7 +150,7 @@ def violation(setting: Setting, beyond: int | None = None) -> Problem:
     lengths = [arrival.prompt + (time - arrival.joins) for arrival in arrivals]
     batch = numbers.count(active)
     _, tkv = batch_tkv(numbers, setting, active, lengths)
-    # States that batch x tkv exceeds the bound, without the product.
+    # Says that batch x tkv exceeds the bound, but avoids the product.
     numbers.facts.append(
         z3.Or(
             [
@@ -162,20 +164,22 @@ def violation(setting: Setting, beyond: int | None = None) -> Problem:
 
 
 def largest_tkv(setting: Setting) -> int:
-    """Return the largest tkv in tokens: the end of the last block of the longest request."""
+    """Return the largest possible tkv, in tokens: the end of the last block of the longest
+    request."""
     return int(round_up(setting.max_model_len, setting.block))
 
 
 def largest_harmless(setting: Setting, volume: int | None = None) -> int:
-    """Return the most requests that can never exceed `volume` tokens (None: the limit)."""
+    """Return the largest number of requests that together can never exceed `volume` tokens (None:
+    the limit)."""
     return (setting.limit if volume is None else volume) // largest_tkv(setting)
 
 
 def make_arrivals(numbers: Numbers, setting: Setting) -> list[Joined]:
-    """Return requests that the front door accepts, each joining no sooner than its chunks allow.
+    """Return requests that the front door accepts. Each joins no sooner than its chunks allow.
 
-    Each decodes at least once: a request that does not decode is never part of a batch, and only
-    takes up time.
+    Each decodes at least once, because a request that never decodes is never part of a batch and
+    only takes up time.
     """
     longest = setting.max_model_len
     arrivals: list[Joined] = []
@@ -205,8 +209,8 @@ class AtTheDoor(NamedTuple):
 
 
 def let_in(numbers: Numbers, setting: Setting, prompt: Any, max_tokens: Any) -> Any:
-    """Return whether the front door accepts the request; if `setting` says so, also the releases'
-    front door (SPY-R62)."""
+    """Return whether the front door accepts the request. With `setting.release_door`, the releases'
+    front door (SPY-R62) must accept it as well."""
     config = SpyreConfig(max_model_len=setting.max_model_len, max_batch_tkv=setting.limit)
     front_door = SpyreModel(config, REVISIONS[setting.revision])
 
@@ -214,7 +218,7 @@ def let_in(numbers: Numbers, setting: Setting, prompt: Any, max_tokens: Any) -> 
         request = AtTheDoor(run.number(prompt), run.number(max_tokens))
         return front_door.refusal(cast(Request, request)) is not None
 
-    facts = [z3.Not(z3.And(way.conditions)) for way in paths(numbers, refused) if way.result]
+    facts = [z3.Not(way.condition) for way in paths(numbers, refused) if way.result]
     if setting.release_door:
         blocks, _ = numbers.split(prompt - 1, setting.block, None)
         facts.append((blocks + 1) * setting.block + max_tokens <= setting.max_model_len)
@@ -237,9 +241,9 @@ def admission(
     *,
     all_requests: bool,
 ) -> list[Any]:
-    """Return facts that hold if the newcomer's last chunk is accepted.
+    """Return facts that hold if the newcomer is accepted at its last chunk.
 
-    With `all_requests`, no earlier request has left by that time.
+    With `all_requests`, every earlier request is still in the batch then.
     """
     met, facts = meeting(numbers, setting, earlier, newcomer, all_requests=all_requests)
     return facts + accepted(numbers, setting, setting.formula, met, setting.limit)
@@ -260,10 +264,10 @@ def meeting(
     *,
     all_requests: bool,
 ) -> tuple[Meeting, list[Any]]:
-    """Return the batch that the newcomer joins, and facts: some request decodes, and all have room
-    within max_model_len."""
+    """Return the batch that the newcomer joins, and facts about it: at least one request decodes,
+    and every member has room within max_model_len."""
     ages = [newcomer.joins - request.joins for request in earlier]
-    # A request that computes its last token in a decode step has left when the next chunk is
+    # A request that computes its last token in a decode step has left before the next chunk is
     # decided.
     present = [
         z3.BoolVal(True) if all_requests else request.decodes > age
@@ -297,12 +301,12 @@ def meeting(
 def batch_tkv(
     numbers: Numbers, setting: Setting, present: list[Any], lengths: list[Any]
 ) -> tuple[list[Any], Any]:
-    """Return the tkv of each member, and of the batch. The longest member sets the width in
-    blocks."""
+    """Return the tkv of each member, and that of the batch. The longest member determines the width
+    in blocks."""
     most = 4 * setting.max_model_len // setting.block
     befores, offsets = [], []
     for is_present, tokens in zip(present, lengths, strict=True):
-        # A request that is not there may have any length, but no negative one.
+        # An absent request may have any length that is not negative.
         before, rest = numbers.split(tokens - 1, setting.block, most)
         befores.append((is_present, before))
         offsets.append((is_present, rest + 1))
@@ -316,7 +320,8 @@ def solution(problem: Problem, model: z3.ModelRef) -> list[Arrival]:
 
 
 def short_and_early(setting: Setting, arrivals: list[Joined]) -> list[Any]:
-    """Return facts that restrict prompts to two blocks, and arrivals to the time of four.
+    """Return facts that make prompts at most two blocks long, and that let requests join within
+    as many steps as four blocks have tokens.
 
     Most counterexamples begin like this.
     """
@@ -327,7 +332,7 @@ def short_and_early(setting: Setting, arrivals: list[Joined]) -> list[Any]:
 
 
 def to_scenario(setting: Setting, arrivals: list[Arrival], revision: str) -> Scenario:
-    """Return a run whose requests arrive just in time for their first chunk."""
+    """Return a scenario in which each request arrives just in time for its first chunk."""
     requests, chunks_before = [], 0
     for number, arrival in enumerate(arrivals):
         chunks = chunk_count(arrival.prompt, setting.chunk)

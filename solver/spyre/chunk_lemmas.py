@@ -1,40 +1,42 @@
-"""The chunks of a prompt are contiguous, end with the prompt and skip cached blocks: SPY-R18, R54,
-R55, R58.
+"""The chunks of a prompt are contiguous, end with the prompt, and skip cached blocks (SPY-R18,
+SPY-R54, SPY-R55, SPY-R58).
 
 The lemmas cover every prompt, prefix hit, block size and chunk of whole blocks. A prompt of p
-tokens takes ceil(p / block) blocks behind `padding` more blocks, and n = ceil(p / chunk) chunks.
-`hit` is the number of its cached blocks; the block of its last token is never among them.
+tokens takes ceil(p / block) blocks, with `padding` blocks to their left, and n = ceil(p / chunk)
+chunks. `hit` is the number of its cached blocks, which never include the block of its last token.
 
 1. `padding_is_less_than_a_chunk`: padding and prompt fill the n chunks.
-2. `chunk_in_turn_belongs_to_prompt`: the chunk of the first uncached token is one of the n chunks.
+2. `chunk_in_turn_belongs_to_prompt`: the chunk that holds the first uncomputed token is one of the
+   n chunks.
 3. `chunk_holds_next_token`: that chunk begins at or before the token and ends after it.
-4. `only_last_chunk_ends_prompt`: chunk n - 1 ends with the prompt, every other chunk at a chunk
-   boundary.
-5. `next_chunk_starts_where_last_ended`: the next chunk has the next number and begins where this
-   one ended. With 2 to 4 it follows by induction that a prompt takes n - (number of its first
-   chunk) steps, and that each token from the start of its first chunk on is computed once.
-6. `chunk_number_is_the_same_in_blocks`, `held_prompt_is_the_same_in_blocks`: the number of a chunk,
-   and whether whole blocks hold the prompt, do not change when everything is counted in blocks. So
-   the lemmas that follow count in blocks.
-7. `usable_hit_ends_at_first_chunk`: the usable part of the hit ends where the first chunk begins,
-   so no token is left out and no skipped chunk is computed.
-8. `usable_hit_is_as_large_as_possible`: the usable part lies within the hit, and one more chunk
-   would leave the hit or be the last chunk.
-9. `rest_fits_only_in_last_chunk`: if whole blocks are computed, the rest fits in one chunk if and
-   only if that is chunk n - 1.
+4. `only_last_chunk_ends_prompt`: chunk n - 1 ends with the prompt; every other chunk ends at a
+   chunk boundary.
+5. `next_chunk_starts_where_last_ended`: the next chunk has the next number, and begins where this
+   one ended. By induction with 2 to 4, a prompt whose first chunk is number f takes n - f steps,
+   and every token from the start of chunk f on is computed exactly once.
+6. `chunk_number_is_the_same_in_blocks`, `held_prompt_is_the_same_in_blocks`: counting in blocks
+   instead of tokens changes neither the number of a chunk, nor whether some whole blocks hold the
+   prompt. So the lemmas that follow count in blocks.
+7. `usable_hit_ends_at_first_chunk`: the usable part of the hit ends where the first chunk begins.
+   So no token is left out, and no skipped chunk is computed.
+8. `usable_hit_is_as_large_as_possible`: the usable part lies within the hit. If it were one chunk
+   larger, it would exceed the hit or include the last chunk.
+9. `rest_fits_only_in_last_chunk`: if the computed tokens fill whole blocks, the rest fits in one
+   chunk if and only if that chunk is chunk n - 1.
 
-Some releases count ahead of what they compute (`Revision.counts_ahead`), and choose the next chunk
-by that count:
+Some releases count tokens as computed before they are (`Revision.counts_ahead`), and choose the
+next chunk by that count:
 
 10. `counting_ahead_skips_no_chunk`: the next chunk still has the next number, so 5 holds for them.
-11. `counted_tokens_are_covered`: computed tokens are counted, and counted tokens have blocks.
+11. `counted_tokens_are_covered`: every computed token is counted, and every counted token has a
+    block.
 12. `prompt_is_counted_with_last_chunk`: the whole prompt is counted if and only if its last chunk
-    is computed.
-13. `count_is_less_than_a_chunk_ahead`: so less than a chunk is published before it is computed.
-    `hit_on_uncomputed` makes a request that hits what was not computed (ALL-R08).
+    has been computed.
+13. `count_is_less_than_a_chunk_ahead`: so less than a chunk of blocks is published before it is
+    computed. `hit_on_uncomputed` returns a scenario with a hit on such blocks (ALL-R08).
 
-Each guard is the same claim with a token or a block less. `plan`, `usable_blocks` and `progress`
-mirror `model.spyre.documented` and the releases; the tests compare them on concrete numbers.
+In each guard, one token or one block is missing. `plan`, `usable_blocks` and `progress` mirror
+`model.spyre.documented` and the releases; the tests compare them with these on concrete numbers.
 """
 
 from typing import Any, NamedTuple
@@ -72,7 +74,8 @@ class Plan(NamedTuple):
 def plan(
     numbers: Numbers, sizes: tuple[Any, Any], prompt: Any, computed: Any, padding_more: int = 0
 ) -> Plan:
-    """Return the plan of `documented.next_chunk`, with `padding_more` blocks of padding."""
+    """Return the chunk that `documented.next_chunk` plans, with `padding_more` additional blocks of
+    padding."""
     block, chunk_blocks = sizes
     chunk = _plain(chunk_blocks * block)
     before, _ = numbers.split(prompt - 1, chunk, None)
@@ -92,8 +95,8 @@ def usable_blocks(numbers: Numbers, padding: Any, hit: Any, chunks: Any, chunk_b
 
 
 def progress(planned: Plan, prefix_hit: Any, whole_first_chunk: bool) -> tuple[Any, Any]:
-    """Return the result of `progress` of 2.1.2 (`whole_first_chunk`) or 2.5.2: how many tokens are
-    counted, and how many have blocks."""
+    """Return how many tokens are counted, and how many have blocks, after the planned chunk. The
+    counts are those of `progress` in 2.1.2 (`whole_first_chunk`) or in 2.5.2."""
     padding = planned.padding * planned.block
     given = _smaller(planned.computed + planned.chunk, planned.prompt)
     cut = _smaller(planned.computed + planned.chunk - padding, planned.prompt)
@@ -105,7 +108,7 @@ def progress(planned: Plan, prefix_hit: Any, whole_first_chunk: bool) -> tuple[A
 
 
 def _plain(number: Any) -> Any:
-    """Return the number in Z3's normal form, so that equal numbers are divided only once."""
+    """Return the number in Z3's normal form, so that equal numbers share one division."""
     return z3.simplify(number) if z3.is_expr(number) else number
 
 
@@ -124,7 +127,7 @@ class Sizes(NamedTuple):
     chunk_blocks: int | None
 
     def in_blocks(self) -> "Sizes":
-        """Return the sizes for lemmas that count everything in blocks."""
+        """Return the sizes for lemmas that count in blocks."""
         return Sizes(1, self.chunk_blocks)
 
 
@@ -145,9 +148,9 @@ def _symbols(numbers: Numbers, sizes: Sizes) -> tuple[Any, Any]:
 
 
 def _any_plan(sizes: Sizes, all_cached: int = 0, padding_more: int = 0) -> tuple[Numbers, Plan]:
-    """Return a prompt with some whole blocks computed.
+    """Return any prompt of which some whole blocks are computed.
 
-    With `all_cached`, its last token may be among them.
+    With `all_cached`, these may include its last token.
     """
     numbers = Numbers()
     block, chunk_blocks = _symbols(numbers, sizes)
@@ -156,7 +159,7 @@ def _any_plan(sizes: Sizes, all_cached: int = 0, padding_more: int = 0) -> tuple
     return numbers, plan(numbers, (block, chunk_blocks), prompt, done * block, padding_more)
 
 
-@lemma("More chunks are at least one chunk more.")
+@lemma("Of two numbers of chunks, the larger is larger by at least one whole chunk.")
 def more_chunks_are_one_chunk_more(sizes: Sizes, more: int) -> list[Any]:
     numbers = Numbers()
     _, chunk = _symbols(numbers, sizes)
@@ -173,7 +176,7 @@ def padding_is_less_than_a_chunk(sizes: Sizes, less: int) -> list[Any]:
     return negated(numbers, z3.And(filled, part))
 
 
-@lemma("The chunk in turn is one of the prompt's, as long as its last token is not cached.")
+@lemma("The chunk in turn is one of the prompt's chunks, unless the last token is cached.")
 def chunk_in_turn_belongs_to_prompt(sizes: Sizes, more: int) -> list[Any]:
     numbers, planned = _any_plan(sizes, all_cached=more)
     return negated(numbers, planned.index <= planned.chunks - 1)
@@ -253,7 +256,8 @@ def rest_fits_only_in_last_chunk(sizes: Sizes, more: int) -> list[Any]:
 
 
 def _counted_ahead(sizes: Sizes, release: str) -> tuple[Numbers, Plan, Any, Any]:
-    """Return a first or later chunk in blocks, and the counted and covered blocks after it."""
+    """Return the plan of any chunk, in blocks, and the numbers of counted and of allocated blocks
+    after it."""
     numbers, planned = _any_plan(sizes.in_blocks())
     prefix_hit = numbers.fresh("prefix_hit", 0)
     numbers.facts.append(prefix_hit <= planned.computed)
@@ -261,7 +265,7 @@ def _counted_ahead(sizes: Sizes, release: str) -> tuple[Numbers, Plan, Any, Any]
 
 
 @lemma(
-    "Counting ahead leaves out no chunk and repeats none.",
+    "Counting ahead neither skips nor repeats a chunk.",
     name="counting_ahead_skips_no_chunk_{release}",
 )
 def counting_ahead_skips_no_chunk(sizes: Sizes, release: str, more: int) -> list[Any]:
@@ -324,11 +328,12 @@ LEMMAS_AHEAD = (
 
 
 def hit_on_uncomputed(block: int, chunk_blocks: int, revision: str = "2.5.2") -> Scenario:
-    """Return a scenario in which a prompt of two chunks, cached except for one block of its first
-    chunk, is aborted after that chunk.
+    """Return a scenario with a hit on blocks that were counted as computed but never were. A prompt
+    of two chunks is cached except for one block of its first chunk, and is aborted after that
+    chunk.
 
-    The scheduler has then counted tokens that were never computed: a chunk less one block, the
-    maximum (`count_is_less_than_a_chunk_ahead`). The next prompt hits all of it.
+    By then, the scheduler has counted a chunk minus one block too much, which is the maximum
+    (`count_is_less_than_a_chunk_ahead`). The next prompt hits all of these blocks.
     """
     chunk = block * chunk_blocks
     cached, whole = chunk - block, 2 * chunk

@@ -1,15 +1,14 @@
-"""Lemmas on the code of Spyre's scheduler, run on symbols: the code computes what the other lemmas
-assume.
+"""Lemmas which show that Spyre's scheduler computes what the arithmetic lemmas assume.
 
-The lemmas on chunks, lengths, promises and fairness hold for any number of requests, and are pure
-arithmetic. Those here, in `reservation_lemmas.code` and in `fairness_lemmas` run the model's own
-functions (`smt.execution`), so that a wrong change of the scheduler makes one of them fail. The
-lemmas in `admission_lemmas`, `formula_lemmas`, `peak_lemmas` and `progress_lemmas` already run
-the code.
+The lemmas on chunks, lengths, promised blocks and fairness hold for any number of requests, but
+they are pure arithmetic. The lemmas in this module, in `reservation_lemmas.code` and in
+`fairness_lemmas` run the model's own functions on symbols (`smt.execution`), so a wrong change of
+the scheduler makes one of them fail. The other modules (`admission_lemmas`, `formula_lemmas`,
+`peak_lemmas`, `progress_lemmas`) run the code as well.
 
-- `chunks`: the functions that plan a chunk compute what `chunk_lemmas.plan` writes down, and the
-  step that runs a chunk follows the plan.
-- `lengths`: the constraint on max_model_len, the tkv of two members and the front door are those of
+- `chunks`: the functions that plan a chunk agree with `chunk_lemmas.plan`, and the step that runs a
+  chunk follows the plan.
+- `lengths`: the constraint on max_model_len, the tkv of two members and the front door agree with
   `length_lemmas`, and a step obeys the constraint.
 """
 
@@ -69,7 +68,7 @@ def config_of(block: int, chunk_blocks: int = CHUNK_BLOCKS, **keys: Any) -> Spyr
 
 
 def make_request(run: SymbolicRun, name: str, **fields: Any) -> Sequence:
-    """Return a request of the model; expressions become numbers of the run."""
+    """Return a request of the model, in which the given expressions are numbers of the run."""
     given: dict[str, Any] = {"prompt": 1, "max_tokens": 1, "output_len": 1, **fields}
     for key, value in given.items():
         given[key] = run.number(value) if z3.is_expr(value) else value
@@ -141,7 +140,8 @@ def last_chunk_is_as_in_lemmas(block: int, more: int) -> list[Any]:
     name="step_runs_planned_chunk_{name}",
 )
 def step_runs_planned_chunk(block: int, name: str, more: int) -> list[Any]:
-    """Claim that a step runs the planned chunk, first or later, behind any prefix hit."""
+    """Claim that a step runs the planned chunk, whether the first or a later one, after any prefix
+    hit."""
     numbers, plan = _any_plan(block)
     first, revision = z3.Bool("first"), REVISIONS[name]
     hit = length(numbers, "hit", 0)
@@ -186,7 +186,7 @@ def step_runs_planned_chunk(block: int, name: str, more: int) -> list[Any]:
 
 
 class Joined(NamedTuple):
-    """A batch and a newcomer in symbols: tokens and decode steps left."""
+    """A batch and a newcomer in symbols, with their tokens and remaining decode steps."""
 
     batch: list[tuple[Any, Any]]
     newcomer: Joining
@@ -213,8 +213,8 @@ class Joined(NamedTuple):
     name="constraint_is_as_in_lemmas_{members}",
 )
 def constraint_is_as_in_lemmas(block: int, members: int, more: int) -> list[Any]:
-    """Claim that the code's constraint is that of the lemmas. With `more`, max_model_len is a token
-    larger than in the code."""
+    """Claim that the code's constraint is that of the lemmas. In the guard (`more` is 1), the
+    lemma's max_model_len is one token larger than the code's."""
     numbers = Numbers()
     joined, longest = Joined.make(numbers, members), length(numbers, "longest")
     current = length(numbers, "current", 0)
@@ -285,10 +285,10 @@ def door_refuses_what_lemmas_assume(block: int, more: int) -> list[Any]:
     "spyre.documented.satisfies_last_chunk",
 )
 def step_obeys_length_constraint(block: int, unasked: int) -> list[Any]:
-    """Claim that a step obeys the constraint beside a member, whatever the volumetric check
-    answers.
+    """Claim that a step with one decoding request obeys the constraint, whatever the volumetric
+    check answers.
 
-    With `unasked`, a chunk that is not the last must obey it as well.
+    In the guard (`unasked` is 1), chunks other than the last must obey it as well.
     """
     numbers = Numbers()
     joined, says = Joined.make(numbers, 1), z3.Bool("says")

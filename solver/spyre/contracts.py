@@ -1,14 +1,15 @@
 """Contracts of the pure arithmetic of Spyre's model (`solver.systems.Contract`).
 
-The properties are those of the scheduling page, as the catalogue states them (rule ids in the
-docstrings); they are not a second computation of the results.
+The properties come from the scheduling page, by way of the catalogue; each docstring names its
+rules. A contract does not compute the result a second time.
 
-Lengths, counts and positions are unbounded whole numbers. Block and chunk sizes are symbolic, too.
-But if a contract divides by them, Z3 must reason about products of unknowns, and may never finish.
-Such contracts are stated for the sizes of production and, separately, for all small sizes, at which
-block and chunk boundaries coincide in every possible way. Batches have up to three members: the
-max-tkv of four has more paths than can be explored in a minute, and so has the peak of more than
-one request.
+Lengths, counts and positions are unbounded whole numbers, and block and chunk sizes are symbolic.
+But where a contract divides by such a size, Z3 must reason about products of unknowns, and may
+never finish. Such contracts are stated for production sizes and, separately, for all small sizes,
+at which block and chunk boundaries coincide in every possible way.
+
+Batches have up to three members, because the paths of the max-tkv of four cannot be explored in a
+minute. For the same reason, the peak is checked for one request only.
 """
 
 from collections.abc import Callable
@@ -78,7 +79,7 @@ def left_padding(prompt: int, block: int, chunk_blocks: int) -> bool:
 def chunk_in_turn(prompt: int, computed: int, block: int, chunk_blocks: int) -> bool:
     """The chunk in turn holds the next token to compute, and no more than a chunk (SPY-R04).
 
-    So every step makes progress and none leaves the prompt, wherever a cached prefix ends.
+    So every step makes progress and stays within the prompt, wherever a cached prefix ends.
     """
     chunk = block * chunk_blocks
     start, end = documented.next_chunk(prompt, computed, chunk, block)
@@ -89,8 +90,8 @@ def chunk_in_turn(prompt: int, computed: int, block: int, chunk_blocks: int) -> 
 def chunk_borders(prompt: int, computed: int, block: int, chunk_blocks: int) -> bool:
     """A chunk lies between chunk borders of the padded prompt, or ends with the prompt (SPY-R19).
 
-    With `chunk_in_turn`: all chunks are whole but the first, which loses the left padding, and
-    the last.
+    Together with `chunk_in_turn`: every chunk is whole except the first, which is shorter by the
+    left padding, and the last.
     """
     chunk = block * chunk_blocks
     start, end = documented.next_chunk(prompt, computed, chunk, block)
@@ -101,7 +102,7 @@ def chunk_borders(prompt: int, computed: int, block: int, chunk_blocks: int) -> 
 
 @_contract("documented.next_chunk", _in_a_prompt, PRODUCTION, SMALL)
 def chunk_after_chunk(prompt: int, computed: int, block: int, chunk_blocks: int) -> bool:
-    """A chunk begins where the one before it ended, and leaves one chunk less to come (SPY-R04)."""
+    """A chunk begins where the previous one ended, and leaves one chunk fewer to come (SPY-R04)."""
     chunk = block * chunk_blocks
     start, end = documented.next_chunk(prompt, computed, chunk, block)
     follows = end == prompt or documented.next_chunk(prompt, end, chunk, block)[0] == end
@@ -111,10 +112,10 @@ def chunk_after_chunk(prompt: int, computed: int, block: int, chunk_blocks: int)
 
 @_contract("documented.is_last_chunk", _in_a_prompt, PRODUCTION, SMALL)
 def last_chunk(prompt: int, computed: int, block: int, chunk_blocks: int) -> bool:
-    """At a chunk's start, the rest of the prompt fits exactly when this chunk ends it (SPY-R39).
+    """When a chunk starts, the rest of the prompt fits in it exactly if it is the last (SPY-R39).
 
-    `computed` only chooses the chunk. In the middle of a chunk the two differ, but no code asks
-    there.
+    `computed` only selects the chunk. In the middle of a chunk this would not hold, but no code
+    asks there.
     """
     chunk = block * chunk_blocks
     start, end = documented.next_chunk(prompt, computed, chunk, block)
@@ -129,8 +130,8 @@ def last_chunk(prompt: int, computed: int, block: int, chunk_blocks: int) -> boo
 def usable_hit(pads: int, hit: int, chunks: int, chunk_blocks: int) -> bool:
     """All whole chunks of the hit are usable, except the last chunk of the prompt (SPY-R58).
 
-    With the left padding they end on a chunk border. One chunk more would leave the hit, or leave
-    nothing to compute. SPY-R54, SPY-R55.
+    Together with the left padding, they end on a chunk border. With one more chunk, they would
+    exceed the hit or leave nothing to compute. SPY-R54, SPY-R55.
     """
     usable = documented.usable_blocks(pads, hit, chunks, chunk_blocks)
     whole = usable == 0 or (pads + usable) % chunk_blocks == 0
@@ -149,7 +150,7 @@ def usable_hit(pads: int, hit: int, chunks: int, chunk_blocks: int) -> bool:
 def chunk_after_hit(prompt: int, hit: int, block: int, chunk_blocks: int) -> bool:
     """The first chunk after a hit begins where the usable blocks end, within the prompt (SPY-R56).
 
-    So no chunk that is skipped is computed again, and none in between is left out.
+    So no skipped chunk is computed, and no other chunk is left out.
     """
     chunk = block * chunk_blocks
     pads = documented.left_padding_blocks(prompt, chunk, block)
@@ -197,7 +198,7 @@ def largest_tkv(lengths: list[int], block: int) -> bool:
     SMALL,
 )
 def filled_block(widest: int, filled: int, block: int) -> bool:
-    """The max-tkv is in the longest member's last block, at its `filled` tokens (SPY-R27)."""
+    """The max-tkv is in the longest member's last block, after `filled` tokens (SPY-R27)."""
     last = documented.rectangle_tkv(widest, filled, block) - 1
     return last // block == (widest - 1) // block and last % block == filled - 1
 
@@ -212,7 +213,7 @@ def leaving(lengths: list[int], block: int) -> bool:
     "volumetric.realigned", lambda tokens, width, **_: tokens >= 1 and width >= 0, PRODUCTION, SMALL
 )
 def realigned_place(tokens: int, width: int, block: int) -> bool:
-    """A member moves to the given block and keeps its place within a block (SPY-R46)."""
+    """A realigned member moves to the given block and keeps its offset in it (SPY-R46)."""
     place: int = volumetric.realigned(tokens, width, block)
     return width * block <= place < (width + 1) * block and (place - tokens) % block == 0
 
@@ -224,9 +225,10 @@ def realigned_place(tokens: int, width: int, block: int) -> bool:
     SMALL,
 )
 def realigned_tkv(tokens: int, longest: int, block: int) -> bool:
-    """Off a block border, the realigned position is the member's tkv beside the longest.
+    """Except on a border, the realigned position is the member's tkv beside the longest member.
 
-    On a border it is one block less: there the releases differ from the definition. SPY-R46.
+    On a block border, it is one block less. There, the releases differ from the definition.
+    SPY-R46.
     """
     place: int = volumetric.realigned(tokens, (longest - 1) // block, block)
     return place == documented.request_tkvs([tokens, longest], block)[0]
@@ -239,7 +241,7 @@ def realigned_tkv(tokens: int, longest: int, block: int) -> bool:
     SMALL,
 )
 def tkv_after_prompt(prompt: int, lengths: list[int], block: int) -> bool:
-    """The tkv reported when a prompt joins is the max-tkv of the batch with it (SPY-R06)."""
+    """When a prompt joins, the reported tkv is the max-tkv of the batch including it (SPY-R06)."""
     reported = release_2_1_2.tkv_after_last_chunk(prompt, documented.max_tkv(lengths, block), block)
     return reported == documented.max_tkv([*lengths, prompt], block)
 
@@ -249,7 +251,7 @@ def tkv_after_prompt(prompt: int, lengths: list[int], block: int) -> bool:
 
 @_contract("volumetric.round_up", lambda tokens, **_: tokens >= 0, ANY)
 def rounded_up(tokens: int, block: int) -> bool:
-    """Rounding up gives whole blocks and adds less than one."""
+    """Rounding up gives whole blocks, and adds less than one block."""
     rounded: int = volumetric.round_up(tokens, block)
     return rounded % block == 0 and tokens <= rounded < tokens + block
 
@@ -261,6 +263,6 @@ def rounded_up(tokens: int, block: int) -> bool:
     SMALL,
 )
 def peak_alone(prompt: int, max_tokens: int, block: int) -> bool:
-    """A request that is alone in the batch has its peak, its length, in its last step."""
+    """A request that is alone in the batch peaks in its last step, at its length."""
     volume = peak.peak_volume([], Newcomer(prompt, max_tokens), block)
     return volume == prompt + max_tokens - 1

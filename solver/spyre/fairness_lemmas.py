@@ -1,8 +1,9 @@
-"""Lemmas on the code of a release that pauses requests: a step preserves the fairness order
+"""Lemmas which show that a step of a release that pauses requests preserves the fairness order
 (SPY-R51, SPY-P01).
 
-A whole step runs on symbolic values with up to three requests, any of which may be within the
-limit. `pausing_lemmas` proves what follows from the fairness order, for any number of requests.
+A whole step runs on symbols, with up to three requests; any of their batches may or may not be
+within the limit. `pausing_lemmas` proves what follows from the fairness order, for any number of
+requests.
 """
 
 from collections.abc import Callable
@@ -41,7 +42,8 @@ def obligations(block: int | None = None) -> list[Obligation]:
 
 
 def _settling(run: SymbolicRun) -> Callable[[Any, Any], bool]:
-    """Return a limit that any batch may or may not exceed; a request that is alone never does."""
+    """Return a stand-in for the limit: any batch may or may not exceed it, but a lone request never
+    does."""
     calls: list[int] = []
 
     def fits(_: Any, batch: Any) -> bool:
@@ -52,14 +54,15 @@ def _settling(run: SymbolicRun) -> Callable[[Any, Any], bool]:
 
 
 @lemma(
-    "The first in order decodes, the paused stay ahead of those behind them, and those that decode "
-    "fall behind them (decoding: {decoding}, paused: {paused}).",
+    "The first request in fairness order decodes. Paused requests stay ahead of those behind them, "
+    "and decoding requests fall behind them (decoding: {decoding}, paused: {paused}).",
     *STEP,
     "spyre.release_2_5_2.settled",
     name="step_keeps_fair_order_{decoding}_{paused}{longest}",
 )
 def step_keeps_fair_order(decoding: int, paused: int, longest: str, none_paused: int) -> list[Any]:
-    """Claim that a step keeps the order; with `none_paused`, none is paused after it."""
+    """Claim that a step keeps the order. In the guard (`none_paused` is 1), no request may be
+    paused after it."""
     numbers = Numbers()
     count = decoding + paused
     steps = [length(numbers, "steps", 0) for _ in range(count)]
@@ -107,7 +110,7 @@ def step_keeps_fair_order(decoding: int, paused: int, longest: str, none_paused:
 
 
 def _run_without_blocks(config: SpyreConfig, state: State, decision: Any) -> Any:
-    """Run `scheduler.compute` and `complete` for a decode step, without any blocks."""
+    """Run `scheduler.compute` and `complete` for a decode step, but ignore blocks."""
     revision = REVISIONS["2.5.2"]
     whole = tuple(request._replace(blocks=(1,)) for request in state.running)
     state, computed = scheduler.compute(config, revision, state._replace(running=whole), decision)
@@ -123,10 +126,10 @@ def _run_without_blocks(config: SpyreConfig, state: State, decision: Any) -> Any
     name="code_starts_newcomer_behind_paused_{running}_{paused}",
 )
 def code_starts_newcomer_behind_paused(running: int, paused: int, more: int) -> list[Any]:
-    """Claim that a newcomer, which starts only after the last running request has left, joins
-    behind the paused ones.
+    """Claim that a newcomer joins behind the paused requests. It starts only after the last running
+    request has left.
 
-    With `more`, a slot is free, and a newcomer always starts.
+    In the guard (`more` is 1), one more slot must be free, and a newcomer must start in every case.
     """
     numbers = Numbers()
     count = running + paused

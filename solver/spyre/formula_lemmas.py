@@ -1,8 +1,8 @@
-"""A formula guarantees the limit, for any number of requests (`argument.md`, steps 1 to 6).
+"""A formula guarantees the limit, for any number of requests (`argument.md`, "The check").
 
-No lemma fixes the number of requests: one symbolic request stands for all of its kind, and their
-number is itself a symbol. Each lemma has a guard, which Z3 must refute: the same claim with a
-weaker premise.
+No lemma fixes the number of requests. One symbolic request stands for all of its kind, and their
+number is itself a symbol. Each lemma has a guard, the same claim with a weaker premise, which Z3
+must refute.
 """
 
 from functools import partial
@@ -80,8 +80,7 @@ def tkv_ends_within_widest_blocks(lengths: Lengths, less: int) -> list[Any]:
 
 
 class Batch(NamedTuple):
-    """A batch in symbols whose members are no longer than the tkv that admission uses, and a
-    newcomer."""
+    """A batch and a newcomer, in symbols. No member is longer than the tkv that admission uses."""
 
     tkv: Any
     members: list[volumetric.Decoding]
@@ -129,7 +128,7 @@ def covers(formula: str, block: int = 64) -> bool:
 
 
 def _less(numbers: Numbers, weaker: int) -> Any:
-    """Return how many tokens a guard takes from a term: its whole slack and one more."""
+    """Return how many tokens a guard subtracts from a term: one more than its slack."""
     return length(numbers, "less") if weaker else 0
 
 
@@ -164,10 +163,10 @@ def leaving_raises_no_tkv(lengths: Lengths, less: int) -> list[Any]:
 
 @lemma("If the walk accepts early, or passes an active request, all active requests fit together.")
 def walk_accepts_only_what_fits(beyond: int) -> list[Any]:
-    """Claim one turn of the walk, at a request with any term.
+    """Claim that one turn of the walk, at a request with any term, accepts only what fits.
 
-    Of the requests still to come, `active` ones (the newcomer included) run at some later step with
-    some tkv, and `others` do not.
+    At some later step with some tkv, `active` of the requests still to visit (including the
+    newcomer) run, and `others` do not.
     """
     numbers = Numbers()
     term, own, tkv, limit = (length(numbers, name) for name in ("term", "own", "tkv", "limit"))
@@ -221,7 +220,7 @@ def accepted_request_fits_alone(more: int) -> list[Any]:
 
     of_each = (partial(code, revision=revision) for revision in REVISIONS.values())
     taken = [path for each in of_each for path in paths(numbers, each)]
-    numbers.facts.append(step <= tokens - 1)  # decode steps: the first token needs none
+    numbers.facts.append(step <= tokens - 1)  # in decode steps; the first token needs none
     within = prompt + step + more <= limit  # alone, a request's tkv is its length
     return holds_on(numbers, taken, lambda let_in: z3.Or(z3.BoolVal(not let_in), within))
 

@@ -1,38 +1,40 @@
-"""The constraint on max_model_len (SPY-R41): its purpose, the bound that it guarantees, and what it
-admits.
+"""The constraint on max_model_len (SPY-R41): what it is for, which bound it guarantees, and which
+requests it admits.
 
 Let mml be max_model_len, and RU round up to whole blocks. The front door keeps prompt + max_tokens
 - 1 <= mml, so no request is ever longer than mml.
 
-Is the constraint needed if mml is whole blocks? No, the front door alone keeps every tkv within
-mml:
+If mml is a whole number of blocks, the constraint is not needed. The front door alone keeps every
+tkv within mml:
 
-1. `whole_blocks_keep_model_length`: a max-tkv has the width of one member, the widest, and the
-   offset of another (or the same). The tkv that releases report when a prompt joins is the same
-   sum, of the prompt and the tkv before.
+1. `whole_blocks_keep_model_length`: a max-tkv combines the width of the widest member with the
+   offset of the same or another member. When a prompt joins, releases report a tkv that is computed
+   in the same way, from the prompt and the previous tkv.
 
-If mml is not whole blocks, no tkv exceeds RU(mml), and the constraint does not lower that bound:
+If mml is not a whole number of blocks, no tkv exceeds RU(mml), and the constraint does not lower
+that bound:
 
-2. `no_tkv_exceeds_rounded_model_length`: as 1, without the assumption.
-3. `constraint_admits_rounded_model_length`: two requests that front door and constraint accept
-   reach RU(mml), for every mml between two multiples of the block (blocks of 3 tokens or more).
-4. `front_door_admits_rounded_model_length`: the same holds for the releases' front door,
-   RU(prompt) + max_tokens <= mml, if mml is at least 2 tokens beyond whole blocks.
-   `front_door_excludes_one_odd_token`: if mml is only one token beyond, no request is longer than
-   those whole blocks, and 1 holds.
+2. `no_tkv_exceeds_rounded_model_length`: as 1, for any mml.
+3. `constraint_admits_rounded_model_length`: for every mml that is no multiple of the block size,
+   two requests that front door and constraint accept reach RU(mml). Blocks must have 3 tokens or
+   more.
+4. `front_door_admits_rounded_model_length`: the same holds for the releases' front door, RU(prompt)
+   + max_tokens <= mml, if mml exceeds a multiple of the block size by at least 2 tokens.
+   `front_door_excludes_one_odd_token`: if it exceeds the multiple by 1 token only, no request is
+   longer than the multiple, and 1 holds.
 
-Can the constraint keep a request out forever? A request that is alone may be judged by the tkv of a
-batch that has left (`release_2_1_2.current_tkv`). If it is refused, the step is idle, and the
+Nor can the constraint keep a request out forever. A lone request may be checked against the tkv of
+a batch that has left (`release_2_1_2.current_tkv`). If it is refused, the step is idle, and the
 scheduler forgets that tkv. Then:
 
-5. `lone_request_passes_length`: alone, with no tkv remembered, every request passes the
-   constraint.
-6. `lone_request_passes_volume`: and it passes the volumetric check, whatever the formula.
+5. `lone_request_passes_length`: every lone request passes the constraint if no tkv is remembered.
+6. `lone_request_passes_volume`: it also passes the volumetric check, whatever the formula.
 
-Each guard is the same claim with a token less, or with a token more where there must be none. After
-the lemmas come counterexamples at any scale, in closed form for Z3. Each has two requests: the
-first arrives at step 0, the second early enough for its first chunk. Replay them before you report
-them.
+Each guard is the same claim with one token less, or with one token where none is allowed.
+
+The functions after the lemmas construct counterexamples at any scale, from closed formulas that Z3
+solves. Each has two requests: the first arrives at step 0, and the second early enough for its
+first chunk. Replay a counterexample before you report it.
 """
 
 from typing import Any, NamedTuple
@@ -58,7 +60,7 @@ from .symbolic_admission import (
 )
 
 LIMIT = 131_072  # tokens; the claims about a request that is alone hold for any limit
-# Without the two checks that no release has and that may refuse a lone request.
+# All checks except two that no release uses, and that may refuse a lone request.
 NEVER_REFUSE_ALONE = tuple(
     name for name in (*volumetric.FORMULAS, "exact") if name != "document_figure"
 )
@@ -80,7 +82,7 @@ def passes(
 ) -> Any:
     """Return whether `documented.fits_model_length` accepts.
 
-    `batch` has, for each member, the computed tokens and the decode steps left.
+    `batch` lists, for each member, its computed tokens and its remaining decode steps.
     """
     members = [(z3.BoolVal(True), *member) for member in batch]
     return z3.And(within_length(numbers, lengths, current, members, newcomer, longest))
@@ -103,7 +105,9 @@ def _two(numbers: Numbers, longest: Any) -> tuple[Any, Any]:
 
 
 def _ordered(numbers: Numbers, lengths: Lengths, known: list[Any], *tokens: Any) -> None:
-    """Tell Z3 what `more_blocks_are_one_block_more` proves of known blocks and `tokens`."""
+    """Tell Z3 that of two counts in whole blocks, the larger one is larger by at least one block,
+    as `more_blocks_are_one_block_more` proves. The counts are those in `known` and those of
+    `tokens`."""
     if isinstance(lengths.block, int):
         return
     wholes = known + [width(numbers, lengths, number)[0] for number in tokens]
@@ -147,8 +151,8 @@ def constraint_admits_rounded_model_length(lengths: Lengths, less: int) -> list[
 
 
 @lemma(
-    "So do the constraint and the releases' front door, if it is two tokens or more beyond "
-    "whole blocks."
+    "If max_model_len is two tokens or more beyond whole blocks, the constraint and the releases' "
+    "front door let two requests reach it, rounded up."
 )
 def front_door_admits_rounded_model_length(lengths: Lengths, less: int) -> list[Any]:
     return _two_reach_rounded_model_length(lengths, less, at_the_door=True)
@@ -157,8 +161,8 @@ def front_door_admits_rounded_model_length(lengths: Lengths, less: int) -> list[
 def _two_reach_rounded_model_length(lengths: Lengths, less: int, *, at_the_door: bool) -> list[Any]:
     """Claim that front door and constraint accept two requests that reach the rounded model length.
 
-    They are those of `beyond_length`: the first is two tokens beyond a block border, the second has
-    a prompt of one token, and both have a block less one token to decode.
+    They are the requests of `beyond_length`. The first is two tokens beyond a block border, the
+    second has a prompt of one token, and both still decode one token less than a block.
     """
     numbers = make_numbers(lengths)
     block = lengths.block
@@ -197,7 +201,7 @@ def front_door_excludes_one_odd_token(lengths: Lengths, more: int) -> list[Any]:
 
 
 def _alone(numbers: Numbers, longest: Any) -> Joining:
-    """Return any request that the front door accepted, with a token to decode."""
+    """Return any request that the front door accepted and that has a token left to decode."""
     prompt, remaining = numbers.fresh("prompt", 1), numbers.fresh("remaining", 1)
     numbers.facts.append(prompt + remaining <= longest)
     return Joining(prompt, remaining)
@@ -205,7 +209,8 @@ def _alone(numbers: Numbers, longest: Any) -> Joining:
 
 @lemma("Alone and with no tkv remembered, every request passes the constraint.")
 def lone_request_passes_length(lengths: Lengths, stale: int) -> list[Any]:
-    """Claim that a lone request passes. With `stale`, the tkv may be that of any earlier batch."""
+    """Claim that a lone request passes the constraint. In the guard (`stale` is 1), the tkv may
+    come from any earlier batch."""
     numbers = make_numbers(lengths)
     longest = numbers.fresh("longest", 1)
     newcomer = _alone(numbers, longest)
@@ -224,8 +229,8 @@ def lone_request_passes_volume(check: str, lengths: Lengths, others: int) -> lis
 
 
 def alone_within_volume(check: str, lengths: Lengths, others: int) -> list[Any]:
-    """Return facts which say that the check refuses a request while `others` requests decode (0:
-    although it is alone)."""
+    """Return facts which say that the check refuses a request while `others` requests decode. With
+    0, the request is alone."""
     numbers = make_numbers(lengths)
     newcomer = _alone(numbers, LIMIT)
     batch = []
@@ -260,23 +265,24 @@ class Scale(NamedTuple):
 
 
 class Ask(NamedTuple):
-    """A request in symbols: tokens of its prompt, tokens that it may generate."""
+    """A request in symbols: the tokens of its prompt, and the tokens that it may generate."""
 
     prompt: Any
     max_tokens: Any
 
 
 def beyond_length(scale: Scale, revision: str = "sound") -> Scenario:
-    """Return two requests that front door and SPY-R41 accept, with a tkv beyond max_model_len.
+    """Return a scenario with two requests that front door and SPY-R41 accept, and whose tkv exceeds
+    max_model_len.
 
     The tkv is max_model_len rounded up to whole blocks. Blocks must have at least 3 tokens, and
-    max_model_len must be at least 2 blocks and 1 token. From 2 tokens beyond whole blocks on, the
-    releases' front door accepts the requests as well.
+    max_model_len must be at least 2 blocks and 1 token. If max_model_len exceeds whole blocks by 2
+    tokens or more, the releases' front door accepts the requests as well.
     """
     block, longest = scale.block, scale.max_model_len
     border = (longest // block - 1) * block
-    # When the second joins, the first is two tokens beyond the boundary and has a block less one
-    # token to go.
+    # When the second joins, the first is two tokens beyond the boundary, and still generates one
+    # token less than a block.
     decodes = 2 if longest % block > 1 else 1
     first, second = Ask(border + 2 - decodes, block + decodes), Ask(1, block)
     note = "a tkv beyond max_model_len"
@@ -284,12 +290,12 @@ def beyond_length(scale: Scale, revision: str = "sound") -> Scenario:
 
 
 def needless(scale: Scale, revision: str = "sound") -> Scenario | None:
-    """Return two requests of which the second waits as long as possible because of SPY-R41, without
-    need.
+    """Return a scenario in which SPY-R41 makes the second of two requests wait for no reason, and
+    as long as possible.
 
-    No tkv would exceed max_model_len. The second, with a prompt of one chunk, is first considered
-    after a decode step, and refused until the first has ended. None if no request waits at this
-    scale. max_model_len must be whole blocks.
+    Even without the rule, no tkv would exceed max_model_len. The second request has a prompt of one
+    chunk. It is first considered after a decode step, and refused until the first request has
+    ended. Return None if no request waits at this scale. max_model_len must be whole blocks.
     """
     numbers = Numbers()
     lengths = Lengths(scale.block, None)
@@ -310,11 +316,11 @@ def needless(scale: Scale, revision: str = "sound") -> Scenario | None:
 
 
 def idle(scale: Scale) -> Scenario | None:
-    """Return two requests such that an outdated tkv makes the release refuse the second one's last
-    chunk.
+    """Return a scenario with two requests, in which the release refuses the last chunk of the
+    second because of an outdated tkv.
 
-    This tkv is that of the first request, which has just left. None if there is no such pair at
-    this scale.
+    The tkv is that of the first request, which has just left. Return None if there is no such
+    scenario at this scale.
     """
     numbers = Numbers()
     lengths = Lengths(scale.block, None)
@@ -371,7 +377,8 @@ def _scenario(
     note: str,
     decodes: int = 1,
 ) -> Scenario:
-    """Return the scenario; the second request comes `decodes` decode steps after the first."""
+    """Return the scenario in which the second request arrives `decodes` decode steps after the
+    first."""
     steps = [0, chunk_count(requests[0].prompt, scale.chunk) + decodes]
     return Scenario(
         system="spyre",

@@ -1,19 +1,23 @@
-"""A few requests stand for any number: the loops over requests treat all of them alike.
+"""Why a few requests stand for any number: loops over requests treat all of them alike.
 
-`loops_treat_requests_alike` reads the code of the step and of the check (`smt.loops`): a loop does
-for each request what it does for any other, remembers none of those before, and tells none apart by
-its place. So whatever a lemma shows for each of a few requests, in any state, holds for each of any
-number. Five loops do carry something, and for each another lemma takes the step of an induction:
+`loops_treat_requests_alike` reads the code of the step and of the check (`smt.loops`). It shows
+that a loop does the same for each request, remembers none of the earlier ones, and does not
+distinguish requests by their position. So if a lemma holds for each of a few requests, in any
+state, it holds for each of any number.
 
-- `volumetric.accepts` counts the requests to come: `walk_goes_on_as_with_the_rest`. So if the walk
-  passes a request, its answer is that for the remaining ones alone.
-- `scheduler.complete` removes who has ended, and `scheduler.step` who is aborted, one after the
-  other: `leaving_only_removes`, `abort_only_removes_5`.
-- `release_2_5_2.settled` collects who stays: `kept_requests_fit_after_each_turn`.
-- `peak.largest_volume`: `each_turn_counts_its_request`. So whatever the number of turns, `longest`
-  is the longest request so far, and the offsets are those so far.
+Some loops do carry a value from one request to the next. For each of these, another lemma proves
+the induction step:
 
-What `forward.compute_decode` carries is the pool, which no lemma about the limit reads.
+- `volumetric.accepts` counts the requests still to visit: `walk_goes_on_as_with_the_rest`. So after
+  the walk has passed a request, its answer is the answer for the remaining ones alone.
+- `scheduler.complete` removes ended requests one by one, and `scheduler.step` aborted ones:
+  `leaving_only_removes`, `abort_only_removes_5`.
+- `release_2_5_2.settled` collects the requests that keep decoding:
+  `kept_requests_fit_after_each_turn`.
+- `peak.largest_volume`: `each_turn_counts_its_request`. So after any number of turns, `longest` is
+  the longest request so far, and the offsets are those of the requests so far.
+
+`forward.compute_decode` carries the pool, which no lemma about the limit reads.
 """
 
 from collections.abc import Iterator
@@ -43,7 +47,7 @@ APART = {
     "forward.compute_decode pool",  # stubbed: `blocks.hold`
     "documented.written [position - pad]",  # stubbed
     "documented.written range()",
-    "volumetric.accepts enumerate()",  # a walk to the end, of which no formula is proven
+    "volumetric.accepts enumerate()",  # only for a walk to the end, which no proven formula uses
     "volumetric.formula_named [1:]",  # reads a name
     "peak.next_below [bisect_left(offsets, turn) - 1]",  # `nearest_offsets_are_found`
     "peak.next_above [bisect_left(offsets, turn) % len(offsets)]",
@@ -82,15 +86,15 @@ def obligations(revision: Revision, block: int) -> list[Obligation]:
 
 
 def told_apart() -> Iterator[str]:
-    """Yield what the loops of the step and of the checks do differently for some requests."""
+    """Yield every finding of `smt.loops` about the loops of the step and of the checks."""
     for module in MODULES:
         name = module.__name__.rpartition(".")[2]
         yield from (f"{name}.{found}" for found in findings(source_of(module)))
 
 
 @lemma(
-    "By their text, the loops over requests do the same for each of them, whatever came before it, "
-    "except where another lemma takes the step of an induction."
+    "The text of the loops over requests treats each request alike, whatever came before it, "
+    "except where another lemma proves the induction step."
 )
 def loops_treat_requests_alike(less: int) -> list[Any]:
     known = APART if less else APART | BY_INDUCTION
@@ -134,9 +138,9 @@ def walk_goes_on_as_with_the_rest(more: int) -> list[Any]:
     return holds_on(numbers, list(paths(numbers, code, quick=True)), same)
 
 
-@lemma("To remove a request that has ended leaves the other requests and the tkvs as they were.")
+@lemma("Removing an ended request changes neither the other requests nor the tkvs.")
 def leaving_only_removes(revision: Revision, more: int) -> list[Any]:
-    """Claim it of one turn of the loop in `scheduler.complete`, in any state."""
+    """Claim this for one turn of the loop in `scheduler.complete`, in any state."""
     step = Step(StepConfiguration(revision), MANY)
     turn = body_of(scheduler, "complete")
 
@@ -165,11 +169,12 @@ def leaving_only_removes(revision: Revision, more: int) -> list[Any]:
 
 
 @lemma(
-    "Each turn of the check adds its request to those before, however many these are, and compares "
-    "all of them with the largest volume if the newcomer is active at its end."
+    "Each turn of the check adds one request to the earlier ones, however many these are, and "
+    "compares all of them with the largest volume if the newcomer is active at its end."
 )
 def each_turn_counts_its_request(block: int, more: int) -> list[Any]:
-    """Claim it of one turn of the loop in `peak.largest_volume`, from any values."""
+    """Claim this for one turn of the loop in `peak.largest_volume`, from any values of its
+    variables."""
     numbers = Numbers()
     longest, before, answer = (length(numbers, name, 0) for name in ("longest", "peak", "answer"))
     tokens, ends, left = (length(numbers, name, 0) for name in ("tokens", "ends", "left"))

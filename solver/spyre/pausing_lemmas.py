@@ -1,42 +1,44 @@
-"""What decode pausing guarantees: the limit (SPY-R07), and that paused requests resume (SPY-P01).
+"""Decode pausing keeps the limit (SPY-R07), and paused requests resume (SPY-P01).
 
-**The limit, whatever joins.** Before each decode step, `release_2_5_2.pause_and_resume` takes one
-request after the other. It keeps a request if this one and those kept so far are within the limit,
-at the tkv that the step will have.
+**The limit holds whichever requests join.** Before each decode step,
+`release_2_5_2.pause_and_resume` considers the requests one by one. It keeps a request if, together
+with those kept so far, it is within the limit at the tkv of the coming step.
 
-1. `kept_requests_fit_after_each_turn`: after each request, all that are kept are together within
-   the limit. The first request stands for all that were kept before.
-2. `no_tkv_exceeds_compared_tkv`: no request's tkv in the next step exceeds the one that is
-   compared with the limit.
+1. `kept_requests_fit_after_each_turn`: after each request, all kept requests together are within
+   the limit. The first of the two symbolic requests stands for all that were kept before.
+2. `no_tkv_exceeds_compared_tkv`: no request's tkv in the next step exceeds the tkv that is compared
+   with the limit.
 
 So the kept batch is within the limit, however large it is. `decoding_requests_were_kept` runs the
-scheduler's step with up to three requests, some of them paused before: those that decode were
-compared with the limit as one batch. `limit_is_compared_with_next_step` is about that comparison.
-`batch_within_limit_is_not_paused`: so if admission already keeps batches within the limit, no
-request is ever paused.
+scheduler's step with up to three requests, some of which may be paused. It shows that the requests
+that decode were compared with the limit as one batch; `limit_is_compared_with_next_step` is about
+that comparison. If admission already keeps batches within the limit, no request is ever paused
+(`batch_within_limit_is_not_paused`).
 
-**How long a request stays paused (SPY-R51, SPY-P01).** Requests that may decode are taken in the
-fairness order: paused longest first, then by tokens generated, then by place in the queue. N
-requests share the limit, including paused ones.
+**How long a request stays paused (SPY-R51, SPY-P01).** Requests that may decode are considered in
+the fairness order: first those paused longest, then by generated tokens, then by place in the
+queue. Let N be the number of requests that share the limit, including paused ones.
 
-1. `first_in_order_decodes`: the first in this order decodes, since alone it is within the limit.
+1. `first_in_order_decodes`: the first in this order decodes, since a request on its own is within
+   the limit.
 2. `paused_request_stays_ahead`: while a request is paused, no request behind it gets ahead of it.
 3. `decoding_request_falls_behind`: a request that is ahead of it and decodes is behind it from then
-   on. `new_request_joins_behind`: so is a request that starts.
-4. Counting: by 1 and 3, each step that decides who pauses leaves at least one request fewer ahead
-   of a paused one, and by 2 none is added. So at most N - 1 such steps in a row hold it back.
+   on. `new_request_joins_behind`: a request that starts is also behind it.
+4. By 1 and 3, each step that decides on pauses lowers the number of requests ahead of a paused one
+   by at least one; by 2, none gets ahead of it. So at most N - 1 such steps in a row hold it back.
 5. `slots_bound_decoding_and_paused`: N is at most max_num_seqs, although a paused request has no
    slot.
 
-So paused requests never starve among themselves, whichever outputs have priority. No pauses are
-decided in a prefill, so 4 does not count prefills. While a request decodes, none starts. When the
-last one leaves, release 2.5.2 admits the next one although a request is paused (its `is_empty`). If
-the new one stays, the next step decides who pauses. But a request with a prompt of one chunk and
-one token to generate leaves at once, and another may follow, forever if such requests keep coming
-(`starving`). With finitely many requests, a paused one waits at most 2 (N - 1) steps, plus one for
-each request of this kind.
+So paused requests never starve one another, whichever outputs have priority.
 
-In each guard, a step is not counted, or the kept request is missing.
+Prefills can starve them, though. No pauses are decided in a prefill, so 4 does not count prefills.
+While a request decodes, none starts. But when the last decoding request leaves, release 2.5.2
+admits the next waiting one although others are paused (its `is_empty`). If that one stays, the next
+step decides on pauses. If it has a prompt of one chunk and generates one token, it leaves at once,
+and another may follow, forever if such requests keep coming (`starving`). With finitely many
+requests, a paused one waits for at most 2 (N - 1) steps, plus one for each such one-token request.
+
+In each guard, one step is not counted, or the kept request is missing.
 """
 
 from collections.abc import Callable
@@ -64,10 +66,10 @@ from .symbolic_admission import SIZES, Lengths, blocks, length, own_tkv
 from .symbolic_state import plain, several
 from .symbolic_step import MODULES, Step, StepConfiguration, Stepped
 
-# The numbers of requests that decode, and that are paused, before a step. The last one that decodes
+# The numbers of requests that decode, and that are paused, before a step. The last decoding request
 # stands for any number.
 BATCHES = ((1, 0), (2, 0), (0, 2), (1, 1), (2, 1))
-FEW = SIZES[1:-1]  # numbers of decoding requests that the limit is compared with
+FEW = SIZES[1:-1]  # how many decoding requests are compared with the limit
 
 
 def any_number(block: int = BLOCK) -> list[Obligation]:
@@ -75,7 +77,8 @@ def any_number(block: int = BLOCK) -> list[Obligation]:
 
 
 def few(revision: Revision, block: int = BLOCK, chunk: int = 8 * BLOCK) -> list[Obligation]:
-    """Return the lemmas on the step's code, named by decoding and paused requests."""
+    """Return the lemmas on the step's code. Their names contain the numbers of decoding and paused
+    requests."""
     configuration = StepConfiguration(revision, block=block, chunk=chunk)
     steps = [SettlingStep(configuration, decoding, paused) for decoding, paused in BATCHES]
     return [
@@ -88,8 +91,8 @@ def few(revision: Revision, block: int = BLOCK, chunk: int = 8 * BLOCK) -> list[
 
 
 def limit_is_compared_with_next_step(size: int | None, block: int = BLOCK) -> Obligation:
-    """Return the lemma for `size` requests; None stands for any number, of which two have
-    lengths."""
+    """Return the lemma for `size` requests. None stands for any number of requests, with two
+    different lengths."""
     return _of_size(
         *(size, block, "limit_is_compared_with_next_step", _limit_is_compared_with_next_step),
         "Requests ({requests}) that together fit the limit stay within it in the next step.",
@@ -113,7 +116,7 @@ class Batch(NamedTuple):
     numbers: Numbers
     limit: Any
     tokens: list[Any]
-    more: Any  # how many more requests the last one stands for
+    more: Any  # the number of additional requests that the last one stands for
     block: int
 
     @classmethod
@@ -146,14 +149,14 @@ class Batch(NamedTuple):
         return [own_tkv(numbers, lengths, tokens, widest) for tokens in after]
 
     def compare_products(self, tkvs: list[Any]) -> None:
-        """Tell Z3 that a larger tkv makes a larger volume, since it is slow to find this out."""
+        """Tell Z3 that a larger tkv means a larger volume, because it is slow to find this out."""
         pairs = [(own, bare(tkv)) for own, tkv in product(self.reached(), tkvs)]
         for smaller, larger in [*pairs, *((tkv, own) for own, tkv in pairs)]:
             more = self.count * smaller <= self.count * larger
             self.numbers.facts.append(z3.Implies(smaller <= larger, more))
 
     def within(self, more: int) -> Any:
-        """Return whether the next step of these requests is within the limit."""
+        """Return whether these requests are within the limit in the next step."""
         return z3.And([self.count * own + more <= self.limit for own in self.reached()])
 
 
@@ -209,7 +212,7 @@ def _batch_within_limit_is_not_paused(size: int | None, block: int, more: int) -
 
 
 class SettlingStep(Step):
-    """A step of a release that pauses requests; any batch may or may not be within the limit."""
+    """A step of a release that pauses requests. Any batch may or may not be within the limit."""
 
     settles = True
 
@@ -231,11 +234,11 @@ class SettlingStep(Step):
         return state._replace(running=running, paused=paused)
 
 
-@lemma("After each of two requests is checked, all requests that stay fit together.")
+@lemma("After each request that is checked, all requests kept so far fit together.")
 def kept_requests_fit_after_each_turn(all_asked: int) -> list[Any]:
-    """Claim that the requests which `settled` keeps fit together, whichever batches fit.
+    """Claim that the requests kept by `settled` fit together, whichever batches fit.
 
-    With `all_asked`, the paused requests must fit as well.
+    In the guard (`all_asked` is 1), the requests that it pauses must fit as well.
     """
     numbers = Numbers()
 
@@ -273,7 +276,7 @@ def no_tkv_exceeds_compared_tkv(block: int, less: int) -> list[Any]:
 
 
 @lemma(
-    "The requests of a decode step, in their current state, were compared with the limit together "
+    "The requests of a decode step were compared with the limit together, in their current state, "
     "and fit (decoding: {step.decoding}, paused: {step.paused}).",
     name="decoding_requests_were_kept_{step.decoding}_{step.paused}",
 )
@@ -291,12 +294,12 @@ def keeps_order(step: SettlingStep, more: int) -> list[Any]:
 
 
 @lemma(
-    "A step chooses the request that is in its prefill, if there is one, and otherwise none or a "
-    "waiting one."
+    "If a request is in its prefill, a step chooses it; otherwise, it chooses a waiting request or "
+    "none."
 )
 def chosen_request_prefills_or_waits(revision: Revision, ignored: int) -> list[Any]:
-    """Claim it of the release's `candidate`, whatever the constraints answer. With `ignored`, the
-    request in its prefill does not count."""
+    """Claim this for the release's `candidate`, whatever the constraints answer. With `ignored`,
+    the claim leaves out the request in its prefill."""
     step = SettlingStep(StepConfiguration(revision), 1, 0)
 
     def code(run: SymbolicRun) -> Any:
@@ -338,7 +341,7 @@ class Scale(NamedTuple):
 
 
 class FairnessRank(NamedTuple):
-    """A request in the fairness order; `place` breaks ties."""
+    """A request's key in the fairness order; `place` breaks ties."""
 
     paused_steps: Any
     generated: Any
@@ -361,20 +364,20 @@ def before(rank: FairnessRank, other: FairnessRank, long_outputs: Any) -> Any:
 
 
 def starving(scale: Scale, members: int, passing: int) -> Scenario:
-    """Return a scenario in which the first request is paused, the others leave, and `passing`
-    one-token requests overtake it.
+    """Return a scenario in which `passing` one-token requests overtake a paused request: the first
+    request is paused, and then the others leave.
 
-    All `members` together exceed the limit; with one fewer, they must stay within it at any length
-    that they reach.
+    `members` requests together exceed the limit. One fewer must stay within it at every length that
+    they reach.
     """
     prompt = next(
         tokens
         for tokens in count(1)
         if members * (tokens + chunk_count(tokens, scale.chunk) * (members - 1) + 1) > scale.limit
     )
-    # Each joins one decode step per chunk later than the one before. All but the first end in the
-    # step after the last has joined. In that step the first is paused, since it has generated the
-    # most tokens.
+    # Each request joins after the previous one, by one decode step for each chunk. All but the
+    # first end in the step after the last has joined. In that step, the first is paused, because it
+    # has generated the most tokens.
     chunks = chunk_count(prompt, scale.chunk)
     tokens = [2 + chunks * (members - 1 - number) for number in range(members)]
     tokens[0] += 1
@@ -393,7 +396,7 @@ def starving(scale: Scale, members: int, passing: int) -> Scenario:
             Request(id=f"r{number}", arrival=0, prompt=((f"r{number}", length),), max_tokens=own)
             for number, (length, own) in enumerate(asked)
         ),
-        origin={"engine": "hand", "note": "prefills go before a paused request", "seed": None},
+        origin={"engine": "hand", "note": "prefills overtake a paused request", "seed": None},
     )
 
 
@@ -406,12 +409,12 @@ def _any_rank(numbers: Numbers) -> FairnessRank:
 
 
 def _paused(rank: FairnessRank, place: Any, uncounted: int = 0) -> FairnessRank:
-    """Return the rank after a step in which the request was paused."""
+    """Return the rank after a step in which the request was paused, at its new place."""
     return FairnessRank(rank.paused_steps + 1 - uncounted, rank.generated, place)
 
 
 def _kept(numbers: Numbers, rank: FairnessRank) -> FairnessRank:
-    """Return the rank after a step in which the request decoded, at whatever place it then has."""
+    """Return the rank after a step in which the request decoded. Its new place is arbitrary."""
     return FairnessRank(z3.IntVal(0), rank.generated + 1, numbers.fresh("place", 0))
 
 
@@ -425,7 +428,7 @@ def first_in_order_decodes(more: int) -> list[Any]:
     return negated(numbers, computed + 1 <= limit)  # alone, a request's tkv is its length
 
 
-@lemma("A request behind one that is paused in this step is still behind it afterwards.")
+@lemma("A request behind one that this step pauses is still behind it afterwards.")
 def paused_request_stays_ahead(uncounted: int) -> list[Any]:
     numbers = Numbers()
     rank, other, long_outputs = _any_rank(numbers), _any_rank(numbers), z3.Bool("long_outputs")
@@ -443,7 +446,7 @@ def paused_request_stays_ahead(uncounted: int) -> list[Any]:
     )
 
 
-@lemma("A request that decodes in this step comes behind the requests paused in it.")
+@lemma("A request that decodes in this step is behind the paused requests afterwards.")
 def decoding_request_falls_behind(uncounted: int) -> list[Any]:
     numbers = Numbers()
     first, other, long_outputs = _any_rank(numbers), _any_rank(numbers), z3.Bool("long_outputs")
@@ -452,7 +455,7 @@ def decoding_request_falls_behind(uncounted: int) -> list[Any]:
     return negated(numbers, before(still, _kept(numbers, other), long_outputs))
 
 
-@lemma("A request that starts comes behind the paused requests.")
+@lemma("A request that starts is behind the paused requests.")
 def new_request_joins_behind(uncounted: int) -> list[Any]:
     numbers = Numbers()
     first, newcomer, long_outputs = _any_rank(numbers), _any_rank(numbers), z3.Bool("long_outputs")
@@ -463,16 +466,16 @@ def new_request_joins_behind(uncounted: int) -> list[Any]:
 
 @lemma("Decoding and paused requests together never exceed the slots.")
 def slots_bound_decoding_and_paused(none_there: int) -> list[Any]:
-    """Claim the bound from a step that settles the pauses to the next prefill.
+    """Claim the bound for the time from a step that decides on pauses to the next prefill.
 
-    With `none_there`, that step may keep no request.
+    In the guard (`none_there` is 1), that step may keep no request decoding.
     """
     numbers = Numbers()
     slots, together = numbers.fresh("slots", 1), numbers.fresh("together", 0)
     kept, running = numbers.fresh("kept", 1 - none_there), numbers.fresh("running", 0)
     paused = together - kept
     numbers.facts += [together <= slots, paused >= 0, running <= kept]
-    # When a prefill may start: no request runs, or no request is paused and a slot is free
+    # A prefill may start if no request runs, or if no request is paused and a slot is free
     # (SPY-R36, SPY-R52).
     starts = z3.Or(running == 0, z3.And(paused == 0, running < slots))
     return negated(numbers, z3.Implies(starts, paused + running + 1 <= slots))

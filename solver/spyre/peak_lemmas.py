@@ -1,29 +1,32 @@
-"""The checks of `model.spyre.peak` guarantee the limit, and the exact one refuses no safe request.
+"""The checks of `model.spyre.peak` guarantee the limit, and the exact check refuses no safe
+request.
 
-A newcomer joins a batch, and no other request joins. Each request has an end, its last step, and is
-active up to that step.
+Suppose that a newcomer joins a batch, and that no other request joins. The end of a request is its
+last step; the request is active up to and including that step.
 
-1. `batch_is_constant_until_next_end`: the requests that are active in a step are those active at
-   the next end, so the batch is constant in between.
+1. `batch_is_constant_until_next_end`: the requests active in a step are those active at the next
+   end. So the batch is constant between two ends.
 2. The rounded check: up to an end, no tkv exceeds the blocks of the longest request that is active
    at that end (`shorter_request_stays_within_blocks`, `tkv_ends_within_widest_blocks`). So batch x
    these blocks is a bound for every step.
-3. The exact check: take a step k and the next end e. If no request fills a block in steps k to e-1,
-   none takes another block (`no_full_block_no_new_block`): the widths stay, the tkv grows, and it
-   is largest at e. Otherwise let f be the last step in which a request fills a block. Its tkv is
-   the end of the widest request's blocks (`full_request_ends_with_widest`), no less than the tkv at
-   k (`shorter_request_stays_within_blocks`). So the volumes at e and f bound that at k.
-4. `offset_counts_steps_since_fill`: f lies as many steps before e as the active request with the
-   smallest offset at e has tokens beyond whole blocks.
+3. The exact check: let k be a step, and e the next end. If no request fills a block in steps k to
+   e-1, none takes another block (`no_full_block_no_new_block`). The widths then stay the same, the
+   tkv grows, and it is largest at e. Otherwise, let f be the last step in which a request fills a
+   block. The tkv at f is the end of the widest request's blocks (`full_request_ends_with_widest`),
+   which is no less than the tkv at k (`shorter_request_stays_within_blocks`). So the volume at k is
+   at most the larger of the volumes at e and f.
+4. `offset_counts_steps_since_fill`: take the active request with the smallest offset at e. The
+   number of steps from f to e is the number of its tokens beyond whole blocks.
 5. `lone_newcomer_must_fit`, `check_counts_longest_filled_blocks`, `no_tkv_exceeds_check` and
-   `check_value_is_reached` run the model's code. Its loops run at small sizes: the code compares
-   all active requests at each end with the limit (`check_compares_each_end`), finds the two offsets
-   next to a turn (`nearest_offsets_are_found`) and uses these (`check_uses_nearest_offsets`).
-6. After the newcomer has left, and by induction over admissions: as for a formula (`argument.md`,
-   step 6).
-7. Both volumes are reached: at e by the active requests, at f by these and perhaps others, with no
-   lower tkv (`leaving_raises_no_tkv`, `check_value_is_reached`). So every newcomer that the exact
-   check refuses could exceed the limit.
+   `check_value_is_reached` run the model's code. Three lemmas run its loops at small sizes: at each
+   end, the code compares all active requests with the limit (`check_compares_each_end`); it finds
+   the two offsets nearest to a position (`nearest_offsets_are_found`); and it uses these
+   (`check_uses_nearest_offsets`).
+6. The rest of the argument, after the newcomer has left and by induction over admissions, is that
+   for a formula (`argument.md`, "The step").
+7. Both volumes are reached: at e by the active requests, and at f by these and perhaps others,
+   whose tkv is no lower (`leaving_raises_no_tkv`, `check_value_is_reached`). So every newcomer that
+   the exact check refuses could exceed the limit.
 """
 
 from collections.abc import Callable, Iterator
@@ -48,8 +51,8 @@ from .formula_lemmas import (
 )
 from .symbolic_admission import Lengths, blocks, length, lengths_of, make_numbers, own_tkv, round_up
 
-MANY = 4  # decoding requests of a check, the last of which stands for any number of them
-LARGE = 8  # so many are run with a newcomer that outlives them all
+MANY = 4  # the largest number of decoding requests in a check; the last stands for any number
+LARGE = 8  # the number of decoding requests beside a newcomer that outlives them all
 ENDS = (1, 2, 3, MANY, LARGE)
 
 
@@ -117,7 +120,8 @@ def shorter_request_stays_within_blocks(lengths: Lengths, less: int) -> list[Any
 
 @lemma("A request that fills no block takes no new one.")
 def no_full_block_no_new_block(lengths: Lengths, more: int) -> list[Any]:
-    """Claim that a request takes no new block in `steps` steps if none but the last fills one."""
+    """Claim that a request takes no new block in `steps` steps unless a step before the last fills
+    one."""
     numbers = make_numbers(lengths)
     tokens, steps = length(numbers, "tokens"), length(numbers, "steps", 0)
     held = blocks(numbers, lengths, tokens)
@@ -137,8 +141,8 @@ def full_request_ends_with_widest(lengths: Lengths, less: int) -> list[Any]:
 
 @lemma("A request with n tokens beyond whole blocks last filled a block n steps ago.")
 def offset_counts_steps_since_fill(lengths: Lengths, less: int) -> list[Any]:
-    """Claim that the offset counts the steps since a block was filled: the request had whole blocks
-    `back` steps before it had `tokens`."""
+    """Claim that the offset counts the steps since the request last filled a block: `back` steps
+    before it had `tokens` tokens, it had whole blocks."""
     numbers = make_numbers(lengths)
     tokens, since = length(numbers, "tokens"), length(numbers, "since", 0)
     whole, back = numbers.split(tokens, lengths.block, None)
@@ -148,7 +152,7 @@ def offset_counts_steps_since_fill(lengths: Lengths, less: int) -> list[Any]:
     return negated(numbers, z3.And(tokens - back == filled, beyond))
 
 
-@lemma("A newcomer that is alone is refused if it can exceed the limit.")
+@lemma("A lone newcomer is refused if it can exceed the limit.")
 def lone_newcomer_must_fit(check: str, block: int, more: int) -> list[Any]:
     numbers = Numbers()
     limit, prompt, step = (length(numbers, name) for name in ("limit", "prompt", "step"))
@@ -171,8 +175,8 @@ def lone_newcomer_must_fit(check: str, block: int, more: int) -> list[Any]:
 )
 def check_compares_each_end(check: str, size: int, block: int, more: int) -> list[Any]:
     """Claim that the code compares the active requests at each end with the limit, whatever
-    `largest_tkv` and `filled_blocks` return. Of three or more requests, one order stands for all,
-    since the code sorts them."""
+    `largest_tkv` and `filled_blocks` return. With three or more requests, one order stands for all,
+    because the code sorts them."""
     numbers = Numbers()
     tokens = [length(numbers, "tokens") for _ in range(size + 1)]
     ends = [length(numbers, "ends", 0) for _ in range(size + 1)]
@@ -203,7 +207,7 @@ def check_compares_each_end(check: str, size: int, block: int, more: int) -> lis
             inserted.append(offset)
 
         def largest_tkv(longest: Any, offsets: list[Any], at: Any, _: int) -> Any:
-            # Only what `insort` has put there is in order.
+            # Only offsets that `insort` has inserted are in order.
             ordered = [offset for offset in offsets if any(offset is other for other in inserted)]
             numbers_of = [bare(number) for number in ordered]
             calls.append((bare(longest), numbers_of, bare(at), bare(length_of(ordered))))
@@ -281,8 +285,8 @@ def check_compares_each_end(check: str, size: int, block: int, more: int) -> lis
 
 
 class Offsets(SymbolicLength):
-    """Any number of offsets in ascending order; `asked` collects those that the code reads, with
-    their places."""
+    """Any number of offsets in ascending order. `asked` collects those that the code reads, with
+    their positions."""
 
     def __init__(self, run: SymbolicRun, count: Any, block: int) -> None:
         super().__init__(run.number(count))
@@ -304,7 +308,7 @@ class Offsets(SymbolicLength):
 
 @lemma("The check finds the nearest of any number of offsets below and above a position.")
 def nearest_offsets_are_found(block: int, more: int) -> list[Any]:
-    """Claim that each offset is on the right side of both, whatever its place."""
+    """Claim that no offset, whatever its place, is nearer to the position than the two found."""
     numbers = Numbers()
     count, turn = length(numbers, "offsets"), numbers.fresh("turn", 0, block - 1)
     place = numbers.fresh("place", 0, count - 1)
@@ -400,7 +404,8 @@ class _ToTheEnd(NamedTuple):
 
     @classmethod
     def make(cls, block: int) -> "_ToTheEnd":
-        """Assume `nearest_offsets_are_found` for the offsets of these requests and the longest."""
+        """Return any such requests, and assume `nearest_offsets_are_found` for their offsets and
+        the longest request."""
         numbers = Numbers()
         longest, ends = length(numbers, "longest"), length(numbers, "ends")
         offset, below, above = (
@@ -423,7 +428,7 @@ class _ToTheEnd(NamedTuple):
         return cls(numbers, longest, offset, below, above, ends, taken, block)
 
     def tkv(self, offset: Any, step: Any) -> Any:
-        """Return the tkv of a request with this offset, in a step."""
+        """Return the tkv that a request with this offset has in a step."""
         width = blocks(self.numbers, Lengths(self.block, None), self.longest + step) - 1
         return width * self.block + self.numbers.split(offset + step - 1, self.block, None)[1] + 1
 
@@ -443,7 +448,7 @@ def no_tkv_exceeds_check(block: int, less: int) -> list[Any]:
 
 @lemma("The check's value is the tkv of some request in some step until the end.")
 def check_value_is_reached(block: int, more: int) -> list[Any]:
-    """Claim that the value is reached: at the last step, or when a block was filled last."""
+    """Claim that the value is reached, either in the last step or when a block was last filled."""
     batch = _ToTheEnd.make(block)
     _, then = batch.numbers.split(-batch.ends, block, None, signed=True)
     _, back = batch.numbers.split(batch.above - then, block, None, signed=True)
@@ -452,7 +457,7 @@ def check_value_is_reached(block: int, more: int) -> list[Any]:
     return batch.says(lambda most: z3.Or(bare(most) + more == last, bare(most) + more == filled))
 
 
-@lemma("The check counts all blocks of the longest request at the end as full.")
+@lemma("At each end, the check counts all blocks of the longest request as full.")
 def check_counts_longest_filled_blocks(block: int, less: int) -> list[Any]:
     numbers = Numbers()
     longest, ends = length(numbers, "longest"), length(numbers, "ends")

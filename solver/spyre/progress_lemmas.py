@@ -1,23 +1,25 @@
-"""How long the first in line waits for its first chunk (SPY-R53), for any number of requests.
+"""A bound on how long the first in line waits for its first chunk (SPY-R53), for any number of
+requests.
 
-This holds for revision `sound`, with any sound check that accepts a lone newcomer. The rank of a
-state, in steps, is the number of chunks that the ongoing prefill has left, plus the decode steps
-that its request will have, plus the largest number of decode steps that a decoding request has
+The bound holds for revision `sound`, with any sound check that accepts a lone newcomer. The rank of
+a state, in steps, is the sum of three numbers: the chunks that the ongoing prefill has left, the
+decode steps that its request will have, and the most decode steps that any decoding request has
 left.
 
-1. `waiting_request_prevents_idling`: a step is not idle while a request waits or prefills.
+1. `waiting_request_prevents_idling`: no step is idle while a request waits or prefills.
 2. `only_first_in_line_starts`: only the first in line starts, and only if no other request
    prefills.
-3. `decode_step_brings_end_nearer`: a decode step leaves each decoding request one step fewer.
-4. `chunk_brings_decoding_nearer`: a chunk leaves its request one chunk fewer.
-5. `every_other_step_lowers_rank`: so each step in which the first in line does not start lowers
-   the rank by at least one; an abort or an early end lowers it more.
+3. `decode_step_brings_end_nearer`: a decode step leaves each decoding request one step fewer to
+   run.
+4. `chunk_brings_decoding_nearer`: a chunk leaves its request one chunk fewer to compute.
+5. `every_other_step_lowers_rank`: so each step in which the first in line does not start lowers the
+   rank by at least one. An abort or an early end lowers it further.
 6. `first_in_line_starts_at_rank_zero`.
-7. `rank_is_bounded_by_model_length`: no rank exceeds the chunks of a prompt of max_model_len and
-   twice its tokens.
+7. `rank_is_bounded_by_model_length`: no rank exceeds the number of chunks in max_model_len plus
+   twice its number of tokens.
 
-So the number of steps before the first in line starts is at most the rank, whatever arrives behind
-it. Every request becomes first at some time, so none waits forever. 1 to 4 run the model's code on
+So the first in line starts after at most as many steps as the rank, whatever arrives behind it.
+Every request becomes first at some time, so none waits forever. 1 to 4 run the model's code on
 symbols with an unbounded pool; one symbolic request stands for all that decode.
 """
 
@@ -62,8 +64,8 @@ def chunks_left(config: SpyreConfig, sequence: Sequence) -> int:
 
 
 def passed_by() -> Scenario:
-    """Return a scenario of 2.5.2 with pausing off: the volume refuses the first in line, and others
-    overtake it."""
+    """Return a scenario of 2.5.2 with pausing off, in which the first in line is refused for volume
+    and others overtake it."""
     lengths = [(1, 313), (1, 326), (1, 448), (128, 375)]
     return Scenario(
         system="spyre",
@@ -80,7 +82,7 @@ def passed_by() -> Scenario:
             Request(id=f"r{number}", arrival=0, prompt=((f"r{number}", tokens),), max_tokens=own)
             for number, (tokens, own) in enumerate(lengths)
         ),
-        origin={"engine": "hand", "note": "a refused request is passed by", "seed": None},
+        origin={"engine": "hand", "note": "a refused request is overtaken", "seed": None},
     )
 
 
@@ -99,11 +101,12 @@ def _config(run: SymbolicRun, numbers: Numbers, requests: list[tuple[Any, Any]])
     )
 
 
-@lemma("A step is not idle while a request waits or prefills.", "spyre.documented.decide")
+@lemma("No step is idle while a request waits or prefills.", "spyre.documented.decide")
 def waiting_request_prevents_idling(revision: Revision, none_there: int) -> list[Any]:
-    """Claim that a newcomer which waits or prefills, alone or beside a member, prevents idling.
+    """Claim that a newcomer that waits or prefills, alone or beside a decoding request, prevents an
+    idle step.
 
-    With `none_there`, there may be no newcomer.
+    In the guard (`none_there` is 1), there may be no newcomer.
     """
     numbers = Numbers()
     prompt, tokens, member, left = (length(numbers, name) for name in ("p", "m", "own", "left"))
@@ -140,7 +143,8 @@ def waiting_request_prevents_idling(revision: Revision, none_there: int) -> list
 def only_first_in_line_starts(revision: Revision, second: int) -> list[Any]:
     """Claim that only the first in line starts, whatever the volumetric check answers.
 
-    Two requests wait, and a third may prefill. With `second`, the second may be the first in line.
+    Two requests wait, and a third may prefill. In the guard (`second` is 1), the claim treats the
+    second as first in line.
     """
     numbers = Numbers()
     prompts = [length(numbers, "prompt") for _ in range(4)]
@@ -174,7 +178,7 @@ def only_first_in_line_starts(revision: Revision, second: int) -> list[Any]:
     return holds_on(numbers, list(paths(numbers, code)), lambda passed: z3.BoolVal(not passed))
 
 
-@lemma("A decode step leaves a request one decode step less.", "spyre.scheduler.complete")
+@lemma("A decode step leaves a request one decode step fewer.", "spyre.scheduler.complete")
 def decode_step_brings_end_nearer(revision: Revision, more: int) -> list[Any]:
     """Claim that `scheduler.complete` of a decode step brings the end of its request nearer."""
     numbers = Numbers()
@@ -200,7 +204,7 @@ def decode_step_brings_end_nearer(revision: Revision, more: int) -> list[Any]:
     return holds_on(numbers, list(paths(numbers, code)), fewer)
 
 
-@lemma("A chunk leaves its request exactly one chunk less.", "spyre.documented.next_chunk")
+@lemma("A chunk leaves its request exactly one chunk fewer.", "spyre.documented.next_chunk")
 def chunk_brings_decoding_nearer(revision: Revision, more: int) -> list[Any]:
     numbers = Numbers()
     prompt, computed = length(numbers, "prompt"), length(numbers, "computed", 0)
@@ -237,8 +241,8 @@ def every_other_step_lowers_rank(revision: Revision, more: int) -> list[Any]:
 
 @lemma("At rank 0 the first in line starts.", "spyre.documented.candidate")
 def first_in_line_starts_at_rank_zero(revision: Revision, beside: int) -> list[Any]:
-    """Claim that the first in line starts if no request prefills or decodes; with `beside`, one may
-    decode."""
+    """Claim that the first in line starts if no request prefills or decodes; in the guard (`beside`
+    is 1), one may decode."""
     numbers = Numbers()
     prompt, tokens, own, left = (length(numbers, name) for name in ("p", "m", "own", "left"))
 

@@ -1,8 +1,8 @@
 """The proofs and counterexamples for each of Spyre's rules.
 
-`limit_lemmas` returns the lemmas on the volumetric limit in one configuration: no request joins
-that can exceed it (SPY-R47), and no decode step exceeds it (SPY-R07). The argument is in
-`argument.md`. `PROOFS` has the other rules.
+`limit_lemmas` returns the lemmas on the volumetric limit in one configuration: no request joins if
+its batch could exceed the limit (SPY-R47), and no decode step exceeds it (SPY-R07). `argument.md`
+gives the argument. `PROOFS` contains the other rules.
 """
 
 from typing import NamedTuple, cast
@@ -28,9 +28,10 @@ from .admission_sequences import ADMITS_BY, Setting
 from .symbolic_admission import LARGE, MANY
 from .symbolic_step import StepConfiguration
 
-# The volumetric rules: no decode step exceeds the limit; no request joins that can exceed it.
+# The volumetric rules: no decode step exceeds the limit; no request joins if its batch could exceed
+# it.
 LIMIT, JOIN = "SPY-R07", "SPY-R47"
-# The numbers of decoding requests that the step runs with, in words.
+# How many decoding requests the step runs with, in words.
 DECODING = f"0 to {MANY} or {LARGE} decoding requests, {MANY} counted as any number"
 
 
@@ -42,7 +43,7 @@ class Group(NamedTuple):
 
 
 def limit_lemmas(rule: str, setting: Setting, block: int | None) -> list[Group]:
-    """Return the lemmas that prove LIMIT or JOIN; `block` is in tokens, None for any size.
+    """Return the lemmas that prove LIMIT or JOIN. `block` is in tokens; None stands for any size.
 
     LIMIT follows from JOIN by induction over admissions. Releases that pause keep LIMIT whichever
     requests join.
@@ -76,7 +77,7 @@ def limit_lemmas(rule: str, setting: Setting, block: int | None) -> list[Group]:
     else:
         lemmas = formula_lemmas.obligations(setting.formula, block)
         loops = formula_lemmas.loops(_check(setting), tokens)
-    # If the pool is full, 2.1.2 forgets its tkv; only a decode step restores it.
+    # If the pool is full, 2.1.2 forgets its tkv until the next decode step.
     configuration = StepConfiguration(
         revision, setting.interleave, tokens, chunk, bounded=setting.interleave
     )
@@ -97,12 +98,12 @@ def limit_lemmas(rule: str, setting: Setting, block: int | None) -> list[Group]:
 
 
 def proven_for(rule: str, setting: Setting, block: int | None) -> str:
-    """Describe the cases that the lemmas together cover, since nothing else is proven."""
+    """Return a description of the cases that the lemmas cover together; nothing else is proven."""
     settles = setting.pauses and rule == LIMIT
     run = "up to 3 that decode or are paused" if settles else f"0 to {MANY} or {LARGE} that decode"
     requests = (
-        f"every number of steps and requests (the code runs with {run}; by their text, its loops "
-        "treat all alike)"
+        f"every number of steps and requests (the code runs with {run}; judged by their text, its "
+        "loops treat all alike)"
     )
     room = "" if settles or setting.interleave else ", if the pool has room for every prompt"
     return f"{requests}{room}, the code in {_sizes(setting, block)}"
@@ -116,7 +117,8 @@ def _sizes(setting: Setting, block: int | None) -> str:
 
 
 def _check(setting: Setting) -> Check:
-    """Return the check of the setting's formula; the revision's own, if it uses that formula."""
+    """Return the check of the setting's formula. If the revision uses that formula, this is its own
+    check."""
     if ADMITS_BY[setting.revision] == setting.formula:
         return REVISIONS[setting.revision].volume_check
     return ByFormula(cast(Formula, formula_named(setting.formula)))
@@ -132,15 +134,15 @@ _LENGTH = RuleProof(
         f"{_BLOCKS}, in {_CHUNKS_OF}",
         "the constraint is checked with up to two decoding requests, the tkv with two",
         "no request grows beyond prompt + max_tokens - 1 tokens (SPY-R07's lemmas)",
-        "blocks have at least 3 tokens, and max_model_len is more than two blocks",
+        "blocks have at least 3 tokens, and max_model_len is longer than two blocks",
     ),
     "how release 2.1.2 answers a request that is alone",
     together(length_lemmas.obligations, code_lemmas.lengths),
     {
-        "max_model_len is no multiple of the block: accepted, then exceeded": lambda: (
+        "max_model_len is not whole blocks: two requests are accepted, and exceed it": lambda: (
             length_lemmas.beyond_length(length_lemmas.Scale(max_model_len=32_770))
         ),
-        "refused until the first has ended, though no tkv would be too large": lambda: (
+        "a request waits until another has ended, though no tkv would be too large": lambda: (
             length_lemmas.needless(length_lemmas.Scale())
         ),
         "an idle step due to the tkv of a batch that has left (SPY-R35, 2.1.2)": lambda: (
@@ -160,17 +162,17 @@ _RESERVATION = RuleProof(
     "which blocks a hit finds, and under which content they are published (ALL-R09)",
     together(reservation_lemmas.obligations, reservation_lemmas.code),
     {
-        "a request that fills the pool, never admitted (SPY-R38, model 2.5.2)": lambda: (
+        "a request that fills the pool is never admitted (SPY-R38, model 2.5.2)": lambda: (
             reservation_lemmas.never_admitted(64, 512, 512)
         )
     },
 )
 _PAUSING = RuleProof(
     "Can paused requests starve?",
-    "Not because of each other, but because of prefills. Without --prove, the search shows runs in "
-    "which they do.",
+    "Not because of one another, but because of prefills. Without --prove, the search shows runs "
+    "in which they do.",
     (
-        "the code runs with up to three requests, one of which decodes, and is assumed to do the "
+        "the code runs with up to three requests, one of them decoding, and is assumed to do the "
         "same for more requests and when all are paused; the steps are counted in prose only",
         "any batch may or may not fit the limit, but a request that is alone does",
     ),
@@ -208,7 +210,7 @@ _PROGRESS = RuleProof(
     "prefix caching, and a bounded pool",
     progress_lemmas.obligations,
     {
-        "refused for volume, and overtaken (ALL-R05, 2.5.2, pausing off)": (
+        "a request is refused for volume, and overtaken (ALL-R05, 2.5.2, pausing off)": (
             progress_lemmas.passed_by
         ),
         "one-token requests overtake a paused request (SPY-R52, 2.5.2)": lambda: (

@@ -1,34 +1,35 @@
 """No more blocks are promised than are free (SPY-R50), for any number of requests.
 
-Each admitted request has a need: the most blocks that it ever holds. The blocks
-that it does not hold yet are promised to it. The invariant: all promises together, including those
-kept for aborted requests (SPY-P02), are at most the number of free blocks. `others` is the sum over
-every request but the current one, so the number of requests does not appear.
+The need of an admitted request is the largest number of blocks that it ever holds. The blocks of
+its need that it does not hold yet are promised to it. The invariant is that all promised blocks
+together, including those kept for aborted requests (SPY-P02), are no more than the free blocks.
+`others` is the sum over all requests except the current one, so the number of requests does not
+appear.
 
-1. `holdings_never_exceed_need`: hits, chunks and decode steps are within prompt + max_tokens - 1
-   tokens.
+1. `holdings_never_exceed_need`: with its hit, chunks and decode steps, a request never has more
+   computed tokens than its prompt and max_tokens minus one.
 2. `admission_keeps_promises_covered`: a request that passes the test `need - shared <= free -
-   promised` keeps the invariant, and finds the blocks of its first chunk free. `shared` are hit
-   blocks that another request holds; hit blocks that no request holds (`idle`) are taken from the
-   free ones. If the other holders leave later, shared blocks stay with the newcomer.
-3. `growth_keeps_promises_covered`: taking blocks within the need keeps the invariant, and these
-   blocks are free.
-4. `leaving_keeps_promises_covered`: so does an end, or an abort inside a step: the promises end,
-   and shared blocks stay held.
-5. `abort_keeps_promises_covered`: so does an abort after which the promise is never withdrawn: at
-   least that many blocks are given back.
+   promised` keeps the invariant, and finds the blocks of its first chunk free. `shared` counts the
+   hit blocks that another request holds. Hit blocks that no request holds (`idle`) are taken from
+   the free ones. If the other holders leave later, shared blocks stay with the newcomer.
+3. `growth_keeps_promises_covered`: a request that takes blocks within its need keeps the invariant,
+   and finds these blocks free.
+4. `leaving_keeps_promises_covered`: a request that ends, or that is aborted inside a step, keeps
+   it: its promises end, and shared blocks stay held.
+5. `abort_keeps_promises_covered`: an abort keeps it even if the promise is never withdrawn, because
+   at least as many blocks are given back.
 
-Publishing and pausing do not change which blocks are held. Hits lower the number of free blocks by
-exactly `idle`, and leaving raises it by the blocks that no other request holds; both are rule
-ALL-R09, which exploration checks.
+Publishing and pausing do not change which blocks are held. A hit lowers the number of free blocks
+by exactly `idle`, and a request that leaves raises it by the blocks that no other request holds.
+Both follow from rule ALL-R09, which exploration checks.
 
-Admission, when nothing is held or promised:
+About admission when nothing is held or promised:
 
 6. `lone_request_is_admitted`: a request that the front door accepts passes.
-   `lone_request_is_admitted_with_last_token`: where its last token is promised a block as well
-   (release 2.5.2), with that release's own front door.
+   `lone_request_is_admitted_with_last_token`: the same where the last token is promised a block as
+   well (release 2.5.2), with that release's own front door.
 
-Each guard removes a block, or adds one.
+Each guard removes or adds one block.
 """
 
 from collections.abc import Callable
@@ -60,12 +61,12 @@ def _count(numbers: Numbers, name: str) -> Any:
     return numbers.fresh(name, 0)
 
 
-@lemma("No request ever holds more than the blocks of its whole life.")
+@lemma("No request ever holds more blocks than it needs in its whole life.")
 def holdings_never_exceed_need(lengths: Lengths, less: int) -> list[Any]:
     return _within_need(lengths, less, last_token=False)
 
 
-@lemma("Nor does it if the last token, which is never computed, is promised a block as well.")
+@lemma("No request holds more blocks than it needs where its last token counts as well.")
 def holdings_never_exceed_need_with_last_token(lengths: Lengths, less: int) -> list[Any]:
     return _within_need(lengths, less, last_token=True)
 
@@ -74,17 +75,19 @@ def _within_need(lengths: Lengths, less: int, *, last_token: bool) -> list[Any]:
     numbers = make_numbers(lengths)
     prompt, max_tokens = numbers.fresh("prompt", 1), numbers.fresh("max_tokens", 1)
     computed, hit = numbers.fresh("computed", 1), _count(numbers, "hit")
-    # Chunks end with the prompt, decode steps before the last token; a hit leaves a token of it.
+    # Chunks end with the prompt, and decode steps before the last token. A hit leaves one token of
+    # the prompt.
     numbers.facts += [computed <= prompt + max_tokens - 1, hit * lengths.block <= prompt - 1]
-    # If the last token gets a block, the request may have one more than it needs.
+    # If the last token gets a block, the request may have one block more than it needs.
     spared, less = (0, 2 * less) if last_token else (1, less)
     need = blocks(numbers, lengths, prompt + max_tokens - spared) - less
     return negated(numbers, z3.And(blocks(numbers, lengths, computed) <= need, hit <= need))
 
 
-@lemma("A request that is admitted finds its blocks free, and no more are promised than are left.")
+@lemma("An admitted request finds its blocks free, and no more are promised than are left.")
 def admission_keeps_promises_covered(lengths: Lengths, more: int) -> list[Any]:
-    """`more` idle hits are subtracted from the need, as if a request held them."""
+    """In the guard (`more` is 1), one idle hit is subtracted from the need, as if a request held
+    it."""
     numbers = make_numbers(lengths)
     free, others, need = (_count(numbers, name) for name in ("free", "others", "need"))
     shared, idle, taken = (_count(numbers, name) for name in ("shared", "idle", "taken"))
@@ -94,7 +97,7 @@ def admission_keeps_promises_covered(lengths: Lengths, more: int) -> list[Any]:
     return negated(numbers, z3.And(taken <= free - idle, others + promised <= left))
 
 
-@lemma("A request that grows within its promise finds free blocks and leaves those of the others.")
+@lemma("A request that grows within its promise finds free blocks and leaves enough for the rest.")
 def growth_keeps_promises_covered(lengths: Lengths, beyond: int) -> list[Any]:
     numbers = make_numbers(lengths)
     free, others, need = (_count(numbers, name) for name in ("free", "others", "need"))
@@ -113,9 +116,9 @@ def leaving_keeps_promises_covered(lengths: Lengths, lost: int) -> list[Any]:
     return negated(numbers, others <= free + returned - lost)
 
 
-@lemma("When a promise outlives its request, no more blocks are promised than are free.")
+@lemma("Even if a promise outlives its request, no more blocks are promised than are free.")
 def abort_keeps_promises_covered(lengths: Lengths, more: int) -> list[Any]:
-    """With `more`, that many more blocks stay promised."""
+    """In the guard (`more` is 1), one more block stays promised."""
     numbers = make_numbers(lengths)
     free, others, need = (_count(numbers, name) for name in ("free", "others", "need"))
     held, returned = _count(numbers, "held"), _count(numbers, "returned")
@@ -123,7 +126,7 @@ def abort_keeps_promises_covered(lengths: Lengths, more: int) -> list[Any]:
     return negated(numbers, others + (need - held) + more <= free + returned)
 
 
-@lemma("With nothing held or promised, a request that the front door accepted is admitted.")
+@lemma("If nothing is held or promised, a request that the front door accepted is admitted.")
 def lone_request_is_admitted(lengths: Lengths, less: int) -> list[Any]:
     numbers = make_numbers(lengths)
     prompt, max_tokens = numbers.fresh("prompt", 1), numbers.fresh("max_tokens", 1)
@@ -133,10 +136,12 @@ def lone_request_is_admitted(lengths: Lengths, less: int) -> list[Any]:
 
 
 @lemma(
-    "So is one that the releases' front door accepted if its last token is promised a block, too."
+    "If nothing is held or promised, a request that the releases' front door accepted is admitted "
+    "even where its last token is promised a block."
 )
 def lone_request_is_admitted_with_last_token(lengths: Lengths, protocol: int) -> list[Any]:
-    """With `protocol`, the front door is that of the target protocol: prompt + max_tokens - 1."""
+    """In the guard (`protocol` is 1), the front door is that of the target protocol, which does not
+    count the last token."""
     numbers = make_numbers(lengths)
     prompt, max_tokens = numbers.fresh("prompt", 1), numbers.fresh("max_tokens", 1)
     longest = numbers.fresh("longest", 1)
@@ -160,8 +165,8 @@ LEMMAS = (
 
 
 def never_admitted(block: int, pool: int, chunk: int) -> Scenario:
-    """Return a request that fills the pool, so that release 2.5.2 needs another block for its last
-    token.
+    """Return a scenario with a request that fills the pool, while release 2.5.2 demands one more
+    block for its last token.
 
     The target protocol accepts it; the release's own front door does not.
     """
@@ -188,14 +193,14 @@ KINDS = {
     "prefills": "When a request prefills",
     "decodes": "When a request decodes",
 }
-FEW_BLOCKS = 2  # the blocks of a chunk, each of which the code hands out
+FEW_BLOCKS = 2  # the blocks of a chunk; the code hands them out one by one
 
 
 def code(block: int | None = None) -> list[Obligation]:
-    """Return the lemmas on the code, run on symbols: a whole step keeps the invariant, and so does
-    an abort.
+    """Return the lemmas which run the code on symbols: a whole step keeps the invariant, and so
+    does an abort.
 
-    The step has one request, and perhaps another that joins it; any number of blocks may be
+    One request takes part in the step, and another may join it. Any number of blocks may be
     promised to others.
     """
     size = block or BLOCK
@@ -219,7 +224,7 @@ def code(block: int | None = None) -> list[Obligation]:
 
 
 class Holder(NamedTuple):
-    """A request in symbols that holds `held` blocks and is decoding or in its prefill."""
+    """A request in symbols. It holds `held` blocks, and either decodes or is in its prefill."""
 
     prompt: Any
     tokens: Any
@@ -241,7 +246,8 @@ class Holder(NamedTuple):
         return cls(prompt, tokens, ends, computed, held)
 
     def need(self, numbers: Numbers, block: int, last_token: int) -> Any:
-        """Return the blocks that the request may need; `last_token` 1 counts its last token."""
+        """Return the number of blocks that the request may need. With `last_token` 1, its last
+        token counts."""
         return blocks(numbers, Lengths(block, None), self.prompt + self.tokens - 1 + last_token)
 
     def of(self, run: SymbolicRun, name: str, given: tuple[int, ...]) -> Sequence:
@@ -259,8 +265,8 @@ class Holder(NamedTuple):
 
 
 def _promising(name: str) -> tuple[Any, int]:
-    """Return the revision without its other constraints, and for how many extra tokens it promises
-    blocks."""
+    """Return the revision without its other constraints, and the number of extra tokens for which
+    it promises blocks."""
     yes: Any = {"volume_check": lambda *_: True, "fits_model_length": lambda *_: True}
     return replace(REVISIONS[name], **yes), int(name == "2.5.2")
 
@@ -268,9 +274,9 @@ def _promising(name: str) -> tuple[Any, int]:
 def _covered(
     numbers: Numbers, block: int, last_token: int, holders: dict[str, Holder]
 ) -> Callable[[Any], Any]:
-    """Return the claim: no request exceeds its need, and all promised blocks are free.
+    """Return the claim that no request exceeds its need, and that all promised blocks are free.
 
-    That includes the blocks promised to aborted requests.
+    Promised blocks include those promised to aborted requests.
     """
     need = {name: request.need(numbers, block, last_token) for name, request in holders.items()}
 
@@ -295,9 +301,9 @@ def _after(state: State) -> Any:
     name="step_keeps_promises_covered_{kind}_{name}",
 )
 def step_keeps_promises_covered(block: int, name: str, kind: str, more: int) -> list[Any]:
-    """Claim that a step keeps the promises.
+    """Claim that no more blocks are promised than are free after a step.
 
-    With `more`, one more block is promised than is free before the step.
+    In the guard (`more` is 1), one block more than is free may be promised before the step.
     """
     numbers = Numbers()
     revision, last_token = _promising(name)
@@ -358,10 +364,10 @@ def _nothing(*_: Any) -> Any:
     name="code_keeps_promises_covered_at_abort_{name}",
 )
 def code_keeps_promises_covered_at_abort(block: int, name: str, more: int) -> list[Any]:
-    """Claim that an abort keeps the promises; a request holds two blocks, one of them perhaps
-    shared.
+    """Claim that no more blocks are promised than are free after an abort. The aborted request
+    holds two blocks, one of which may be shared.
 
-    With `more`, three more blocks are promised than are free.
+    In the guard (`more` is 1), three blocks more than are free may be promised.
     """
     numbers = Numbers()
     revision, last_token = _promising(name)

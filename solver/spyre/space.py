@@ -1,6 +1,7 @@
-"""Spyre's models for `solver.exploration`, one for each limit, and their scopes. Sizes are the
-smallest with which every constraint can take effect: a chunk is two blocks of two tokens, and
-prompts take up to three chunks.
+"""Spyre's models for `solver.exploration`, one for each limit, and their scopes.
+
+Sizes are the smallest at which every constraint can take effect: a chunk is two blocks of two
+tokens, and prompts take up to three chunks.
 """
 
 from collections.abc import Hashable, Mapping
@@ -25,7 +26,8 @@ SMALLEST = {"block_size": 2, "chunk_size": 4, "max_num_seqs": 3, "max_model_len"
 EVERY_LENGTH = tuple(lengths(range(1, 10), range(1, 7)))
 SOME_LENGTHS = tuple(lengths((1, 3, 4, 7), (1, 3, 6)))
 SOME_LIMITS = (8, 12, 16, 20, 28, 40)
-# Prompts that begin like the first one (in whole blocks or not), or continue it or its output.
+# Prompts that share a beginning with the first one (of whole blocks or not), or that continue it or
+# its output.
 SHARED = tuple(
     (prompt, tokens)
     for prompt in (
@@ -38,7 +40,7 @@ SHARED = tuple(
     )
     for tokens in (1, 4)
 )
-# For three requests: prompts of at least a chunk.
+# For three requests: prompts of one chunk or more.
 A_CHUNK_AND_MORE = SHARED[2:]
 
 
@@ -151,9 +153,10 @@ class SpyreModels(QueueModels):
     def make_model(
         self, revision: str, config: Mapping[str, Any], formula: str | None
     ) -> SpyreModel:
-        """Build one model. Its configuration records whether the limit is read. Without a bounded
-        pool, the model does not show promised blocks: they would mean nothing, and to compute them
-        every length would be read.
+        """Build one model, whose configuration records whether the limit is read.
+
+        If the pool is unbounded, the model shows no promised blocks. They would mean nothing, and
+        computing them would read every length.
         """
         model = make_model(revision, config)
         own = model.revision if formula is None else admitting_by(model.revision, formula)
@@ -178,7 +181,8 @@ class SpyreModels(QueueModels):
         return stepped._replace(limited=config.limit_read or stepped.crash is not None)
 
     def quiet(self, state: State) -> bool:
-        """Return whether every request decodes, and none begins a block or gets its last token."""
+        """Return whether every request decodes, without beginning a block or getting its last
+        token."""
         if state.waiting or state.paused or state.prefilling is not None:
             return False
         block = self.models[0].config.block_size
@@ -210,12 +214,12 @@ class WatchedConfig:
 class Key:
     """The key of a state in one revision, with or without a prefix cache.
 
-    Without one, requests and blocks are only numbers. A decoding request behaves like one whose
-    prompt was everything that it has computed, so only the computed tokens and the tokens left to
-    generate count. The order of decoding requests matters only if they may be paused, to break
-    ties.
+    Without a prefix cache, requests and blocks are only numbers. A decoding request then behaves
+    like one whose prompt consists of all tokens computed so far, so only the computed tokens and
+    the tokens left to generate count. The order of decoding requests matters only if they may be
+    paused, because it breaks ties.
 
-    `mentioned`: requests whose answers occur in prompts of the menu; these keep their names.
+    `mentioned` are the requests whose answers occur in prompts of the menu; these keep their names.
     """
 
     def __init__(
@@ -236,7 +240,7 @@ class Key:
             self._decoding(request, history) for request in state.running if request.prefilled
         ]
         if self._pauses:
-            decoding.sort(key=lambda member: member[0])  # stable: ties keep their places
+            decoding.sort(key=lambda member: member[0])  # stable: ties keep their order
         else:
             decoding.sort()
         return (

@@ -1,26 +1,26 @@
-"""The scheduler's own step keeps the invariant of the argument (in `argument.md`, "the step").
+"""Each step of the scheduler keeps the invariant of the proof (`argument.md`, "The step").
 
 `scheduler.step` runs on symbols unchanged: decide, compute, aborts, complete. The state has a given
-number of decoding requests, a request anywhere in its prompt, and any number of waiting ones, of
-which two are known. The last of five decoding requests stands for any number: each loop visits
-five, and `len` returns any number from five on (`loop_lemmas` says why five are enough). Nothing
-here reads block numbers, so the functions that find, take and return blocks are stubbed; a prefix
-of any length may be found. The volumetric check, the model-length constraint and the room in the
-pool are replaced by arbitrary answers. The lemmas describe the state afterwards:
+number of decoding requests, one request anywhere in its prompt, and any number of waiting requests,
+of which two are known. The last of five decoding requests stands for any number: each loop visits
+five, and `len` may return any number from five on (`loop_lemmas` explains why five are enough).
 
-Invariant. Before every step
+Nothing here reads block numbers, so the functions that find, take and return blocks are stubbed,
+and a prefix hit may have any length. The volumetric check, the model-length constraint and the
+check for room in the pool may give any answer. The lemmas describe the state after the step.
 
-1. each decoding request still has tokens to generate, and holds its prompt and all generated tokens
-   but the last; at most one request prefills, and it is first or last in the queue; each request is
-   in one place, and has the prefix hit with which it started;
-2. if a release uses a remembered tkv: no decoding request is longer than that tkv; or, with
-   interleaving, the last step was a prefill, after which the check is not called;
-3. if a release calls the check at the first chunk only, and does not interleave: the prefilling
+The invariant holds before every step:
+
+1. each decoding request still has tokens to generate, and has computed its prompt and all generated
+   tokens except the last. At most one request prefills, and it is first or last in the queue. Each
+   request is in one place, and has the prefix hit with which it started;
+2. if a release remembers a tkv, no decoding request is longer than that tkv. The exception, with
+   interleaving, is the time after a prefill step: the check is not called then;
+3. if a release calls the check at the first chunk only, and does not interleave, the prefilling
    request was accepted together with the decoding ones.
 
-Every step keeps this invariant, and each request that joins was accepted together with all decoding
-requests in their current state, in a step in which none of them runs. Aborts and arrivals keep the
-invariant as well.
+Every step keeps the invariant, and so do aborts and arrivals. Each request that joins was accepted
+together with all decoding requests, in their current state, and none of them runs in that step.
 """
 
 from collections.abc import Callable
@@ -44,10 +44,10 @@ from .symbolic_state import Name
 from .symbolic_step import MODULES, Step, StepConfiguration, Stepped
 
 Claim = Callable[[Step, int, Stepped], Any]
-AT_ONCE = 4  # how many of many requests are compared with a tkv in one lemma
+AT_ONCE = 4  # how many requests of a large batch one lemma compares with a tkv
 JOINING = "joining_request_was_accepted"
-# The same lemma for a step in which no request decodes: then the check need not be called.
-ALONE = "A request that joins no other has computed its prompt and generated one token."
+# The same lemma for a step in which no request decodes. The check need not be called then.
+ALONE = "A request that joins an empty batch has computed its prompt and generated one token."
 LEMMAS: dict[str, tuple[str, Claim]] = {
     JOINING: (
         "If a request joins {requests} (if it starts, where the check is called only then), none "
@@ -102,8 +102,8 @@ def obligations(
 
 
 def with_short_chunks(configuration: StepConfiguration) -> list[Obligation]:
-    """Return the lemma on requests that join, for chunks of one block: for these, the code may
-    round in another way."""
+    """Return the lemma on requests that join, for chunks of one block, in case the code rounds
+    these differently."""
     short = configuration._replace(chunk=configuration.block)
     [joins] = [lemma for lemma in obligations(short, (1,)) if lemma.name == f"{JOINING}_1"]
     return [replace(joins, name=f"{joins.name}_in_chunks_of_{short.chunk}")]
@@ -115,7 +115,8 @@ def _decoding(size: int) -> str:
 
 
 def between_steps(revision: Revision) -> list[Obligation]:
-    """Return the lemmas on the start, on arrivals, and on aborts, including those within a step."""
+    """Return the lemmas on the initial state, on arrivals, and on aborts, including aborts within a
+    step."""
     return [
         model_decides_by_its_revision(revision),
         *(abort_only_removes(revision, size) for size in SIZES[:-1]),
@@ -124,7 +125,7 @@ def between_steps(revision: Revision) -> list[Obligation]:
 
 
 def lemmas_of(configuration: StepConfiguration, size: int) -> set[str]:
-    """Return the names of the lemmas that apply in a configuration."""
+    """Return the names of the lemmas that apply to a configuration."""
     names = {JOINING, "one_request_prefills"}
     if size:
         names.add("decoding_requests_run_together")
@@ -136,7 +137,8 @@ def lemmas_of(configuration: StepConfiguration, size: int) -> set[str]:
 
 
 def no_tkvs_are_short(block: int, size: int) -> list[Obligation]:
-    """Return the lemma for a size; of many requests, Z3 compares only a few with a tkv at once."""
+    """Return the lemma for a size. For a large size, return several, because Z3 can compare only a
+    few requests with a tkv at once."""
     if size <= MANY:
         return [no_tkv_is_short(block, size, slice(size), "No request", "")]
     return [
@@ -224,10 +226,10 @@ def _without(before: State, after: State, name: str, more: int) -> Any:
     )
 
 
-@lemma("The model of a revision is that revision, in the configuration that it is given.")
+@lemma("The model of a revision decides by that revision, in the configuration that it is given.")
 def model_decides_by_its_revision(revision: Revision, more: int) -> list[Any]:
-    """Claim that `make_model` returns the revision and the configuration unchanged. With `more`, no
-    revision is expected."""
+    """Claim that `make_model` keeps the revision and the configuration unchanged. In the guard
+    (`more` is 1), no revision is expected."""
     step = Step(StepConfiguration(revision), 0)
     expected = None if more else revision
 

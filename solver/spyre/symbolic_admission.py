@@ -1,9 +1,9 @@
-"""The volumetric formulas, their walk and the peak checks of the model, on symbolic numbers.
+"""The model's volumetric formulas, their walk, and the peak checks, on symbols.
 
-The terms of the formulas are the model's own (`model.spyre.volumetric`). The walk, and the checks
-of `model.spyre.peak`, are written again for Z3; the tests compare them with the model's on concrete
-numbers. Whenever a request ends, these checks consider, for every request, whether it is active,
-how long it is, and its offset in its last block.
+The terms of the formulas are computed by the model's own code (`model.spyre.volumetric`). The walk,
+and the checks of `model.spyre.peak`, are written a second time for Z3; the tests compare them with
+the model on concrete numbers. At each request's end, the checks consider for every request whether
+it is active, how long it is, and what its offset in its last block is.
 """
 
 from collections.abc import Callable, Iterator
@@ -17,7 +17,7 @@ from ..smt.execution import SymbolicRun, merged
 from ..smt.numbers import Numbers
 
 MANY = 5  # decoding requests, one of which stands for any number of them
-LARGE = 32  # the default of max_num_seqs; no request ends early, ends or is aborted beside so many
+LARGE = 32  # the default of max_num_seqs; with this many, no request ends or is aborted
 # the numbers of decoding requests with which the model's code runs
 SIZES = (0, 1, 2, 3, 4, MANY, LARGE)
 
@@ -27,7 +27,7 @@ class Lengths(NamedTuple):
 
     Attributes:
         block: the size of a block in tokens, a number or a symbol.
-        longest: a bound in tokens on every length, if one is known.
+        longest: an upper bound in tokens on every length; None if none is known.
     """
 
     block: Any
@@ -35,8 +35,8 @@ class Lengths(NamedTuple):
 
 
 class Member(NamedTuple):
-    """A decoding request: whether it is present, tokens computed, decode steps left, its own tkv,
-    and tokens of its prompt."""
+    """A decoding request: whether it is present, its computed tokens, the decode steps that it has
+    left, its own tkv, and the tokens of its prompt."""
 
     present: Any
     computed: Any
@@ -53,7 +53,7 @@ class Joining(NamedTuple):
 
 
 class Projected(NamedTuple):
-    """The largest tkv that each request can still reach; the names are the model's."""
+    """The largest tkv that each request can still reach, under the model's names."""
 
     newcomer: Any
     decoding: list[Any]
@@ -64,16 +64,17 @@ Formula = Callable[[Numbers, Lengths, Any, list[Member], Joining], Projected]
 
 
 def width(numbers: Numbers, lengths: Lengths, tokens: Any) -> tuple[Any, Any]:
-    """Return the whole blocks in `tokens`, which must not be negative, and the tokens beyond."""
+    """Return the number of whole blocks in `tokens`, and the tokens left over. `tokens` must not be
+    negative."""
     return numbers.split(tokens, lengths.block, None)
 
 
-# What follows is arithmetic of the lemmas' own: with the model's functions, a wrong change of these
-# would change a claim and the code in the same way.
+# The arithmetic below belongs to the lemmas. If the lemmas used the model's functions, a wrong
+# change of one would change a claim and the code in the same way, and go unnoticed.
 
 
 def round_up(numbers: Numbers, lengths: Lengths, tokens: Any) -> Any:
-    """Return the tokens in as many whole blocks as it takes to hold `tokens`."""
+    """Return `tokens` rounded up to whole blocks."""
     block = lengths.block
     return merged(numbers, lambda run: ((run.number(tokens) - 1) // block + 1) * block)
 
@@ -124,12 +125,13 @@ def accepts(
 ) -> list[Any]:
     """Return facts that hold if and only if the walk of `model.spyre.volumetric.accepts` accepts.
 
-    In ascending order, the batch at a projection consists of all requests whose projection is not
-    lower; of equal projections the first, with the largest batch, decides. Products are split into
-    cases: with m or more requests in the batch, the projection is at most limit // m.
+    The walk visits the projections in ascending order. The batch at a projection consists of all
+    requests whose projection is not lower. Of equal projections, the first decides, since its batch
+    is the largest. To avoid products, the limit is checked by cases: with m or more requests in the
+    batch, the projection is at most limit // m.
     """
     own, others, to_the_end = projected
-    lengths = lengths._replace(longest=None)  # a formula may project more than is possible
+    lengths = lengths._replace(longest=None)  # a projection may exceed every possible length
     facts = []
     for member, tkv in zip(decoding, others, strict=True):
         batch = [
@@ -159,8 +161,8 @@ def within_length(
 ) -> list[Any]:
     """Return the facts that `model.spyre.documented.fits_model_length` checks.
 
-    `batch` has for each request whether it is present, its computed tokens and its decode steps
-    left.
+    `batch` lists, for each request, whether it is present, its computed tokens and its remaining
+    decode steps.
     """
     whole, _ = width(numbers, lengths, base_of(tkv, newcomer))
     ends = [(z3.BoolVal(True), newcomer.prompt, newcomer.remaining), *batch]
@@ -181,7 +183,7 @@ def fits(lengths: Lengths, batch: Any, largest: int, tkv: Any, limit: int) -> An
 
 
 def make_numbers(lengths: Lengths) -> Numbers:
-    """Return unbounded numbers; a symbolic block size is at least 1."""
+    """Return a new set of unbounded numbers. A symbolic block size is at least 1."""
     numbers = Numbers()
     if not isinstance(lengths.block, int):
         numbers.facts.append(lengths.block >= 1)
@@ -215,7 +217,8 @@ class End(NamedTuple):
     """The step in which a request ends.
 
     Attributes:
-        counts: whether the newcomer is still active in that step.
+        counts: whether the newcomer is still active in that step; otherwise the step does not
+            matter.
         step: counted from 1.
         active: for each request, whether it still decodes.
         before: for each request, the number of blocks before its last one.
@@ -242,7 +245,7 @@ def ends(
         active = [z3.And(other.present, other.remaining >= step) for other in all_requests]
         before, offset = [], []
         for other in all_requests:
-            # A request that is not there may have any numbers, but no negative ones.
+            # An absent request may have any numbers that are not negative.
             tokens = z3.If(z3.And(other.present, step >= 1), other.computed + step - 1, zero)
             whole, rest = width(numbers, lengths, tokens)
             before.append(whole)
@@ -257,8 +260,8 @@ def ends(
 def rounded(
     numbers: Numbers, lengths: Lengths, decoding: list[Member], newcomer: Joining, limit: int
 ) -> list[Any]:
-    """Return facts which say that at each end, the number of active requests times the tokens of
-    the widest one's blocks is within the limit."""
+    """Return facts which say that at each end, the number of active requests times the tokens in
+    the blocks of the widest one is within the limit."""
     facts = []
     for end in ends(numbers, lengths, decoding, newcomer):
         full = (end.widest + 1) * lengths.block
@@ -271,7 +274,7 @@ def exact(
     numbers: Numbers, lengths: Lengths, decoding: list[Member], newcomer: Joining, limit: int
 ) -> list[Any]:
     """Return facts which say that the volume is within the limit at each end, and at the last step
-    before it in which a request fills a block."""
+    before each end in which a request fills a block."""
     facts = []
     for end in ends(numbers, lengths, decoding, newcomer):
         batch = numbers.count(end.active)
@@ -313,7 +316,7 @@ def accepted_by(
 
 
 def _fills_block_of_the_widest(numbers: Numbers, lengths: Lengths, end: End) -> Any:
-    """Return whether a request fills a block while the widest is already in its last block.
+    """Return whether a request fills a block after the widest has begun its last block.
 
     The tkv is then the end of that block. `back` is the number of steps from there to the end; a
     request at offset o filled its previous block o steps ago.

@@ -1,6 +1,6 @@
-"""What a step of the scheduler reads besides the lengths of its requests, as symbols.
+"""Symbols for everything that a step of the scheduler reads besides the lengths of its requests.
 
-A value decides a branch only where the code reads the value.
+A value leads to separate paths only where the code reads it.
 """
 
 import re
@@ -15,7 +15,8 @@ from ...model.spyre.state import Sequence as Request
 from ...model.spyre.state import State
 from ..smt.execution import SymbolicLength, SymbolicRun, UndecidedError, counted
 
-# The fields that the proof sets. In a new one, the code could remember an earlier answer.
+# The fields that the proof sets. A new field could be a place where the code remembers an earlier
+# answer.
 KNOWN = {
     Request: (
         *("id", "prompt", "max_tokens", "output_len", "content", "computed", "generated"),
@@ -40,11 +41,11 @@ def check_fields() -> None:
     """
     for kind, fields in KNOWN.items():
         if kind.__struct_fields__ != fields:
-            raise TypeError(f"{kind.__name__} has other fields than {', '.join(fields)}")
+            raise TypeError(f"{kind.__name__} must have exactly the fields {', '.join(fields)}")
 
 
 class Name(str):
-    """The id of a request, at which a step must not look: it may only compare it with other ids.
+    """The id of a request. A step may only compare it with other ids.
 
     Raises:
         UndecidedError: the step does anything else with an id.
@@ -68,12 +69,12 @@ class Name(str):
 
 
 def plain(name: str) -> str:
-    """Return the id that a `Name` hides from the code."""
+    """Return the plain id that a `Name` hides from the code."""
     return str.__str__(name)
 
 
 class Several(Request, frozen=True):
-    """A request that counts as several in a queue; loops visit it once."""
+    """A request that stands for several in a queue; loops visit it once."""
 
     counts_more: Any = 0
 
@@ -141,9 +142,8 @@ class Reported(SymbolicLength):
 
 
 class Unread:
-    """What a step must not look at, since the proof gives it no value: the content of a prompt, or
-    the number of a block.
-    """
+    """The content of a prompt, or the number of a block. A step must not read it, because the proof
+    does not model it."""
 
     __hash__ = None  # type: ignore[assignment]
 

@@ -1,5 +1,5 @@
-"""The scheduler's own step on symbols, with a given number of decoding requests, and claims about
-it.
+"""Runs the scheduler's own step on symbols, with a given number of decoding requests, and states
+claims about it.
 
 `step_lemmas` explains what is proven, and which parts of the step are stubbed.
 """
@@ -62,9 +62,9 @@ from .symbolic_state import (
 MODULES = imported_by(
     model_of, ("config", "errors", "own_code", "scenario", "systems", "spyre.own_formula")
 )
-FEW = 1  # with at most this many, any request may be aborted within the step
-FEW_PAUSED = 2  # with more requests that decode or are paused, none ends early or is aborted
-ENDING = 2  # of a larger number, this many may each end in the step, and the others only together
+FEW = 1  # with up to this many decoding requests, any request may be aborted within the step
+FEW_PAUSED = 2  # with more decoding and paused requests, none ends early or is aborted
+ENDING = 2  # this many may each end in the step; any others end only together
 
 
 class StepConfiguration(NamedTuple):
@@ -83,7 +83,7 @@ class StepConfiguration(NamedTuple):
 
     @property
     def asks_once(self) -> bool:
-        """Whether only the first chunk, and no later one, must meet the last-chunk constraints."""
+        """Whether only the first chunk must meet the last-chunk constraints."""
         at_first = self.revision.is_held_to_last_chunk is release_2_1_2.is_held_to_last_chunk
         return at_first and not self.interleave
 
@@ -123,15 +123,15 @@ class Stepped(NamedTuple):
     computed: Forward
     calls: list[Call]
     aborted: tuple[str, ...]
-    # batches compared with the limit, and whether they are within it
+    # the batches compared with the limit, and whether each is within it
     compared: list[tuple[list[Request], Any]]
 
 
 class Step:
     """All paths of one step with `size` decoding requests.
 
-    The step runs when `paths` is first read. If `settles`, the release decides in the step which
-    requests decode and which pause.
+    The step runs when `paths` is first read. `settles` means that the release decides in the step
+    which requests decode and which pause.
     """
 
     settles = False
@@ -140,8 +140,8 @@ class Step:
         self.configuration, self.size = configuration, size
         self.numbers = numbers = Numbers()
         self.more = length(numbers, "more decoding", 0)
-        # This member stands for `more` others as well. It is not the last one, so the code may find
-        # any number of requests before those that follow.
+        # This member stands for `more` others as well. It is not the last one, so any number of
+        # requests may come before the members that follow it.
         self.counted = 1 if size == MANY else None
         self.in_line, self.pool = length(numbers, "waiting", 0), length(numbers, "num_blocks")
         self.reported = length(numbers, "aborts to report", 0)
@@ -286,7 +286,7 @@ class Step:
             fits_model_length=any_answer("fits length"),
             fits_pool=any_answer("fits pool"),
         )
-        if self.settles:  # a request that may prefill makes no difference to which requests decode
+        if self.settles:  # a request that may prefill does not affect which requests decode
 
             def candidate(config: SpyreConfig, revision: Revision, state: State) -> Any:
                 ongoing = state.prefilling
@@ -323,8 +323,8 @@ class Step:
                 release=lambda config, revision, state, request: state.pool,
             ),
             stubbed(allocator, touch=lambda pool, _: pool),
-            # Only a decode step asks how many blocks a request holds. To ask it of one request is
-            # enough, since the loops treat all alike.
+            # Only a decode step asks how many blocks a request holds. One request that answers is
+            # enough, because the loops treat all requests alike.
             stubbed(forward, len=lambda of: length_of(of) if getattr(of, "counts", True) else 0),
             stubbed(release_2_1_2, fits_prompt=room),
             stubbed(release_2_5_2, fits_limit=fits_limit),
@@ -333,7 +333,7 @@ class Step:
         if vars(model).keys() != {"config", "revision"}:
             raise UndecidedError("keeps something for later calls in the model")
         [(*_, decision, computed, _, _)] = observed
-        # A queue that no code looked at is whole before and after.
+        # A queue that no code has read is unchanged.
         unseen = after.waiting is before.waiting
         waited = tuple(cast(Any, before.waiting).known if unseen else before.waiting)
         before = before._replace(waiting=waited)
@@ -370,7 +370,7 @@ class Step:
         if self.size == 2:
             yield ("r0",)
 
-    # What the lemmas claim about each path; `more` weakens a premise for the guard.
+    # The claims of the lemmas about each path. For the guard, `more` weakens a premise.
 
     def joining_is_accepted(self, more: int, step: Stepped) -> Any:
         started = {request.id for request in step.before.waiting}
@@ -390,7 +390,8 @@ class Step:
         return z3.And(claims)
 
     def _accepts(self, call: Call, newcomer: Lengths, more: int) -> Any:
-        """Return whether the call accepted this newcomer beside the current decoding requests."""
+        """Return whether the call accepted this newcomer together with the current decoding
+        requests."""
         if len(call.members) != self.size or call.block != self.configuration.block:
             return z3.BoolVal(False)
         kinds = {type(call.newcomer), *map(type, call.members)}
@@ -429,7 +430,7 @@ class Step:
         return z3.And(*self._kept(more, step))
 
     def keeps_order(self, more: int, step: Stepped) -> Any:
-        """Return whether a step that pauses requests keeps its state as the lemmas expect it."""
+        """Return whether a step that pauses requests leaves a state as the lemmas expect it."""
         once = len({request.id for request in step.after.admitted}) == len(step.after.admitted)
         decoded = {f"r{number}" for number in range(self.size)}
         paused = {request.id for request in step.after.paused} <= decoded
@@ -440,8 +441,8 @@ class Step:
         )
 
     def _kept(self, more: int, step: Stepped) -> Iterator[Any]:
-        """Yield that each decoding or paused request has one token more if it ran, and has left if
-        it has ended or was aborted."""
+        """Yield, for each decoding or paused request, the claim that it has one token more if it
+        ran, and that it has left if it ended or was aborted."""
         after = {request.id: request for request in step.after.admitted}
         for number, member in enumerate(self.members):
             name = f"r{number}"

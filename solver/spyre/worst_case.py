@@ -1,12 +1,13 @@
-"""The limits of a formula: the fewest requests that exceed the limit, the worst excess, the slack
-it needs.
+"""How a formula fails: the fewest requests that exceed the limit, the worst excess, and the slack
+that it lacks.
 
 - `fewest`: the fewest requests that exceed the limit under a formula (SPY-R07).
-- `worst`: the worst case of a number of requests, by exact bisection. `volume` is the largest batch
-  x tkv that the formula admits, `overshoot` how far that exceeds the limit, and `waste` how many
-  tokens would have stayed unused below the limit with the safest newcomer that it refuses.
-- `needed`, `least_slack`: bounds on the slack, in tokens, that makes a formula sound. The lower
-  bound is a run that exceeds a limit although every request has one token of slack less; this limit
+- `worst`: the worst case for a given number of requests, by exact bisection. `volume` is the
+  largest batch x tkv that the formula admits, and `overshoot` is how far that exceeds the limit.
+  `waste` is about the safest newcomer that the formula refuses: had it joined, so many tokens below
+  the limit would have stayed unused.
+- `needed`, `least_slack`: bounds on the slack, in tokens, that makes a formula sound. For the lower
+  bound, a run exceeds the limit if every request has one token of slack less. The limit of this run
   is a symbol, and the last request uses it up to the last token. The upper bound is the slack with
   which the lemmas hold (`formula_lemmas`).
 """
@@ -44,9 +45,9 @@ from .symbolic_admission import Projected, formula_named
 class Question(NamedTuple):
     """One question to the solver and its answer.
 
-    `where` is "short prompts first", which has most counterexamples, or "everywhere". Only with
-    "everywhere" does `unsat` mean that there is no counterexample. If the answer is `sat`,
-    `arrivals` is the sequence.
+    `where` is "short prompts first", where most counterexamples are, or "everywhere". `unsat` rules
+    out every counterexample only with "everywhere". If the answer is `sat`, `arrivals` is the
+    counterexample.
     """
 
     requests: int
@@ -56,10 +57,12 @@ class Question(NamedTuple):
 
 
 def fewest(setting: Setting, most: int) -> Iterator[Question]:
-    """Yield questions with more and more requests, up to `most`, until one has a counterexample.
+    """Ask for counterexamples with more and more requests, up to `most`. Yield each question, and
+    stop at the first counterexample.
 
-    Fewer than `largest_harmless` + 1 requests cannot exceed the limit, whatever rule admits them,
-    and with fewer than two there is nothing for an admission rule to decide.
+    The numbers start above `largest_harmless`, since fewer requests cannot exceed the limit
+    whatever rule admits them, and at two, since a lone request leaves an admission rule nothing to
+    decide.
     """
     for requests in range(max(largest_harmless(setting) + 1, 2), most + 1):
         problem = violation(replace(setting, requests=requests))
@@ -86,8 +89,8 @@ OBJECTIVES: tuple[Objective, ...] = ("volume", "overshoot", "waste")
 class Known(NamedTuple):
     """The bounds known so far, in tokens.
 
-    The requests in `arrivals` reach `reached`. As long as there are none, no run is known, and
-    `reached` is only where the search starts. No requests reach more than `at_most`.
+    The run in `arrivals` reaches `reached`. While `arrivals` is empty, no run is known, and
+    `reached` is only the start of the search. No run reaches more than `at_most`.
     """
 
     reached: int
@@ -96,17 +99,18 @@ class Known(NamedTuple):
 
     @property
     def exact(self) -> bool:
-        """Return whether the bounds meet. An upper bound in whole blocks is only a guess, so the
-        run may even exceed it."""
+        """Return whether the bounds meet. A run may exceed `at_most`, because an upper bound in
+        whole blocks is only a guess."""
         return self.reached >= self.at_most
 
 
-# What a run reaches beyond the given tokens, and its arrivals; None if there is no such run.
+# Returns the tokens that a run beyond the given ones reaches, and its arrivals; None if there is no
+# such run.
 Reached = tuple[int, tuple[Arrival, ...]] | None | Literal["unknown"]
 
 
 def worst(setting: Setting, objective: Objective) -> Iterator[Known]:
-    """Yield ever closer bounds on the worst case; end early if Z3 gives up."""
+    """Yield ever closer bounds on the worst case. Stop early if Z3 gives up."""
     if objective == "waste":
         return _worst_refusal(setting)
     floor = setting.limit if objective == "overshoot" else 0
@@ -117,8 +121,8 @@ def worst(setting: Setting, objective: Objective) -> Iterator[Known]:
 
 
 def _worst_refusal(setting: Setting) -> Iterator[Known]:
-    """Yield bounds on the waste: first in whole blocks and only where the worst refusals usually
-    are, then exactly and everywhere."""
+    """Yield bounds on the waste. First search in whole blocks, and only where the worst refusals
+    usually are; then search exactly and everywhere."""
     known = Known(-1, setting.limit, ())
     for guess in _bisected(lambda beyond: _waste(setting, beyond, guess=True), known, -1):
         if guess.reached > known.reached:
@@ -131,9 +135,9 @@ def _worst_refusal(setting: Setting) -> Iterator[Known]:
 def safest_refusal(setting: Setting, beyond: int, safe_by: str = "exact") -> Problem:
     """Return the problem of a refusal that would leave more than `beyond` tokens below the limit.
 
-    All requests but the last are accepted and decode; the check `safe_by` says how much room the
-    last one would leave. If the tkv is `stale`, some of the others may have left in the decode step
-    before.
+    All requests except the last are accepted and decode. The check `safe_by` says how much room the
+    last one would leave. If the tkv is `stale`, some of the others may have left in the preceding
+    decode step.
     """
     numbers = Numbers()
     arrivals = make_arrivals(numbers, setting)
@@ -152,7 +156,8 @@ def safest_refusal(setting: Setting, beyond: int, safe_by: str = "exact") -> Pro
 
 
 def headroom(setting: Setting, arrivals: list[Arrival]) -> int:
-    """Return the tokens below the limit that batch x tkv never uses if the last request joins."""
+    """Return how far batch x tkv stays below the limit at all times if the last request joins, in
+    tokens."""
     *earlier, last = arrivals
     ages = [last.joins - request.joins for request in earlier]
     decoding = [
@@ -198,8 +203,8 @@ def _waste(setting: Setting, beyond: int, *, guess: bool = False) -> Reached:
 
 
 def one_long_prompt(setting: Setting, problem: Problem) -> list[Any]:
-    """Return facts which say that short prompts join early, then a long one; right after that comes
-    the short one that is refused."""
+    """Return facts which say that short prompts join early, followed by a long one and, right after
+    that, by the short one that is refused."""
     *early, long, last = problem.arrivals
     at_once = [last.prompt <= 2 * setting.block, last.joins == long.joins + 1]
     return at_once + short_and_early(setting, early)
@@ -218,8 +223,8 @@ PATIENCE = 20.0  # seconds for a question
 
 
 class Needed(NamedTuple):
-    """The slack that a run needs: its `arrivals` exceed `limit` if every request has one token less
-    than `tokens`."""
+    """A run that shows how much slack a formula needs: its `arrivals` exceed `limit` if every
+    request has one token of slack less than `tokens`."""
 
     tokens: int
     limit: int
@@ -227,8 +232,8 @@ class Needed(NamedTuple):
 
 
 def needed(setting: Setting) -> Needed | None:
-    """Return the run of `setting.requests` requests that needs the most slack among those that Z3
-    finds in time; None if it finds none.
+    """Return a run of `setting.requests` requests that needs as much slack as possible, the best
+    that Z3 finds in time; None if it finds none.
 
     A replay must confirm that each request is accepted.
     """
@@ -268,10 +273,10 @@ def with_slack(formula: str, tokens: int) -> str:
 
 
 def least_slack(formula: str, most: int) -> int | None:
-    """Return the least slack, up to `most` tokens, that makes the formula's terms cover every
+    """Return the smallest slack, up to `most` tokens, with which the formula's terms cover every
     possible tkv.
 
-    With this slack, the formula is sound. None if no slack up to `most` is enough.
+    With this slack, the formula is sound. Return None if no slack up to `most` is enough.
     """
     low, high = -1, most
     if not covers(with_slack(formula, high)):

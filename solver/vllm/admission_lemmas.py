@@ -1,35 +1,35 @@
-"""No request that cannot finish is admitted, and none is kept out forever: V1CP-R19, R20, R22, for
-any numbers.
+"""Every admitted request can finish, and no request is kept out forever (V1CP-R19, V1CP-R20,
+V1CP-R22), for any numbers.
 
-The front door accepts a request only if the blocks of prompt + max_tokens - 1 tokens are within the
-pool. The known tokens of a request are its prompt and those that it has generated.
+The front door accepts a request only if prompt + max_tokens - 1 tokens fit in the pool. The known
+tokens of a request are its prompt and the tokens generated so far.
 
 1. `holdings_never_exceed_front_door`: a request computes only known tokens, and never the last one
-   that it generates. So it never holds more blocks than the front door required.
-2. `lone_running_request_can_grow`: so a request that runs alone finds the blocks for its next
-   tokens, since all blocks that it does not hold are free. It is never preempted, and ends.
+   that it generates. So it never holds more blocks than the front door assumed.
+2. `lone_running_request_can_grow`: so a request that runs alone finds blocks for its next tokens,
+   since all blocks that it does not hold are free. It is never preempted, and finishes.
 3. `first_in_line_is_admitted_alone`: if no request runs, the first in line passes the gate,
-   whatever it finds in the cache, with `reserve_full_isl` or without: the watermark does not apply
-   then.
+   whatever it finds in the cache, with or without `reserve_full_isl`. The watermark does not apply
+   in this case.
 4. `admitted_request_finds_first_blocks`: a request that passes the gate finds the blocks of its
-   first chunk. Cached blocks that no request holds are free before its admission but not
-   afterwards, so they count as needed.
-5. `admission_leaves_watermark_free`: while a request runs, the watermark's blocks are free after an
-   admission.
-6. `rest_of_admitted_prompt_is_free`: with `reserve_full_isl`, the blocks of all known tokens of an
-   admitted request are free and, in addition, those of the watermark
+   first chunk. Cached blocks that no request holds stop being free when it is admitted, so they
+   count as needed.
+5. `admission_leaves_watermark_free`: while another request runs, the watermark's blocks are still
+   free after an admission.
+6. `rest_of_admitted_prompt_is_free`: with `reserve_full_isl`, blocks for all known tokens of an
+   admitted request are free. So are the watermark's blocks, in addition
    (`rest_and_watermark_are_free`).
-7. `later_chunks_find_room`: so as long as other requests take no more blocks than they give back,
-   every chunk of the tokens known at admission finds its blocks. Blocks for tokens generated later
-   were never promised, which is why preemption exists.
+7. `later_chunks_find_room`: so every chunk of the tokens known at admission finds its blocks, as
+   long as other requests take no more blocks than they give back. Blocks for tokens generated later
+   are never promised, which is why preemption exists.
 8. `full_pool_never_runs_out`: a pool for max_num_seqs requests of max_model_len never runs out, so
-   no request is preempted. The chapter's other advice on knobs and preemption does not always hold:
-   see `anomalies`.
+   no request is preempted. The chapter's other advice against preemption does not always hold (see
+   `anomalies`).
 
-So neither gate admits a request that could not finish alone (1, 2), or keeps out forever one that
-could (3). `progress_lemmas` has the rest of the argument.
+So with either form of the gate, every admitted request could finish alone (1, 2), and no such
+request is kept out forever (3). `progress_lemmas` continues the argument.
 
-Each guard removes a block, or adds a token.
+Each guard removes a block or adds a token.
 """
 
 from typing import Any, NamedTuple
@@ -52,8 +52,8 @@ class Gate(NamedTuple):
     Attributes:
         request: the request that waits first in line.
         free: the number of free blocks; at least `reserve` of them must stay free.
-        hit: the number of cached blocks that it finds; `idle` of them are held by no request.
-        tokens: its first chunk.
+        hit: the number of cached blocks that it finds. No request holds `idle` of them.
+        tokens: the tokens of its first chunk.
         passes: whether it is admitted.
         left: the number of free blocks after its admission.
     """
@@ -69,9 +69,9 @@ class Gate(NamedTuple):
 
 
 def gate(numbers: Numbers, block: Any, whole: Any, counted: Any = None) -> Gate:
-    """Return the gate with any request before it; `whole` stands for reserve_full_isl.
+    """Return the gate for any request. `whole` stands for reserve_full_isl.
 
-    `counted` says how many of the idle hits count as needed; all of them if it is None.
+    `counted` is the number of idle hits that count as needed; None means all of them.
     """
     request = unfinished(numbers)
     free, reserve = some(numbers, "free"), some(numbers, "reserve")
@@ -87,7 +87,8 @@ def gate(numbers: Numbers, block: Any, whole: Any, counted: Any = None) -> Gate:
 
 
 def tell(numbers: Numbers, block: Any, whole: Any, *tokens: Any) -> None:
-    """Tell Z3 how the blocks for these tokens compare, also with `whole` blocks."""
+    """Tell Z3 how the numbers of blocks for these tokens compare with one another and with
+    `whole`."""
     counts = [blocks(numbers, block, number) for number in tokens]
     tell_order(numbers, block, whole, *(count - 1 for count in counts))
 
@@ -101,13 +102,13 @@ def more_blocks_are_one_block_more(block: Any, more: int) -> list[Any]:
 
 
 def at_the_door(numbers: Numbers, block: Any, request: SymbolicRequest) -> Any:
-    """Return a pool that is large enough for the request alone."""
+    """Return the size of any pool that is large enough for the request alone."""
     pool = some(numbers, "pool", 1)
     numbers.facts.append(blocks(numbers, block, request.longest) <= pool)
     return pool
 
 
-@lemma("No request ever holds more blocks than the front door required.")
+@lemma("No request ever holds more blocks than the front door assumed.")
 def holdings_never_exceed_front_door(block: Any, more: int) -> list[Any]:
     numbers = make_numbers(block)
     request = unfinished(numbers, more)
@@ -131,9 +132,9 @@ def lone_running_request_can_grow(block: Any, reserve: int) -> list[Any]:
     return negated(numbers, z3.And(held <= pool, missing + reserve <= pool - held))
 
 
-@lemma("The request that is first in line is admitted if no request runs.")
+@lemma("If no request runs, the request that is first in line is admitted.")
 def first_in_line_is_admitted_alone(block: Any, reserve: int) -> list[Any]:
-    """With a `reserve`, the watermark applies although no request runs."""
+    """In the guard (`reserve` is 1), the watermark applies although no request runs."""
     numbers = make_numbers(block)
     entry = gate(numbers, block, z3.Bool("whole"))
     pool = at_the_door(numbers, block, entry.request)
@@ -146,14 +147,14 @@ def first_in_line_is_admitted_alone(block: Any, reserve: int) -> list[Any]:
 
 @lemma("A request that passes the gate finds the blocks of its first chunk free.")
 def admitted_request_finds_first_blocks(block: Any, uncounted: int) -> list[Any]:
-    """`uncounted` idle hits do not count as needed."""
+    """In the guard (`uncounted` is 1), one idle hit does not count as needed."""
     numbers = make_numbers(block)
     entry = gate(numbers, block, z3.Bool("whole"), lambda idle: idle - uncounted)
     numbers.facts.append(entry.passes)
     return negated(numbers, entry.left >= 0)
 
 
-@lemma("After an admission beside others the watermark's blocks are free.")
+@lemma("If other requests run, the watermark's blocks are still free after an admission.")
 def admission_leaves_watermark_free(block: Any, more: int) -> list[Any]:
     numbers = make_numbers(block)
     entry = gate(numbers, block, z3.Bool("whole"))
@@ -166,13 +167,14 @@ def rest_of_admitted_prompt_is_free(block: Any, chunk_only: int) -> list[Any]:
     return _rest_is_free(block, chunk_only, with_reserve=False)
 
 
-@lemma("So are the watermark's blocks beside them.")
+@lemma("With reserve_full_isl, the watermark's blocks are free in addition to these.")
 def rest_and_watermark_are_free(block: Any, chunk_only: int) -> list[Any]:
     return _rest_is_free(block, chunk_only, with_reserve=True)
 
 
 def _rest_is_free(block: Any, chunk_only: int, *, with_reserve: bool) -> list[Any]:
-    """With `chunk_only`, the gate considers only the first chunk, as without reserve_full_isl."""
+    """Claim that blocks for all known tokens are free after an admission. With `chunk_only`, the
+    gate considers only the first chunk, as without reserve_full_isl."""
     numbers = make_numbers(block)
     entry = gate(numbers, block, z3.BoolVal(not chunk_only))
     numbers.facts.append(entry.passes)
@@ -181,9 +183,10 @@ def _rest_is_free(block: Any, chunk_only: int, *, with_reserve: bool) -> list[An
     return negated(numbers, entry.left >= rest + (entry.reserve if with_reserve else 0))
 
 
-@lemma("While no other request takes blocks, each later chunk of these tokens finds its blocks.")
+@lemma("If no other request takes blocks, each later chunk of known tokens finds its blocks.")
 def later_chunks_find_room(block: Any, more: int) -> list[Any]:
-    """The request computes `more` tokens than it knew at its admission."""
+    """In the guard (`more` is 1), the request computes one token more than was known at its
+    admission."""
     numbers = make_numbers(block)
     known, computed = some(numbers, "known", 1), some(numbers, "computed", 1)
     free, tokens = some(numbers, "free"), some(numbers, "tokens", 1)

@@ -1,9 +1,9 @@
-"""Knobs that have the opposite of their intended effect (V1CP-R32).
+"""Searches for settings that have the opposite of their intended effect (V1CP-R32).
 
 The chapter on chunked prefill recommends three remedies for preemption: raise the watermark, lower
-max_num_seqs, or lower max_num_batched_tokens. Each makes some requests wait, and may therefore
-bring together others that did not run at the same time before. `anomaly` searches for the smallest
-case that backfires.
+max_num_seqs, or lower max_num_batched_tokens. Each remedy makes some requests wait. It may
+therefore bring together requests that did not run at the same time before. `anomaly` searches for
+the smallest case in which a remedy backfires.
 """
 
 from collections.abc import Iterator, Sequence
@@ -19,7 +19,7 @@ from ..smt.obligation import ScenarioPair
 Knob = Literal["max_num_seqs", "max_num_batched_tokens", "watermark"]
 KNOBS: tuple[Knob, ...] = get_args(Knob)
 REVISION = "documented"
-MAX_TOKENS, MAX_REQUESTS = 10, 3  # the total length of all prompts and answers
+MAX_TOKENS, MAX_REQUESTS = 10, 3  # the total number of tokens in all prompts and answers
 
 
 class Lengths(NamedTuple):
@@ -30,11 +30,11 @@ class Lengths(NamedTuple):
 
 
 def anomaly(knob: Knob) -> ScenarioPair | None:
-    """Return the smallest case in which turning `knob` backfires: it preempts more, not less.
+    """Return the smallest case in which turning `knob` leads to more preemptions instead of fewer.
 
-    The size is the number of tokens of all requests together, then the number of requests and of
-    blocks. None if there is no case with up to MAX_REQUESTS requests and MAX_TOKENS tokens. All
-    requests arrive at once, a block holds one token, and nothing is cached.
+    Cases are ordered by the total number of tokens, then by the number of requests, then by that of
+    blocks. Return None if there is no case with up to MAX_REQUESTS requests and MAX_TOKENS tokens.
+    All requests arrive at once, a block holds one token, and nothing is cached.
     """
     for tokens in range(2, MAX_TOKENS + 1):
         for count in range(1, MAX_REQUESTS + 1):
@@ -59,15 +59,15 @@ def shares(tokens: int, requests: int) -> Iterator[tuple[Lengths, ...]]:
 
 
 def scarce(lengths: Sequence[Lengths]) -> range:
-    """Return the sizes of pools that hold each single request, but not all of them together."""
+    """Return the pool sizes that suffice for each request alone, but not for all of them
+    together."""
     needs = [request.prompt + request.max_tokens - 1 for request in lengths]
     return range(max(needs), sum(needs))
 
 
 def backfires(knob: Knob, lengths: Sequence[Lengths], blocks: int) -> ScenarioPair | None:
-    """Return runs at two neighbouring values of the knob of which the second preempts more,
-    although it should preempt less; None if there is no such pair.
-    """
+    """Return runs at two neighbouring values of the knob, of which the second has more preemptions
+    although it should have fewer; None if there is no such pair."""
     settings = [with_knob(knob, value, lengths, blocks) for value in values(knob, lengths, blocks)]
     counts = [preemptions(config, lengths) for config in settings]
     for place, (before, after) in enumerate(pairwise(counts)):
@@ -101,9 +101,9 @@ def with_knob(knob: Knob, value: int, lengths: Sequence[Lengths], blocks: int) -
 
 
 def share(reserve: int, blocks: int) -> float:
-    """Return the fraction of a pool that keeps `reserve` blocks free. It is half a block more than
-    that, so that it makes no difference whether the null block, which is never handed out, counts.
-    """
+    """Return a watermark, as a fraction of the pool, that keeps `reserve` blocks free. The fraction
+    is half a block larger than necessary. It therefore does not matter whether the null block,
+    which is never handed out, counts."""
     return round((reserve + 0.5) / (blocks + 1), 4) if reserve else 0.0
 
 

@@ -1,33 +1,37 @@
-"""No step schedules more than its budget, for any number of requests: V1-I2, V1-R04, V1CP-R02.
+"""No step schedules more tokens than its budget (V1-I2, V1-R04, V1CP-R02), for any number of
+requests.
 
-The invariant while a step is being decided: the tokens scheduled so far and the budget left add up
-to max_num_batched_tokens, and the budget left is not negative. Requests are taken one by one, so
-their number does not appear: `spent` is the sum of all shares so far.
+While a step is being decided, this invariant holds: the tokens scheduled so far and the budget left
+add up to max_num_batched_tokens, and the budget left is not negative. A request's share is the
+number of tokens scheduled for it. Requests are considered one by one, so their number does not
+appear: `spent` is the sum of all shares so far.
 
 1. `whole_budget_is_left_at_start`: the invariant holds when nothing is scheduled.
 2. `share_is_least_of_three_bounds`: a request with uncomputed tokens gets the minimum of these
-   tokens, the threshold (if there is one) and the budget left; this is at least one token.
-3. `scheduling_preserves_budget`: scheduling it keeps the invariant. `preemption_preserves_budget`:
-   so does preempting a request, scheduled or not; its share goes back to the budget.
-4. `shares_stay_within_budget`: so the shares of a step never exceed max_num_batched_tokens.
+   tokens, the threshold (if there is one) and the budget left. This is at least one token.
+3. `scheduling_preserves_budget`: scheduling the request keeps the invariant.
+   `preemption_preserves_budget`: preempting a request, scheduled or not, keeps it too, because its
+   share goes back to the budget.
+4. `shares_stay_within_budget`: so the shares of a step together never exceed
+   max_num_batched_tokens.
 
-A request whose turn it is has at least one uncomputed token, so 2 applies:
+Every request that is considered has at least one uncomputed token, so 2 applies:
 
-5. `running_request_has_next_token`: a request that continues after a step has an uncomputed token:
-   one that was left, or the one that it has just got.
-6. `admitted_request_has_next_token`: so has an admitted request, after what it finds in the cache;
-   a preempted one has computed nothing.
+5. `running_request_has_next_token`: a request that continues after a step has an uncomputed token,
+   either an earlier one or the one that it has just generated.
+6. `admitted_request_has_next_token`: an admitted request has an uncomputed token, whatever it finds
+   in the cache. A preempted one has computed nothing.
 
-What follows for the budget:
+Consequences for the budget:
 
 7. `budget_suffices_for_all_decodes`: if every running request has one uncomputed token, the budget
-   is enough for all: the front door requires a budget of at least max_num_seqs tokens.
+   suffices for all, because it must be at least max_num_seqs tokens.
 8. `budget_cuts_no_unchunked_prefill`: with chunking off, an admitted request computes all its
-   uncomputed tokens, or its threshold. `accepted_prompt_fits_empty_step`: if no request comes
-   before it in the step, it can always do so.
-9. `running_stays_within_slots`: no more than max_num_seqs requests run.
+   uncomputed tokens, or as many as its threshold. `accepted_prompt_fits_empty_step`: if no request
+   comes before it in the step, the budget always suffices.
+9. `running_stays_within_slots`: at most max_num_seqs requests run.
 
-Each guard removes a token or a slot, or adds one.
+Each guard removes or adds a token or a slot.
 """
 
 from typing import Any
@@ -84,11 +88,11 @@ def scheduling_preserves_budget(block: Any, less: int) -> list[Any]:
     return negated(numbers, _holds(budget, spent + tokens, left - tokens + less))
 
 
-@lemma("Returning a victim's share keeps that sum as well.")
+@lemma("Returning a preempted request's share keeps shares plus budget equal to the whole budget.")
 def preemption_preserves_budget(block: Any, more: int) -> list[Any]:
     numbers = Numbers()
     budget, spent, left = _half_decided(numbers)
-    share, others = some(numbers, "share"), some(numbers, "others")  # no share: not scheduled
+    share, others = some(numbers, "share"), some(numbers, "others")  # 0 if not scheduled
     numbers.facts.append(spent == share + others)
     return negated(numbers, _holds(budget, others, left + share + more))
 
@@ -113,14 +117,14 @@ def running_request_has_next_token(block: Any, more: int) -> list[Any]:
 
 @lemma("An admitted request has a token to compute, whatever it finds in the cache.")
 def admitted_request_has_next_token(block: Any, more: int) -> list[Any]:
-    """With `more`, the cache may hold the last known token as well (V1CP-R28)."""
+    """In the guard (`more` is 1), the cache may hold the last known token as well (V1CP-R28)."""
     numbers = make_numbers(block)
     request = unfinished(numbers)
     hit, _ = numbers.split(request.known - 1 + more, block, None)  # whole blocks, at most
     return negated(numbers, request.known - hit * block >= 1)
 
 
-@lemma("If every request that runs is one token behind, the budget is enough for all.")
+@lemma("If every running request has one token to compute, the budget suffices for all.")
 def budget_suffices_for_all_decodes(block: Any, less: int) -> list[Any]:
     numbers = Numbers()
     budget, slots, before = (some(numbers, name, 1) for name in ("budget", "slots", "before"))
@@ -140,7 +144,7 @@ def budget_cuts_no_unchunked_prefill(block: Any, less: int) -> list[Any]:
     return negated(numbers, clamp(behind, threshold, left) == capped(behind, threshold))
 
 
-@lemma("With chunking off, an empty step has the budget for every accepted request.")
+@lemma("With chunking off, an empty step has enough budget for any accepted request.")
 def accepted_prompt_fits_empty_step(block: Any, more: int) -> list[Any]:
     numbers = Numbers()
     request, budget = unfinished(numbers), some(numbers, "budget", 1)
@@ -148,9 +152,9 @@ def accepted_prompt_fits_empty_step(block: Any, more: int) -> list[Any]:
     return negated(numbers, capped(request.known, some(numbers, "threshold")) <= budget)
 
 
-@lemma("No more requests than max_num_seqs run.")
+@lemma("At most max_num_seqs requests run.")
 def running_stays_within_slots(block: Any, more: int) -> list[Any]:
-    """With `more`, a request is admitted although every slot is taken."""
+    """In the guard (`more` is 1), a request is admitted although every slot is taken."""
     numbers = Numbers()
     slots, running = some(numbers, "slots", 1), some(numbers, "running")
     admits = running < slots + more

@@ -1,18 +1,17 @@
-"""Lemmas on the code of vLLM's scheduler, run on symbols: the code computes what the other lemmas
-assume.
+"""Lemmas which show that vLLM's scheduler computes what the arithmetic lemmas assume.
 
-The lemmas on any number of requests are pure arithmetic, on shares, remaining budgets and missing
-blocks. Those here run the model's own functions (`smt.execution`), so that a wrong change of the
-scheduler makes one of them fail:
+The lemmas about any number of requests are pure arithmetic on shares, remaining budgets and missing
+blocks. The lemmas in this module run the model's own functions on symbols (`smt.execution`), so a
+wrong change of the scheduler makes one of them fail:
 
 - `share_is_computed_as_in_lemmas`, `door_refuses_what_lemmas_assume`,
-  `admission_decides_as_in_lemmas_N`, `growth_decides_as_in_lemmas_N`: functions of one request
-  compute what `symbols` and `admission_lemmas.gate` write down, for any tokens, and N blocks hit
+  `admission_decides_as_in_lemmas_N`, `growth_decides_as_in_lemmas_N`: functions of a single request
+  agree with `symbols` and `admission_lemmas.gate`, for any number of tokens and with N blocks hit
   or held.
-- `step_keeps_budget_...`, `decision_keeps_first_...`, `completion_leaves_next_token`: a whole
+- `step_keeps_budget_...`, `decision_keeps_first_...`, `completion_leaves_next_token`: about a whole
   decision and a whole step (`decision_lemmas`).
-- `code_admits_first_in_line_N`: a whole decision in which no request runs, with N blocks
-  hit and the real admission.
+- `code_admits_first_in_line_N`: about a whole decision in which no request runs, with N blocks hit
+  and with the model's own admission.
 
 Drafts, steps in flight, connectors, encoders, further KV groups and control events are switched
 off.
@@ -43,7 +42,7 @@ from .decision_lemmas import (
 from .symbols import blocks, some
 
 BLOCK = 16  # tokens, unless the lemmas are about any size
-FEW = 3  # blocks, each of which the code hands out
+FEW = 3  # blocks; the code hands them out one by one
 
 
 def budget(block: int | None) -> list[Obligation]:
@@ -119,10 +118,10 @@ def _config(**keys: Any) -> VllmConfig:
     "vllm.model.VllmModel.refusal",
 )
 def door_refuses_what_lemmas_assume(block: int, more: int) -> list[Any]:
-    """Claim that the front door refuses exactly the requests beyond the model's length, the pool
-    or, without chunking, the budget.
+    """Claim that the front door rejects exactly the requests that exceed the model's length, the
+    pool or, without chunking, the budget.
 
-    With `more`, requests a token longer count as accepted.
+    In the guard (`more` is 1), the claim assumes that the model's length is one token shorter.
     """
     numbers = Numbers()
     prompt, tokens = some(numbers, "prompt", 1), some(numbers, "tokens", 1)
@@ -152,7 +151,7 @@ def door_refuses_what_lemmas_assume(block: int, more: int) -> list[Any]:
 
 
 @lemma(
-    "`admit` decides like the gate of the lemmas, and takes as many blocks (hits, idle ones).",
+    "`admit` decides like the gate of the lemmas, and takes as many blocks (hits, idle hits).",
     "vllm.kv_cache.admit",
     "allocator.hold",
     "pool.take",
@@ -163,8 +162,8 @@ def admission_decides_as_in_lemmas(block: int, hit: int, idle: int, more: int) -
     """Claim that `kv_cache.admit` decides as `admission_lemmas.gate` does, and leaves as many
     blocks free.
 
-    The request finds `hit` blocks, `idle` of them held by no request. With `more`, one more block
-    is reserved.
+    The request finds `hit` blocks, of which `idle` are held by no request. In the guard (`more` is
+    1), one more block is reserved.
     """
     numbers = Numbers()
     known, tokens = some(numbers, "known", 1), some(numbers, "tokens", 1)
@@ -218,7 +217,8 @@ def admission_decides_as_in_lemmas(block: int, hit: int, idle: int, more: int) -
     name="growth_decides_as_in_lemmas_{held}",
 )
 def growth_decides_as_in_lemmas(block: int, held: int, more: int) -> list[Any]:
-    """Claim that `kv_cache.grow` decides as in the lemmas, with `held` blocks held."""
+    """Claim that `kv_cache.grow` decides as the lemmas assume for a request that holds `held`
+    blocks."""
     numbers = Numbers()
     computed, tokens, free = (
         some(numbers, "computed", 1),
@@ -265,8 +265,8 @@ def growth_decides_as_in_lemmas(block: int, held: int, more: int) -> list[Any]:
 def hit_leaves_last_token(block: int, size: int, more: int) -> list[Any]:
     """Claim that `pool.cached_blocks` leaves the last token uncached even if every block is cached.
 
-    The prompt has up to `size` blocks and one token. With `more`, the last token may be found as
-    well.
+    The prompt has up to `size` blocks plus one token. In the guard (`more` is 1), the hit may
+    include the last token.
     """
 
     class Everything(dict[Any, Any]):
@@ -295,10 +295,11 @@ def hit_leaves_last_token(block: int, size: int, more: int) -> list[Any]:
     name="code_admits_first_in_line_{hit}",
 )
 def code_admits_first_in_line(block: int, hit: int, reserve: int) -> list[Any]:
-    """Claim that a whole decision admits the first in line if no request runs and the front door
-    accepted it.
+    """Claim that a whole decision admits the first in line if no request runs. The front door has
+    accepted this request.
 
-    `hit` blocks are cached and free. With `reserve`, one more block is free than the pool has.
+    `hit` blocks are cached and free. In the guard (`reserve` is 1), the front door assumed one
+    block more than the pool has.
     """
     numbers = Numbers()
     request = Symbolic.make(numbers, 0, runs=False)

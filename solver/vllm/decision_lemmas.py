@@ -1,7 +1,8 @@
-"""A whole decision of vLLM's scheduler, run on symbols, with few requests of any length.
+"""Runs whole decisions of vLLM's scheduler on symbols, with a few requests of any length.
 
-The pool may give any answer, but has room for a request that is alone. `clamp` and `capped` decide
-how much each request computes; `code_lemmas` compares these with the functions of the model.
+The pool may give any answer, except that it always has room for a lone request. `clamp` and
+`capped` stand in for the model's functions that decide how much each request computes;
+`code_lemmas` compares them with these.
 """
 
 from typing import Any, NamedTuple, cast
@@ -27,7 +28,7 @@ STEP = (
 
 
 class Symbolic(NamedTuple):
-    """A request of the model, and its numbers as symbols."""
+    """A request of the model, with symbols for its numbers."""
 
     prompt: Any
     generated: Any
@@ -67,7 +68,7 @@ class Symbolic(NamedTuple):
 
 
 class Decided(NamedTuple):
-    """A decision: its requests and limits in symbols, and the paths through it."""
+    """A decision: its requests and limits in symbols, and all paths through the code."""
 
     numbers: Numbers
     requests: list[Symbolic]
@@ -80,7 +81,8 @@ class Decided(NamedTuple):
 
 
 class Result(NamedTuple):
-    """A decision with plain terms for its numbers; `hits` of waiting requests are in tokens."""
+    """A decision on one path, with terms for its numbers. `hits` of waiting requests are in
+    tokens."""
 
     scheduled: dict[str, Any]
     left: Any
@@ -91,10 +93,11 @@ class Result(NamedTuple):
 
 
 def decided(policy: Any, running: int, waiting: int, then: Any = None) -> Decided:
-    """Run a decision with these numbers of running and waiting requests; `then` continues after it.
+    """Run a decision with this many running and waiting requests. `then`, if given, continues after
+    it.
 
     The pool is modelled as the number of requests that hold blocks. It may refuse any request
-    except one that is alone.
+    except a lone one.
     """
     numbers = Numbers()
     budget, block, slots = (some(numbers, name, 1) for name in ("budget", "block", "slots"))
@@ -170,7 +173,7 @@ def decided(policy: Any, running: int, waiting: int, then: Any = None) -> Decide
 
 
 @lemma(
-    "A decision shares out its budget, and no slot twice (running and waiting requests).",
+    "A decision stays within its budget and its slots (running and waiting requests).",
     *STEP,
     name="step_keeps_budget_{policy}_{running}_{waiting}",
 )
@@ -189,7 +192,8 @@ def step_keeps_budget(policy: str, running: int, waiting: int, more: int) -> lis
                 claims.append(z3.Or(decision.chunks, share == cap))
         claims.append(z3.BoolVal(plan.scheduled.keys() <= {*plan.running}))
         for name in {*plan.running} - plan.scheduled.keys():
-            # It ran before, and the step ended before its turn.
+            # It was running before, and the decision ended before its turn: the budget was used up,
+            # or a request was preempted.
             ended = z3.Or(plan.left == 0, z3.BoolVal(bool(plan.preempted)))
             claims.append(z3.And(z3.BoolVal(name in decision.ran), ended))
         return z3.And(claims)
@@ -203,10 +207,12 @@ def step_keeps_budget(policy: str, running: int, waiting: int, more: int) -> lis
     name="decision_keeps_first_{policy}_{running}_{waiting}",
 )
 def decision_keeps_first(policy: str, running: int, waiting: int, other: int) -> list[Any]:
-    """Claim that the request that goes first, or the most important one, keeps its place.
+    """Claim that the first running request (under the priority policy, the most important one)
+    keeps its place.
 
-    No request comes before one that stays; a step that computes nothing has a victim and admits no
-    request. With `other`, no other request is preempted either.
+    The claim also says that no request moves in front of one that stays running, and that a step
+    that computes nothing preempts a request and admits none. In the guard (`other` is 1), the claim
+    forbids every other preemption.
     """
     decision = decided(policy, running, waiting)
     ran = decision.ran
@@ -225,7 +231,7 @@ def decision_keeps_first(policy: str, running: int, waiting: int, other: int) ->
         claims = [z3.BoolVal(inorder)]
         for name in plan.preempted:
             if policy == "priority":
-                # Some request that ran at the same time is more important.
+                # Some other running request is more important.
                 claims += [
                     z3.Or(
                         _before(decision, other_name, name),
@@ -251,10 +257,10 @@ def _before(decision: Decided, name: str, other: str) -> Any:
     *("vllm.scheduler.carry_out", "vllm.scheduler.complete"),
 )
 def completion_leaves_next_token(more: int) -> list[Any]:
-    """Claim that a whole step counts the tokens that it computes, and emits only for requests that
-    have caught up.
+    """Claim that a whole step counts the tokens that it computes, and emits tokens only for
+    requests whose known tokens are all computed.
 
-    A request that continues has a token left to compute; with `more`, two.
+    A request that continues must have a token left to compute; in the guard (`more` is 1), two.
     """
     before: list[Symbolic] = []
 

@@ -1,4 +1,4 @@
-"""Keys of vLLM's states, which are equal for states that behave alike and differ only in names."""
+"""Keys of vLLM's states. Two states have equal keys if they differ only in names."""
 
 from collections.abc import Hashable
 from typing import Any
@@ -14,15 +14,15 @@ from ..exploration.undecided import Candidates, OpenFields, tokens_left
 
 class Key:
     """The key of a state, with or without a prefix cache. LLMServingSim's states have the same
-    fields, so it uses this key, too.
+    fields and use the same key.
 
     Without a cache, requests and blocks are only numbers. A request that has generated tokens
     behaves like one with a longer prompt, so only its known tokens, its computed tokens and the
     tokens left to generate count.
 
-    Requests that are `mentioned` (their answers are part of a prompt of the menu) keep their names.
-    `in_flight`: whether decisions may be in flight, and requests parked. `newest`: whether, of two
-    blocks with the same content, the cache finds the one filled last.
+    `mentioned` are the requests whose answers occur in a prompt of the menu; they keep their names.
+    `in_flight` says whether decisions may be in flight, and requests parked. `newest` says whether
+    the cache finds, of two blocks with the same content, the one filled last.
     """
 
     def __init__(
@@ -52,8 +52,8 @@ class Key:
         )
 
     def _with_contents(self, state: State, history: BranchingHistory) -> Hashable:
-        """Return the queues for a cache, where the contents of blocks and the order of free ones
-        matter.
+        """Return the queues and the pool. With a cache, the contents of blocks and the order of
+        free ones matter.
 
         Free blocks without content go first, in any order.
         """
@@ -77,7 +77,7 @@ class Key:
 
 
 def in_flight_key(state: State, history: BranchingHistory) -> Hashable:
-    """Return what is known about decisions in flight and parked requests."""
+    """Return the decisions in flight, and the requests that are parked."""
     places = {name: place for place, name in enumerate(history.live)}
     queues = (*state.waiting, *state.running, *state.parked)
     generated = {request.id: request.generated for request in queues}
@@ -122,9 +122,8 @@ def _in_flight(request: Any, history: BranchingHistory, places: dict[str, int]) 
 
 
 def _leaving(request: Any, history: BranchingHistory) -> tuple[Any, ...]:
-    """Return what still keeps the blocks of a request that has left, and for how long. The time
-    counts only as far as a rule depends on it.
-    """
+    """Return the reasons why the blocks of a request that has left are still held, and for how
+    long. Times are capped where no rule depends on them."""
     account = history.requests[request.id]
     since = history.step - (account.ended_at or 0)
     counted = min(since, 2 * in_flight.depth(history.config) + 1)
@@ -134,8 +133,8 @@ def _leaving(request: Any, history: BranchingHistory) -> tuple[Any, ...]:
 def _as_numbers(
     request: Any, history: BranchingHistory, places: dict[str, int], waits: bool
 ) -> tuple[Any, ...]:
-    """Return the numbers that the scheduler reads from a request, and what else the client knows
-    about it.
+    """Return the numbers that the scheduler reads from a request, and what the client knows about
+    it.
 
     A request with an undecided prompt has not started; its candidates stand for it.
     """
@@ -150,7 +149,7 @@ def _as_numbers(
             account.emitted - request.generated,
             account.prefix_hit - request.prefix_hit,
             account.prefilled,
-            # A running request waits again only after a preemption.
+            # A request that has run waits again only after a preemption.
             waits and account.preemptions > 0,
         )
     return (

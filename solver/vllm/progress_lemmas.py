@@ -1,37 +1,38 @@
-"""Accepted requests, in any number, never block each other forever: V1-P01, V1CP-R12, V1CP-R15.
+"""Accepted requests, in any number, never block one another forever (V1-P01, V1CP-R12, V1CP-R15).
 
-The lemmas do not cover requests that can never fit; accepting these breaks V1-R17.
+The lemmas do not cover requests that can never fit, because accepting these breaks V1-R17.
 
-1. `first_running_is_never_preempted`: under FCFS, the first running request is never preempted: the
-   victim is the last one, and a request that is alone can grow (`admission_lemmas`,
-   `lone_running_request_can_grow`). `one_of_two_is_preempted_first`: under the priority policy, the
-   same holds for the most important one.
-2. `request_with_budget_advances`: the first request of a step has the whole budget and computes at
-   least one token, or is preempted itself. Computing brings it closer to its end.
-3. `first_in_line_is_admitted_if_none_run`: it also computes a token.
-4. `no_request_overtakes_running`: no request gets a place before a running one.
+1. `first_running_is_never_preempted`: under FCFS, the first running request is never preempted. The
+   victim is the last one, and a request that runs alone can grow (`lone_running_request_can_grow`
+   in `admission_lemmas`). `one_of_two_is_preempted_first`: under the priority policy, the most
+   important running request is never preempted.
+2. `request_with_budget_advances`: the first request of a step has the whole budget, so it computes
+   at least one token unless it is preempted itself. Computing brings it closer to its end.
+3. `first_in_line_is_admitted_if_none_run`: if no request runs, the first in line is admitted and
+   computes a token.
+4. `no_request_overtakes_running`: no request moves in front of a running one.
 
-Under FCFS: by 1 and 2 the first running request computes a token in every step until it ends, and
-by 3 some request runs. So a step computes something as long as any request is unfinished, and every
-request is first in its turn (4). A request's `rank` is a bound on its wait: the tokens that all
-requests before it ever compute, minus those that the first has computed.
-`computing_lowers_every_rank`: each step lowers the rank by at least one, whatever is preempted
-behind the first. So a request waits no longer than (requests before it) x max_model_len steps
-(`each_predecessor_adds_one_length`).
+Under FCFS, by 1 and 2, the first running request computes a token in every step until it ends; by
+3, some request runs. So every step computes something as long as any request is unfinished, and by
+4, every request becomes first at some time. A request's `rank` bounds its wait: it is the number of
+tokens that all requests before it ever compute, minus those that the first has computed. Each step
+lowers the rank by at least one, whatever is preempted behind the first
+(`computing_lowers_every_rank`). So a request waits for at most (requests before it) x max_model_len
+steps (`each_predecessor_adds_one_length`).
 
-Under the priority policy, take the most important of all unfinished requests, once no more requests
-arrive. While it waits it is first in line, so no request is admitted before it; by 2, each step
+Under the priority policy, consider the most important unfinished request, once no more requests
+arrive. While it waits, it is first in line, so no request is admitted before it. By 2, each step
 brings the first running request closer to its end, or preempts it. So the most important request
-eventually runs (at the latest by 3, when none runs). From then on it stays, by 1, and by 2 and 4
-the requests before it become fewer until it is first itself.
+eventually runs, by 3 at the latest when no other request does. By 1, it then keeps running; by 2
+and 4, the requests in front of it finish or are preempted, until it is first itself.
 
-Under the priority policy, a step computes nothing if the first request is its own victim
+Under the priority policy, a step computes nothing if the first running request preempts itself
 (V1CP-R15):
 
-5. `idle_steps_are_fewer_than_slots`: each such step removes one running request and admits none
+5. `idle_steps_are_fewer_than_slots`: each such step stops one running request and admits none
    (V1-R16), so at most max_num_seqs - 1 of these steps follow one another.
 
-Each guard removes a token, a slot or a place.
+Each guard removes a token, a slot or a place in a queue.
 """
 
 from typing import Any
@@ -51,8 +52,8 @@ def obligations(block: int | None = None) -> list[Obligation]:
 
 
 def rank(state: State, place: int) -> int:
-    """Return an upper bound on how many steps the request at this position in the waiting queue has
-    to wait under FCFS."""
+    """Return an upper bound on the number of steps for which the request at this place in the
+    waiting queue waits under FCFS."""
     ahead = (*state.running, *state.waiting[:place])
     if not ahead:
         return 0
@@ -62,14 +63,14 @@ def rank(state: State, place: int) -> int:
 def before(first: tuple[Any, Any], other: tuple[Any, Any]) -> Any:
     """Return whether `first` is more important than `other` (`model.vllm.queue.importance`).
 
-    Both are priority and arrival.
+    Both are pairs of priority and arrival.
     """
     return z3.Or(first[0] < other[0], z3.And(first[0] == other[0], first[1] < other[1]))
 
 
 @lemma("Under FCFS, the first of several running requests is never preempted.")
 def first_running_is_never_preempted(block: Any, fewer: int) -> list[Any]:
-    """With `fewer`, it may be the only running request."""
+    """In the guard (`fewer` is 1), the first may be the only running request."""
     numbers = Numbers()
     running = some(numbers, "running", 2 - fewer)
     victim = running - 1  # its place
@@ -78,7 +79,7 @@ def first_running_is_never_preempted(block: Any, fewer: int) -> list[Any]:
 
 @lemma("Under the priority policy, exactly one of two running requests is preempted first.")
 def one_of_two_is_preempted_first(block: Any, alike: int) -> list[Any]:
-    """With `alike`, both may have the same arrival."""
+    """In the guard (`alike` is 1), both may have arrived at the same time."""
     numbers = Numbers()
     first, other = ((z3.Int(f"priority {n}"), some(numbers, f"arrival {n}")) for n in (0, 1))
     if not alike:
@@ -87,7 +88,7 @@ def one_of_two_is_preempted_first(block: Any, alike: int) -> list[Any]:
     return negated(numbers, z3.Xor(before(first, other), before(other, first)))
 
 
-@lemma("The request that has the whole budget of a step comes nearer to its end.")
+@lemma("The request that has the whole budget of a step comes closer to its end.")
 def request_with_budget_advances(block: Any, nothing: int) -> list[Any]:
     numbers = Numbers()
     request, computed = unfinished(numbers), some(numbers, "computed")
@@ -98,9 +99,9 @@ def request_with_budget_advances(block: Any, nothing: int) -> list[Any]:
     return negated(numbers, z3.And(after_it >= 0, after_it < before_it))
 
 
-@lemma("If no request runs, a request that is first in line is admitted.")
+@lemma("If no request runs, the first in line is admitted.")
 def first_in_line_is_admitted_if_none_run(block: Any, reserve: int) -> list[Any]:
-    """With a `reserve`, the watermark applies although no request runs."""
+    """In the guard (`reserve` is 1), the watermark applies although no request runs."""
     numbers = make_numbers(block)
     entry = gate(numbers, block, z3.Bool("whole"))
     pool = at_the_door(numbers, block, entry.request)
@@ -120,7 +121,7 @@ def first_in_line_is_admitted_if_none_run(block: Any, reserve: int) -> list[Any]
 
 @lemma("No request moves in front of a running request.")
 def no_request_overtakes_running(block: Any, in_front: int) -> list[Any]:
-    """With `in_front`, newcomers go to the front of the queue."""
+    """In the guard (`in_front` is 1), newcomers go to the front of the queue."""
     numbers = Numbers()
     place, gone, new = (some(numbers, name) for name in ("place", "gone", "new"))
     numbers.facts.append(gone <= place)
@@ -129,8 +130,9 @@ def no_request_overtakes_running(block: Any, in_front: int) -> list[Any]:
 
 @lemma("A step in which the first request computes lowers every rank behind it.")
 def computing_lowers_every_rank(block: Any, nothing: int) -> list[Any]:
-    """Claim that the first request computes tokens or leaves, and then the next one's computed
-    tokens count. With `nothing`, a step may compute no token."""
+    """Claim that the ranks fall if the first request computes tokens, or if it leaves, after which
+    the computed tokens of the next one count. In the guard (`nothing` is 1), a step may compute no
+    token."""
     numbers = Numbers()
     others, next_computed = some(numbers, "others"), some(numbers, "next")
     longest, computed = some(numbers, "longest", 1), some(numbers, "computed")
@@ -143,9 +145,9 @@ def computing_lowers_every_rank(block: Any, nothing: int) -> list[Any]:
     )
 
 
-@lemma("Each request before another adds max_model_len to its rank, at most.")
+@lemma("Each request before another one adds at most max_model_len to its rank.")
 def each_predecessor_adds_one_length(block: Any, more: int) -> list[Any]:
-    """With `more`, the added request may be a token longer than max_model_len."""
+    """In the guard (`more` is 1), the added request may be a token longer than max_model_len."""
     numbers = Numbers()
     rank_before, bound = some(numbers, "rank"), some(numbers, "bound")
     longest, room = some(numbers, "longest", 1), some(numbers, "room", 1)
@@ -153,14 +155,14 @@ def each_predecessor_adds_one_length(block: Any, more: int) -> list[Any]:
     return negated(numbers, rank_before + longest <= bound + room)
 
 
-@lemma("Consecutive steps in which no request computes are fewer than the slots.")
+@lemma("There are fewer consecutive steps in which no request computes than slots.")
 def idle_steps_are_fewer_than_slots(block: Any, none_there: int) -> list[Any]:
-    """With `none_there`, an idle step preempts no request."""
+    """In the guard (`none_there` is 1), an idle step preempts no request."""
     numbers = Numbers()
     slots, running, idle = (some(numbers, n, low) for n, low in (("s", 1), ("r", 1), ("idle", 0)))
     numbers.facts.append(idle + running <= slots)
     left, so_far = running - 1 + none_there, idle + 1
-    # The last request left is alone, and computes a token (1).
+    # The last running request is alone, and computes a token (1).
     return negated(numbers, z3.Implies(left >= 1, z3.And(so_far + left <= slots, so_far < slots)))
 
 

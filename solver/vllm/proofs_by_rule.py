@@ -11,7 +11,7 @@ TURNED: dict[Knob, str] = {
     "max_num_batched_tokens": "max_num_batched_tokens lowered by one",
     "watermark": "the watermark raised by one block",
 }
-# The claims about knobs and preemption that hold.
+# Which claims about knobs and preemption hold.
 NEVER_PREEMPTED = (
     "more_blocks_are_one_block_more",
     "holdings_never_exceed_front_door",
@@ -38,7 +38,7 @@ _BLOCKS = (
 _LOOPS = "the loops run over up to three requests, and are assumed to do the same for more"
 
 _BUDGET = RuleProof(
-    "Can a step compute more tokens than its budget, or a request fewer or more than its share?",
+    "Can a step compute more tokens than its budget, or a request more or fewer than its share?",
     "No.",
     (
         *(_SWITCHED_OFF, _LOOPS, "the pool may refuse any request, unless it is the only one"),

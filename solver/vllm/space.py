@@ -1,9 +1,10 @@
-"""vLLM's models for `solver.exploration`, one for each pool size, and their scopes. Sizes are the
-smallest with which every constraint can take effect: blocks of two tokens, a budget of two blocks,
-pools that two requests fill.
+"""vLLM's models for `solver.exploration`, one for each pool size, and their scopes.
 
-The free blocks are part of a state, so pools of different sizes never share a state: one
-exploration covers all pools, but never steps them together.
+Sizes are the smallest at which every constraint can take effect: blocks of two tokens, a budget of
+two blocks, and pools that two requests fill.
+
+The free blocks are part of a state, so pools of different sizes never share a state. One
+exploration covers all pools, but steps each of them separately.
 """
 
 from collections.abc import Hashable, Mapping, Sequence
@@ -43,9 +44,9 @@ def loaded(
     loads: tuple[tuple[int, int], ...],
     priorities: tuple[int, ...] = (0,),
 ) -> tuple[Loaded, ...]:
-    """Return every item with every priority and every load. A load consists of the number of blocks
-    of the prompt that a connector has (at most all), and the steps that it takes to load them.
-    """
+    """Return every item with every priority and every load. A load is the number of the prompt's
+    blocks that a connector has (at most all of them), and the number of steps that loading them
+    takes."""
     return tuple(
         (prompt, tokens, own, min(blocks * SMALLEST_BLOCK, sum(part for _, part in prompt)), steps)
         for own in priorities
@@ -54,8 +55,8 @@ def loaded(
     )
 
 
-# Prompts that begin like the first one (in whole blocks or not), or continue it or its output; and
-# different tokens.
+# Prompts that share a beginning with the first one (of whole blocks or not), that continue it or
+# its output, or that consist of different tokens.
 SHARED = tuple(
     (prompt, tokens)
     for prompt in (
@@ -87,9 +88,9 @@ AHEAD = ("async_scheduling", True)
 STAGES = ("pipeline_parallel_size", 3)
 FAST = ("early_completions", 1)
 LOADS = ("kv_connector", True)
-# How many blocks of a prompt a connector has (none, one, or all), and the steps of the load.
+# How many blocks of a prompt a connector has (none, one, or all), and how many steps a load takes.
 EITHER = ((0, 0), (1, 0), (9, 2))
-# Each prompt but the last once, with the most and the fewest tokens in turn.
+# Each prompt except the last once, alternating between the largest and the smallest max_tokens.
 ALTERNATING = (*SHARED[1:10:4], *SHARED[2:10:4])
 
 SCOPES = (
@@ -106,7 +107,7 @@ SCOPES = (
     ),
     Scope(
         "threshold",
-        "chunks of three tokens, only the first of which must fit",
+        "chunks of three tokens, of which only the first must fit",
         3,
         SOME_LENGTHS,
         config=(FIRST_CHUNK, ("long_prefill_token_threshold", 3), ("max_num_batched_tokens", 6)),
@@ -190,7 +191,8 @@ SCOPES = (
 
 
 class OpenSequence(OpenFields, model_state.Sequence, frozen=True):
-    """A request that is not fully decided, except for its priority and its load."""
+    """A request that is not fully decided, except for its priority and its load, which are
+    known."""
 
     kept_output_len = model_state.Sequence.output_len
     kept_content = model_state.Sequence.content
@@ -217,7 +219,7 @@ class VllmModels(QueueModels):
         self.waits_are_bounded = self.idle_is_waste and first.policy == "fcfs"
 
     def opened(self, request: str, candidates: Candidates) -> Any:
-        """Return a new sequence; all candidates must have the same priority and the same load."""
+        """Return a new sequence. All candidates must have the same priority and the same load."""
         assert candidates.priority is not None, request
         assert candidates.external_tokens is not None, request
         assert candidates.load_steps is not None, request
@@ -233,7 +235,8 @@ class VllmModels(QueueModels):
         )
 
     def queued(self, state: State, sequence: model_state.Sequence) -> State:
-        """Return the state in which the sequence waits at the place that its priority gives it."""
+        """Return the state in which the sequence waits, at the place that its priority
+        determines."""
         return scheduler.arrive(self.models[0].config, state, sequence)
 
     def quiet(self, state: State) -> bool:

@@ -26,7 +26,8 @@ class SymbolicRequest(NamedTuple):
 
     @property
     def longest(self) -> Any:
-        """Return the tokens that it ever computes: all but the last generated one."""
+        """Return the number of tokens that the request ever computes: all except the last generated
+        one."""
         return self.prompt + self.max_tokens - 1
 
 
@@ -49,7 +50,7 @@ def some(numbers: Numbers, name: str, low: int = 0) -> Any:
 def unfinished(numbers: Numbers, more: int = 0) -> SymbolicRequest:
     """Return any request that has a token left to generate.
 
-    With `more`, it may have generated up to that many tokens too many.
+    With `more`, it may have generated up to that many tokens beyond max_tokens.
     """
     request = SymbolicRequest(
         some(numbers, "prompt", 1), some(numbers, "max_tokens", 1), some(numbers, "own")
@@ -68,12 +69,12 @@ def capped(behind: Any, threshold: Any) -> Any:
 
 
 def blocks(numbers: Numbers, block: Any, tokens: Any) -> Any:
-    """Return the blocks that hold `tokens` tokens (at least one), like `blocks_for`."""
+    """Return the number of blocks that hold `tokens` tokens (at least one), like `blocks_for`."""
     whole, _ = numbers.split(tokens - 1, block, None)
     return whole + 1
 
 
 def tell_order(numbers: Numbers, block: Any, *counts: Any) -> None:
-    """Tell Z3 the lemma `more_blocks_are_one_block_more` if the block size is a symbol."""
+    """If the block size is a symbol, tell Z3 the lemma `more_blocks_are_one_block_more`."""
     if not isinstance(block, int):
         ordered(numbers, block, *counts)

@@ -2,8 +2,8 @@
 throughput that a step reports.
 
 Source: continuous-batching page, "Two scheduling paths" and "What the scheduler picks each step",
-"What the scheduler hands back" and "Gotchas"; the code at HEAD for the emission. Rules that the
-page states as vLLM's documents do share vLLM's predicates.
+"What the scheduler hands back" and "Gotchas"; the code at HEAD for the emission. If the page states
+a rule as vLLM's documents do, the rule shares vLLM's predicate.
 """
 
 from ....model.observation import Step
@@ -22,7 +22,8 @@ PAGE = "documented"
 
 @once
 def queue(history: VllmRun) -> list[VllmRequestHistory]:
-    """Return the requests in the page's order: by arrival, perhaps with prefills first."""
+    """Return the requests in the page's order: by arrival or, with prioritize_prefill, prefills
+    first."""
     first = history.config["prioritize_prefill"]
     return sorted(
         [request for request in history.live.values() if not request.blocked],
@@ -31,8 +32,8 @@ def queue(history: VllmRun) -> list[VllmRequestHistory]:
 
 
 def away(history: VllmRun, request: VllmRequestHistory) -> bool:
-    """Return whether a request cannot be scheduled before a batch in flight completes: by the page,
-    if it is in such a batch; at HEAD, if all its known tokens are."""
+    """Return whether a request cannot be scheduled before a batch in flight completes: on the page,
+    if it is in such a batch; at HEAD, if all its known tokens are in flight or computed."""
     if history.revision == PAGE:
         return in_flight.computed_still(history, request)
     return request.started and request.computed >= request.prompt + request.emitted
@@ -44,7 +45,7 @@ def budget_left(history: VllmRun, step: Step) -> int:
 
 
 def left_for(history: VllmRun, step: Step, request: VllmRequestHistory) -> int:
-    """Return the tokens of the budget left at this request's turn, by the page's order."""
+    """Return how many tokens of the budget are left at this request's turn, in the page's order."""
     budget: int = history.config["max_num_batched_tokens"]
     order = queue(history)
     ahead = order[: order.index(request)]
@@ -52,20 +53,22 @@ def left_for(history: VllmRun, step: Step, request: VllmRequestHistory) -> int:
 
 
 def wanted(history: VllmRun, request: VllmRequestHistory) -> int:
-    """Return the tokens that the page gives a request in one step, if none of it is cached."""
+    """Return how many tokens the page gives a request in one step, if none of them is cached."""
     tokens = 1 if request.emitted else request.prompt - request.computed
     return min(tokens, history.config["long_prefill_token_threshold"] or tokens)
 
 
 def must_not_be_cut(history: VllmRun, step: Step, request: VllmRequestHistory) -> bool:
-    """Return whether chunking is off and a request wants more than its turn's budget."""
+    """Return whether chunking is off and a request needs more tokens than the budget has at its
+    turn."""
     if history.config["enable_chunked_prefill"]:
         return False
     return wanted(history, request) > left_for(history, step, request)
 
 
 def taken_slots(history: VllmRun, step: Step) -> int:
-    """Return the taken slots: the requests of the batch, or at HEAD all running ones."""
+    """Return how many slots are taken: by the requests of the batch or, at HEAD, by all running
+    ones."""
     if history.revision == PAGE:
         return len(step.scheduled)
     return len(kept(history, step)) + len(admitted(history, step))
@@ -88,7 +91,7 @@ def waited(history: VllmRun, step: Step) -> list[VllmRequestHistory]:
 
 
 def whole(history: VllmRun, request: VllmRequestHistory, last: int = 0) -> int:
-    """Return the blocks that a request may need until its last token, which is never computed.
+    """Return how many blocks a request may need until its last token, which is never computed.
 
     With `last` 1, that token counts as well.
     """
@@ -96,7 +99,7 @@ def whole(history: VllmRun, request: VllmRequestHistory, last: int = 0) -> int:
 
 
 def promised(history: VllmRun, step: Step, last: int = 0) -> int:
-    """Return the blocks that the running requests may still take after the step."""
+    """Return how many blocks the running requests may still take after the step."""
     running = [history.live[name] for name in step.running or () if name in history.live]
     held = step.blocks or {}
     return sum(whole(history, request, last) - len(held.get(request.id, ())) for request in running)
@@ -211,8 +214,8 @@ def hit_counted(history: VllmRun, step: Step) -> bool:
 
 
 def generated_miscounted(history: VllmRun, step: Step) -> str | None:
-    """The decode throughput counts all generated tokens, including the first (LSS-R24). Of two
-    instances, the second one counts them."""
+    """The decode throughput counts all generated tokens, including the first (LSS-R24). With two
+    instances, only the decode instance counts them."""
     generated = sum((step.emitted or {}).values()) * (history.config["instances"] != 2)
     if step.decode_throughput == generated:
         return None

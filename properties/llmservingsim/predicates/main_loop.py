@@ -13,15 +13,15 @@ from .queues import left_out
 
 
 def wrong_end(history: VllmRun, step: Step) -> str | None:
-    """The simulation ends exactly when no batch can be built, and none is to come (LSS-R20). HEAD
-    also waits for requests that can never be scheduled."""
+    """The simulation ends exactly when no batch can be built and no request is still to come
+    (LSS-R20). HEAD also waits for requests that can never be scheduled."""
     live = history.live.values()
     waits = any(request.blocked for request in live) if history.revision == PAGE else bool(live)
     goes_on = bool(waits or step.scheduled or state_of(history).flights or left_out(history, step))
     if step.over and goes_on:
-        return f"the simulation ends before {names(history.live.values()) or 'a batch'}"
+        return f"the simulation ends before the end of {names(history.live.values()) or 'a batch'}"
     if not step.over and not goes_on:
-        return "nothing is scheduled and none is to come, but the simulation does not end"
+        return "nothing is scheduled and no request is to come, but the simulation does not end"
     return None
 
 

@@ -40,7 +40,8 @@ def starts_like_another(history: VllmRun, step: Step) -> bool:
 
 
 def hit_missed(history: VllmRun, step: Step) -> str | None:
-    """With caching on, a request starts after the blocks shared with a running one (LSS-R02)."""
+    """With caching on, a starting request does not compute the blocks shared with a running one
+    (LSS-R02)."""
     return hit_too_short(
         history, step, admitted(history, step), lambda request: hit_at_least(history, step, request)
     )
@@ -52,9 +53,10 @@ def shares_with_running(history: VllmRun, step: Step) -> bool:
 
 
 def hit_at_least(history: VllmRun, step: Step, request: VllmRequestHistory) -> int:
-    """Return the tokens that a starting request must find, all in blocks that others hold.
+    """Return how many tokens a starting request must find; all of them are in blocks that others
+    hold.
 
-    By the page, a batch in flight may publish its blocks only when it completes.
+    According to the page, a batch in flight may publish its blocks only when it completes.
     """
     if not caches(history.config):
         return 0
@@ -65,7 +67,8 @@ def hit_at_least(history: VllmRun, step: Step, request: VllmRequestHistory) -> i
 
 
 def not_promised(history: VllmRun, step: Step) -> str | None:
-    """The blocks of a starting request's life are free and not promised (LSS-P01)."""
+    """All blocks that a starting request may ever need are free and not promised to others
+    (LSS-P01)."""
     new = admitted(history, step)
     if not new or step.free_blocks is None or history.config["num_blocks"] is None:
         return None

@@ -29,7 +29,7 @@ from .memory import hit_at_least
 
 
 def not_by_arrival(history: VllmRun, step: Step) -> str | None:
-    """Without priorities, the batch is filled by arrival (LSS-R08)."""
+    """Without prioritize_prefill, the batch is filled in order of arrival (LSS-R08)."""
     return None if history.config["prioritize_prefill"] else _out_of_order(history, step)
 
 
@@ -39,7 +39,8 @@ def both_phases(history: VllmRun, step: Step) -> bool:
 
 
 def prefill_not_first(history: VllmRun, step: Step) -> str | None:
-    """With prioritize_prefill, prefills come first, each group by arrival (LSS-R18)."""
+    """With prioritize_prefill, prefills come before decodes, each group in order of arrival
+    (LSS-R18)."""
     return _out_of_order(history, step) if history.config["prioritize_prefill"] else None
 
 
@@ -66,7 +67,8 @@ def _out_of_order(history: VllmRun, step: Step) -> str | None:
         and not away(history, request)
         and not must_not_be_cut(history, step, request)
     ]
-    is_known = step.running is not None and step.finished is not None  # who has room, if so
+    # Only these fields show which requests have room to start.
+    is_known = step.running is not None and step.finished is not None
     could_start = _could_start(history, step) if passed and is_known else []
     for request in passed:
         if request.started or request in could_start:
@@ -76,7 +78,8 @@ def _out_of_order(history: VllmRun, step: Step) -> str | None:
 
 
 def decode_left_out(history: VllmRun, step: Step) -> str | None:
-    """Beside a chunk, every decoding request has its turn while there is room (LSS-R17)."""
+    """In a batch with a prompt chunk, every decoding request has its turn while there is room
+    (LSS-R17)."""
     if budget_left(history, step) <= 0 or not history.prefill_members(step):
         return None
     if history.revision == PAGE and not seat_left(history, step):
@@ -100,7 +103,7 @@ def _decoding(history: VllmRun, step: Step) -> list[VllmRequestHistory]:
 
 
 def waits_for_a_slot(history: VllmRun, step: Step) -> str | None:
-    """With max_num_seqs 0 no request waits for a slot (LSS-R05)."""
+    """With max_num_seqs 0, no request waits for a slot (LSS-R05)."""
     if history.config["max_num_seqs"]:
         return None
     return _gets_nothing(left_out(history, step), "max_num_seqs is 0, no cap")
@@ -165,8 +168,8 @@ def left_out(history: VllmRun, step: Step) -> list[VllmRequestHistory]:
 
 
 def _could_start(history: VllmRun, step: Step) -> list[VllmRequestHistory]:
-    """Return the requests that have room until their last token. By the page, requests behind one
-    that waits for blocks are left out."""
+    """Return the requests for which the pool has room until their last token. In the page's
+    revision, omit requests behind one that waits for blocks."""
     could = []
     for request in waited(history, step):
         if must_not_be_cut(history, step, request):
@@ -252,7 +255,7 @@ def _not_the_tail(history: VllmRun, step: Step) -> str | None:
 
 
 def waiting_not_by_arrival(history: VllmRun, step: Step) -> str | None:
-    """Waiting requests are listed and admitted by arrival (LSS-R34)."""
+    """Waiting requests are listed and admitted in order of arrival (LSS-R34)."""
     listed = [history.live[name] for name in step.waiting or () if name in history.live]
     listed = [request for request in listed if not request.blocked]
     by_arrival = sorted(listed, key=lambda request: request.arrival)

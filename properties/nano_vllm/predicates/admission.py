@@ -70,7 +70,8 @@ def every_slot_taken(history: RunHistory, step: Step) -> bool:
 
 
 def cut_wrongly(history: RunHistory, step: Step) -> str | None:
-    """A prefill computes the whole rest; with chunks, the first may be cut (NAN-R12)."""
+    """A prefill computes all remaining tokens of a sequence. From 0.2.0, the first sequence of a
+    step may be cut (NAN-R12)."""
     budget = history.config["max_num_batched_tokens"]
     for place, request in enumerate(prefilled(history, step)):
         missing, tokens = behind(history, step, request), step.scheduled[request.id]
@@ -128,8 +129,8 @@ def needless_wait(history: RunHistory, step: Step) -> str | None:
 
 
 def hit_costs_budget(history: RunHistory, step: Step) -> str | None:
-    """A request that is next in line does not wait because its cached tokens exceed the budget
-    (NAN-R38). Only tokens that it must find count."""
+    """Cached tokens that exceed the budget are no reason for the next in line to wait (NAN-R38).
+    Only tokens that it must find count as cached."""
     new, order = prefilled(history, step), waited_before(history)
     if history.aborts_inside or len(new) >= len(order):
         return None
@@ -160,7 +161,8 @@ def fits_by_its_hit(history: RunHistory, step: Step) -> bool:
 
 
 def _must_find(history: RunHistory, step: Step, request: RequestHistory) -> int:
-    """Return the tokens that a request that has not started finds, if it starts in this step."""
+    """Return how many tokens an unstarted request must find in the cache if it starts in this
+    step."""
     found = 0 if history.kept is None else history.kept.must_find(history, step, request)
     return max(found, hit_at_least(history, request))
 
@@ -172,8 +174,8 @@ def _passes(
     new: list[RequestHistory],
     tokens: int,
 ) -> bool:
-    """Return whether a request that has not started, and would compute `tokens`, passes every check
-    behind the requests in `new`."""
+    """Return whether an unstarted request that would compute `tokens` passes every check if it
+    comes after the requests in `new`."""
     free = free_before(history)
     if (
         free is None

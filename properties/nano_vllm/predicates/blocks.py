@@ -14,7 +14,7 @@ from .decision import prefilled, ran_before
 
 
 def slot_wrong(history: RunHistory, step: Step) -> str | None:
-    """A step writes to the blocks of the block table at the computed positions (NAN-R27)."""
+    """A step writes each token to the block that the block table has for its position (NAN-R27)."""
     block = history.config["block_size"]
     for name, written in (step.slot_blocks or {}).items():
         table, computed = (step.blocks or {}).get(name), (step.computed or {}).get(name)
@@ -99,7 +99,8 @@ def everything_known_elsewhere(history: RunHistory, step: Step) -> bool:
 
 
 def hit_missed(history: RunHistory, step: Step) -> str | None:
-    """A sequence starts after the full blocks that it shares with a running one (NAN-R34)."""
+    """A starting sequence does not compute the full blocks that it shares with a running one
+    (NAN-R34)."""
     return hit_too_short(
         history, step, prefilled(history, step), lambda request: hit_at_least(history, request)
     )
@@ -110,7 +111,8 @@ def shares_with_running(history: RunHistory, step: Step) -> bool:
 
 
 def hit_at_least(history: RunHistory, request: RequestHistory) -> int:
-    """Return the tokens that a starting sequence must find, all in blocks that others hold."""
+    """Return how many tokens a starting sequence must find; all of them are in blocks that others
+    hold."""
     block = history.config["block_size"]
     return surely_shared(request, ran_before(history), history.kin(request), block)
 

@@ -57,7 +57,7 @@ def prefilled(history: RunHistory, step: Step) -> list[RequestHistory]:
 
 
 def behind(history: RunHistory, step: Step, request: RequestHistory) -> int | None:
-    """Return the known tokens of a scheduled sequence that were neither computed nor cached before
+    """Return how many known tokens of a scheduled sequence were neither computed nor cached before
     this step; None if unknown."""
     hit = 0 if request.started else history.hit_now(step, request)
     return None if hit is None else request.num_tokens - request.computed - hit
@@ -68,7 +68,8 @@ def completes(history: RunHistory, step: Step, request: RequestHistory) -> bool:
 
 
 def free_before(history: RunHistory) -> int | None:
-    """Return the free blocks at the decision; None if an abort has changed them since."""
+    """Return how many blocks were free at the decision; None if an abort has changed this number
+    since."""
     if history.last is None:
         return int(history.config["num_blocks"])
     return None if history.aborts_to_report else history.last.free_blocks

@@ -32,7 +32,7 @@ def someone_decodes(history: RunHistory, step: Step) -> bool:
 
 
 def passed_by(history: RunHistory, step: Step) -> str | None:
-    """In a decode step every running sequence gets a token or is preempted (NAN-R04)."""
+    """In a decode step, every running sequence gets a token or is preempted (NAN-R04)."""
     skipped = [request for request in kept(history, step) if request.id not in step.scheduled]
     if prefilled(history, step) or not skipped:
         return None
@@ -72,7 +72,8 @@ def crosses_border(history: RunHistory, computed: int) -> bool:
 
 
 def _may_take(history: RunHistory, computed: int) -> bool:
-    """Return whether a running sequence may take a block next, by a reading of NAN-R17."""
+    """Return whether a running sequence may take a block next, according to the deck or the release
+    (NAN-R17)."""
     early = history.revision == WHOLE_PROMPTS and crosses_border(history, computed + 1)
     return early or crosses_border(history, computed)
 

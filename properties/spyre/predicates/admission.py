@@ -27,7 +27,7 @@ def nothing_runs(history: RunHistory, step: Step) -> bool:
 
 
 def joins_beyond_length(history: RunHistory, step: Step) -> str | None:
-    """When a last chunk runs, every request's remaining tokens fit max_model_len (SPY-R41)."""
+    """When a last chunk runs, every request's remaining tokens fit into max_model_len (SPY-R41)."""
     for request in joining(history, step):
         length = history.config["max_model_len"]
         ends = ends_after_joining(history, request)
@@ -42,7 +42,7 @@ def joins_beyond_length(history: RunHistory, step: Step) -> str | None:
 
 
 def hit_joins_beyond_length(history: RunHistory, step: Step) -> str | None:
-    """max_model_len also limits a prompt that a hit leaves only its last chunk (SPY-R59)."""
+    """max_model_len also limits a prompt that a hit reduces to its last chunk (SPY-R59)."""
     if not shortened(history, step):
         return None
     return joins_beyond_length(history, step)
@@ -75,7 +75,7 @@ def ends_after_joining(history: RunHistory, newcomer: RequestHistory) -> dict[st
 
 
 def length_binds(history: RunHistory, step: Step) -> bool:
-    """The next request's last chunk would take one of the batch beyond max_model_len."""
+    """If the next request ran its last chunk, a request of the batch could exceed max_model_len."""
     wanted = (history.ongoing() or history.unstarted())[:1]
     return any(
         max(ends_after_joining(history, request).values()) > history.config["max_model_len"]
@@ -93,9 +93,9 @@ def shortened(history: RunHistory, step: Step) -> bool:
 
 
 def needless_refusal(history: RunHistory, step: Step) -> str | None:
-    """A decode step runs instead of a prefill only if a rule requires it (SPY-R42). Projections may
-    differ within bounds: a refusal is wrong only if the volume stays within the limit even with one
-    block more for realignment than release 2.1.2 allows.
+    """A decode step runs instead of a prefill only if a rule requires it (SPY-R42). Schedulers may
+    project differently, so a refusal is wrong only if the volume stays within the limit even when
+    the projection of release 2.1.2 gets one more block for realignment.
     """
     request = refused(history, step)
     if request is None:
@@ -104,7 +104,8 @@ def needless_refusal(history: RunHistory, step: Step) -> str | None:
 
 
 def refused(history: RunHistory, step: Step) -> RequestHistory | None:
-    """Return the request that no rule keeps from its prefill, but that does not run."""
+    """Return the request that does not prefill in this step although no rule prevents it; None if
+    there is none."""
     if history.prefill_members(step) or not history.decoding():
         return None
     wanted = (history.ongoing() or history.unstarted())[:1]
@@ -131,9 +132,9 @@ def refused(history: RunHistory, step: Step) -> RequestHistory | None:
 def pool_surely_has(history: RunHistory, step: Step, newcomer: RequestHistory) -> bool:
     """Return whether the pool certainly has room for the newcomer and every started request.
 
-    Room means blocks for all tokens of the newcomer, except those shared with running requests. The
-    last token needs no block, but may be promised one. The page has no pool, so by the page each
-    request may be promised one more block.
+    There is room if blocks are free for all tokens of the newcomer, except those shared with
+    running requests. The last token needs no block, but may be promised one. The page does not
+    describe a pool, so its revisions may promise each request one more block.
     """
     size, block = history.config["num_blocks"], history.config["block_size"]
     if size is None:
@@ -155,7 +156,8 @@ def pool_surely_has(history: RunHistory, step: Step, newcomer: RequestHistory) -
 
 
 def surely_unfinished(history: RunHistory, request: RequestHistory) -> bool:
-    """Return whether chunks follow after the next one, whatever the prefix cache holds.
+    """Return whether the prompt certainly needs more chunks after the next one, whatever the prefix
+    cache holds.
 
     A hit covers at most the tokens that another request has in common with the prompt.
     """
@@ -168,7 +170,8 @@ def surely_unfinished(history: RunHistory, request: RequestHistory) -> bool:
 
 
 def certainly_fits(history: RunHistory, newcomer: RequestHistory) -> bool:
-    """Return whether length and volume fit by the widest reading, with two blocks to spare."""
+    """Return whether the newcomer stays within length and volume by every reading of the page, with
+    two blocks to spare."""
     block, limit = history.config["block_size"], history.config["max_batch_tkv"]
     tokens = [request.computed for request in history.decoding()]
     longest = ceil(max(tokens) / block) * block

@@ -1,5 +1,5 @@
-"""The shape of a decode step: every request, one token, a rectangle of blocks, within the limit;
-and which requests pause instead.
+"""The shape of a decode step: each request gets one token, their blocks form a rectangle, and the
+volume is within the limit. Also, which requests pause instead.
 
 Source: Spyre scheduling page, "Key concepts" and "Decode padding"; release 2.5.2 for pauses
 (SPY-R51, SPY-R52), which the page does not have.
@@ -31,8 +31,8 @@ def not_everyone_decodes(history: RunHistory, step: Step) -> str | None:
             )
     left_out = [request.id for request in history.decoding() if request.id not in step.scheduled]
     if left_out and history.revision in REVISIONS_THAT_PAUSE:
-        # A request that leaves inside the step may have been paused by it; no list shows that any
-        # more.
+        # A request that leaves inside the step may have been paused by it; no list shows this
+        # afterwards.
         excused = {*(step.paused or ()), *history.aborts_inside}
         left_out = [name for name in left_out if name not in excused]
     if left_out:
@@ -98,7 +98,7 @@ def wrong_tkv(history: RunHistory, step: Step) -> str | None:
 
 
 def volume_over_limit(history: RunHistory, step: Step) -> str | None:
-    """Decoded requests x max-tkv stays within max_batch_tkv (SPY-R07)."""
+    """The number of decoded requests x max-tkv is at most max_batch_tkv (SPY-R07)."""
     limit, reached = history.config["max_batch_tkv"], volume(step)
     if reached <= limit:
         return None
@@ -118,8 +118,9 @@ def limit_binds(history: RunHistory, step: Step) -> bool:
 def wrong_blocks(history: RunHistory, step: Step) -> str | None:
     """A request holds a block for every block_size tokens that it has computed (SPY-R02).
 
-    In release 2.5.2, a request holds blocks in advance only for the tokens of a prefix hit. By the
-    page, it may get the blocks of its whole prompt at once, and the block of its next token.
+    In release 2.5.2, a request holds blocks in advance only for the tokens of a prefix hit.
+    According to the page, it may get the blocks of its whole prompt at once, and the block of its
+    next token.
     """
     block = history.config["block_size"]
     for name, held in (step.blocks or {}).items():
@@ -165,7 +166,8 @@ def prefill_wanted_while_paused(history: SpyreRun, step: Step) -> bool:
 
 
 def wrong_pause(history: SpyreRun, step: Step) -> str | None:
-    """Without a prefill, exactly the requests that the fairness order admits decode (SPY-R51)."""
+    """If no prefill runs, the requests that decode are exactly those that the fairness order admits
+    (SPY-R51)."""
     all_requests = waiting_to_decode(history) + history.decoding()
     if not all_requests or history.prefill_members(step):
         return None
@@ -184,7 +186,7 @@ def wrong_pause(history: SpyreRun, step: Step) -> str | None:
 
 def admitted(history: SpyreRun) -> list[SpyreRequestHistory]:
     """Return the requests that may decode. They are tried in order: longest paused first, then
-    fewest (or most) tokens generated. A request stays if it still fits.
+    fewest (or most) tokens generated. Each one decodes if it still fits.
     """
     sign = -1 if history.config["long_output_priority"] else 1
     order = sorted(
@@ -224,8 +226,8 @@ def starved(history: SpyreRun, step: Step) -> str | None:
     for request in waiting_to_decode(history):
         if request.paused_steps >= slots and request.id not in step.scheduled:
             return (
-                f"{request.id} is paused for {request.paused_steps + 1} steps, but max_num_seqs is "
-                f"{slots}"
+                f"{request.id} has been paused for {request.paused_steps + 1} steps, "
+                f"but max_num_seqs is {slots}"
             )
     return None
 

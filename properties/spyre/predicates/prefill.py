@@ -34,15 +34,16 @@ def more_than_a_chunk(history: RunHistory, step: Step) -> str | None:
 
 
 def may_run_cached(history: RunHistory) -> bool:
-    """Return whether entirely cached chunks may run. By the page, a cached chunk *can* be skipped;
-    a hit may include the last chunk, which still runs. Releases skip all cached chunks but the last
-    (SPY-R54), and a hit never includes the last token.
+    """Return whether entirely cached chunks may run. According to the page, a cached chunk *can* be
+    skipped; a hit may include the last chunk, which still runs. Releases skip all cached chunks but
+    the last (SPY-R54), and a hit never includes the last token.
     """
     return history.revision == "documented"
 
 
 def computed_before(history: RunHistory, step: Step, request: RequestHistory) -> int | None:
-    """Return how many tokens of a prompt need no computing in this step; None if unknown."""
+    """Return how many tokens of a prompt are computed or cached before this step; None if
+    unknown."""
     hit = history.hit_now(step, request)
     return None if hit is None else request.computed + hit
 
@@ -54,7 +55,8 @@ def several_chunks(history: RunHistory, step: Step) -> bool:
 
 
 def wrong_chunk(history: RunHistory, step: Step) -> str | None:
-    """The first chunk loses the left padding; whole chunks follow, then the rest (SPY-R19)."""
+    """The first chunk is shorter by the left padding; whole chunks follow, then the rest
+    (SPY-R19)."""
     chunk = history.config["chunk_size"]
     for request in history.prefill_members(step):
         before = computed_before(history, step, request)
@@ -125,7 +127,8 @@ def wrong_first_token(history: RunHistory, step: Step) -> str | None:
 
 
 def left_padding(history: RunHistory, request: RequestHistory) -> int:
-    """Return how many tokens of padding before the prompt make it end with its last chunk."""
+    """Return how many tokens of padding before the prompt make its blocks end at a chunk
+    boundary."""
     block, chunk = history.config["block_size"], history.config["chunk_size"]
     padding: int = ceil(request.prompt / chunk) * chunk - ceil(request.prompt / block) * block
     return padding

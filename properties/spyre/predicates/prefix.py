@@ -39,8 +39,8 @@ def first_chunk_padded(history: RunHistory, step: Step) -> bool:
 def everything_cached(history: RunHistory, step: Step) -> str | None:
     """The last chunk of a prompt runs (SPY-R55).
 
-    By the page, a hit may include the whole last chunk, which runs to yield the first token. In
-    releases, a hit never includes the last token.
+    According to the page, a hit may include the whole last chunk, which runs to yield the first
+    token. In releases, a hit never includes the last token.
     """
     runs = (step.emitted or {}) if may_run_cached(history) else ()
     for request in starting(history, step):
@@ -61,7 +61,7 @@ def whole_prompt_known(history: RunHistory, step: Step) -> bool:
 def cached_chunk_computed(history: RunHistory, step: Step) -> str | None:
     """An entirely cached chunk is skipped (SPY-R54).
 
-    `scheduled` does not count cached tokens, so such a chunk would show no tokens.
+    `scheduled` does not count cached tokens, so such a chunk shows as 0 tokens.
     """
     for request in history.prefill_members(step):
         if step.scheduled[request.id] == 0:
@@ -79,7 +79,8 @@ def chunk_skipped(history: RunHistory, step: Step) -> bool:
 
 
 def wrong_write(history: RunHistory, step: Step) -> str | None:
-    """Recomputed cached blocks are written to block 0, others to themselves (SPY-R56)."""
+    """Tokens of cached blocks that are computed again are written to block 0, all others to their
+    own block (SPY-R56)."""
     places = history.config["chunk_size"] // history.config["block_size"]
     for request in history.prefill_members(step):
         hit = request.prefix_hit if request.started else history.hit_now(step, request)
@@ -114,7 +115,8 @@ def cached_block_in_chunk(history: RunHistory, step: Step) -> bool:
 
 
 def prompt_not_shared(history: RunHistory, step: Step) -> str | None:
-    """Of a prompt that a running request has computed, one block is duplicated (SPY-R57)."""
+    """A starting request shares all but one block of a prompt that a running one has computed
+    (SPY-R57)."""
     for request in starting(history, step):
         hit = history.hit_now(step, request)
         due = shareable(history, request, of_prompts=True)
@@ -157,7 +159,8 @@ def starting(history: RunHistory, step: Step) -> list[RequestHistory]:
 
 
 def shareable(history: RunHistory, newcomer: RequestHistory, *, of_prompts: bool) -> int:
-    """Return the tokens in full blocks of a running request, without the last token's block."""
+    """Return how many tokens of a newcomer are in full blocks of a running request, without the
+    block of the newcomer's last token."""
     block = history.config["block_size"]
     known = known_elsewhere(history, newcomer, of_prompts=of_prompts)
     return int(min(known, newcomer.prompt - 1) // block * block)

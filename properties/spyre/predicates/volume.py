@@ -53,7 +53,7 @@ def joins_beyond_volume(history: RunHistory, step: Step) -> str | None:
 
 
 def volume_binds(history: RunHistory, step: Step) -> bool:
-    """Together with the decode batch, the next request to join could exceed the limit."""
+    """The decode batch could exceed the limit if the next request joined it."""
     if pauses(history) or not history.decoding():
         return False
     wanted = (history.ongoing() or history.unstarted())[:1]
@@ -66,7 +66,8 @@ def pauses(history: RunHistory) -> bool:
 
 
 def overrun_with(history: RunHistory, newcomer: RequestHistory) -> Overrun | None:
-    """Return the first decode step of the newcomer that can exceed the limit, or None."""
+    """Return the first decode step that includes the newcomer and can exceed the limit; otherwise
+    None."""
     batch = [
         Member(request.computed, request.max_tokens - request.emitted)
         for request in history.decoding()
@@ -79,8 +80,8 @@ def overrun(batch: list[Member], newcomer: Member, block: int, limit: int) -> Ov
     """Return a step beyond the limit while the newcomer decodes with the batch, or None.
 
     Between two steps in which requests end, the batch stays the same. Its max-tkv then grows from
-    step to step, except after a step in which a request has filled its block. So it is largest in
-    the last of these steps, or in the last of them in which a block was full.
+    step to step, except after a step in which a request has filled its block. So it is largest
+    either in the last of these steps or in the last one in which a request fills its block.
     """
     alive = [*batch, newcomer]
     most = max(member.length for member in alive) + newcomer.remaining + block - 1

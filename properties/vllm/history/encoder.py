@@ -32,7 +32,8 @@ def encodes(config: Config) -> bool:
 
 
 def are_whole(config: Config) -> bool:
-    """Return whether a step computes all tokens of an input or none, if it can."""
+    """Return whether a step must compute all tokens of an input or none, if the input fits into a
+    step."""
     return bool(config.get("disable_chunked_mm_input"))
 
 

@@ -42,7 +42,7 @@ Config = Mapping[str, Any]
 
 
 class VllmFeatures(Features):
-    """Adds connector, drafts, steps in flight and encoder."""
+    """Adds connectors, drafts, steps in flight and encoders."""
 
     request_history = VllmRequestHistory
 
@@ -91,7 +91,8 @@ class VllmFeatures(Features):
         return (*loading, *turns, *(("finished",) if blocked.can_be(config) else ()))
 
     def may_forget(self, config: Config) -> bool:
-        """Return whether only blocks can still hold the tokens of ended requests."""
+        """Return whether requests can find the tokens of ended ones only in blocks that still hold
+        them."""
         if not prefix_hits.caches(config):
             return True
         return in_flight.depth(config) == 1 and not loads.are_made(config)
@@ -103,7 +104,7 @@ class VllmFeatures(Features):
         return in_flight.completes(history, step)
 
     def hit(self, history: RunHistory[Any], step: Step, account: RequestHistory) -> int | None:
-        """Return the tokens that a request finds in the cache or has loaded; None if unknown."""
+        """Return how many tokens a request finds in the cache or has loaded; None if unknown."""
         config, request = history.config, of(account)
         if synchronous.loads_blindly(history, step, request):
             return loads.offered(config, request)
@@ -124,7 +125,8 @@ class VllmFeatures(Features):
         return max(account.max_computed, landed)
 
     def loads_in(self, history: RunHistory[Any], step: Step) -> list[tuple[RequestHistory, int]]:
-        """Return the requests whose load begins, each with its correctly loaded tokens."""
+        """Return the requests whose load begins, each with the number of tokens that it loads
+        without a failure."""
         if loads.are_synchronous(history.config):
             new = synchronous.load_now(history, step)
             return [(request, loads.offered(history.config, request)) for request in new]
@@ -150,8 +152,8 @@ class VllmFeatures(Features):
         return right if request.drafted or right else None
 
     def may_compute_nothing(self, history: RunHistory[Any], step: Step) -> bool:
-        """Return whether a load is in progress or just failed, all wait for grammars, or a session
-        waits for its next input."""
+        """Return whether a load is in progress or has just failed, every request waits for its
+        grammar, or a session waits for its next input."""
         if sessions.are_held(history.config):
             return bool(sessions.awaiting(requests_of(history.live)))
         return loads.under_way(
@@ -159,7 +161,7 @@ class VllmFeatures(Features):
         ) or blocked.all_are(history.config, requests_of(history.live).values())
 
     def may_end_early(self, history: RunHistory[Any], account: RequestHistory) -> bool:
-        """Return whether a failed load or an invalid grammar ends it (V1-R28, V1-R43)."""
+        """Return whether a failed load or an invalid grammar ends the request (V1-R28, V1-R43)."""
         request = of(account)
         return request.invalid or loads.ends_on_failure(history.config, request)
 
@@ -167,7 +169,8 @@ class VllmFeatures(Features):
         return bool(of(account).turns)
 
     def idle_steps(self, history: RunHistory) -> int:
-        """Return the idle steps due to a full pipeline, or a connector without an answer."""
+        """Return how many steps may be idle because the pipeline fills up or the connector has not
+        answered."""
         waits = loads.deferrals(of(request) for request in history.live.values())
         return self.depth(history.config) + waits
 
@@ -179,7 +182,8 @@ class VllmFeatures(Features):
         return left + in_flight.depth(history.config) - 1
 
     def held_after_end(self, config: Config) -> bool:
-        """Return whether blocks are kept until a load has landed or they are sent."""
+        """Return whether requests that have ended may keep blocks until a load has landed or the
+        blocks are sent."""
         return loads.are_made(config)
 
     def free_is_unknown(self, history: RunHistory) -> bool:
@@ -244,7 +248,7 @@ class VllmFeatures(Features):
     def emissions(
         self, history: RunHistory[Any], step: Step, completes: Mapping[str, Coming]
     ) -> dict[str, int]:
-        """Return, for each request that emits tokens, one token plus its correct drafts."""
+        """Return, for each request that emits tokens, their number: one plus its correct drafts."""
         return {
             name: min(
                 1 + speculation.right_of(of(request), coming.proposed), max(request.tokens_left, 1)

@@ -63,7 +63,8 @@ def are_several(config: Config) -> bool:
 
 
 def keeps_few_blocks(config: Config) -> bool:
-    """Return whether only a few blocks of windows, and few Mamba states, can be found later."""
+    """Return whether later requests can find only a few blocks of a window, and few Mamba
+    states."""
     return config.get("prefix_cache_retention_interval") == 0
 
 
@@ -83,8 +84,8 @@ def last_place(config: Config, computed: int) -> int:
 
 
 def states_left(config: Config, start: int, end: int) -> list[tuple[int, int]]:
-    """Return the place of each state that the step from `start` to `end` leaves, and the tokens up
-    to the state."""
+    """Return the places of the states that a step leaves if it computes the tokens from `start` to
+    `end`, each with the number of tokens up to the state."""
     if not leaves_every_state(config):
         return [(last_place(config, end), end)]
     size = int(config["block_size"])
@@ -122,9 +123,9 @@ def at_most(config: Config, group: Group, tokens: int) -> int:
     """Return the most blocks of a group that a request of this many tokens holds at once.
 
     With a window, these are the blocks of the window and of the tokens of all steps in flight, and
-    one more, since the window may begin inside a block. A chunk begins at a block boundary. Of
-    Mamba states, these are the ones that a step reads and writes, or a single one that is
-    overwritten, and those after each draft.
+    one more, since the window may begin inside a block. A local chunk begins at a block boundary
+    and needs no such block. In a Mamba group, these are the states that a step reads and writes, or
+    a single state that is overwritten, and one state after each draft.
     """
     blocks = group.blocks_for(tokens)
     if group.kind == MAMBA and not leaves_every_state(config):
@@ -145,8 +146,8 @@ def blocks_of_all(config: Config, tokens: int) -> int:
 
 
 def blocks_if_all_kept(config: Config, tokens: int) -> int:
-    """Return the blocks of all groups that the first `tokens` tokens of a request fill, and those
-    of drafts."""
+    """Return how many blocks of all groups the first `tokens` tokens of a request fill, together
+    with those of its drafts."""
     groups = further(config)
     states = sum(group.kind == MAMBA for group in groups) * drafts(config)
     sizes = (config["block_size"], *(group.size for group in groups))
@@ -154,16 +155,17 @@ def blocks_if_all_kept(config: Config, tokens: int) -> int:
 
 
 def begins_a_block(config: Config, start: int, end: int) -> bool:
-    """Return whether the tokens from `start` to `end` begin a block in a group with blocks of
-    another size than full attention."""
+    """Return whether the tokens from `start` to `end` begin a block in a group whose blocks differ
+    in size from those of full attention."""
     sizes = {group.size for group in further(config)} - {config["block_size"]}
     return any(blocks_for(end, size) > blocks_for(start, size) for size in sizes)
 
 
 def most_taken(config: Config, blocks: int, requests: int) -> int:
     """Return the most blocks that requests take in the groups after the first while they take
-    `blocks` in full attention. If sizes or lookaheads differ, each of them may fill a block there
-    and begin another one here."""
+    `blocks` in full attention. If the block sizes or lookaheads of a group differ from those of
+    full attention, each request may be one block of full attention further in the group, and begin
+    one more of the group's blocks."""
     size, most = int(config["block_size"]), 0
     for group in further(config):
         differs = group.size != size or (group.kind == MAMBA and lookahead(config) > 0)
@@ -172,7 +174,7 @@ def most_taken(config: Config, blocks: int, requests: int) -> int:
 
 
 def longest_in_pool(config: Config) -> int:
-    """Return the blocks of full attention of the longest request that fits into the pool."""
+    """Return how many blocks of full attention the longest request has that fits into the pool."""
     size, block = int(config["num_blocks"]), int(config["block_size"])
     fits = (n for n in range(1, size + 1) if blocks_of_all(config, n * block) <= size)
     return max(fits, default=0)
@@ -186,5 +188,6 @@ def content_until(
     group: Group, request: VllmRequestHistory, place: int, drafts: int = 0
 ) -> Content:
     """Return the tokens of a request up to the end of a block. They identify the content of the
-    block, whatever precedes it in the table. `drafts` are right, but not known yet."""
+    block, whatever precedes it in the table. The last `drafts` of them are correct drafts that have
+    not been verified yet."""
     return content_of(request, (place + 1) * group.size, drafts)

@@ -22,8 +22,8 @@ def depth(config: Config) -> int:
 def completes(history: VllmRun, step: Step) -> Collection[str]:
     """Return the requests whose decision completes in this step.
 
-    This is the step's own decision or, with several in flight, the oldest one if the worker reports
-    it.
+    That is the step's own decision or, if several are in flight, the oldest one, provided that the
+    worker reports.
     """
     if history.features.depth(history.config) == 1:
         return step.scheduled
@@ -37,7 +37,7 @@ def set_off(history: VllmRun, step: Step) -> Mapping[str, Coming]:
     """Record that the decision of a step is in flight, with its tokens; return, by request, the
     tokens of the decision that completes.
 
-    If requests are decided ahead, drafts are proposed again with each decision.
+    If decisions are made ahead, drafts are proposed again with each decision.
     """
     config, requests, state = history.config, history.requests, state_of(history)
     decided = len(step.scheduled)
@@ -86,7 +86,8 @@ def drop(history: VllmRun, names: Collection[str]) -> None:
 
 
 def _coming(config: Config, request: VllmRequestHistory | None, requests: int) -> Coming | None:
-    """Return the token emitted once all known tokens are computed; None before that."""
+    """Return the token that a decision will emit for a request; None if it does not compute all
+    known tokens."""
     if request is None or request.computed < request.num_tokens:
         return None
     if not speculation.drafts(config):
@@ -102,8 +103,8 @@ def _with_a_token(flight: Flight) -> dict[str, Coming]:
 def reports(history: VllmRun, step: Step) -> bool:
     """Return whether the worker reports in this step.
 
-    It does if the pipeline is full or if nothing was to be computed. It may also report early, in
-    `early_completions` consecutive steps.
+    It does if the pipeline is full or if there was nothing to compute. It may also report early, in
+    up to `early_completions` consecutive steps.
     """
     if step.completes is not None:  # a recording decides this
         return step.completes

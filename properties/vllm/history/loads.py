@@ -27,8 +27,8 @@ def meet_decisions(config: Mapping[str, Any]) -> bool:
 
 
 def book(history: VllmRun, step: Step) -> None:
-    """Note which requests have been parked since this step, each at most once. If the worker
-    reports, all loads are one step closer to their end."""
+    """Record the requests that this step parks; a request is parked for a load only once. If the
+    worker reports in this step, all loads are one report closer to their end."""
     config, requests = history.config, history.requests
     for name in step.parked or ():
         request = requests.get(name)
@@ -77,7 +77,7 @@ def is_new(config: Mapping[str, Any], request: VllmRequestHistory) -> bool:
 
 
 def begins_with(config: Mapping[str, Any], request: VllmRequestHistory) -> int:
-    """Return how many tokens need no computing once the load has landed, without the last token.
+    """Return how many tokens, without the last one, need not be computed once the load has landed.
     After a failure, these are at least the tokens of the whole blocks before it.
     """
     return min(brought(config, request), request.num_tokens - 1)
@@ -94,8 +94,8 @@ def brought(config: Mapping[str, Any], request: VllmRequestHistory) -> int:
 
 
 def begin(request: VllmRequestHistory, step: Step, block: int) -> None:
-    """Record that a request starts after its load has landed. After a failed load, it is unknown
-    which blocks the request keeps until they are shown."""
+    """Record that a request starts after its load has landed. After a failed load, the blocks that
+    the request keeps are unknown until a step shows them."""
     request.tokens_loading = 0
     if request.load_fails_at is not None:
         request.slots = len((step.blocks or {}).get(request.id, ())) * block
@@ -106,7 +106,7 @@ def loading(request: VllmRequestHistory) -> bool:
 
 
 def may_fail(request: VllmRequestHistory) -> bool:
-    """Return whether a failed load may keep a request, with all or none of its blocks, waiting."""
+    """Return whether a failed load may keep a request waiting, with all or none of its blocks."""
     return not request.started and request.load_fails_at is not None
 
 
@@ -118,13 +118,13 @@ def has_failed(request: VllmRequestHistory) -> bool:
 
 
 def end_on_failure(config: Mapping[str, Any]) -> bool:
-    """Return whether requests whose load fails end, instead of computing the tokens themselves."""
+    """Return whether a request ends if its load fails, instead of computing the tokens itself."""
     return config.get("kv_load_failure_policy") == "fail"
 
 
 def ends_on_failure(config: Mapping[str, Any], request: VllmRequestHistory) -> bool:
-    """Return whether the policy ends the request because the connector's load fails, even if the
-    load has not begun or is over (V1-R28)."""
+    """Return whether the policy ends the request because its load fails. The load may not have
+    begun yet, or may be over (V1-R28)."""
     if request.load_fails_at is None or request.load_fails_at >= (
         request.tokens_loading or offered(config, request)
     ):
@@ -168,7 +168,7 @@ def is_sent(request: VllmRequestHistory) -> bool:
 
 
 def deferrals(requests: Iterable[VllmRequestHistory]) -> int:
-    """Return the most steps in which a missing answer of a connector holds everything up."""
+    """Return the most steps in which requests may wait for a connector's answer."""
     return sum(request.deferrals for request in requests)
 
 

@@ -13,13 +13,15 @@ Config = Mapping[str, Any]
 
 
 def prefill_end(request: VllmRequestHistory) -> int:
-    """Return where the prefill ends: after the prompt, or before the last known token."""
+    """Return where the prefill ends: after the prompt or, if tokens were generated, before the last
+    of them."""
     return max(request.prompt, request.num_tokens - 1)
 
 
 def last_boundary(config: Config, request: VllmRequestHistory, *, before_end: bool) -> int:
-    """Return the last boundary whose state can be found; with `before_end`, it is not the end.
-    Otherwise a drafter that reads ahead computes the last block of a hit again (V1-R61)."""
+    """Return the last block boundary whose state can be found. With `before_end`, the end of the
+    known tokens does not count as a boundary. Without it, a drafter that reads ahead computes the
+    last block of a hit again, so the boundary is one block earlier (V1-R61)."""
     size = int(config["block_size"])
     last = (request.num_tokens - before_end) // size * size
     return max(last - size, 0) if read_ahead(config) and not before_end else last
@@ -34,8 +36,8 @@ def exceeds_chunks(config: Config) -> bool:
 def end_of_chunk(
     config: Config, request: VllmRequestHistory, start: int, tokens: int, *, before_end: bool
 ) -> int:
-    """Return where a chunk of at most `tokens` tokens from `start` on ends, as far as no other
-    request has the same tokens."""
+    """Return where a chunk of at most `tokens` tokens from `start` on ends, if no other request has
+    the same tokens."""
     size, end = int(config["block_size"]), start + tokens
     if start >= prefill_end(request):
         return end

@@ -15,10 +15,10 @@ class VllmRequestHistory(RequestHistory):
     Attributes:
         accepted: the number of correct drafts in each step that verifies drafts; the list is
             repeated as needed.
-        drafted: drafts that are proposed for the next step.
+        drafted: the number of drafts that are proposed for the next step.
         verified: the number of steps in which its drafts were verified.
-        slots: for at least how many tokens it was given blocks; `most_slots` includes the lookahead
-            that it may get with its first chunk.
+        slots: the number of tokens for which it was given blocks, or a lower bound; `most_slots`
+            includes the lookahead that it may get with its first chunk.
         tokens_in_flight: tokens that are computed but not emitted; `drafts_in_flight` accompany
             them.
         external: how many tokens of its prompt a connector has.
@@ -26,26 +26,25 @@ class VllmRequestHistory(RequestHistory):
             request is parked; `load_left` of these are still to come.
         parked_since: the step in which its load began.
         tokens_loading: the tokens of the load that do not count as computed yet.
-        load_fails_at: the token from which on the load fails.
+        load_fails_at: the first token that fails to load.
         deferrals: how often the connector may defer its answer.
         send_steps: the number of worker reports that sending its blocks takes after its end;
-            `load_left` counts these, too. `send_aborted`: whether they are sent after an abort.
+            `load_left` counts these as well. `send_aborted`: whether they are sent after an abort.
         blocks: the blocks last shown for it, if loads and decisions may be in flight together.
         begun: how many of its tokens were computed before each decision in flight that computes it,
             the oldest first.
         inputs: the segments of its prompt that an encoder computes.
         since_reset: how many of its tokens were computed since the prefix cache was last reset.
-        blocked: for how many steps, including the coming one, its grammar is not compiled yet, its
-            next input has not come, or the tool of its session runs.
+        blocked: for how many steps, including the coming one, it cannot run because its grammar is
+            not compiled, its next input has not come, or the tool of its session is running.
         arrived_blocked: whether it had to wait for its grammar.
         invalid: whether its grammar never compiles.
         turns: the turns of its session that have not begun.
         between_turns: whether it has not been scheduled since a turn ended; then `tokens_loading`
             is the number of tokens that it has computed.
         aside: between two turns, whether it had to wait for its next input.
-        falls_to: how many of its tokens remain computed after the step, because a synchronous load
-            fails in it; None if none fails. `went_back`: whether that has happened since it
-            was admitted.
+        falls_to: how many of its tokens remain computed if a synchronous load fails in the step;
+            None if none fails. `went_back`: whether that has happened since it was admitted.
     """
 
     accepted: tuple[int, ...] = ()

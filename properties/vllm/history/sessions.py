@@ -20,20 +20,20 @@ def are_held(config: Mapping[str, Any]) -> bool:
 
 
 def awaiting(live: Mapping[str, VllmRequestHistory]) -> list[VllmRequestHistory]:
-    """Return the sessions whose next input has not come in the coming step."""
+    """Return the sessions whose next input has not arrived by the coming step."""
     return [request for request in live.values() if request.between_turns and request.blocked]
 
 
 def ends_turn(step: Step, request: VllmRequestHistory) -> bool:
-    """Return whether a session emits the last token of a turn in this step, but not of its last
-    turn."""
+    """Return whether a session emits the last token of a turn in this step, and has another turn to
+    come."""
     emitted = request.emitted + (step.emitted or {}).get(request.id, 0)
     return bool(request.turns) and emitted == request.output_len
 
 
 def step(live: Collection[VllmRequestHistory], number: int) -> list[str]:
-    """Note at the end of step `number` that sessions are closer to their next input, and which
-    turns have ended; return the sessions whose turns have."""
+    """At the end of step `number`, record that sessions are one step closer to their next input,
+    and begin the next turn of those whose turn has ended. Return the latter."""
     ended = []
     for request in live:
         if request.between_turns:
@@ -45,7 +45,8 @@ def step(live: Collection[VllmRequestHistory], number: int) -> list[str]:
 
 
 def _end_turn(request: VllmRequestHistory, number: int) -> None:
-    """Begin the next turn. The last token of this one is dropped, even if it was computed ahead."""
+    """Begin the next turn. The last token of the turn that ends is dropped, even if it was computed
+    ahead."""
     turn, *later = request.turns
     kept = request.emitted - 1
     output = ((f"out:{request.id}", kept),) if kept else ()

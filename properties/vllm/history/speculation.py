@@ -32,7 +32,7 @@ def lookahead(config: Config) -> int:
 
 
 def read_ahead(config: Config) -> int:
-    """Return how many tokens after those of a step the drafter reads during a prefill."""
+    """Return how many tokens beyond those of a prefill step the drafter reads."""
     return int(lookahead(config) > 0)
 
 
@@ -108,7 +108,7 @@ def slots(config: Config, covered: int) -> int:
 def compute(config: Config, request: VllmRequestHistory, first: bool) -> None:
     """Record that tokens were computed, which `computed` already includes.
 
-    With the `first` tokens, a request need not get blocks for the lookahead.
+    With its `first` tokens, a request need not get blocks for the lookahead.
     """
     most = slots(config, request.computed)
     request.slots = max(request.slots, request.computed if first else most)

@@ -42,7 +42,7 @@ def loaded_now(history: VllmRun, step: Step, request: VllmRequestHistory) -> int
 
 
 def loads_blindly(history: VllmRun, step: Step, request: VllmRequestHistory) -> bool:
-    """Return whether a request loads in this step, and no prefix hit is shown that includes the
+    """Return whether a request loads in this step without showing a prefix hit that includes the
     loaded tokens."""
     if request.started or request.id not in step.scheduled or not request.external:
         return False
@@ -92,9 +92,9 @@ def table(history: VllmRun, step: Step, name: str) -> Blocks:
 
 @once
 def unloaded(history: VllmRun, step: Step) -> Mapping[str, frozenset[int]]:
-    """Return the blocks that certainly stay without content, and those that may, because their
-    load fails in this step: `certain` and `possible`. Tokens of a failed load that may be a prefix
-    hit are possibly intact."""
+    """Return the blocks that stay without content because their load fails in this step: those that
+    certainly do (key `certain`), and those that may (`possible`). Blocks that may have been found
+    in the cache are not certain."""
     config, size = history.config, int(history.config["block_size"])
     certain: set[int] = set()
     possible: set[int] = set()
@@ -109,8 +109,8 @@ def unloaded(history: VllmRun, step: Step) -> Mapping[str, frozenset[int]]:
 
 
 def affected(history: VllmRun, step: Step, blocks: frozenset[int]) -> dict[str, int]:
-    """Return the requests of the step that found or loaded one of these blocks, and for each the
-    tokens before the first of them."""
+    """Return the requests of the step that found or loaded one of these blocks, each with the
+    number of its tokens before the first such block."""
     size, found = int(history.config["block_size"]), {}
     if not blocks:
         return {}

@@ -23,8 +23,8 @@ Worker = Mapping[str, Held]
 
 
 def after(worker: Worker, sent: Sent) -> Worker:
-    """Return what the worker holds once it has been told; a request that it does not know is added
-    with what is sent."""
+    """Return what the worker holds after a step was sent to it. A request that it does not know is
+    added with what is sent for it."""
     if not (sent.new or sent.resumed or sent.blocks or sent.tokens or sent.dropped):
         return worker
     holds = {**without_dropped(worker, sent)}

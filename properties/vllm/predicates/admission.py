@@ -80,7 +80,8 @@ def reserve_given_away(history: VllmRun, step: Step) -> str | None:
 
 
 def reserve_matters(history: VllmRun, step: Step) -> bool:
-    """A request waits while another runs, and free blocks do not exceed watermark plus need."""
+    """A request waits while another runs, and no more blocks are free than it needs plus the
+    watermark."""
     waiting = [request for request in waited_before(history) if request.id not in step.scheduled]
     reserve, free = watermark_blocks(history.config), step.free_blocks
     if not waiting or not reserve or not free or not kept(history, step):
@@ -180,9 +181,7 @@ def outlives_its_grammar(history: VllmRun, step: Step) -> str | None:
         if request is None or not request.invalid or name in history.aborts_inside:
             continue
         if reason != "error":
-            return (
-                f"{name} ends ({reason}), though its grammar cannot be compiled: it must be error"
-            )
+            return f"{name} ends with {reason}, expected error: its grammar cannot be compiled"
         if request.blocked:
             return f"{name} ends {request.blocked} steps before its grammar is compiled"
     request = _comes_to(history, step)
@@ -192,7 +191,7 @@ def outlives_its_grammar(history: VllmRun, step: Step) -> str | None:
 
 
 def _comes_to(history: VllmRun, step: Step) -> VllmRequestHistory | None:
-    """Return the first request that must end in this step, as far as this is known."""
+    """Return the first request that is known to have to end in this step."""
     if not blocked.can_be(history.config) or history.pause or step.preempted:
         return None
     run = len(kept(history, step)) + len(admitted(history, step))

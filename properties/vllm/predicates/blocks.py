@@ -67,7 +67,8 @@ def block_border_crossed(history: VllmRun, step: Step) -> bool:
 
 
 def shared_wrongly(history: VllmRun, step: Step) -> str | None:
-    """A shared block is full, has the same tokens for both, and is never rewritten (V1-R12)."""
+    """A shared block is full, is not written to any more, and holds tokens that both requests have
+    (V1-R12)."""
     block, computed = history.config["block_size"], step.computed or {}
     shared = history.holders.shared(step.blocks or {})
     seen: dict[int, tuple[str, int]] = {}
@@ -173,8 +174,8 @@ def _shared_with_running(history: VllmRun, step: Step) -> dict[str, int]:
 
 def _starting_plainly(history: VllmRun, step: Step) -> list[VllmRequestHistory]:
     """Return the starting requests if the configuration has none of these: several decisions in
-    flight, drafts, a connector, an encoder, or more than one KV group. A session between two turns
-    looks nothing up."""
+    flight, drafts, a connector, an encoder, or more than one KV group. Sessions between two turns
+    are left out, since they do not look up the cache."""
     config = history.config
     if groups.further(config):
         return []
@@ -206,7 +207,7 @@ def hit_of_another_partition(history: VllmRun, step: Step) -> str | None:
         if hit > max(known, synchronous.loaded_now(history, step, request)):
             adapter, salt = request.partition
             return (
-                f"{request.id} takes {hit} tokens from the cache, of which {known} were computed "
+                f"{request.id} takes {hit} tokens from the cache, but only {known} were computed "
                 f"with its adapter ({adapter or 'none'}) and its salt ({salt or 'none'})"
             )
     return None
@@ -226,7 +227,7 @@ def could_hit_another_partition(history: VllmRun, step: Step) -> bool:
 
 
 def hit_with_another_next_token(history: VllmRun, step: Step) -> str | None:
-    """With EAGLE, a hit ends where another request went on with the same token (V1-R61)."""
+    """With EAGLE, a hit ends where another request had the same next token (V1-R61)."""
     for request, hit, _, known in _drafters_hits(history, step):
         if hit > max(known, synchronous.loaded_now(history, step, request)):
             return (

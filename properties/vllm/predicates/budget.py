@@ -43,7 +43,8 @@ def budget_binds(history: VllmRun, step: Step) -> bool:
 
 
 def beyond_known(history: VllmRun, step: Step) -> str | None:
-    """A scheduled request computes a token or more, all known or its padding (V1-R02)."""
+    """A scheduled request computes one or more tokens, all of them known or its padding
+    (V1-R02)."""
     for name, known in missing(history, step).items():
         tokens = step.scheduled[name]
         if known is None or 1 <= tokens <= known:
@@ -61,7 +62,8 @@ def some_finish_behind_others(history: VllmRun, step: Step) -> bool:
 
 
 def threshold_exceeded(history: VllmRun, step: Step) -> str | None:
-    """No request computes more than the threshold; in some revisions, unless alone (V1-R11)."""
+    """No request computes more than the threshold (V1-R11). In some revisions, the only unfinished
+    request may."""
     limit = prefill_limit(history)
     for name, tokens in step.scheduled.items():
         if 0 < limit < tokens:
@@ -111,7 +113,8 @@ def running_is_cut(history: VllmRun, step: Step) -> bool:
 
 
 def waiting_clamp(history: VllmRun, step: Step) -> str | None:
-    """An admitted request computes all its uncomputed tokens, up to these limits (V1CP-R02)."""
+    """An admitted request computes all its uncomputed tokens, up to threshold and budget
+    (V1CP-R02)."""
     return _cut_wrongly(history, step, admitted(history, step))
 
 
@@ -120,9 +123,9 @@ def newcomer_is_cut(history: VllmRun, step: Step) -> bool:
 
 
 def chunked_although_off(history: VllmRun, step: Step) -> str | None:
-    """With chunking off, the budget never cuts the first piece of a prompt (V1CP-R07).
+    """With chunking off, no prompt starts if the budget would cut it (V1CP-R07).
 
-    The threshold may, since releases apply it before the budget.
+    The threshold may cut it, since releases apply the threshold before the budget.
     """
     if history.config["enable_chunked_prefill"]:
         return None
@@ -174,8 +177,8 @@ def emission_wrong(history: VllmRun, step: Step) -> str | None:
 
 
 def _as_due(comes: bool, emits: int, drafts: int) -> bool:
-    """Return whether a request emits what it should: one token if it `comes`, perhaps more with
-    drafts, and otherwise none."""
+    """Return whether a request emits as many tokens as it should: none unless a token `comes`; then
+    one, or more with drafts."""
     return comes == (emits > 0) and (drafts > 0 or emits <= 1)
 
 
@@ -226,8 +229,8 @@ def scheduled(history: VllmRun, step: Step) -> list[VllmRequestHistory]:
 
 def _cut_wrongly(history: VllmRun, step: Step, who: list[VllmRequestHistory]) -> str | None:
     """Return a message if one of these requests got the wrong number of tokens. The budget is spent
-    in scheduling order. If a victim by priority gave its share back, the order does not reveal how
-    much was left for each request.
+    in scheduling order. If a request that was preempted under the priority policy gave its share
+    back, the order does not reveal how much was left for each request.
     """
     if not who:
         return None
@@ -264,8 +267,9 @@ def _cut_wrongly(history: VllmRun, step: Step, who: list[VllmRequestHistory]) ->
 def _share_lost(history: VllmRun, step: Step, who: list[VllmRequestHistory]) -> str | None:
     """Return a message if a request got less than it could although enough of the budget is left.
 
-    A preemption returns the share of its victim to the budget, perhaps too late for the request. So
-    what is left must exceed these shares. A request that took no block has preempted no other.
+    A preemption returns the victim's share to the budget, perhaps too late for the request. So the
+    rest of the budget counts only as far as it exceeds these shares. A request that took no block
+    has preempted no other.
     """
     remaining = history.config["max_num_batched_tokens"] - sum(step.scheduled.values())
     limit, size = threshold(history), history.config["block_size"]
@@ -311,7 +315,8 @@ def aligned(history: VllmRun, step: Step, request: VllmRequestHistory, tokens: i
 
 
 def last_draft(history: VllmRun, request: VllmRequestHistory) -> int:
-    """Return 1 if a draft may be computed at the last position (none forbids it); otherwise 0."""
+    """Return 1 if a request may compute a draft at the last position, which no document of this
+    revision forbids; otherwise 0."""
     if not request.drafted or history.revision in since("0.25"):
         return 0
     return int(request.drafted > speculation.drafts_to_compute(history.config, request) >= 0)

@@ -17,7 +17,8 @@ OF_RUNNING = "reset_running_requests"
 
 
 def reset_wrongly(history: VllmRun, step: Step) -> str | None:
-    """A reset succeeds if no block is held, or with reset_running_requests (V1-R35)."""
+    """A reset succeeds if and only if no request holds a block, or it is reset_running_requests
+    (V1-R35)."""
     for event in _resets(history):
         holding = () if event.kind == OF_RUNNING else event.holding
         if holding is None or event.done == (not holding):
@@ -37,13 +38,13 @@ def _resets(history: VllmRun) -> list[ControlEvent]:
 
 
 def hit_from_before_reset(history: VllmRun, step: Step) -> str | None:
-    """A hit covers only what was computed since the last reset (V1-R36)."""
+    """A hit covers only tokens computed since the last reset (V1-R36)."""
     for request, hit in _starting(history, step):
         known = max(_since(history, step, request, other) for other in history.requests.values())
         if hit > known:
             return (
-                f"{request.id} takes {hit} tokens from the cache, of which {known} were computed "
-                "since it was reset"
+                f"{request.id} takes {hit} tokens from the cache, of which only {known} were "
+                "computed after it was reset"
             )
     return None
 
@@ -76,7 +77,7 @@ def _starting(history: VllmRun, step: Step) -> list[tuple[VllmRequestHistory, in
 
 
 def lost_their_place(history: VllmRun, step: Step) -> str | None:
-    """After reset_running_requests, what ran goes first, in its old order (V1-R37)."""
+    """After reset_running_requests, the requests that ran go first, in their old order (V1-R37)."""
     ran = [request.id for request in _made_wait(history)]
     ran = [name for name in ran if name not in (step.finished or {})]
     line = [*(step.running or ()), *(step.waiting or ())]
@@ -93,8 +94,8 @@ def several_were_made_to_wait(history: VllmRun, step: Step) -> bool:
 def _made_wait(history: VllmRun) -> list[VllmRequestHistory]:
     """Return the requests that ran before the reset, in order of arrival.
 
-    Return none if others may be in front of them: requests that are set aside, or that an encoder
-    can serve.
+    Return none if other requests may be in front of them: those that are set aside, or for which
+    the encoder has room.
     """
     config = history.config
     if config["policy"] == "priority" or encoder.encodes(config) or in_flight.depth(config) > 1:

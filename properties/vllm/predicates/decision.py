@@ -1,7 +1,7 @@
 """The decision of vLLM's scheduler in a step, as far as a client can tell.
 
-The client's history has the running requests and how many tokens they have yet to compute; the step
-shows what ran.
+The client's history knows which requests ran before the step, and how many tokens they still had to
+compute; the step shows which of them it scheduled.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -42,7 +42,8 @@ def ran_before(history: VllmRun) -> list[VllmRequestHistory]:
 
 @once
 def waited_before(history: VllmRun) -> list[VllmRequestHistory]:
-    """Return all other unfinished requests in the order of their turns, parked ones first.
+    """Return all other unfinished requests in the order in which they are considered, parked ones
+    first.
 
     With sessions, this is the order that the target shows. There are two more cases in which only
     the target shows this order: with more than two decisions in flight, preempted requests are set
@@ -103,7 +104,7 @@ def _may_overtake(history: VllmRun) -> bool:
 
 def lacks_adapter_slot(history: VllmRun, step: Step, request: VllmRequestHistory) -> bool:
     """Return whether the requests that run after the admissions of a step use all slots for
-    adapters, and not the adapter of this request."""
+    adapters, none of them for the adapter of this request."""
     slots, (adapter, _) = history.config.get("max_loras"), request.partition
     if not slots or adapter is None:
         return False
@@ -163,11 +164,12 @@ def places_by_arrival(history: VllmRun) -> dict[str, int]:
 def surely_in_front(
     history: VllmRun, request: VllmRequestHistory, others: Iterable[VllmRequestHistory]
 ) -> Iterator[VllmRequestHistory]:
-    """Yield those of the other waiting requests that are in front of this one by every reading of
-    the documents, although the order of the whole queue is unknown (`order_is_known`).
+    """Yield the waiting requests among `others` that are in front of this one by every reading of
+    the documents, even if the order of the whole queue is unknown (`order_is_known`).
 
-    Under the priority policy, these are more important, or as important and earlier, and have been
-    preempted or are earlier. No reading says where a preempted request is.
+    Under the priority policy, such a request is more important, or equally important and earlier;
+    and it was preempted or arrived earlier. If this request itself was preempted, the readings
+    differ on its place, and nothing is yielded.
     """
     by_priority = history.config.get("policy") == "priority" and not request.preemptions
     if not by_priority or loads.are_made(history.config) or was_set_aside(history, request):
@@ -181,9 +183,9 @@ def surely_in_front(
 
 
 def may_go(history: VllmRun, step: Step) -> Iterator[VllmRequestHistory]:
-    """Return, in the same order, the requests that could be admitted. These are not requests with a
-    decision or a load in flight, nor those that wait for their grammar or a slot for their adapter;
-    while the scheduler is paused, there are none.
+    """Return the waiting requests that could be admitted, in queue order. Requests with a decision
+    or a load in flight are left out, and so are those that wait for their grammar or a slot for
+    their adapter. While the scheduler is paused, there are none.
     """
     return (
         request
@@ -213,8 +215,8 @@ def preempted(history: VllmRun, step: Step) -> list[VllmRequestHistory]:
 
 
 def slots(history: VllmRun) -> int:
-    """Return how many requests may run in the coming step: sessions that wait for their next input
-    keep their slots."""
+    """Return how many requests may run in the coming step, without the slots that sessions keep
+    while they wait for input."""
     active = history.config.get("max_num_active_seqs") or history.config["max_num_seqs"]
     return int(active) - len(sessions.awaiting(history.live))
 
@@ -261,7 +263,7 @@ def behind(history: VllmRun, step: Step, request: VllmRequestHistory) -> int | N
 
 
 def given(history: VllmRun, step: Step, name: str) -> int:
-    """Return the tokens for which a request with drafts or a load surely has blocks."""
+    """Return for how many tokens a request with drafts or a load certainly has blocks."""
     request = history.live.get(name)
     if request is None or not (speculation.drafts(history.config) or request.slots):
         return 0
@@ -273,14 +275,15 @@ def given(history: VllmRun, step: Step, name: str) -> int:
 
 
 def computes(history: VllmRun, step: Step, request: VllmRequestHistory) -> int:
-    """Return the tokens of a request computed or cached after this step, including drafts."""
+    """Return how many tokens of a request are computed or cached after this step, including
+    drafts."""
     hit = 0 if request.started else history.hit_now(step, request)
     return request.computed + (hit or 0) + step.scheduled[request.id]
 
 
 def has_output(history: VllmRun, step: Step, image: encoder.Input) -> bool:
-    """Return whether the worker shows to have the output for an encoder input in this step, and
-    nothing else may keep a request from computing the input."""
+    """Return whether the step shows that the worker has the output of an encoder input, and nothing
+    else may keep a request from computing the input."""
     if encoder.are_whole(history.config):
         return False
     shown = step.encoder_inputs is not None and step.encoder_dropped is not None
@@ -288,7 +291,7 @@ def has_output(history: VllmRun, step: Step, image: encoder.Input) -> bool:
 
 
 def input_missing(history: VllmRun, step: Step, request: VllmRequestHistory, token: int) -> bool:
-    """Return whether this token's encoder input may have no output yet."""
+    """Return whether the encoder output that this token needs may be missing."""
     images = {encoder.at(request.inputs, token + more) for more in (0, stops_ahead(history))}
     return not all(image is None or has_output(history, step, image) for image in images)
 
@@ -302,7 +305,8 @@ def stops_ahead(history: VllmRun) -> int:
 
 
 def first_inputs(history: VllmRun, step: Step, request: VllmRequestHistory) -> list[encoder.Input]:
-    """Return the encoder inputs that a request may begin with; its cache hit is not known yet."""
+    """Return the encoder inputs that a request may begin with, as long as its cache hit is
+    unknown."""
     hit = history.max_hit(step, request) if request.inputs and caches(history.config) else 0
     return [image for image in request.inputs if image.start <= hit + stops_ahead(history)]
 
@@ -363,8 +367,8 @@ def threshold_adapts(config: Mapping[str, Any]) -> bool:
 
 
 def fair_share(history: VllmRun) -> int:
-    """Return the tokens of the budget for each unfinished request, if the threshold adapts to them;
-    otherwise 0."""
+    """Return each unfinished request's share of the budget, in tokens, if the threshold adapts to
+    it; otherwise 0."""
     if not threshold_adapts(history.config):
         return 0
     return int(history.config["max_num_batched_tokens"]) // max(unfinished(history), 1)
@@ -377,14 +381,14 @@ def unfinished(history: VllmRun) -> int:
 
 
 def lacks_budget_for_a_block(history: VllmRun, step: Step) -> bool:
-    """Return whether chunks end at block boundaries, and less than a block is left for a chunk."""
+    """Return whether chunks end at block boundaries and the budget left is less than a block."""
     remaining = history.config["max_num_batched_tokens"] - sum(step.scheduled.values())
     most = min(threshold(history), remaining)
     return groups.aligns(history.config) and most < int(history.config["block_size"])
 
 
 def is_alone(history: VllmRun) -> bool:
-    """Return whether the revision applies no threshold because no other one is unfinished."""
+    """Return whether the revision applies no threshold because only one request is unfinished."""
     return history.revision in since("0.31") and unfinished(history) == 1
 
 
@@ -436,8 +440,8 @@ def wants(history: VllmRun, request: VllmRequestHistory) -> int:
 
 
 def round_may_end(history: VllmRun, request: VllmRequestHistory) -> bool:
-    """Return whether a running request may lack blocks while decisions in flight still write to the
-    victim's, so that no later request gets its turn (V1-R24)."""
+    """Return whether a running request may lack blocks because decisions in flight still write to
+    those of a preempted one. Later requests then get no turn (V1-R24)."""
     if not loads.meet_decisions(history.config) or history.config["num_blocks"] is None:
         return False
     return wants(history, request) > 0

@@ -17,7 +17,8 @@ from .decision import admitted, behind, computes, encoder_takes, kept, preempted
 
 
 def output_missing(history: VllmRun, step: Step) -> str | None:
-    """A token of an encoder input needs its output, from this step or before (V1-R29)."""
+    """A token of an encoder input is computed only if the worker has the input's output, from this
+    step or an earlier one (V1-R29)."""
     outputs = outputs_after(history, step)
     for request, image in _reached(history, step):
         if image.name not in outputs:
@@ -63,7 +64,8 @@ def some_output_is_dropped(history: VllmRun, step: Step) -> bool:
 
 
 def computed_again(history: VllmRun, step: Step) -> str | None:
-    """An input is encoded once, when it is reached, and not while it is kept (V1-R32)."""
+    """An input is encoded once, when a request reaches it, and not while its output is kept
+    (V1-R32)."""
     dropped, seen = set(step.encoder_dropped or ()), set[str]()
     kept = sum(state_of(history).outputs.values())
     ahead = speculation.read_ahead(history.config)
@@ -93,7 +95,7 @@ def some_output_is_used_again(history: VllmRun, step: Step) -> bool:
 def stops_needlessly(history: VllmRun, step: Step) -> str | None:
     """A request stops at an input only if the encoder lacks budget or room for it (V1-R33)."""
     if history.config["policy"] == "priority" and preempted(history, step):
-        return None  # a victim may have given back its share, and its outputs
+        return None  # a preempted request may have given back its share and its outputs
     for request, image in _stops(history, step):
         if encoder_takes(history, step, image):
             return (

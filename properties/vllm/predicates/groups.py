@@ -39,10 +39,10 @@ from .decision import admitted, kept, since, waited_before
 def computing(
     history: VllmRun, step: Step
 ) -> Iterator[tuple[VllmRequestHistory, int, tuple[int, ...], int]]:
-    """Yield each group after the first, for each request that computes and stays.
+    """Yield an item for each request that computes and stays, and for each group after the first.
 
-    Each item has the request, the number of the group, its table after the step, and the first
-    block that it reads in the step.
+    An item has the request, the number of the group, its table after the step, and the first block
+    that it reads in the step.
     """
     for number, group in enumerate(further(history.config)):
         for name in step.scheduled:
@@ -95,7 +95,8 @@ def is_mamba(history: VllmRun, number: int) -> bool:
 
 
 def lost_in_the_window(history: VllmRun, step: Step) -> str | None:
-    """A request has every block that it, or a step in flight, reads or writes (V1-R52)."""
+    """A request holds every block that this step or one in flight reads or writes for it
+    (V1-R52)."""
     for request, number, table, first in computing(history, step):
         least, most = _places(history, step, request, number)
         if not least <= len(table) <= most:
@@ -120,9 +121,12 @@ def lost_in_the_window(history: VllmRun, step: Step) -> str | None:
 def _places(
     history: VllmRun, step: Step, request: VllmRequestHistory, number: int
 ) -> tuple[int, int]:
-    """Return the least and the most blocks of a table in a group after the first, for the tokens
-    that fill the blocks of full attention: the last of these has at least one token, but perhaps
-    only of a drafter's lookahead. A Mamba group also has a place for each draft."""
+    """Return the smallest and the largest length, in blocks, of a request's table in a group after
+    the first.
+
+    The number of its blocks in full attention determines both. The last of those has at least one
+    token, which may belong to a drafter's lookahead. A Mamba group also has a place for each draft.
+    """
     drafts = speculation.drafts(history.config) if is_mamba(history, number) else 0
     if is_mamba(history, number) and not caches(history.config):
         return 1 + drafts, 1 + drafts
@@ -162,7 +166,8 @@ def _with_hit(history: VllmRun, step: Step) -> list[VllmRequestHistory]:
 
 
 def hit_not_whole(history: VllmRun, step: Step) -> str | None:
-    """What a group reads of a hit holds the tokens of the request in this group (V1-R53)."""
+    """The blocks of a hit that a group reads hold the request's own tokens in this group
+    (V1-R53)."""
     known = groups_after(history, step)
     for request, number, table, first in _hits(history, step):
         hit = history.hit_now(step, request) or 0
@@ -198,8 +203,9 @@ def hit_out_of_the_window(history: VllmRun, step: Step) -> bool:
 def admitted_without_room(history: VllmRun, step: Step) -> str | None:
     """The blocks that a request needs for its admission are free (V1-R54).
 
-    Without reserve_full_isl, these are the blocks of its first tokens in every group; with it,
-    those of all its tokens, but for a window only as many as it ever holds at once.
+    Without reserve_full_isl, these are the blocks of its first chunk in every group. With it, they
+    are the blocks of all its tokens; in a group with a window, only as many as it ever holds at
+    once.
     """
     for request, needed, free in rooms(history, step):
         if needed > free:
@@ -290,7 +296,8 @@ def groups_share_the_pool(history: VllmRun, step: Step) -> bool:
 
 
 def hit_of_groups_missed(history: VllmRun, step: Step) -> str | None:
-    """A starting request finds what running requests hold of it in every group (V1-R96)."""
+    """A starting request finds those of its tokens that a running request holds in every group
+    (V1-R96)."""
     return hit_too_short(
         history,
         step,
@@ -305,11 +312,13 @@ def groups_hold_something(history: VllmRun, step: Step) -> bool:
 
 @once
 def held_of(history: VllmRun, step: Step) -> dict[str, int]:
-    """Map each starting request to the tokens that it must find: up to the last end of a hit at
-    which a running request holds, in each group, what the groups read there.
+    """Map each starting request to the number of tokens that it must find. They end at the last
+    place where a hit may end and where a running request holds, in each group, the blocks that are
+    read there.
 
-    With a drafter that reads ahead, they must have the tokens up to the next such end in common.
-    Blocks of a decision that has not completed do not count, since they may not be published yet.
+    With a drafter that reads ahead, the two requests must share the tokens up to the next such
+    place. Blocks of a decision that has not completed do not count, since they may not be published
+    yet.
     """
     config, starting = history.config, admitted(history, step)
     shared = {request.id: 0 for request in starting}

@@ -50,7 +50,7 @@ def _look_ahead(history: VllmRun, step: Step) -> list[VllmRequestHistory]:
 
 
 def verified_wrongly(history: VllmRun, step: Step) -> str | None:
-    """A request emits its drafts up to the first wrong one, and one more token (V1CP-R35)."""
+    """A request emits its drafts before the first wrong one, and one more token (V1CP-R35)."""
     for request, drafts in _verified(history, step):
         tokens = (step.emitted or {}).get(request.id)
         if not tokens or request.id in history.aborts_inside or not request.accepted:
@@ -95,7 +95,8 @@ def _verified(history: VllmRun, step: Step) -> list[tuple[VllmRequestHistory, in
 
 
 def scheduled_for_nothing(history: VllmRun, step: Step) -> str | None:
-    """A request with nothing to compute yet is passed over, and the round goes on (V1-R06)."""
+    """A request with nothing to compute yet is passed over, and those behind it get their turn
+    (V1-R06)."""
     passed = None
     remaining = history.config["max_num_batched_tokens"] - sum(step.scheduled.values())
     for request in ran_before(history):

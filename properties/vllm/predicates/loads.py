@@ -25,7 +25,7 @@ from .preemption import keeps_blocks, taken_without_need
 
 
 def runs_too_early(history: VllmRun, step: Step, *, until_next: bool = True) -> str | None:
-    """A parked request is not scheduled and keeps its blocks until its load has landed; with
+    """A parked request is not scheduled, and keeps its blocks, until its load has landed or, with
     `until_next`, until the decision after that. If it was aborted, its blocks become free when the
     load lands, and not earlier (V1-R20, GEN-R16)."""
     now, before = step.blocks or {}, (history.last.blocks if history.last else None) or {}
@@ -56,7 +56,8 @@ def runs_too_early(history: VllmRun, step: Step, *, until_next: bool = True) -> 
 
 
 def decisions_still_to_come(history: VllmRun) -> int:
-    """Return the most steps until all decisions in flight, and as many more, have completed."""
+    """Return the most steps until the decisions in flight have completed, and as many decisions
+    after them; 0 if loads never meet decisions."""
     return 2 * in_flight.depth(history.config) if loads.meet_decisions(history.config) else 0
 
 
@@ -65,8 +66,8 @@ def one_is_loading(history: VllmRun, step: Step) -> bool:
 
 
 def takes_what_others_need(history: VllmRun, step: Step) -> str | None:
-    """A load begins only if enough blocks stay free for what other parked requests and prefills
-    still need, and for the request's own first step if that has a lookahead (V1-R21)."""
+    """A load begins only if enough blocks stay free for other parked requests, for prefills, and
+    for the lookahead of the request's own first step (V1-R21)."""
     newly = loads.newly_parked(history.live, step)
     if not newly or not nothing_else_changes(history, step):
         return None
@@ -165,7 +166,8 @@ def last_written(history: VllmRun, request: VllmRequestHistory) -> int | None:
 
 
 def preempted_for_nothing(history: VllmRun, step: Step) -> str | None:
-    """A request still being computed loses only blocks that are needed at once (V1-R24)."""
+    """A request that is still being computed loses its blocks only if they are needed at once
+    (V1-R24)."""
     return taken_without_need(history, step) if keeps_blocks(history, step) else None
 
 
@@ -176,7 +178,7 @@ def blocks_run_out_in_flight(history: VllmRun, step: Step) -> bool:
 
 
 def freed_while_sent(history: VllmRun, step: Step) -> str | None:
-    """A finished request keeps its blocks, from its last step on, until they have been sent, no
+    """From its last step on, a finished request keeps its blocks until they have been sent, and no
     longer (V1-R25)."""
     for name, reason in (step.finished or {}).items():
         request = history.live.get(name)
@@ -211,7 +213,8 @@ def one_is_sent(history: VllmRun, step: Step) -> bool:
 
 
 def builds_on_what_failed(history: VllmRun, step: Step) -> str | None:
-    """After a partly failed load, no more tokens are skipped than loaded or cached (V1-R26)."""
+    """After a partly failed load, a request skips only tokens that were loaded or are cached
+    (V1-R26)."""
     for request in joins_after_a_failure(history, step):
         start = (step.computed or {}).get(request.id, 0) - step.scheduled[request.id]
         intact = (request.load_fails_at or 0) // history.config["block_size"]
@@ -294,7 +297,8 @@ def fail_now(history: VllmRun, step: Step) -> list[VllmRequestHistory]:
 
 
 def computes_what_can_be_loaded(history: VllmRun, step: Step) -> str | None:
-    """A request is parked if the connector has more of its tokens than the cache (V1-R27)."""
+    """A request is parked for a load if the connector has more of its tokens than the cache
+    (V1-R27)."""
     for request in admitted(history, step):
         hit = history.hit_now(step, request)
         if hit is None or request.started or not loads.is_new(history.config, request):
@@ -338,9 +342,9 @@ def one_fails_in_its_step(history: VllmRun, step: Step) -> bool:
 
 
 def first_landed(history: VllmRun, step: Step) -> VllmRequestHistory | None:
-    """Return the first of the requests parked before the step whose load has landed.
+    """Return the first request whose load has landed, of those that were parked before the step.
 
-    None if a request that lost its blocks to a failed load may be in front of it.
+    Return None if a request that lost its blocks to a failed load may be in front of it.
     """
     if not loads.are_made(history.config):
         return None  # sessions may be parked
@@ -375,7 +379,7 @@ def missing_blocks(history: VllmRun, step: Step, request: VllmRequestHistory) ->
 
 
 def first_step(history: VllmRun, step: Step, request: VllmRequestHistory) -> int:
-    """Return the blocks that a parked request lacks for its known tokens and the lookahead."""
+    """Return how many blocks a parked request lacks for its known tokens and the lookahead."""
     return lacks(history, step, request, speculation.slots(history.config, request.num_tokens))
 
 

@@ -28,8 +28,8 @@ def victim_not_the_tail(history: VllmRun, step: Step) -> str | None:
 def _admitted_before(
     history: VllmRun, gone: list[VllmRequestHistory], stay: list[VllmRequestHistory]
 ) -> str | None:
-    """Return a message if a preempted request was admitted before one that stays. The target's list
-    may be in any order, but the admissions were observed.
+    """Return a message if a preempted request was admitted before one that stays. The target may
+    list running requests in any order, but the admissions themselves were observed.
     """
     if loads.are_made(history.config):
         return None
@@ -100,7 +100,7 @@ def taken_without_need(history: VllmRun, step: Step) -> str | None:
     wanted = [last]
     if loads.meet_decisions(
         history.config
-    ):  # the round may have ended at a request that needed more
+    ):  # the scheduler may have stopped at a request that needed more
         wanted += [request for request in kept(history, step) if request.id not in step.scheduled]
     needed += sum(wants(history, request) for request in wanted)
     # blocks that have left a window are free as well
@@ -117,7 +117,8 @@ def taken_without_need(history: VllmRun, step: Step) -> str | None:
 
 
 def last_victim(history: VllmRun, gone: list[VllmRequestHistory]) -> VllmRequestHistory:
-    """Return the request preempted last in a step: the most important, or admitted first."""
+    """Return the request preempted last in a step: under the priority policy, the most important
+    one; under FCFS, the one admitted first."""
     if history.config.get("policy") == "priority":
         return min(gone, key=lambda request: key(history, request))
     ran = [request.id for request in ran_before(history)]
@@ -125,7 +126,7 @@ def last_victim(history: VllmRun, gone: list[VllmRequestHistory]) -> VllmRequest
 
 
 def blocks_run_out(history: VllmRun, step: Step) -> bool:
-    """A step preempts, or leaves no block free with a request running."""
+    """A step preempts a request, or leaves no block free while one runs."""
     return bool(step.preempted) or (step.free_blocks == 0 and bool(step.running))
 
 
@@ -154,8 +155,8 @@ def newcomer_before_preempted(history: VllmRun, step: Step) -> str | None:
     """Under FCFS, a preempted request waits in front of all that have never started, and of those
     that were preempted in an earlier step (V1CP-R17).
 
-    A session that lost its blocks between two turns keeps its place, and one whose turn ends takes
-    another (V1-R47).
+    A session that lost its blocks between two turns keeps its place; one whose turn ends gets a new
+    place (V1-R47).
     """
     if history.config["policy"] == "priority":
         return None
@@ -234,7 +235,8 @@ def preemption_not_counted(history: VllmRun, step: Step) -> str | None:
 
 
 def counter_wrong(history: VllmRun, step: Step) -> str | None:
-    """Computed tokens are the cached and the computed ones without wrong drafts (V1CP-R05)."""
+    """A request's computed tokens are its hit plus all scheduled tokens, minus wrong drafts
+    (V1CP-R05)."""
     gone = set(step.preempted or ())
     due = in_flight.due(history, step)
     for name, computed in (step.computed or {}).items():

@@ -50,7 +50,7 @@ def not_in_one_queue(history: VllmRun, step: Step) -> str | None:
         if name in (step.finished or {}) or name in history.aborts_inside:
             continue
         if places[name] != 1:
-            return f"{name} is unfinished and {places[name]} times in waiting and running together"
+            return f"{name} is unfinished, but listed {places[name]} times in waiting and running"
     return None
 
 
@@ -146,7 +146,7 @@ def the_head_waits(history: VllmRun, step: Step) -> bool:
 
 
 def admitted_after_preemption(history: VllmRun, step: Step) -> str | None:
-    """No request is admitted in a step that preempted (V1-R16)."""
+    """A step that preempts a request admits none (V1-R16)."""
     again = [request for request in preempted(history, step) if request.id in step.scheduled]
     new = admitted(history, step) + again
     gone = preempted(history, step)
@@ -156,15 +156,15 @@ def admitted_after_preemption(history: VllmRun, step: Step) -> str | None:
 
 
 def preempts_with_a_queue(history: VllmRun, step: Step) -> bool:
-    """A step preempts, and budget and a slot are left for a waiting request."""
+    """A step preempts a request, and budget and a slot are left for a waiting one."""
     budget = history.config["max_num_batched_tokens"] - sum(step.scheduled.values())
     left = slots(history) - len(kept(history, step))
     return bool(step.preempted) and budget > 0 and left > 0
 
 
 def needless_wait(history: VllmRun, step: Step) -> str | None:
-    """The first in line is admitted if there are a slot, budget, and blocks for all its known
-    tokens above the reserve (V1-R07).
+    """The first in line is admitted if there are a slot, enough budget, and blocks for all its
+    known tokens in addition to the watermark (V1-R07).
 
     Of its possible cache hits, only those shared with running requests count.
     """
@@ -199,7 +199,7 @@ def _could_go(history: VllmRun, step: Step) -> VllmRequestHistory | None:
         return None
     if lacks_budget_for_a_block(history, step) or _state_may_be_missing(history, step, request):
         return None
-    # By the chapter, a prompt that the budget would cut does not start; releases first cut it to
+    # In the chapter, a prompt that the budget would cut does not start; releases first cut it to
     # the threshold.
     cut = threshold(history) if history.revision in since("0.25") else request.num_tokens
     if not history.config["enable_chunked_prefill"] and min(request.num_tokens, cut) > remaining:
@@ -216,8 +216,8 @@ def _could_go(history: VllmRun, step: Step) -> VllmRequestHistory | None:
 
 
 def _state_may_be_missing(history: VllmRun, step: Step, request: VllmRequestHistory) -> bool:
-    """Return whether another request may compute, in this step, the Mamba state that this one has
-    to begin with (V1-R57)."""
+    """Return whether another request may compute, in this very step, the Mamba state from which
+    this one must start (V1-R57)."""
     size = int(history.config["block_size"])
     return groups.caches_states(history.config) and history.max_hit(step, request) >= size
 
@@ -235,17 +235,16 @@ def _is_surely_first(history: VllmRun, step: Step, request: VllmRequestHistory) 
 
 
 def _goes_next(history: VllmRun, request: VllmRequestHistory) -> bool:
-    """Return whether this request is certainly first in line, with a connector.
+    """Return whether, with a connector, this request is certainly first in line.
 
-    This requires that no request is parked or deferred, and that the connector has no more tokens
-    of this one.
+    It is if no request is parked or deferred and the connector has no more tokens of this one.
     """
     parked = bool(history.last is not None and history.last.parked)
     return not parked and not loads.is_new(history.config, request)
 
 
 def _missing(history: VllmRun, request: VllmRequestHistory, tokens: int) -> int:
-    """Return an upper bound on the free blocks that the request takes for these tokens."""
+    """Return an upper bound on how many free blocks the request takes for these tokens."""
     shared, block = 0, int(history.config["block_size"])
     if groups.further(history.config):
         return groups.blocks_if_all_kept(history.config, tokens)
@@ -280,8 +279,8 @@ def someone_joins(history: VllmRun, step: Step) -> bool:
 def passed_by(history: VllmRun, step: Step) -> str | None:
     """Every running request gets its turn while the budget lasts (V1-P01).
 
-    Under the priority policy, a request that is its own victim may end the round. The requests
-    behind it then get nothing, unless the round continues in this revision.
+    Under the priority policy, the requests behind one that is its own victim may get nothing; in
+    some revisions, they still get their turn.
     """
     budget = history.config["max_num_batched_tokens"]
     if history.pause == "pause_all" or sum(step.scheduled.values()) >= budget:

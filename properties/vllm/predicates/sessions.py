@@ -27,8 +27,8 @@ def one_awaits(history: VllmRun, step: Step) -> bool:
 def continues_wrongly(history: VllmRun, step: Step) -> str | None:
     """Between two turns, a session keeps what it has computed, and continues from there (V1-R45).
 
-    That is all but the last token of the turn before. A session that gives its blocks back
-    (V1-R48) begins again.
+    It keeps all tokens except the last one of the turn that ended. A session that gives its blocks
+    back (V1-R48) begins again.
     """
     before = (history.last.blocks or {}) if history.last is not None else {}
     for name in step.parked or () if sessions.are_held(history.config) else ():
@@ -60,7 +60,7 @@ def one_is_between_turns(history: VllmRun, step: Step) -> bool:
 
 
 def between_turns(history: VllmRun, step: Step) -> list[VllmRequestHistory]:
-    """Return the sessions that were between two turns, and neither end nor begin again."""
+    """Return the sessions that were between two turns before the step and still are after it."""
     gone = {*(step.preempted or ()), *(step.finished or ()), *history.aborts_inside}
     requests = history.live.values()
     return [request for request in requests if request.between_turns and request.id not in gone]
@@ -86,8 +86,8 @@ def slots_are_taken(history: VllmRun, step: Step) -> bool:
 
 
 def out_of_place(history: VllmRun, step: Step) -> str | None:
-    """A session that waits keeps its place, and takes the one that its revision gives it when its
-    turn ends (V1-R47)."""
+    """A waiting session keeps its place; when its turn ends, it takes the place that the revision
+    prescribes (V1-R47)."""
     expected = places(history, step)
     placed = {*expected}
     shown = [name for name in step.waiting or () if name in placed]
@@ -97,15 +97,15 @@ def out_of_place(history: VllmRun, step: Step) -> str | None:
 
 
 def places(history: VllmRun, step: Step) -> list[str]:
-    """Return the sessions whose turn ends in this step, and those that waited before, in the order
-    in which they must wait; nothing if the order is unknown."""
+    """Return the sessions whose turn ends in this step and the requests that waited before, in the
+    order in which they must wait; return nothing if the order is unknown."""
     if not sessions.are_held(history.config) or not order_is_known(history):
         return []
     ended = ending_turns(history, step)
     waits = {*(step.waiting or ())}.difference(request.id for request in ended)
     line = [request for request in waited_before(history) if request.id in waits]
     from_0_31 = history.revision in since("0.31")
-    lost = step.preempted or ()  # their blocks, so that they are behind those that have some
+    lost = step.preempted or ()  # requests that lost their blocks go behind those that have some
     first = {
         request.id
         for request in line

@@ -21,14 +21,14 @@ def told(step: Step) -> Sent:
 
 
 def addressed(history: VllmRun, step: Step) -> Iterator[VllmRequestHistory]:
-    """Yield the unfinished requests of which the worker is told something."""
+    """Yield the unfinished requests about which the worker is told something."""
     for name in told(step).computed:
         if (request := history.live.get(name)) is not None:
             yield request
 
 
 def unknown_to_the_worker(history: VllmRun, step: Step) -> str | None:
-    """The worker knows each scheduled request, and only those that still run (V1-R70)."""
+    """The worker is sent each scheduled request, whole or in part as it needs it (V1-R70)."""
     sent = told(step)
     if not step.scheduled.keys() <= sent.computed.keys():
         name = next(name for name in step.scheduled if name not in sent.computed)
@@ -153,7 +153,7 @@ def _ended(history: VllmRun, step: Step) -> Iterator[str]:
 
 
 def dropped_and_computed(history: VllmRun, step: Step) -> str | None:
-    """An encoder output that a step computes is not dropped by it (V1-R75)."""
+    """A step does not drop an encoder output that it computes (V1-R75)."""
     dropped = step.encoder_dropped or ()
     for request, image in encoded(history, step):
         if image.name in dropped:

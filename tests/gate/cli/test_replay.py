@@ -5,9 +5,12 @@ from dataclasses import replace
 
 import pytest
 
+from schedproof.gate.cli import replay as command
 from schedproof.gate.judging.context import replay_options
+from schedproof.gate.judging.findings import is_adapters_fault
 from schedproof.gate.targets.target_spec import parse_target
 from schedproof.model.target import ModelTarget
+from schedproof.properties.rules.predicate import AdapterMessage
 
 from ..toys import broken_scenario, spyre_scenario, written
 
@@ -71,7 +74,7 @@ def release_scenario(config, *requests):
             [
                 "step 3: r0 is aborted before the decision, and 9 blocks stay promised to it "
                 "forever: only requests that finish after the decision return their promises",
-                "step 4: r1 needs 12 blocks of 20, 9 of them are reserved for no request",
+                "step 4: r1 needs 12 of the 20 blocks, but 9 of them are reserved for no request",
             ],
         ),
         (
@@ -160,6 +163,25 @@ def test_a_replay_on_a_broken_target_is_exit_3(run, toy):
     assert result.err == (
         "schedproof: ADAPTER: at 'step' field waiting is promised in observes, but missing\n"
     )
+
+
+@pytest.mark.parametrize(("scheduler", "word", "code"), [("", "ADAPTER", 3), ("m:C", "BROKEN", 1)])
+def test_what_a_release_says_of_a_class_of_the_users_is_the_fault_of_the_class(
+    scheduler, word, code, run, monkeypatch
+):
+    def blame_the_adapter(*args, really=command.replay, **options):
+        outcome = really(*args, **options)
+        outcome.broken = [b._replace(message=AdapterMessage(b.message)) for b in outcome.broken]
+        return outcome
+
+    spec = replace(parse_target("vllm==0.33.0"), scheduler=scheduler)
+    monkeypatch.setattr(command, "replay", blame_the_adapter)
+    monkeypatch.setattr(
+        *(command, "is_adapters_fault"),
+        lambda first, behind, _: is_adapters_fault(first, behind, spec),
+    )
+    result = run("replay", broken_scenario(), "--quiet")
+    assert (result.code, result.out.splitlines()[0].split()[0]) == (code, word)
 
 
 def test_only_a_release_or_a_checkout_has_start_up_checks_to_go_beyond(run):

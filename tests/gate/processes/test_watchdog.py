@@ -94,6 +94,16 @@ def test_a_command_that_turns_on_its_watchdog_ends_with_all_that_it_started(stri
 
 
 @NEEDS_PROC
+@pytest.mark.parametrize(("strike", "times"), [("KILL", 20), ("STOP", 2)])
+def test_a_command_is_known_even_if_it_turns_on_its_watchdog_at_once(strike, times):
+    """A shell is faster than a watchdog that names the command after it has started it."""
+    for _ in range(times):
+        process = WatchedProcess(["/bin/sh", "-c", f"kill -{strike} $PPID; sleep 600"])
+        process.end()
+        assert is_gone(process.leader)
+
+
+@NEEDS_PROC
 def test_a_command_that_kills_its_parent_goes_on():
     body = "import os, signal, sys; os.kill(os.getppid(), signal.SIGKILL); print(1); sys.exit(5)"
     done = run_watched(python(body))

@@ -42,6 +42,6 @@ def test_a_hit_across_partitions_is_named_by_its_own_rule(monkeypatch):
     [first, *_] = replay(ModelTarget(), scenario(X, {"lora": "x"}), RULES).broken
     assert first.rule == "V1-R40"
     assert first.message == (
-        "b takes 8 tokens from the cache, of which 0 were computed with its adapter (x) and its "
+        "b takes 8 tokens from the cache, but only 0 were computed with its adapter (x) and its "
         "salt (none)"
     )

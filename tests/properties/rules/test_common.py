@@ -50,7 +50,7 @@ def two_queued(**changes):
         ),
         (
             decode("a", running=("a",), waiting=("b",), finished={"ghost": "eos"}),
-            "ghost reported as finished, but not unfinished before this step",
+            "ghost reported as finished, although already ended or never accepted",
         ),
         (
             decode("a", running=("a",), waiting=("b",), prefilling=("ghost",)),
@@ -176,7 +176,7 @@ def test_the_first_in_line_is_scheduled_within_its_allowance():
     assert broken("ALL-R05", in_time, idle()) is None
     late = history(waiting("a"), first_in_line=("a", 3, 5), step=8)
     assert broken("ALL-R05", late, idle()) == (
-        "a is first in line since step 3, and must be scheduled by step 8, 5 steps later"
+        "a has been first in line since step 3, and must be scheduled by step 8, 5 steps later"
     )
     assert broken("ALL-R05", late, prefill("a", 5)) is None
     assert exercised("ALL-R05", in_time, idle())
@@ -230,7 +230,7 @@ def test_a_hit_is_no_longer_than_what_somebody_has_computed(owner, known):
     book = history(owner, newcomer(), prefix_caching=True)
     assert broken("ALL-R08", book, after_hit(known)) is None
     assert broken("ALL-R08", book, after_hit(known + 1)) == (
-        f"b takes {known + 1} tokens from the cache, of which {known} were ever computed"
+        f"b takes {known + 1} tokens from the cache, of which only {known} were ever computed"
     )
 
 
@@ -248,14 +248,14 @@ def test_generated_tokens_may_be_a_hit_but_for_the_last_which_is_not_computed():
     book = history(owner, waiting("b", 15, content=content), prefix_caching=True)
     assert broken("ALL-R08", book, prefill("b", 5, prefix_hit={"b": 10})) is None
     assert broken("ALL-R08", book, prefill("b", 4, prefix_hit={"b": 11})) == (
-        "b takes 11 tokens from the cache, of which 10 were ever computed"
+        "b takes 11 tokens from the cache, of which only 10 were ever computed"
     )
 
 
 def test_nobody_can_hit_what_only_it_would_compute_itself():
     book = history(newcomer(), prefix_caching=True)
     assert broken("ALL-R08", book, after_hit(4)) == (
-        "b takes 4 tokens from the cache, of which 0 were ever computed"
+        "b takes 4 tokens from the cache, of which only 0 were ever computed"
     )
 
 

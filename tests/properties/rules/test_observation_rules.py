@@ -61,11 +61,11 @@ def test_a_request_shows_what_it_holds(seen, says):
         ("decode", {"a": 1}, None),
         ("prefill", {"b": 5}, None),
         ("mixed", {"a": 1, "b": 5}, None),
-        ("prefill", {"a": 1}, "a goes on to generate: say decode"),
+        ("prefill", {"a": 1}, "a already generates: say decode"),
         ("decode", {"b": 1}, "b has emitted no token yet: say prefill"),
-        ("prefill", {"a": 1, "b": 5}, "a goes on to generate: say mixed"),
-        ("mixed", {"a": 1}, "all that it does is decode: say decode"),
-        ("mixed", {"b": 5}, "all that it does is prefill: say prefill"),
+        ("prefill", {"a": 1, "b": 5}, "a already generates: say mixed"),
+        ("mixed", {"a": 1}, "its only work is decode: say decode"),
+        ("mixed", {"b": 5}, "its only work is prefill: say prefill"),
     ],
 )
 def test_a_step_is_named_after_what_its_requests_do(kind, scheduled, says):

@@ -166,7 +166,7 @@ def on(numbers, values, code):
     results = []
     for path in list(paths(numbers, code)):
         solver = z3.Solver()
-        solver.add([*numbers.facts, *facts, *path.conditions])
+        solver.add([*numbers.facts, *facts, path.condition])
         if solver.check() == z3.sat:
             found = path.result
             is_symbol = isinstance(found, z3.ExprRef)

@@ -239,7 +239,7 @@ def test_a_check_that_is_skipped_in_a_state_is_refuted(monkeypatch, condition):
 
 def test_a_request_that_remembers_an_earlier_answer_ends_the_proof(monkeypatch):
     monkeypatch.setitem(symbolic_state.KNOWN, symbolic_state.Request, ("id",))
-    with pytest.raises(TypeError, match="other fields"):
+    with pytest.raises(TypeError, match="must have exactly the fields"):
         refuted("sound", "joining_request_was_accepted_0")
 
 

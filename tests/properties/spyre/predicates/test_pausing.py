@@ -143,7 +143,9 @@ def test_a_prefill_step_pauses_nobody():
 @pytest.mark.parametrize(("steps", "starves"), [(1, False), (3, False), (4, True), (9, True)])
 def test_a_paused_request_comes_back_within_as_many_steps_as_there_are_slots(steps, starves):
     held_back = book(decoding("a", 8), sits_out("b", 8, steps), paused=("b",), max_num_seqs=4)
-    expected = f"b is paused for {steps + 1} steps, but max_num_seqs is 4" if starves else None
+    expected = (
+        f"b has been paused for {steps + 1} steps, but max_num_seqs is 4" if starves else None
+    )
     assert broken("SPY-P01", held_back, decode("a")) == expected
     assert broken("SPY-P01", held_back, decode("a", "b")) is None
     assert exercised("SPY-P01", held_back, decode("a"))

@@ -178,7 +178,7 @@ def test_a_first_token_on_its_way_makes_a_request_that_decodes():
     history = before(account, running="a", **AHEAD)
     step = ran({"a": 1}, "a", prefilling=(), computed={"a": 7}, blocks={"a": (1, 2)})
     assert shown.shown_wrongly(history, step) == (
-        "kind is mixed in step 0, but all that it does is decode: say decode"
+        "kind is mixed in step 0, but its only work is decode: say decode"
     )
 
 
