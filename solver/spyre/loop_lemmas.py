@@ -33,7 +33,8 @@ from ..smt.numbers import Numbers
 from ..smt.obligation import Obligation, lemma
 from ..smt.on_symbols import on_symbols
 from .symbolic_admission import MANY, length
-from .symbolic_step import MODULES, Step, StepConfiguration
+from .symbolic_state import StepConfiguration
+from .symbolic_step import MODULES, Step
 
 BY_INDUCTION = {
     "volumetric.accepts to_come",

@@ -26,7 +26,7 @@ from . import (
 )
 from .admission_sequences import ADMITS_BY, Setting
 from .symbolic_admission import LARGE, MANY
-from .symbolic_step import StepConfiguration
+from .symbolic_state import StepConfiguration
 
 # The volumetric rules: no decode step exceeds the limit; no request joins if its batch could exceed
 # it.

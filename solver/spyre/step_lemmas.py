@@ -40,8 +40,8 @@ from ..smt.numbers import Numbers
 from ..smt.obligation import Obligation, lemma
 from ..smt.on_symbols import on_symbols
 from .symbolic_admission import MANY, SIZES, length
-from .symbolic_state import Name
-from .symbolic_step import MODULES, Step, StepConfiguration, Stepped
+from .symbolic_state import Name, StepConfiguration
+from .symbolic_step import MODULES, Step, Stepped
 
 Claim = Callable[[Step, int, Stepped], Any]
 AT_ONCE = 4  # how many requests of a large batch one lemma compares with a tkv

@@ -5,12 +5,14 @@ A value leads to separate paths only where the code reads it.
 
 import re
 from collections.abc import Iterator
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 import z3
 
 from ...model.pool import Pool
+from ...model.spyre import release_2_1_2
 from ...model.spyre.config import SpyreConfig
+from ...model.spyre.revision import Revision
 from ...model.spyre.state import Sequence as Request
 from ...model.spyre.state import State
 from ..smt.execution import SymbolicLength, SymbolicRun, UndecidedError, counted
@@ -27,6 +29,31 @@ KNOWN = {
         *("pool", "lost_blocks", "aborted"),
     ),
 }
+
+
+class StepConfiguration(NamedTuple):
+    """The configuration of a step. With `bounded`, the pool may have no room for a prompt."""
+
+    revision: Revision
+    interleave: bool = True
+    block: int = 64
+    chunk: int = 512
+    bounded: bool = False
+
+    @property
+    def remembers(self) -> bool:
+        """Whether admission uses the tkv that the last forward pass reported."""
+        return self.revision.current_tkv is release_2_1_2.current_tkv
+
+    @property
+    def asks_once(self) -> bool:
+        """Whether only the first chunk must meet the last-chunk constraints."""
+        at_first = self.revision.is_held_to_last_chunk is release_2_1_2.is_held_to_last_chunk
+        return at_first and not self.interleave
+
+    @property
+    def pauses(self) -> bool:
+        return "paused" in self.revision.shows
 
 
 # The ids that the proof gives to requests.

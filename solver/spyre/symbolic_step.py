@@ -50,6 +50,7 @@ from .symbolic_state import (
     Held,
     Name,
     Reported,
+    StepConfiguration,
     SymbolicConfig,
     Unread,
     check_fields,
@@ -65,31 +66,6 @@ MODULES = imported_by(
 FEW = 1  # with up to this many decoding requests, any request may be aborted within the step
 FEW_PAUSED = 2  # with more decoding and paused requests, none ends early or is aborted
 ENDING = 2  # this many may each end in the step; any others end only together
-
-
-class StepConfiguration(NamedTuple):
-    """The configuration of a step. With `bounded`, the pool may have no room for a prompt."""
-
-    revision: Revision
-    interleave: bool = True
-    block: int = 64
-    chunk: int = 512
-    bounded: bool = False
-
-    @property
-    def remembers(self) -> bool:
-        """Whether admission uses the tkv that the last forward pass reported."""
-        return self.revision.current_tkv is release_2_1_2.current_tkv
-
-    @property
-    def asks_once(self) -> bool:
-        """Whether only the first chunk must meet the last-chunk constraints."""
-        at_first = self.revision.is_held_to_last_chunk is release_2_1_2.is_held_to_last_chunk
-        return at_first and not self.interleave
-
-    @property
-    def pauses(self) -> bool:
-        return "paused" in self.revision.shows
 
 
 class Lengths(NamedTuple):
