@@ -1,1 +1,1 @@
-"""Everything around the checks: files, targets, verdicts, reports and the command line."""
+"""What surrounds the checks: files, targets, verdicts, reports and the command line."""

@@ -1,7 +1,7 @@
 """What does each proof show, for which code, and under which assumptions?
 
-Writes the tables of `docs/explanation/proofs.md`. The tables for the rules about the volumetric
-limit come from `tools/proofs.py`:
+Writes the tables of `docs/explanation/proofs.md`, except those for the rules about the volumetric
+limit, which `tools/proofs.py` writes:
 
     make tool NAME=answers OPTIONS=--write
 """

@@ -1,6 +1,6 @@
 """Do the declared bounds of the dependencies hold?
 
-Installs the lowest or the newest versions that pyproject.toml allows in a fresh environment, and
+Installs the lowest or the newest versions that pyproject.toml allows into a fresh environment, and
 runs the fast tests there:
 
     make tool NAME=bounds OPTIONS="lowest --python python3.13"
@@ -18,8 +18,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-# Packages needed to run the tests, in addition to the dependencies. Tests that need another extra
-# are skipped.
+# Packages that the tests need in addition to the dependencies. Tests that need another extra are
+# skipped.
 RUNNERS = ("pytest", "pytest-randomly", "pytest-xdist", "pyyaml", "syrupy")
 # Old versions may cause warnings, which must not fail the tests.
 QUICK = ("-n", "2", "-m", "not slow and not nightly", "-p", "no:cacheprovider", "-W", "default")

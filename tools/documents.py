@@ -1,8 +1,8 @@
 """Which rules do the five documents state, what checks each rule, and on which real code?
 
 Gates real releases, and writes the tables of `docs/reference/documents.md`. The default releases
-take eight minutes on two cores. Verdicts from earlier calls in the same folder are reused. For a
-release without an installable package, name its checkout:
+take eight minutes on two cores. Verdicts that an earlier call left in the folder are used again. A
+release without an installable package needs the folder of its checkout:
 
     make tool NAME=documents
     make tool NAME=documents OPTIONS="nano-vllm:DIR llmservingsim:DIR"
@@ -27,8 +27,8 @@ PAGE, TOOL = DOCS / "reference" / "documents.md", "tools/documents.py"
 
 
 class Document(NamedTuple):
-    """One of the five documents: the name by which the catalogue cites it, and the system that it
-    describes."""
+    """One of the five documents: the name under which the catalogue cites it, and the system
+    that it describes."""
 
     source: str
     system: str
@@ -55,7 +55,7 @@ def rules_of(document: Document) -> list[Rule]:
 
 
 def table(document: Document, verdicts: Sequence[Verdict]) -> Iterator[str]:
-    """Yield a table with a row for each rule: where it is in the document, its title, and what
+    """Yield a table with a row for each rule: its place in the document, its title, and what
     checks it."""
     found = [("where", "in short", "rule", "checked by", "on real code")]
     page = f"rules/{document.system.replace('_', '-')}.md"
@@ -77,7 +77,7 @@ def checked_by(rule: Rule) -> str:
 
 
 def _on_real_code(rule: Rule, verdicts: Sequence[Verdict]) -> str:
-    """Describe the gates' verdicts on the rule; releases with the same verdict are listed
+    """Describe the gates' verdicts on the rule. Releases with the same verdict are listed
     together."""
     if not rule.checked:
         return "–"
@@ -95,8 +95,8 @@ def _on_real_code(rule: Rule, verdicts: Sequence[Verdict]) -> str:
 
 
 def totals(verdicts: Sequence[Verdict]) -> Iterator[str]:
-    """Yield a table of how many rules each document states, how many of these have a predicate, and
-    how many were judged on real code."""
+    """Yield a table of the number of rules that each document states, how many of them have a
+    predicate, and how many were judged on real code."""
     judged = {rule.id for each in verdicts for rule in each.rules if rule.status in JUDGED}
     found: list[Sequence[str]] = [
         ("document", "rules", "with a predicate", "of these on real code", *REASONS)
@@ -112,7 +112,7 @@ def totals(verdicts: Sequence[Verdict]) -> Iterator[str]:
 
 
 def read(folder: Path) -> dict[str, list[Verdict]]:
-    """Read the verdict files in a folder, and return them by system."""
+    """Read the verdict files in a folder. Return the verdicts by system."""
     found: dict[str, list[Verdict]] = {document.system: [] for document in DOCUMENTS.values()}
     for file in sorted(folder.glob("*.json")):
         verdict = msgspec.json.decode(file.read_bytes(), type=Verdict)

@@ -1,7 +1,8 @@
-"""Do the explorer and Spin agree, and how large a question can each answer?
+"""Do the explorer and Spin agree, and how large a question can each of them answer?
 
-Gives both the same questions on the same model, some of which take minutes, and prints the table of
-`docs/explanation/small-scopes.md`. Takes a quarter of an hour; needs spin and gcc:
+Gives both the same questions about the same model, and prints the table of
+`docs/explanation/small-scopes.md`. Some questions take minutes. Takes a quarter of an hour; needs
+spin and gcc:
 
     make tool NAME=explorers OPTIONS=--quick
 """

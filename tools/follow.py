@@ -1,13 +1,14 @@
 """Which files must you open to follow a rule, and how many files does a gate of that rule load?
 
-Prints each place that names the rule, from its sentence to its proof, with the function or the
-planted fault at that place. Then it prints how many files of the product a quick gate of that rule
-on the model imports, and in how many of them a function runs (in the main process):
+Prints each place that names the rule, from its sentence in a document to its proof. For each place,
+it names the enclosing function or the planted fault. Then it runs a quick gate of that rule on the
+model. It prints how many files of the product the gate imports, and in how many of them a function
+runs (in the main process):
 
     make tool NAME=follow OPTIONS=SPY-R07
 
-Some places only mention the rule. To get from a sentence of a document to its rule, see
-`docs/reference/documents.md`.
+Some places only mention the rule. `docs/reference/documents.md` leads from a sentence of a document
+to its rule.
 """
 
 import ast
@@ -32,7 +33,7 @@ PLACES = {
 
 
 def files_naming(rule: str) -> dict[str, list[str]]:
-    """Return the files that contain the rule's id, grouped by their role for the rule."""
+    """Return the files that contain the rule's id, grouped by what they do for the rule."""
     named = re.compile(rf"\b{re.escape(rule)}\b")
     return {
         what: [
@@ -45,8 +46,7 @@ def files_naming(rule: str) -> dict[str, list[str]]:
 
 
 def places_naming(rule: str, path: Path) -> list[tuple[int, str]]:
-    """Return each line of a file that contains the rule's id, with the name of what encloses the
-    line.
+    """Return each line of a file that contains the rule's id, with the name of what encloses it.
 
     In a Python file, this is the function or class, or "" at top level. In a file of planted
     faults, it is the description of the fault.
@@ -59,10 +59,10 @@ def places_naming(rule: str, path: Path) -> list[tuple[int, str]]:
 
 
 def _enclosing(text: str) -> dict[int, str]:
-    """Return the innermost function or class of each line of a module."""
+    """Return the innermost function or class of each line in a module."""
     defined = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
     names = dict[int, str]()
-    # Parents come before their children, so the innermost name is written last.
+    # Parents come before their children, so the name written last is the innermost.
     for node in ast.walk(ast.parse(text)):
         if isinstance(node, defined):
             names |= dict.fromkeys(range(node.lineno, (node.end_lineno or 0) + 1), node.name)
@@ -70,7 +70,7 @@ def _enclosing(text: str) -> dict[int, str]:
 
 
 def _faults(text: str) -> dict[int, str]:
-    """For each line, return what its planted fault does."""
+    """Return, for each line, the description of its planted fault."""
     does, inside = dict[int, str](), ""
     for number, line in enumerate(text.splitlines(), 1):
         if line == "[[fault]]":

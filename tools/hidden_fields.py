@@ -1,8 +1,8 @@
-"""Does a gate ever report a correct scheduler that hides fields?
+"""Does a gate ever report a correct scheduler as wrong if the scheduler hides fields?
 
-Gate number k runs on the model of a conforming revision, with seed k and with randomly chosen
-fields hidden. The tool prints each violated rule, and each rule reported as held although it needs
-a hidden field. The 2,000 gates take an hour on two cores:
+Gate number k runs on the model of a conforming revision, with seed k and some randomly chosen
+fields hidden. The tool prints each rule that a gate reports as broken, and each rule that it
+reports as held although the rule needs a hidden field. The 2,000 gates take an hour on two cores:
 
     make tool NAME=hidden_fields OPTIONS="--gates 100 --jobs 2"
 """
@@ -36,7 +36,7 @@ def accusations(number: int) -> list[str]:
 
 
 def main() -> int:
-    """Run the gates and print their wrong claims; return 1 if there are any."""
+    """Run the gates and print their wrong claims. Return 1 if there are any."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--gates", type=int, default=2000)
     parser.add_argument("--first", type=int, default=0, help="number of the first gate")

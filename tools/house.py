@@ -4,9 +4,11 @@ Prints the size of the product, the tests and the tools, and every import that t
 
     make tool NAME=house
 
-`tests/tools/test_tools.py` asserts the rules. A layer imports only itself and lower layers, and the
-same holds for the rooms (folders) of a layer. A file of the kernel imports no system. A system
-imports at most the other system that its descriptor names.
+`tests/tools/test_house.py` asserts the rules:
+
+- A layer imports only itself and lower layers; the same holds for the rooms (folders) of a layer.
+- A file of the kernel (everything outside the systems' folders) imports no system.
+- A system imports at most one other system, which its descriptor names.
 """
 
 import ast
@@ -16,8 +18,7 @@ from pathlib import Path
 from statistics import median
 
 ROOT = Path(__file__).resolve().parents[1]
-# The layers, from the lowest to the highest. `schedproof/__init__.py` and `__main__.py` are above
-# all of them.
+# The layers, lowest first. `schedproof/__init__.py` and `__main__.py` are above all of them.
 LAYERS = ("spec", "model", "properties", "solver", "gate")
 TOP = ("systems.py", "__init__.py", "__main__.py")
 ROOMS = {
@@ -53,7 +54,7 @@ def line_count(path: Path) -> int:
 
 
 def imported(path: Path) -> set[str]:
-    """Return the absolute names that a file imports; names in this package begin with
+    """Return the absolute names that a file imports. Names in this package begin with
     `schedproof`."""
     package = ("schedproof", *path.relative_to(ROOT).parent.parts)
     names = set()
@@ -68,7 +69,7 @@ def imported(path: Path) -> set[str]:
 
 
 def modules() -> dict[str, Path]:
-    """Return the path of every file of the layers by its dotted name below `schedproof`."""
+    """Return the path of every file in the layers, by its dotted name below `schedproof`."""
     named = {}
     for layer in LAYERS:
         for path in sources(layer):
@@ -92,7 +93,7 @@ def imports() -> dict[str, set[str]]:
 
 def rank(module: str) -> tuple[int, int]:
     """Return the position of a module: its layer, and its room in that layer (-1 for the layer
-    itself). All systems have the same position, above the rooms of their layer."""
+    itself). All systems have the same position, above all rooms of their layer."""
     layer, _, rest = module.partition(".")
     room = rest.partition(".")[0]
     rooms = ROOMS.get(layer, ())
@@ -140,13 +141,12 @@ def circles(graph: Graph) -> list[list[str]]:
 
 
 def system_of(module: str) -> str | None:
-    """Return the system to which a module belongs; None for a module of the kernel."""
+    """Return the system of a module, or None for a module of the kernel."""
     return next((part for part in module.split(".") if part in SYSTEMS), None)
 
 
 def system_imports(graph: Graph) -> Iterator[tuple[str, str, str]]:
-    """Yield (module, imported module, its system) for each import of a system that is not the
-    module's own."""
+    """Yield (module, imported module, its system) for each import of another system's module."""
     for module, targets in sorted(graph.items()):
         for target in sorted(targets):
             system = system_of(target)
@@ -171,8 +171,7 @@ def between_systems(graph: Graph) -> dict[str, set[str]]:
 
 
 def one_importer(graph: Graph) -> list[str]:
-    """Return the files that are imported by only one file, where that file is in the same
-    folder."""
+    """Return the files that only one file imports, if that file is in the same folder."""
     importers: dict[str, set[str]] = defaultdict(set)
     for module, targets in graph.items():
         for target in targets:

@@ -1,10 +1,10 @@
 """Do the documented commands that install a release print what their page says?
 
-Runs the `journey` blocks of the page word for word, in an empty folder:
+Runs the `journey` blocks of a page word for word, in an empty folder:
 
     make tool NAME=journey OPTIONS=docs/tutorials/plugin.md
 
-A second argument leaves out the commands that contain that text; the tool lists them.
+A second argument leaves out the commands that contain this text; the tool lists them.
 """
 
 import os
@@ -18,7 +18,8 @@ from schedproof.tests.test_docs import BLOCK, as_pattern, commands
 
 
 def main(page: Path, without: str = "") -> int:
-    """Run the commands on a page; return how many do not print what the page says."""
+    """Run the commands on a page. Return the number of commands that do not print what the page
+    says."""
     failed = 0
     path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
     with tempfile.TemporaryDirectory() as folder:

@@ -1,7 +1,7 @@
-"""Does the memory of `schedproof check-trace` stay flat, however long the trace is?
+"""Does the memory of `schedproof check-trace` stay constant, however long the trace is?
 
-One process makes a trace of any length, and another one checks it. Prints how many steps per second
-are checked, and the peak memory so far:
+One process writes a trace of any length, and another one checks it. Prints how many steps are
+checked per second, and the peak memory so far:
 
     make tool NAME=long_trace OPTIONS="--steps 1000000 --system spyre --explain"
 """
@@ -21,10 +21,11 @@ from schedproof.model.scenario import Request, Segment
 from schedproof.model.systems import full_config
 from schedproof.model.target import ModelTarget
 
-REPORT_AT = (30_000, 100_000, 300_000, 1_000_000, 3_000_000, 10_000_000)  # steps
-EVERY = 24  # steps between arrivals: just enough to serve every request while a few are running
-# With a prefix cache and a bounded pool of blocks. LLMServingSim has no prefix cache here, because
-# its history would then keep everything.
+REPORT_AT = (30_000, 100_000, 300_000, 1_000_000, 3_000_000, 10_000_000)  # in steps
+# Steps between arrivals: just enough that every request is served, with a few running at a time.
+EVERY = 24
+# With a prefix cache and a bounded pool of blocks. LLMServingSim has no prefix cache here: its
+# history would then keep everything.
 CONFIGS: dict[str, dict[str, Any]] = {
     "spyre": {"prefix_caching": True, "num_blocks": 1024},
     "vllm": {"num_blocks": 4096},
@@ -34,8 +35,8 @@ CONFIGS: dict[str, dict[str, Any]] = {
 
 
 def requests() -> Iterator[Request]:
-    """Yield an endless stream of requests; lengths are in tokens. One request in three begins with
-    a common prefix, and one in five repeats an earlier request and continues it."""
+    """Yield an endless stream of requests, with lengths in tokens. One request in three begins
+    with a common prefix. One in five repeats an earlier request and continues it."""
     number = 0
     while True:
         name, prompt = f"r{number}", 100 + 37 * number % 900
@@ -80,14 +81,14 @@ def make(system: str, revision: str, steps: int, file: BinaryIO) -> None:
 
 
 def memory(process: int, peak: str = "VmHWM") -> float:
-    """Return the peak memory of a process in MB, or another field of the process's status."""
+    """Return the peak memory of a process in MB, or another field of its status."""
     status = Path(f"/proc/{process}/status").read_text()
     [line] = [line for line in status.splitlines() if line.startswith(peak)]
     return int(line.split()[1]) / 1024
 
 
 def run(system: str, revision: str, steps: int, explain: bool) -> int:
-    """Make a trace, check it, and print the figures."""
+    """Write a trace, check it, and print the figures."""
     words = ["check-trace", "-", *(["--explain"] if explain else [])]
     check = subprocess.Popen([sys.executable, "-m", "schedproof", *words], stdin=subprocess.PIPE)
     assert check.stdin is not None

@@ -1,6 +1,6 @@
-"""Write the tables that tools produce into the documentation.
+"""Write the tables of tools into the documentation.
 
-A table is enclosed in two comments; the first one names the tool and the table, as in
+A table stands between two comments. The first one names the tool and the table, as in
 `tools/proofs.py: lemmas`.
 """
 
@@ -15,12 +15,12 @@ Tables = Mapping[str, Callable[[], Iterable[str]]]
 
 
 def begin(mark: str) -> str:
-    """Return the comment that begins a table."""
+    """Return the comment before a table."""
     return f"<!-- {mark} -->\n"
 
 
 def table_in(page: Path, mark: str) -> str:
-    """Return a table as it currently stands on the page."""
+    """Return a table as it stands on the page."""
     text = page.read_text(encoding="utf-8")
     return text.partition(begin(mark))[2].partition(END)[0].strip("\n")
 
@@ -40,14 +40,15 @@ def make(
     about: str | None,
     elsewhere: Mapping[str, Path] | None = None,
 ) -> int:
-    """Run a tool that makes tables: print them and, with `--write`, write them to the page as well.
+    """Run a tool that produces tables. Print the tables and, with `--write`, write them to their
+    pages.
 
     Args:
         page: the page with the tables.
         tool: the file of the tool, as the comments around its tables name it.
         tables: for each table's name, the function that yields its lines.
         about: the description that `--help` prints.
-        elsewhere: for each table that is not on `page`, the page that contains it.
+        elsewhere: the page of each table that is not on `page`.
 
     Returns:
         The exit code.
@@ -69,7 +70,7 @@ def make(
 
 
 def rows(*lines: Sequence[str]) -> Iterator[str]:
-    """Yield the lines of a Markdown table; the first row is its header."""
+    """Yield the lines of a Markdown table. The first row is its header."""
     for number, line in enumerate(lines):
         yield f"| {' | '.join(line)} |"
         if not number:

@@ -1,8 +1,8 @@
 """What does the recorder cost a vLLM scheduler, and can its record be judged?
 
 Sends the same requests to the release's own class and to the recorder that wraps it, in turns.
-Prints the wall-clock milliseconds that a step takes (including the protocol), the bytes that each
-step adds to the record, and the verdict of `check-trace`:
+Prints the wall-clock milliseconds per step (including the protocol), the bytes that a step adds to
+the record, and the verdict of `check-trace`:
 
     make tool NAME=recorder OPTIONS="--release vllm==0.33.0 --steps 100000 --keep run.jsonl"
 """
@@ -27,14 +27,14 @@ from schedproof.model.target import Target
 
 from .long_trace import requests
 
-CHUNK = 100  # steps that one class takes before the other takes its turn
-EVERY = 2  # steps between two arrivals; at this rate, about thirty requests run
+CHUNK = 100  # steps that one class takes before it is the other's turn
+EVERY = 2  # steps between two arrivals; about thirty requests then run at a time
 SYSTEM, REVISION = "vllm", "documented"
 CONFIG = {"num_blocks": 4096, "max_num_seqs": 32, "async_scheduling": True}
 
 
 class Served:
-    """A target to which requests are sent, and the milliseconds that each of its steps took."""
+    """A target that receives requests, and the milliseconds that each of its steps took."""
 
     def __init__(self, target: Target) -> None:
         started = target.start(SYSTEM, REVISION, full_config(SYSTEM, REVISION, CONFIG))
@@ -45,7 +45,7 @@ class Served:
         self.running: list[int] = []
 
     def serve(self, steps: int) -> None:
-        """Run this many steps, and send the requests that arrive during them."""
+        """Run this many steps, and send the requests that arrive meanwhile."""
         began = time.perf_counter()
         for _ in range(steps):
             if self._step % EVERY == 0:
@@ -64,7 +64,7 @@ class Served:
 
 @contextmanager
 def served(release: str, cls: str) -> Iterator[Served]:
-    """Open a class of the recorder or, with an empty name, the release's own class."""
+    """Open a class of the recorder. With an empty name, open the release's own class."""
     gate = Path(recorder.__file__).parents[2]
     spec = f"{release}:{gate}:targets.vllm.recorder.{cls}" if cls else release
     with opened(parse_target(spec), step_limit=60) as target:
@@ -96,7 +96,7 @@ def main() -> int:
 
 
 def measure(release: str, steps: int) -> tuple[Served, Served]:
-    """Measure the release's own class and the recorder that wraps it, which take turns."""
+    """Measure, in turns, the release's own class and the recorder that wraps it."""
     with served(release, "") as own, served(release, "AsyncRecorder") as recorded:
         for _ in range(steps // CHUNK):
             own.serve(CHUNK)

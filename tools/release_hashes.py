@@ -1,8 +1,8 @@
 """Which wheels, with which digests, may `schedproof gate NAME==VERSION` install?
 
-Queries the package index, and writes `gate/targets/wheels.txt` (the releases that can be judged)
-and the digests in `gate/targets/packages.txt`, in which the versions stay the same. `make lock`
-runs this tool; it takes a minute.
+Queries the package index. Writes `gate/targets/wheels.txt` (the releases that can be judged) and
+the digests in `gate/targets/packages.txt`, whose versions stay the same. `make lock` runs this
+tool; it takes a minute.
 """
 
 import json
@@ -30,7 +30,7 @@ def files(name: str) -> dict[str, str]:
 
 
 def of_version(all_files: dict[str, str], version: str, *, sources: bool) -> list[str]:
-    """Return the digests of a version's wheels and, with `sources`, the digest of its source
+    """Return the digests of a version's wheels. With `sources`, add the digest of its source
     archive."""
     wheels = [
         digest

@@ -1,9 +1,8 @@
-"""Does the same seed give the same verdict, byte for byte, except for times?
+"""Does the same seed give the same verdict, byte for byte except for times?
 
-Runs gates with one process and with two, and with two hash seeds, and repeats one of them. For each
-interpreter, it uses the wheel with the locked versions, and for the first interpreter also the
-checkout.
-It takes ten minutes:
+Runs gates with one process and with two, and with two hash seeds, and repeats one of them. It does
+so with the wheel and the locked versions for each interpreter, and for the first one also with the
+checkout. It takes ten minutes:
 
     make tool NAME=same_verdict OPTIONS="python3.11 python3.12 python3.13"
 """
@@ -33,7 +32,7 @@ WAYS = [*itertools.product(("1", "2"), ("0", "1234")), ("1", "0")]
 
 
 def environment(python: str, place: Path, package: Sequence[str]) -> Path:
-    """Create a fresh environment with the package, and return the path of its `schedproof`."""
+    """Create a fresh environment that contains the package. Return the path of its `schedproof`."""
     subprocess.run([python, "-m", "venv", place], check=True)
     pip: list[str | Path] = [place / "bin" / "python", "-m", "pip", "install", "--quiet"]
     subprocess.run([*pip, "--requirement", ROOT / "requirements.lock"], check=True)
@@ -42,7 +41,7 @@ def environment(python: str, place: Path, package: Sequence[str]) -> Path:
 
 
 def digest(schedproof: Path, words: Sequence[str], jobs: str, hash_seed: str) -> str:
-    """Run one gate and return the digest of its verdict file without the times."""
+    """Run one gate. Return the digest of its verdict file without the times."""
     with tempfile.TemporaryDirectory() as place:
         env = {**os.environ, "PYTHONHASHSEED": hash_seed}
         options = ("--seed", "5", "--jobs", jobs, "--json", "v.json")
@@ -53,7 +52,8 @@ def digest(schedproof: Path, words: Sequence[str], jobs: str, hash_seed: str) ->
 
 
 def main(pythons: Sequence[str]) -> int:
-    """Compare the verdicts of each gate and print a line; return how many gates differ."""
+    """Compare the verdicts of each gate, and print a line for it. Return the number of gates
+    that differ."""
     differ = 0
     with tempfile.TemporaryDirectory() as folder:
         place = Path(folder)

@@ -1,10 +1,10 @@
 """Which few short runs of each system exercise every rule?
 
-Writes the seed corpus (`gate/corpus/builtin/*/seeds`), with which a gate begins. The candidates are
-runs of the search on the model of each revision. From them the tool greedily picks a small set that
-exercises each rule `TIMES` times, if any run exercises it at all. Planted faults are not used. Run
-it after adding a rule; it takes two minutes on one core. With another release of Hypothesis it may
-write other files, which are just as good:
+Writes the seed corpus (`gate/corpus/builtin/*/seeds`), with which every gate begins. The candidates
+are runs of the search on the model of each revision; planted faults are not used. From the
+candidates, the tool greedily picks a small set that exercises each rule `TIMES` times, if any run
+exercises it at all. Run it after adding a rule; it takes two minutes on one core. With another
+release of Hypothesis it may write other files, which are just as good:
 
     make tool NAME=seeds
 """
@@ -29,7 +29,7 @@ from schedproof.properties.search.run import run_search
 from schedproof.properties.search.state import Hooks, Search, SearchOptions
 from schedproof.spec.catalogue import load
 
-# The scale for the models, and the first further scale for releases that refuse it.
+# The scale for the models, and the first further scale, for releases that refuse the former.
 SCALES = {
     "spyre": ("small", "short"),
     "vllm": ("small",),
@@ -37,9 +37,10 @@ SCALES = {
     "llmservingsim": ("small",),
 }
 TIMES = 2
-LONGEST = {"small": 60, "short": 120, "tight": 120}  # steps of the longest run
+LONGEST = {"small": 60, "short": 120, "tight": 120}  # in steps, the longest run that is picked
 RUNS = 100  # runs of each search
-SEARCHES = {"spyre": 4, "vllm": 16, "nano_vllm": 4, "llmservingsim": 4}  # per revision
+# The number of searches per revision.
+SEARCHES = {"spyre": 4, "vllm": 16, "nano_vllm": 4, "llmservingsim": 4}
 
 
 class Candidate(NamedTuple):
@@ -50,9 +51,9 @@ class Candidate(NamedTuple):
 
 
 def sampled(system: str, scale: str) -> Iterator[Scenario]:
-    """Yield runs of the search, leaving out keys that have their default values, so that revisions
-    without those keys accept the scenario as well."""
-    models_only = (system, scale) == ("spyre", "small")  # others must run on every release
+    """Yield runs of the search. Leave out keys with their default values, so that revisions
+    without these keys accept the scenarios too."""
+    models_only = (system, scale) == ("spyre", "small")  # all others must run on every release
     avoid = frozenset[str]() if models_only else frozenset(scales_of(system).kinds)
     for revision, seed in product(revisions_of(system), range(SEARCHES[system])):
         usual = full_config(system, revision, {})
@@ -70,7 +71,7 @@ def sampled(system: str, scale: str) -> Iterator[Scenario]:
 
 
 def candidates(system: str, scale: str) -> Iterator[Candidate]:
-    """Yield the runs that are short and in which all rules hold."""
+    """Yield the runs that are short and break no rule."""
     for scenario in sampled(system, scale):
         outcome = replay(ModelTarget(), scenario, load(system))
         holds = outcome.finished and not outcome.broken and not outcome.session.rejected
@@ -79,8 +80,8 @@ def candidates(system: str, scale: str) -> Iterator[Candidate]:
 
 
 def pick_few(candidates: list[Candidate]) -> Iterator[Candidate]:
-    """Repeatedly yield the run that exercises the most rules of those not exercised often enough
-    yet."""
+    """Yield runs one by one: each time, the run that exercises most of the rules that have not
+    been exercised often enough yet."""
     seen = Counter[str]()
     while candidates:
         best = max(

@@ -1,17 +1,22 @@
 """In which published releases, from the first to the last, does each fault of the track record
 exist?
 
-Makes the table of `docs/findings/track-record.md`, and `track-record/details.md` beside it, from
-the faults in `track-record/faults.toml` and the results of their scenarios on each release in
-`track-record/releases.json`. `track-record/red-lines.md` lists every rule that gates of some
-releases report as broken, each with its fault or decision, from `track-record/red-lines.toml`.
+Writes three pages:
+
+- the table of `docs/findings/track-record.md`;
+- `track-record/details.md`, with a section for each fault;
+- `track-record/red-lines.md`, with every rule that gates of some releases report as broken, each
+  with its fault or decision.
+
+The data are in the same folder. `faults.toml` contains the faults, `releases.json` the results of
+their scenarios on each release, and `red-lines.toml` the causes of broken rules:
 
     make tool NAME=track_record
     make tool NAME=track_record OPTIONS="--replay vllm sendnn-inference"
 
-`--replay` first replays every scenario on each release of these names; a name may have a version.
-Results that are already recorded are not replayed. A release is installed once (70 MB), and takes
-one or two minutes.
+`--replay` first replays every scenario on each release of these names; a name may include a
+version. Results that are already recorded are not replayed. A release is installed once (70 MB),
+and takes one or two minutes.
 """
 
 import argparse
@@ -49,11 +54,11 @@ MARK = "tools/track_record.py: faults"
 CHECKS = {"vllm": "`get_kv_cache_configs`", "sendnn-inference": "`check_and_update_config`"}
 BROKEN, HOLDS = "broken", "holds"
 IDLE, UNKNOWN = "not exercised", "not replayed"
-CRASHES = "crashes"  # another fault ends the run first
+CRASHES = "crashes"  # the state for a run that another fault ends first
 NO_START, NO_OPTION = REFUSED = "does not start", "has no such option"
 STEP_LIMIT = 90.0  # seconds; a release imports many modules in its first step
 
-States = Mapping[str, str]  # for each version: BROKEN, HOLDS, or why it was not judged
+States = Mapping[str, str]  # for each version: BROKEN, HOLDS, or the reason why it was not judged
 Record = dict[str, dict[str, dict[str, str]]]  # states by name, version and fault
 
 
@@ -83,7 +88,8 @@ class Fault(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
 
     @property
     def _explained(self) -> tuple[str, str]:
-        """Return the page, of those for the `releases`, that has the fault, and its heading."""
+        """Return the page that explains the fault, among those for its `releases`, and the
+        heading there."""
         pages = ("vllm", "vllm-features") if self.releases == ("vllm",) else ("sendnn",)
         begins = f"## {self.finding or f'{self.id}.'}"
         return next(
@@ -101,8 +107,8 @@ class Fault(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
 
 
 class RedLine(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Rules that a gate of the release `target` reports as broken, and the line of code behind
-    them. The cause is a fault of the track record, or a decision of upstream."""
+    """Rules that a gate of the release `target` reports as broken, with their cause and the line
+    of code behind them. The cause is a fault of the track record, or a decision of upstream."""
 
     target: str
     rules: tuple[str, ...]
@@ -114,7 +120,7 @@ class RedLine(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
 
 class Span(NamedTuple):
     """The first and the last release with a fault. `before` and `after` are the states of the
-    neighbouring releases, None if there is none."""
+    neighbouring releases, or None."""
 
     first: str
     last: str
@@ -137,7 +143,7 @@ def recorded() -> Record:
 
 
 def span_of(states: States) -> Span | None:
-    """Return the first and last release that have a fault, or None if no release has it."""
+    """Return the first and the last release with a fault, or None if no release has it."""
     versions = sorted(states, key=Version)
     broken = [number for number, version in enumerate(versions) if states[version] == BROKEN]
     if not broken:
@@ -183,7 +189,7 @@ def _upstream(fault: Fault) -> str:
 
 
 def details(record: Record) -> Iterator[str]:
-    """Yield the lines of the page, which has a section for each fault."""
+    """Yield the lines of the page with a section for each fault."""
     yield "# Track record in detail"
     yield ""
     yield "This page is for readers of the [track record](../track-record.md) who want to know"
@@ -215,7 +221,7 @@ def details(record: Record) -> Iterator[str]:
 
 
 def red_lines_page(record: Record) -> Iterator[str]:
-    """Yield the lines of the page with every rule that some releases break."""
+    """Yield the lines of the page with every rule that gates of some releases report as broken."""
     yield "# Every red line"
     yield ""
     yield "This page is for readers who want to know whether a rule that a gate reports as broken"
@@ -273,7 +279,7 @@ def _states(record: Record, name: str, fault: Fault) -> States:
 
 
 def state_of(target: Target, spec: TargetSpec, fault: Fault) -> str:
-    """Replay the scenario of a fault; return "broken", "holds", or why it is neither."""
+    """Replay the scenario of a fault. Return "broken", "holds", or the reason why it is neither."""
     scenario = read_scenario(ROOT / fault.scenario)
     beside = None if fault.rule == LOCKSTEP else NO_LOCKSTEP
     rules = judged_by(scenario.system, [fault.rule], scenario.revision or "", spec, beside)
@@ -289,10 +295,11 @@ def state_of(target: Target, spec: TargetSpec, fault: Fault) -> str:
 
 
 def replay_on(target: str, missing: Sequence[Fault], known: dict[str, str]) -> None:
-    """Replay the scenarios of faults on a release, and add the results to `known`."""
+    """Replay the scenarios of faults on a release. Add the results to `known`."""
     spec = parse_target(target)
     with opened(spec, step_limit=STEP_LIMIT) as open_target:
-        for fault in [*missing[:1], *missing]:  # twice: the first start may be too slow
+        # The first fault twice, because the first start may be too slow.
+        for fault in [*missing[:1], *missing]:
             try:
                 known[fault.id] = state_of(open_target.target, spec, fault)
             except TargetFault as error:
@@ -317,7 +324,7 @@ def replay_all(names: Sequence[str], record: Record) -> None:
 
 
 def write(record: Record) -> None:
-    """Write the record, with a line for each release."""
+    """Write the record, one line per release."""
     in_order: dict[str, Any] = {
         name: {version: versions[version] for version in sorted(versions, key=Version)}
         for name, versions in record.items()

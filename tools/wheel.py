@@ -1,6 +1,6 @@
 """Do a newcomer's first commands work in a fresh environment with the built wheel?
 
-`make dist` runs it, with the folder of the wheel as its argument.
+`make dist` runs this tool, with the folder of the wheel as its argument.
 """
 
 import subprocess
@@ -20,8 +20,8 @@ FIRST = (
 
 
 def main(folder: Path) -> int:
-    """Install the wheel and run the first commands; return how many did not end as they should
-    have."""
+    """Install the wheel and run the first commands. Return the number of commands that did not
+    end as expected."""
     [wheel] = folder.glob("*.whl")
     failed = 0
     with tempfile.TemporaryDirectory() as place:

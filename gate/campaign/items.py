@@ -1,8 +1,8 @@
 """The items of a campaign: independent pieces of work.
 
-An item holds everything that determines its result, so it can run on any machine, any number of
-times. Its id is a digest of its content. The plan yields the items in a fixed order: one round of
-all systems, scales and configurations, then the next round with other seeds.
+An item contains everything that determines its result, so it can run on any machine, any number of
+times. Its id is a digest of its content. The plan yields the items in a fixed order: a round of all
+systems, scales and configurations, then the next round with other seeds.
 """
 
 import hashlib
@@ -14,15 +14,16 @@ import msgspec
 
 from ...model.scenario import Scenario
 
-EXAMPLES = {"small": 60, "short": 60, "tight": 30}  # runs of an item: one or two seconds
-# Later items have up to ten times as many runs, so that a long campaign on many cores does not send
-# many small messages.
+# The number of runs in an item, which take one or two seconds.
+EXAMPLES = {"small": 60, "short": 60, "tight": 30}
+# Later items have up to ten times as many runs. Otherwise a long campaign on many cores would
+# consist of many small messages.
 ROUNDS_OF_ONE_LENGTH, LONGEST = 4, 10
 
 
 class Kind(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One kind of search. `fixed` holds the keys that never vary, with their values; `avoid` lists
-    the kinds of configuration that the target refuses."""
+    """One kind of search. `fixed` contains the configuration keys that never vary, with their
+    values; `avoid` lists the kinds of configuration that the target refuses."""
 
     system: str
     revision: str
@@ -32,7 +33,7 @@ class Kind(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Everything that determines the plan of a campaign; `code` is a digest of schedproof's
+    """Everything that determines the plan of a campaign. `code` is a digest of schedproof's
     code."""
 
     seed: int = 0
@@ -44,7 +45,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Failure(msgspec.Struct, frozen=True, kw_only=True):
-    """A broken rule, with a run that breaks it and has not been shrunk."""
+    """A broken rule, with an unshrunk run that breaks it."""
 
     rule: str
     shape: str
@@ -53,7 +54,8 @@ class Failure(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Sample(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag="sample"):
-    """Draw `examples` runs of one kind with Hypothesis; empty `rules` means all."""
+    """An item that draws `examples` runs of one kind with Hypothesis and judges them. If `rules`
+    is empty, all rules apply."""
 
     kind: Kind
     seed: int
@@ -63,7 +65,8 @@ class Sample(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag=
 
 
 class Shrinking(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag="shrink"):
-    """Replay and shrink a failure. Such items follow the samples and are not part of the plan."""
+    """An item that replays and shrinks a failure. It is not part of the plan, but follows the
+    samples."""
 
     failure: Failure
     target: str = "model"
@@ -74,7 +77,7 @@ Item = Sample | Shrinking
 
 
 class Result(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """The result of an item; nothing in it depends on where or when the item ran."""
+    """The result of an item. It never depends on where or when the item ran."""
 
     scenarios: int = 0
     steps: int = 0
@@ -85,8 +88,8 @@ class Result(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 def plan(settings: Settings) -> Iterator[Sample]:
-    """Yield the items of a campaign in order, endlessly, or nothing if no rule applies to any
-    kind."""
+    """Yield the items of a campaign in order, without end. Yield nothing if no rule applies to
+    any kind."""
     for number in count():
         for place, kind in enumerate(settings.kinds):
             yield Sample(

@@ -1,7 +1,7 @@
-"""The ledger of a campaign: a file of JSON lines, from which the campaign resumes.
+"""The ledger of a campaign: a file of JSON lines from which the campaign resumes.
 
-The first line contains the settings, and each later line an item with its result. Lines are only
-appended, never changed. If a kill or a full disk leaves half a line at the end, that line is
+The first line contains the settings; each further line contains an item and its result. Lines are
+only ever appended. If a kill or a full disk leaves an incomplete line at the end, that line is
 dropped and its item runs again.
 """
 
@@ -37,7 +37,7 @@ FORMAT = "schedproof/campaign@1"
 
 
 class LedgerError(FileError):
-    """The file is not a ledger, or cannot be used; `str()` is one line."""
+    """Raised if a file is not a ledger or cannot be used. The message has one line."""
 
 
 class Header(msgspec.Struct, frozen=True):
@@ -58,7 +58,7 @@ class Done(msgspec.Struct, frozen=True):
 
 @dataclass
 class Ledger:
-    """The settings of a campaign, and totals over its items; `length` is the file's size in
+    """The settings of a campaign, and totals over its items. `length` is the size of the file in
     bytes."""
 
     path: Path
@@ -97,8 +97,8 @@ class Ledger:
         return _shape_of(failure) not in self._smallest
 
     def questions(self) -> dict[str, Shrinking]:
-        """Return the failures to shrink, by item id: the smallest for each revision and failure
-        shape."""
+        """Return the failures to shrink, by item id: for each revision and shape of failure, the
+        smallest one."""
         questions = [question for _, (_, question) in sorted(self._smallest.items())]
         return {digest_of(question): question for question in questions}
 
@@ -129,13 +129,16 @@ class Ledger:
 
 @contextmanager
 def opened(path: Path, begin: Callable[[Settings | None], Settings]) -> Iterator[Ledger]:
-    """Open a ledger for writing. `begin` receives the settings of an existing ledger, or None, and
-    returns the campaign's settings. Raise LedgerError if the file is not a ledger, is in use, or is
-    damaged."""
+    """Open a ledger for writing.
+
+    `begin` receives the settings of an existing ledger, or None for a new one, and returns the
+    campaign's settings. Raise LedgerError if the file is not a ledger, is in use or is damaged.
+    """
     if path.exists():
-        _header(path)  # so that no lock file is created next to a file that is not a ledger
+        # Check first, so that no lock file is created beside a file that is no ledger.
+        _header(path)
     with _locked(path):
-        if path.exists():  # another process may have written it before we got the lock
+        if path.exists():  # another process may have created it before we got the lock
             begin(_header(path).settings)
         else:
             write(path, canonical(Header(FORMAT, begin(None))) + b"\n")
@@ -151,7 +154,7 @@ def opened(path: Path, begin: Callable[[Settings | None], Settings]) -> Iterator
 
 
 def read_ledger(path: Path) -> Ledger:
-    """Read a ledger, even while a campaign writes to it; raise LedgerError if it is damaged."""
+    """Read a ledger, even while a campaign is writing to it. Raise LedgerError if it is damaged."""
     ledger = Ledger(path, _header(path).settings)
     with path.open("rb") as file:
         ledger.length = len(next(file))
@@ -202,7 +205,7 @@ def _locked(path: Path) -> Iterator[None]:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         place = path.with_name(path.name + ".lock")
-        place.touch()  # raises an OSError where FileLock would only time out
+        place.touch()  # raises an OSError at once; FileLock would wait for its time limit
         lock = FileLock(place, blocking=False)
         held = lock.acquire()
     except Timeout:

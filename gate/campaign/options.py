@@ -25,7 +25,8 @@ Pair = tuple[str, str]  # a system and its revision
 
 
 class CampaignOptions(NamedTuple):
-    """The options of the command. None means not given: the ledger's value applies."""
+    """The options of the command. An option that is None was not given; the ledger's value then
+    applies."""
 
     seed: int | None = None
     systems: tuple[str, ...] | None = None
@@ -43,8 +44,8 @@ class CampaignOptions(NamedTuple):
         pairs = self._pairs(target)
         rules = check_rules(self.rules or (), pairs)
         if target != "model" and len(pairs) != 1:
-            problem = f"{target} is judged as one system and by one revision"
-            raise InputError("--system and --revision", f"{problem}; valid: one of each")
+            problem = f"{target} is one target, so it needs one system and one revision"
+            raise InputError("--system and --revision", f"{problem}; valid: at most one of each")
         return Settings(
             seed=self.seed or 0,
             pairs=pairs,
@@ -69,7 +70,8 @@ class CampaignOptions(NamedTuple):
             problem = f"{path} was started by another version of schedproof, Hypothesis or Z3"
             raise InputError("--ledger", f"{problem}; valid: another file")
         if self.target is None and begun.target != "model":
-            # A target may run code, so the user must name it: the file alone must not decide that.
+            # Running a target executes code. So the user must name the target; a ledger alone must
+            # not decide that.
             problem = f"{path} was started with {begun.target}; valid: name that target again"
             raise InputError("--target", problem)
         pairs = None
@@ -87,7 +89,7 @@ class CampaignOptions(NamedTuple):
 
 
 def pairs_of(systems: Sequence[str], revisions: Sequence[str]) -> tuple[Pair, ...]:
-    """Return the selected pairs of a system and a revision; an empty sequence selects all."""
+    """Return the selected pairs of a system and a revision. An empty sequence selects all."""
     for name in systems:
         with option("--system"):
             check_system(name)
@@ -112,7 +114,8 @@ def check_rules(rules: Sequence[str], pairs: Sequence[Pair]) -> tuple[str, ...]:
 
 
 def kinds_of(target: str, pairs: Sequence[Pair], rules: tuple[str, ...]) -> tuple[Kind, ...]:
-    """Return every scale and configuration that the target accepts; systems take turns."""
+    """Return every scale and configuration that the target accepts, alternating between the
+    systems."""
     kinds: dict[Pair, list[Kind]] = {}
     refused: ConfigRefused | None = None
     with opened(parse_target(target)) as open_target:

@@ -17,11 +17,11 @@ from .items import Failure, Shrinking
 from .ledger import Ledger
 from .running import rules_of
 
-SHOWN = 8  # the most rules that a line names, and the most items without a result that are listed
+SHOWN = 8  # how many rules a line names at most, and how many items without a result are listed
 
 
 def report(console: Console, ledger: Ledger, out: Path) -> int:
-    """Print what the ledger holds, write the findings to `out`, and return the exit code."""
+    """Print the contents of the ledger, write the findings to `out`, and return the exit code."""
     if ledger.items:
         incomplete = f" ({ledger.incomplete:,} incomplete)" if ledger.incomplete else ""
         say(
@@ -65,7 +65,8 @@ def _print_exercised(console: Console, ledger: Ledger) -> int:
 
 
 def _findings(console: Console, ledger: Ledger, out: Path) -> tuple[int, int]:
-    """Print and write the findings; return the numbers of broken rules and of doubtful findings."""
+    """Print the findings and write them to files. Return the number of broken rules, and the
+    number of findings that a replay did not confirm."""
     broken = doubtful = 0
     for name, question in ledger.questions().items():
         failure = question.failure
@@ -82,7 +83,7 @@ def _findings(console: Console, ledger: Ledger, out: Path) -> tuple[int, int]:
             doubtful += 1
             say(
                 console,
-                f"{failure.rule} ({where}): was not broken again by the same run, so this does "
+                f"{failure.rule} ({where}): was not broken again in the same run, so this does "
                 "not count",
             )
             continue

@@ -1,8 +1,8 @@
-"""Run a campaign: hand out the planned items, and record each result.
+"""Run a campaign: hand out the planned items and record their results.
 
-An item is a search by Hypothesis, or the shrinking of a failure. Both are bounded by counts, not by
-seconds. So an item gives the same result on every machine and in every repetition, unless the
-target is not deterministic.
+An item is a search by Hypothesis, or the shrinking of a failure. Both are limited by counts instead
+of seconds. So an item gives the same result on every machine and each time it runs, if the target
+is deterministic.
 """
 
 import atexit
@@ -33,17 +33,17 @@ from ..targets.target_spec import parse_target
 from .items import Failure, Item, Result, Sample, Shrinking, digest_of, plan
 from .ledger import Done, Ledger
 
-KNOWN = "known"  # stands for a failure that is already known; no rule has this id
-ATTEMPTS = 400  # replays; a time limit would give different scenarios on different machines
-SLOW_ATTEMPTS = 60  # replays on any target but the model; such targets are a hundred times slower
-ONE_AT_A_TIME = threading.Lock()  # the engines do not support the threads of a Dask worker
+KNOWN = "known"  # the id that replaces that of a known failure; no rule has it
+ATTEMPTS = 400  # replays; with a time limit, different machines would find different scenarios
+SLOW_ATTEMPTS = 60  # replays on a target other than the model, which takes a hundred times longer
+ONE_AT_A_TIME = threading.Lock()  # the engines must not run in several threads of a Dask worker
 
 
 def work(item: Item) -> tuple[Result, float]:
-    """Run an item in this worker process; return its result and the CPU seconds."""
+    """Run an item in this worker process. Return its result and the CPU time in seconds."""
     with ONE_AT_A_TIME, warnings.catch_warnings():
-        # Other threads of a Dask worker use `random` while Hypothesis draws, and Hypothesis would
-        # blame the strategies.
+        # Other threads of a Dask worker use `random` while Hypothesis draws; Hypothesis would blame
+        # the strategies for it.
         warnings.filterwarnings("ignore", "Do not use the `random` module", category=Warning)
         set_hypothesis_home()
         began = _cpu_seconds()
@@ -52,7 +52,7 @@ def work(item: Item) -> tuple[Result, float]:
 
 
 def run_item(item: Item) -> Result:
-    """Run an item. If the engine raises an exception, return a result that contains its message."""
+    """Run an item. If the engine raises an exception, the result contains its message."""
     try:
         return _sample(item) if isinstance(item, Sample) else _shrink(item)
     except Exception as error:
@@ -85,8 +85,8 @@ def target_of(spec: str) -> Target:
 
 
 def _sample(item: Sample) -> Result:
-    # Like a gate, search again as long as there are new failures. A known failure ends its run but
-    # is not reported again.
+    # As in a gate, search again as long as each search finds a new failure. A known failure ends
+    # its run but is not reported again.
     kind = item.kind
     target = target_of(item.target)
     rules = rules_of(kind.system, kind.revision, item.rules, item.target)
@@ -103,8 +103,7 @@ def _sample(item: Sample) -> Result:
         return broken
 
     def watch(_: Search) -> None:
-        # Stop searching a target that hangs: each further run could take as long as a step's time
-        # limit.
+        # Stop if the target hangs: each further run could take as long as the time limit of a step.
         if hung:
             raise StopSearch
 
@@ -145,8 +144,8 @@ def failure_of(scenario: Scenario, broken: Broken) -> Failure:
 
 
 def _shrink(item: Shrinking) -> Result:
-    """Replay a failure, shrink it, and replay it again. If it does not show with all rules, judge
-    by its own rule alone."""
+    """Replay a failure, shrink it, and replay the result. If the failure does not occur when all
+    rules judge the run, judge by its own rule alone."""
     failure, target = item.failure, target_of(item.target)
     scenario = failure.scenario
     rules: Sequence[Rule] = rules_of(
@@ -193,10 +192,10 @@ def run_campaign(
 ) -> None:
     """Run the planned items that are not in the ledger yet, then shrink the failures.
 
-    `items` limits the whole campaign, and no item starts after `ends` (`time.monotonic`). `report`
-    receives a line for each new failure and each item that failed, `progress` the number of items
-    run. Raise ClusterError if the cluster can no longer be reached; the results so far are in the
-    ledger.
+    `items` limits the total number of items, and no item starts after `ends` (as `time.monotonic`
+    counts). `report` receives a line for each new failure and for each item without a result.
+    `progress` receives the number of items that have run. Raise ClusterError if the cluster can no
+    longer be reached; the results so far are in the ledger.
     """
     planned = (item for item in islice(plan(ledger.settings), items) if item not in ledger)
     for number, (item, ran) in enumerate(run_tasks(executor, planned, ends), 1):
@@ -209,7 +208,7 @@ def run_campaign(
             report(f"item {digest_of(item)} failed: {done.result.failed}")
         ledger.write(done)
         progress(number)
-    # Shrinking has no time limit: it takes seconds, and the findings are worth it.
+    # Shrinking has no time limit: it takes only seconds, and the findings are worth it.
     questions = [question for question in ledger.questions().values() if question not in ledger]
     if questions:
         report(f"shrinking {len(questions)} finding{'s' * (len(questions) != 1)}")

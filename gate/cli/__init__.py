@@ -1,1 +1,2 @@
-"""The command line, one file per command: it parses, calls one function, prints and exits."""
+"""The command line, one file per command. Each parses its arguments, calls one function, prints
+the result and exits."""

@@ -19,7 +19,7 @@ from ..targets.target_spec import UnknownTargetError
 from .groups import SETTINGS, Grouped
 from .options import defaults
 
-# Typer contains its own copy of click and exports only subclasses of click's error; this is the
+# Typer contains its own copy of click. It exports only subclasses of click's error; this is their
 # base class.
 COMMAND_LINE_ERROR: type[Exception] = typer.BadParameter.__mro__[2]
 NO_PROJECT = "no project"
@@ -55,16 +55,17 @@ def options(
         ),
     ] = False,
 ) -> None:
-    """Options that precede the command."""
+    """Options that come before the command."""
     if context.obj != NO_PROJECT:
         context.default_map = defaults()
 
 
 def main(commands: typer.Typer = app) -> None:
-    """Run the command line of this process; every error is one line, never a traceback."""
+    """Run the command line of this process. Every error is one line, never a traceback."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="backslashreplace")  # "×" where there is only ASCII
+            # So that "×" is escaped where only ASCII can be printed.
+            stream.reconfigure(errors="backslashreplace")
     sys.exit(run(commands))
 
 
@@ -85,7 +86,8 @@ def run(
     except BAD_INPUT as error:
         output.fail(str(error))
         code = USAGE
-    except TargetCrashed as error:  # at the first start; later crashes are findings
+    except TargetCrashed as error:
+        # It crashed at its first start; later crashes are findings.
         output.fail(str(error))
         output.print_details(error.details)
         code = USAGE

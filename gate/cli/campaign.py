@@ -1,4 +1,4 @@
-"""`schedproof campaign`: systems, scales, configurations and seeds, for hours."""
+"""`schedproof campaign`: search systems, scales, configurations and seeds for hours."""
 
 import os
 import re
@@ -28,19 +28,18 @@ def command(
         str | None, typer.Option(help="for how long to start new items: 2h, 30m, 1h30m")
     ] = None,
     items: Annotated[
-        int | None, typer.Option(help="number of items in the whole campaign, at least 1")
+        int | None, typer.Option(help="total number of items in the campaign, at least 1")
     ] = None,
     ledger: Annotated[
-        Path, typer.Option(help="file that holds the campaign; an existing campaign is resumed")
+        Path, typer.Option(help="file that stores the campaign; an existing campaign is resumed")
     ] = DEFAULT_LEDGER,
     workers: Annotated[
-        int | None, typer.Option(help="processes, at least 1  [default: as many as cores]")
+        int | None,
+        typer.Option(help="number of processes, at least 1  [default: the number of cores]"),
     ] = None,
     cluster: Annotated[
         str | None,
-        typer.Option(
-            help="address of a Dask scheduler to use instead of --workers, tcp://HOST:PORT"
-        ),
+        typer.Option(help="use this Dask scheduler instead of --workers: tcp://HOST:PORT"),
     ] = None,
     seed: Annotated[int | None, typer.Option(help="seed, 0 or more  [default: 0]")] = None,
     system: Annotated[
@@ -56,7 +55,7 @@ def command(
         str | None, typer.Option(help="target to judge, named as for gate  [default: model]")
     ] = None,
     show: Annotated[
-        bool, typer.Option("--report", help="report the contents of the ledger, and run nothing")
+        bool, typer.Option("--report", help="report what the ledger contains, and run nothing")
     ] = False,
     out: Annotated[Path, typer.Option(help="folder for counterexamples")] = Path("schedproof-out"),
 ) -> None:
@@ -120,7 +119,7 @@ def _run(
                     ends=ends,
                     report=lambda line: output.say(console, line),
                     progress=lambda ran: status.update(
-                        f"{ran:,} items run now, {ledger.items:,} in all"
+                        f"ran {ran:,} items, {ledger.items:,} in total"
                     ),
                 )
         except (KeyboardInterrupt, ClusterError) as error:

@@ -15,12 +15,13 @@ def command(
         typer.Argument(help="what to check: contracts (the models' arithmetic, with CrossHair)"),
     ],
     only: Annotated[
-        list[str] | None, typer.Option("--only", help="check only this contract; may be repeated")
+        list[str] | None,
+        typer.Option("--only", help="check only this contract; repeat it for more"),
     ] = None,
     profile: Annotated[str, typer.Option(help="ci, or nightly, which also uses Hypothesis")] = "ci",
     time_limit: Annotated[
         float,
-        typer.Option(help="seconds to spend on a contract before it is inconclusive, at least 1"),
+        typer.Option(help="seconds after which a contract is inconclusive, at least 1"),
     ] = 20.0,
 ) -> None:
     """Prove the arithmetic of the models, with a verdict per contract."""

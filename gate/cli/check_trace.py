@@ -1,4 +1,5 @@
-"""`schedproof check-trace`: judge a recorded run by the rules, and find the model it follows."""
+"""`schedproof check-trace`: judge a recorded run by the rules, and find the model that it
+follows."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -60,12 +61,12 @@ def command(
         ),
     ] = None,
     max_failures: Annotated[
-        int, typer.Option(help="how many runs to show in full, 0 or more; all are counted")
+        int, typer.Option(help="number of broken runs to show in full, 0 or more; all are counted")
     ] = 3,
     time_limit: TimeLimit = None,
 ) -> None:
-    """Judge a recorded trace, with a verdict per rule; --explain also finds the model that matches
-    it."""
+    """Judge a recorded trace, with a verdict per rule. With --explain, also find the model that
+    matches it."""
     use_rules(extra_rules)
     check_options(system, revision)
     chosen = check_rules(rule or [], system, explain)
@@ -111,7 +112,7 @@ def command(
         write_perfetto(perfetto, runs)
     print_trace_verdict(console, verdict, explain)
     if interrupted:
-        output.fail(f"{why()}: the verdict covers only what came before line {judge.line + 2}")
+        output.fail(f"{why()}: the verdict covers only the lines before {judge.line + 2}")
     raise typer.Exit(verdict.exit_code)
 
 
@@ -125,7 +126,8 @@ def count_matches(judge: TraceJudge, run: TraceRun) -> None:
 
 
 def check_options(system: str | None, revision: str | None) -> None:
-    """Check both options; without a system, a revision of any system is valid."""
+    """Raise InputError if either option is invalid. Without a system, a revision of any system
+    is valid."""
     if system is not None:
         with option("--system"):
             check_system(system)
@@ -142,7 +144,7 @@ def check_options(system: str | None, revision: str | None) -> None:
 
 
 def check_rules(words: Sequence[str], system: str | None, explain: bool) -> list[str]:
-    """Return the ids that --rule names; without a `system`, rules of every system are valid."""
+    """Return the ids that --rule names. Without a `system`, rules of every system are valid."""
     systems = SYSTEMS if system is None else (system,)
     known = {rule.id: rule for name in systems for rule in load(name)}
     ids = meant([*known.values()], rule_words("--rule", words))

@@ -1,4 +1,4 @@
-"""`schedproof corpus`: regression scenarios in a folder of the user's repository."""
+"""`schedproof corpus`: manage regression scenarios in a folder of the user's repository."""
 
 import datetime
 import os
@@ -44,7 +44,7 @@ EXPECTATIONS = ("holds", "violates")
 @app.command(
     cls=Command,
     context_settings=SETTINGS,
-    short_help="add failures, shrunk, or witnesses of a rule",
+    short_help="add scenarios that break a rule, shrunk, or that exercise it",
 )
 def add(
     files: Annotated[list[Path], typer.Argument(metavar="FILE...", help="scenario files")],
@@ -53,7 +53,8 @@ def add(
     expect: Annotated[
         str,
         typer.Option(
-            help="holds: the rule must not break again; violates: it is known to break here"
+            help="holds: the rule must not be broken again; violates: the rule is known to be "
+            "broken here"
         ),
     ] = "holds",
     rule: RuleOption = None,
@@ -68,8 +69,11 @@ def add(
     offline: Offline = False,
     path: CheckoutPath = None,
 ) -> None:
-    """Add scenarios: failures, which are shrunk first, or witnesses of a rule. Duplicates are left
-    out. If a file cannot be added, the others are added anyway, and the exit code is 2."""
+    """Add scenarios that break a rule, or that exercise it. Scenarios that break it are shrunk
+    first; duplicates are left out.
+
+    If a file cannot be added, the others are added anyway, and the exit code is 2.
+    """
     check_choice("--expect", expect, EXPECTATIONS)
     ids = rule_ids(rule)
     today = _date(found)
@@ -109,7 +113,7 @@ def run(
     offline: Offline = False,
     path: CheckoutPath = None,
 ) -> None:
-    """Replay every entry, or those of --rule, judged by that rule alone."""
+    """Replay all entries, or those of --rule. Each entry is judged only by its own rule."""
     ids = rule_ids(rule)
     spec = parse_target(target, path)
     entries = [entry for entry in corpus_folder.entries(corpus) if not ids or entry.rule in ids]
@@ -172,7 +176,7 @@ def _list_builtin(json_file: Path | None) -> None:
 @app.command(
     cls=Command,
     context_settings=SETTINGS,
-    short_help="make entries smaller without changing the failure",
+    short_help="shrink entries without changing the failure",
 )
 def minimize(
     files: Annotated[list[Path], typer.Argument(metavar="FILE...", help="files of a corpus")],
@@ -182,9 +186,9 @@ def minimize(
     offline: Offline = False,
     path: CheckoutPath = None,
 ) -> None:
-    """Make entries smaller without changing the failure.
+    """Shrink entries without changing the failure.
 
-    An entry that breaks no rule on the target is not changed, and the exit code is 3.
+    An entry that breaks no rule on the target stays as it is, and the exit code is 3.
     """
     spec = parse_target(target, path)
     set_hypothesis_home()
@@ -206,7 +210,7 @@ def minimize(
 @app.command(
     cls=Command,
     context_settings=SETTINGS,
-    short_help="remove duplicates and entries that no longer replay",
+    short_help="remove duplicates and entries that can no longer be replayed",
 )
 def prune(
     corpus: Corpus = DEFAULT_FOLDER,
@@ -219,8 +223,8 @@ def prune(
     offline: Offline = False,
     path: CheckoutPath = None,
 ) -> None:
-    """Remove duplicates and entries that no longer replay; keep all that break a rule on the
-    target."""
+    """Remove duplicates and entries that can no longer be replayed. Keep every entry that breaks
+    a rule on the target."""
     spec = parse_target(target, path)
     entries = corpus_folder.entries(corpus)
     console = output.make_console()
@@ -232,7 +236,9 @@ def prune(
 
 
 @app.command(
-    cls=Command, context_settings=SETTINGS, short_help="check the files and what they expect"
+    cls=Command,
+    context_settings=SETTINGS,
+    short_help="check the files and the outcomes that they expect",
 )
 def verify(
     corpus: Corpus = DEFAULT_FOLDER,
@@ -242,8 +248,8 @@ def verify(
     offline: Offline = False,
     path: CheckoutPath = None,
 ) -> None:
-    """Check that every file can be read, has the name that its content implies, names a rule, and
-    ends as it says."""
+    """Check every file: it can be read, its name matches its content, its rule exists, and its
+    run ends as the file expects."""
     spec = parse_target(target, path)
     console = output.make_console()
     notice = output.notice(console)
@@ -272,14 +278,14 @@ def export(
     target: Annotated[
         str | None,
         typer.Option(
-            help="target for the tests of --as pytest (default: the one the entries were found on)"
+            help="target for the tests of --as pytest (default: the target of each entry)"
         ),
     ] = None,
 ) -> None:
     """Write the corpus as one self-contained file: scenarios, tests that use schedproof, or tests
     for the target's own repository.
 
-    If the tests cannot express an entry, the others are still written, and the exit code is 2.
+    If an entry cannot be expressed as a test, the others are still written, and the exit code is 2.
     """
     check_choice("--as", kind, corpus_export.KINDS)
     if target is not None:
@@ -287,7 +293,7 @@ def export(
     if out is not None:
         check_file("--out", out)
         if out.suffix == ".json" and out.resolve().parent == corpus.resolve():
-            problem = f"{out}: a .json file in the corpus counts as an entry; valid: another place"
+            problem = f"{out}: a .json file in the corpus would be an entry; valid: another folder"
             raise InputError("--out", problem)
     ids = rule_ids(rule)
     entries = [kept for kept in corpus_folder.entries(corpus) if not ids or kept.rule in ids]
@@ -309,7 +315,7 @@ def export(
 
 
 def _known_rule(entry: Entry) -> Rule:
-    """Return the entry's rule. Raise FileError for an unknown id, which must not become part of a
+    """Return the entry's rule. Raise FileError for an unknown id, since the id becomes part of a
     file name."""
     for rule in load(entry.scenario.system):
         if rule.id == entry.rule:

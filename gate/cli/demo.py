@@ -10,7 +10,7 @@ from ..console import INCONCLUSIVE, WORDS, output
 from ..console.option_checks import check_places
 from .app import app, run
 
-# A sentence about each command, and its arguments. OUT stands for the output folder.
+# For each command, a sentence about it and its arguments. OUT stands for the output folder.
 SCENES = (
     (
         "`gate` judges a scheduler: here the model of a published page, by one of the page's "
@@ -53,7 +53,8 @@ def command(
         console.print(f"$ schedproof {shlex.join(words)}\n", markup=False, soft_wrap=True)
         code = run(app, words, project=False)
         console.print(f"exit code {code}: {WORDS[code]}\n", markup=False)
-        if code == INCONCLUSIVE:  # after Ctrl-C only: no command of the demo is inconclusive
+        # Only after Ctrl-C: otherwise no command of the demo is inconclusive.
+        if code == INCONCLUSIVE:
             raise typer.Exit(code)
     console.rule()
-    output.say(console, "To judge a scheduler of your own, begin with `schedproof init`.")
+    output.say(console, "To judge your own scheduler, start with `schedproof init`.")

@@ -1,4 +1,4 @@
-"""`schedproof diff`: compare two targets, or a target with a baseline recorded from another
+"""`schedproof diff`: compare two targets, or a target with a recorded baseline of another
 target."""
 
 from collections.abc import Mapping, Sequence
@@ -55,14 +55,14 @@ def command(
     system: Annotated[
         str | None,
         typer.Option(
-            help="system whose scenarios to run (default: TARGET_A's)",
+            help="run scenarios of this system (default: TARGET_A's)",
             callback=with_its_target,
         ),
     ] = None,
     revision: Annotated[
         str | None,
         typer.Option(
-            help="published behaviour whose configurations to use (default: the target's own)",
+            help="use configurations of this published behaviour (default: the target's own)",
             callback=with_its_target,
         ),
     ] = None,
@@ -76,7 +76,7 @@ def command(
         ),
     ] = None,
     max_differences: Annotated[
-        int, typer.Option(help="stop after this many differences, at least 1")
+        int, typer.Option(help="number of differences after which to stop, at least 1")
     ] = 3,
     changes: Annotated[
         list[str] | None,
@@ -111,9 +111,8 @@ def command(
     time_limit: TimeLimit = None,
     offline: Offline = False,
 ) -> None:
-    """Run the same scenarios on two schedulers, compare each step, and show where they decide
-    differently."""
-    if since is not None:  # a baseline contains its own scenarios
+    """Run the same scenarios on two schedulers, and show where their decisions differ."""
+    if since is not None:  # a baseline contains the scenarios to run
         system = None if from_project(context, "system") else system
         revision = None if from_project(context, "revision") else revision
     options: dict[str, object] = {"--system": system, "--revision": revision, "--config": changes}
@@ -147,7 +146,7 @@ def command(
 
 
 class Begun(NamedTuple):
-    """The options that apply to every form of the command."""
+    """The options that all forms of the command share."""
 
     console: Console
     profile: str
@@ -167,7 +166,7 @@ class Begun(NamedTuple):
 
 
 def _live(begun: Begun, specs: Sequence[TargetSpec], setting: Setting) -> int:
-    """Run both targets: gate the first without any rules, with the second as its base."""
+    """Run both targets: a gate without rules on the first one, with the second one as its base."""
     options = _options(begun, specs[0], specs[1], setting)
     findings: list[DiffFinding] = []
     reported = SideNames(

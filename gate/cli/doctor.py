@@ -1,4 +1,4 @@
-"""`schedproof doctor`: check an adapter before you judge the scheduler behind it."""
+"""`schedproof doctor`: check an adapter before judging the scheduler behind it."""
 
 from typing import Annotated
 
@@ -28,8 +28,8 @@ def command(
     scheduler_cls: options.SchedulerClass = None,
     path: options.ClassPath = None,
 ) -> None:
-    """Check an adapter: its fields, refusals and aborts, and that a repeated run gives the same
-    steps."""
+    """Check an adapter: its fields, refusals and aborts, and whether a repeated run gives the
+    same steps."""
     spec = parse_target(target, path, scheduler_cls)
     system = spec.default_system if system is None else system
     resolved = resolved_revision(system, revision, spec.default_revision())

@@ -1,5 +1,4 @@
-"""`schedproof explore`: explore every behaviour of small scopes, or as much of it as time
-allows."""
+"""`schedproof explore`: explore every behaviour of small scopes, or as many as the time allows."""
 
 from pathlib import Path
 from typing import Annotated
@@ -62,7 +61,7 @@ def command(
     aborts: Annotated[
         str | None,
         typer.Option(
-            help="which aborts to explore: none; alone: at most one per step, and not in a step in "
+            help="which aborts to explore: none; alone, at most one per step and not in a step in "
             "which a request ends early; any  [default: the scope's]"
         ),
     ] = None,
@@ -89,7 +88,7 @@ def command(
     ] = MEMORY_MB,
     checkpoint: Annotated[
         Path | None,
-        typer.Option(help="folder in which unfinished work is saved, and from which it resumes"),
+        typer.Option(help="folder in which unfinished work is saved; a later command resumes it"),
     ] = None,
     json_file: Annotated[
         Path | None, typer.Option("--json", help="write the coverage as JSON to this file")

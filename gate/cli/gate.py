@@ -53,8 +53,8 @@ BUDGETS = "; ".join(
 
 
 OUR_OWN = (
-    "you named no target, so this judges schedproof's own model of Spyre; name your own, as in "
-    "`schedproof gate MODULE:FACTORY`, or begin with `schedproof init`"
+    "you named no target, so this judges schedproof's own model of Spyre; to judge your own "
+    "scheduler, run `schedproof gate MODULE:FACTORY`, or start with `schedproof init`"
 )
 
 
@@ -143,9 +143,7 @@ def command(
     beyond_start_up: options.BeyondStartUp = False,
     jobs: Annotated[
         int,
-        typer.Option(
-            help="number of processes that run scales and engines; it does not change the verdict"
-        ),
+        typer.Option(help="number of processes, at least 1; it does not change the verdict"),
     ] = 1,
     coverage: Annotated[
         bool,
@@ -177,7 +175,7 @@ def command(
     if deviations is not None and not meant_for_another(context, "deviations", system):
         known = read_deviations(deviations, system, catalogue, date.today())
     beside = base_of(spec, against_base, base)
-    # With a base, the target is compared with the base, not with a model.
+    # With a base, the target is compared with the base instead of a model.
     model = NO_LOCKSTEP if beside is not None and compare_with is None else compare_with
     options = gate_options(
         spec,
@@ -220,7 +218,7 @@ def command(
         output.fail(results.fault.text)
         output.print_details(results.fault.details)
     for line in not_judged(verdict.engines):
-        output.fail(f"nothing is judged of {line}")
+        output.fail(f"the gate did not judge {line}")
     if verdict.coverage is not None:
         page = Path(verdict.coverage.page)
         with naming_file(page):
@@ -235,7 +233,8 @@ def command(
 
 @contextmanager
 def coverage_counted(options: GateOptions, wanted: bool) -> Iterator[GateOptions]:
-    """Yield the options, with a folder for coverage data if the target's code can be measured."""
+    """Yield the options. If the target's code can be measured, they contain a folder for
+    coverage data."""
     if not wanted or options.spec.kind in ("model", "command"):
         yield options
         return

@@ -1,7 +1,7 @@
-"""The commands and their help: grouped by purpose, each with a summary and an example.
+"""The commands and their help, in groups by purpose, each with a summary and an example.
 
-Commands are loaded on first use. `--help` leaves out rarely needed commands and options; `--help
---all` shows them.
+Commands are loaded on first use. `--help` leaves out commands and options that are rarely needed;
+`--help --all` shows them.
 """
 
 from collections.abc import Iterator, Mapping
@@ -10,13 +10,13 @@ from typing import Any
 
 import typer.core
 
-WIDTH = 120  # the most columns; a narrower terminal keeps its own width
+WIDTH = 120  # columns at most; a narrower terminal keeps its own width
 SETTINGS = {"max_content_width": WIDTH}
-# Commands in the order in which the help lists them, each with a one-line summary.
+# The commands with their one-line summaries, in the order of the help.
 GROUPS = {
     "Begin": {
         "demo": "show the main commands on the models, in half a minute",
-        "init": "write an adapter, the configuration, a workflow and a hook",
+        "init": "write an adapter, a configuration, a CI workflow and a hook",
         "doctor": "check an adapter before you judge a scheduler",
     },
     "Judge": {
@@ -71,7 +71,7 @@ RARE_OPTIONS = {
     "explore": ("--walks", "--deepest", "--order", "--aborts", "--full"),
 }
 
-# Placeholders for the values of options; all other options show the type of their value.
+# Placeholders for the values of options. All other options show the type of their value.
 VALUES = {
     "--rule": "RULE",
     "--exclude": "RULE",
@@ -94,7 +94,7 @@ VALUES = {
 }
 
 
-ALL = "--help --all also shows the rare options."
+ALL = "--help --all also shows rarely used options."
 
 
 def example(name: str) -> str | None:
@@ -102,14 +102,14 @@ def example(name: str) -> str | None:
 
 
 def without_all(words: list[str]) -> tuple[list[str], bool]:
-    """Return the words without `--all`, and whether they contained it; it is valid only with
+    """Return the words without `--all`, and whether it was among them. It is valid only with
     `--help`."""
     wants_all = "--help" in words and "--all" in words
     return [word for word in words if not (wants_all and word == "--all")], wants_all
 
 
 class Command(typer.core.TyperCommand):
-    """A command whose help shows the values of options and hides rare ones."""
+    """A command whose help shows placeholders for values and hides rarely used options."""
 
     def __init__(self, *args: Any, **more: Any) -> None:
         super().__init__(*args, **more)
@@ -128,7 +128,7 @@ class Command(typer.core.TyperCommand):
 
 
 class Commands(Mapping[str, Any]):
-    """Commands by name, each loaded on first use: loading all of them takes half a second."""
+    """Commands by name, each loaded on first use. Loading all of them would take half a second."""
 
     _names = tuple(name for group in GROUPS.values() for name in group)
 

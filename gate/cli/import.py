@@ -32,7 +32,7 @@ def command(
             help="the scenario to write  [default: the load's name with .json, in this folder]",
         ),
     ] = None,
-    system: Annotated[str, typer.Option(help="system of the scenario")] = "vllm",
+    system: Annotated[str, typer.Option(help="the system that the scenario is for")] = "vllm",
     revision: Annotated[
         str | None, typer.Option(help="published behaviour  [default: the system's first]")
     ] = None,
@@ -41,10 +41,11 @@ def command(
         typer.Option("--config", help="set a configuration key; repeat it for more"),
     ] = None,
     step_ms: Annotated[
-        float, typer.Option("--step-ms", help="milliseconds per step, to convert arrivals to steps")
+        float,
+        typer.Option("--step-ms", help="milliseconds per step; converts arrival times to steps"),
     ] = 20.0,
     first: Annotated[int, typer.Option("--from", help="first row to take, counted from 1")] = 1,
-    requests: Annotated[int, typer.Option(help="the most rows to take, at least 1")] = 100,
+    requests: Annotated[int, typer.Option(help="how many rows to take at most, at least 1")] = 100,
     tokens_per_hash: Annotated[
         int,
         typer.Option("--tokens-per-hash", help="prompt tokens per hash, for the format mooncake"),
@@ -53,7 +54,7 @@ def command(
         bool, typer.Option("--skip-unfit", help="leave out rows that the system cannot run")
     ] = False,
 ) -> None:
-    """Make a scenario from a load recorded from a server, with the real lengths and arrival
+    """Make a scenario from a load that a server recorded, with its real lengths and arrival
     times."""
     if form not in FORMS:
         raise InputError("FORM", f"{form!r:.60}; valid: {', '.join(FORMS)}")

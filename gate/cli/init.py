@@ -1,4 +1,4 @@
-"""`schedproof init`: write an adapter, the configuration, a workflow and a hook."""
+"""`schedproof init`: write an adapter, a configuration, a CI workflow and a hook."""
 
 import importlib.metadata
 import json
@@ -20,20 +20,23 @@ from ..console.option_checks import resolved_revision
 from ..files.disk import FileError, naming_file, write
 from ..files.project_file import FILE, read_project
 
-NO_ADDRESS = "Where schedproof comes from: its repository, or a wheel that is checked in."
+NO_ADDRESS = "Install schedproof from its repository, or from a wheel in this repository."
 
 
 class Written(NamedTuple):
-    """A file that `schedproof init` writes; `kept` means that it existed and was not changed."""
+    """A file that `schedproof init` writes. `kept` means that it existed and stayed unchanged."""
 
     path: Path
     kept: bool
 
 
 def write_files(folder: Path, system: str, revision: str) -> list[Written]:
-    """Write the files into the folder, and keep those that exist. Raise FileError, before anything
-    is written, if something other than a file has the name of one, or if the folder's
-    pyproject.toml cannot be read or extended, or already has a `[tool.schedproof]` table."""
+    """Write the files into the folder. Files that exist are kept.
+
+    Raise FileError before writing anything if a name is taken by something other than a regular
+    file, or if the folder's pyproject.toml cannot be read or extended, or already has a
+    `[tool.schedproof]` table.
+    """
     read_project(folder)
     written, data = list[Written](), list[bytes]()
     for name, text in texts(system, revision).items():
@@ -54,8 +57,8 @@ def write_files(folder: Path, system: str, revision: str) -> list[Written]:
 
 
 def _extended(path: Path, table: str) -> bytes:
-    """Return the text of the pyproject.toml with `[tool.schedproof]` appended; the other lines stay
-    as they are."""
+    """Return the text of the pyproject.toml with `[tool.schedproof]` appended. All other lines
+    stay unchanged."""
     existing = path.read_bytes()
     line_end = "\r\n" if b"\r\n" in existing else "\n"
     added = f"\n\n{table}".replace("\n", line_end).encode() if existing.strip() else table.encode()
@@ -108,7 +111,8 @@ def _of_the_model(system: str, revision: str) -> dict[str, object]:
 
 
 def address() -> tuple[str, bool]:
-    """Return what to `pip install` to get this schedproof, and whether its repository is known."""
+    """Return the argument of `pip install` that gives this schedproof, and whether its
+    repository is known."""
     try:
         origin = importlib.metadata.distribution("schedproof").read_text("direct_url.json")
     except importlib.metadata.PackageNotFoundError:
@@ -147,6 +151,7 @@ def command(
         output.say(console, f"{'kept   ' if kept else 'written'} {path}")
     if not address()[1]:
         output.say(
-            console, "note    the workflow does not know where to install schedproof from: edit it"
+            console,
+            "note    edit the workflow: it does not say yet where to install schedproof from",
         )
     console.print(NEXT, markup=False)

@@ -1,6 +1,5 @@
-"""`schedproof matrix`: judge many releases in several configurations, and show in which releases
-each rule is broken.
-"""
+"""`schedproof matrix`: judge many releases in several configurations, and show which rules each
+release breaks."""
 
 import shlex
 from pathlib import Path
@@ -34,10 +33,12 @@ def command(
         str, typer.Option(help="profile of every gate: quick, ci or nightly")
     ] = "quick",
     seed: Annotated[int, typer.Option(help="seed of every gate, 0 or more")] = 0,
-    jobs: Annotated[int, typer.Option(help="gates to run at once, at least 1")] = 1,
+    jobs: Annotated[
+        int, typer.Option(help="number of gates that run at the same time, at least 1")
+    ] = 1,
     cluster: Annotated[
         str | None,
-        typer.Option(help="address of a Dask scheduler to use instead of --jobs, tcp://HOST:PORT"),
+        typer.Option(help="use this Dask scheduler instead of --jobs: tcp://HOST:PORT"),
     ] = None,
     time_limit: TimeLimit = None,
     scheduler_cls: SchedulerClass = None,
@@ -45,15 +46,15 @@ def command(
     out: Annotated[
         Path,
         typer.Option(
-            help="folder for matrix.json, matrix.md, verdicts and scenarios; gates that it already "
-            "holds are not repeated"
+            help="folder for matrix.json, matrix.md, verdicts and scenarios; gates with a verdict "
+            "in it are not repeated"
         ),
     ] = Path("schedproof-matrix"),
 ) -> None:
     """Judge many releases, each in every configuration. Run the command again to resume.
 
     With --scheduler-cls, judge that class on each release, with the release's own class as the
-    base. This shows what must change before the class can run on a new release. These gates are
+    base. This shows what you must change before the class can run on a new release. Such gates are
     never skipped.
 
     Exit code 0: every gate gave a verdict, pass or fail. 3: some gates gave none, or the command
@@ -70,7 +71,7 @@ def command(
         targets += [release] if "==" in release else releases_of(release)
     targets = list(dict.fromkeys(targets))
     scheduler = ""
-    if scheduler_cls is not None:  # the same class on each release
+    if scheduler_cls is not None:  # judge the same class on each release
         with option("--scheduler-cls"):
             specs = [parse_target(target, path, scheduler_cls) for target in targets]
         scheduler = specs[0].scheduler

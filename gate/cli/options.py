@@ -21,7 +21,8 @@ from ..targets.supported_releases import ReleaseError, packages, parse_release
 from ..targets.target_spec import MIN_MEMORY, TargetSpec, UnknownTargetError, parse_target
 
 RULES_OF = ("target", "system", "revision")
-# For each command, the keys that set defaults for its options; the command line takes precedence.
+# For each command, the keys of the project file that set defaults for its options. The command line
+# takes precedence.
 KEYS = {
     "gate": (*RULES_OF, "profile", "corpus", "deviations", "exclude", "extra_rules"),
     "doctor": RULES_OF,
@@ -52,10 +53,10 @@ def defaults() -> dict[str, Any]:
 
 
 def with_its_target(context: typer.Context, option: typer.CallbackParam, value: Any) -> Any:
-    """Return the option's value, or None if it comes from the project file and the command line
+    """Return the option's value, or None if it comes from the project file but the command line
     names another target.
 
-    A release or checkout that the command line names has its own system, revision and rules.
+    Such a target, if it is a release or a checkout, has its own system, revision and rules.
     """
     name = str(option.name)
     target = context.params.get("target", context.params.get("target_a"))
@@ -97,8 +98,11 @@ def named_target(
 def left_out(
     context: typer.Context, exclude: Sequence[str] | None, rule: Sequence[str] | None, system: str
 ) -> Sequence[str]:
-    """Return the rules to exclude. Exclusions in the project file apply only to the system named
-    there, and never to rules that the command line names."""
+    """Return the rules to exclude.
+
+    Exclusions in the project file apply only to the system named there, and never to rules that the
+    command line names.
+    """
     if meant_for_another(context, "exclude", system):
         return ()
     if not (exclude and from_project(context, "exclude")):
@@ -113,7 +117,8 @@ def meant_for_another(context: typer.Context, name: str, system: str) -> bool:
 
 
 def project_note(systems: Collection[str]) -> str:
-    """Return a line if the project file changes which rules gates of these systems judge."""
+    """Return a line that says how the project file changes the rules of these systems' gates, or
+    ""."""
     given = read_project().given
     system = given.get("system") or _own_system(given.get("target", "")) or first_system()
     keys = [key for key in ("exclude", "deviations", "extra_rules") if key in given]
@@ -146,7 +151,7 @@ def _own_system(target: str) -> str | None:
     try:
         return parse_target(target).own_system
     except (InputError, ReleaseError, UnknownTargetError):
-        return None  # the code that reads the file reports what is wrong with it
+        return None  # the code that reads the file reports the error
 
 
 TargetOption = Annotated[
@@ -187,7 +192,7 @@ ExtraRulesOption = Annotated[
     Path | None,
     typer.Option(
         "--extra-rules",
-        help="Python file with rules of your own, judged in addition; the file is executed",
+        help="Python file with your own additional rules; the file is executed",
         callback=with_its_target,
     ),
 ]
@@ -252,15 +257,15 @@ BaseOption = Annotated[
     str | None,
     typer.Option(
         "--base",
-        help="report only what breaks on TARGET and not on this base: another target, or another "
-        "revision of the checkout's repository",
+        help="report only rules that TARGET breaks and this base does not: another target, or "
+        "another revision of the checkout's repository",
     ),
 ]
 AgainstBase = Annotated[
     bool,
     typer.Option(
         "--against-base",
-        help="use the release's own class, which --scheduler-cls replaces, as the base",
+        help="use the release's own class as the base of --scheduler-cls",
     ),
 ]
 
@@ -269,7 +274,7 @@ BeyondStartUp = Annotated[
     bool,
     typer.Option(
         "--beyond-start-up",
-        help="include configurations with which the release itself refuses to start",
+        help="include configurations with which a server of the release would not start",
     ),
 ]
 
@@ -285,7 +290,7 @@ TimeLimit = Annotated[
     float | None,
     typer.Option(
         "--time-limit",
-        help="seconds for the whole command, at least 1; it reports what it has by then",
+        help="seconds for the whole command, at least 1; results so far are reported",
         callback=begin_time_limit,
         expose_value=False,
     ),
@@ -293,8 +298,8 @@ TimeLimit = Annotated[
 
 
 def base_of(spec: TargetSpec, against_base: bool, base: str | None) -> TargetSpec | None:
-    """Return the target that `--base` or `--against-base` names, if any; for a checkout, `--base`
-    may name a revision of its repository."""
+    """Return the target that `--base` or `--against-base` names, or None. For a checkout,
+    `--base` may name a revision of its repository."""
     if against_base:
         if base is not None:
             raise InputError("--against-base", f"not valid together with --base {base}")

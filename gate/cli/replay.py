@@ -38,7 +38,7 @@ from ..traces.recorder import check_trace_file, recorded
 from . import options
 from .options import base_of, left_out, named_target
 
-A_WHILE = 1_000  # steps
+A_WHILE = 1_000  # in steps
 
 
 def command(
@@ -52,7 +52,7 @@ def command(
     quiet: Annotated[bool, typer.Option("--quiet", help="do not print a line per step")] = False,
     fold: Annotated[
         bool,
-        typer.Option("--fold", help="print a single line for steps that repeat"),
+        typer.Option("--fold", help="print one line for steps that repeat"),
     ] = False,
     trace: Annotated[
         Path | None,
@@ -85,7 +85,8 @@ def command(
     _check_expected_rules(scenario, read, catalogue)
     if trace is not None:
         check_trace_file(trace, Path(scenario))
-        # A model inside a recorder is still the model, and comparing it with itself proves nothing.
+        # A model inside a recorder is still the model: comparing it with itself would prove
+        # nothing.
         rules = [
             judged_rule
             for judged_rule in rules
@@ -117,7 +118,7 @@ def command(
         idle += last - first + 1
         lines.close()
         if not quiet:
-            console.print(f"steps {first:,} to {last:,}: idle until a request arrives, so skipped")
+            console.print(f"steps {first:,} to {last:,}: skipped, idle until a request arrives")
 
     # Idle steps may be skipped on the console, but not in a trace or on a page.
     skipped = skip if trace is None and perfetto is None else None

@@ -68,7 +68,10 @@ def _state(rule: Rule) -> str:
 def command(
     context: typer.Context,
     system: Annotated[
-        str | None, typer.Option(help="the system whose rules to list; spyre if nothing names one")
+        str | None,
+        typer.Option(
+            help="list the rules of this system  [default: the project's system, or spyre]"
+        ),
     ] = None,
     rule: Annotated[list[str] | None, typer.Argument(help="show these rules in full")] = None,
     shared: Annotated[
@@ -76,7 +79,8 @@ def command(
         typer.Option("--shared", help="show which rules the systems share, and where they differ"),
     ] = False,
 ) -> None:
-    """List the rules, or show some in full: text, source, and what checks them."""
+    """List the rules of a system, or show some of them in full: text, source, and what checks
+    them."""
     if rule and from_project(context, "system"):
         system = None  # the system follows from the rule's id
     if system is not None:

@@ -18,9 +18,9 @@ def command(
     engine: Annotated[
         str,
         typer.Option(
-            help="z3 decides; hypothesis samples, and explore exhausts small scopes, for any "
-            "checked rule; vectorized: thousands of runs at once, for SPY-R07 and SPY-R35; all "
-            "uses z3, hypothesis and explore"
+            help="z3: decides the rule; hypothesis: tries random runs of any checked rule; "
+            "explore: tries every run of small scopes; vectorized: thousands of runs at once, "
+            "for SPY-R07 and SPY-R35; all: z3, hypothesis and explore"
         ),
     ] = "z3",
     revision: Annotated[
@@ -30,7 +30,7 @@ def command(
         list[str] | None,
         typer.Option(
             "--param",
-            help="parameter of the question: a length in tokens, formula=NAME, or a switch "
+            help="parameter of the search: a length in tokens, formula=NAME, or a switch "
             "(early_eos, interleave, pausing)",
         ),
     ] = None,
@@ -38,15 +38,15 @@ def command(
         bool,
         typer.Option(
             "--prove",
-            help="prove that no counterexample exists; the answer states its limits. --param "
+            help="prove that no counterexample exists, and state the limits of the proof. --param "
             "block_size=any proves it for blocks of any size",
         ),
     ] = False,
     certificate: Annotated[
         Path | None,
         typer.Option(
-            help="new folder for the lemmas that --prove uses, in SMT-LIB, and cvc5's proofs of "
-            "them"
+            help="new folder for the lemmas that --prove uses, in SMT-LIB, and for cvc5's proofs "
+            "of them"
         ),
     ] = None,
     maximize: Annotated[
@@ -65,17 +65,17 @@ def command(
     ] = 2,
     time_limit: Annotated[
         float,
-        typer.Option(
-            help="seconds for the whole search before the answer is inconclusive, at least 1"
-        ),
+        typer.Option(help="seconds after which the answer is inconclusive, at least 1"),
     ] = 300.0,
 ) -> None:
-    """Search for a counterexample to one rule, or a proof of it; the answer may be inconclusive."""
+    """Search for a counterexample to one rule, or for a proof of it. The answer may be
+    inconclusive."""
     at_least("--time-limit", time_limit, 1)
     at_least("--jobs", jobs, 1)
     check_places(None, out)
     limit = TimeLimit.begin(time_limit)
-    from ..search.question import Question, run  # Z3 takes a third of a second to import
+    # Late, because importing Z3 takes a third of a second.
+    from ..search.question import Question, run
 
     question = Question(
         rule=rule,

@@ -1,4 +1,5 @@
-"""`schedproof show`: render a scenario run on a target, or a recorded trace, as one HTML page."""
+"""`schedproof show`: render the run of a scenario on a target, or a recorded trace, as one HTML
+page."""
 
 import os
 import re
@@ -67,7 +68,7 @@ def command(
     path: options.CheckoutPath = None,
     beyond_start_up: options.BeyondStartUp = False,
 ) -> None:
-    """Render a run as one HTML page: every step, the rules, and which rules were broken."""
+    """Render a run as one HTML page: every step, the rules, and which of them were broken."""
     use_rules(extra_rules)
     page_file = out or Path(page_name(file))
     check_page(page_file, file)
@@ -139,7 +140,7 @@ def check_no_target(
     for name, value in (("--target", target), ("--path", path), ("--compare-with", compare_with)):
         if value is not None:
             raise InputError(
-                name, f"{value}: {file} is a trace, which is not run again; valid: a scenario"
+                name, f"{value}: {file} is a trace, and a trace is not run again; valid: a scenario"
             )
 
 

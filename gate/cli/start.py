@@ -1,4 +1,4 @@
-"""The entry point of every command; it runs before the slow imports, which take a second."""
+"""The entry point of every command. It runs before the slow imports, which take a second."""
 
 import atexit
 import os
@@ -12,8 +12,8 @@ from ..console import INCONCLUSIVE, USAGE, interrupts, shortened
 
 
 def main() -> None:
-    """Run the command line. Ctrl-C during loading, or an internal error, prints one line, not a
-    traceback."""
+    """Run the command line. Print one line, not a traceback, for an internal error or if Ctrl-C
+    comes during loading."""
     _open_closed_streams()
     interrupts.install()
     try:
@@ -25,9 +25,11 @@ def main() -> None:
 
 
 def _open_closed_streams() -> None:
-    """Open the null device in place of each standard stream that the caller closed (`>&-`).
-    Otherwise the next file opened would get the stream's descriptor, and child processes would
-    print into it."""
+    """Open the null device in place of each standard stream that the caller has closed (`>&-`).
+
+    Otherwise the next file that is opened would get the descriptor of the stream, and child
+    processes would print into that file.
+    """
     for name, mode, number in (("stdin", "r", 0), ("stdout", "w", 1), ("stderr", "w", 2)):
         try:
             os.fstat(number)
@@ -46,7 +48,7 @@ def _run() -> None:
             sys.stdout.flush()
     except KeyboardInterrupt:
         sys.exit(_said("interrupted", INCONCLUSIVE))
-    except BrokenPipeError:  # the reader of our output closed the pipe, as `head` does
+    except BrokenPipeError:  # the reader of our output is gone, for example `head`
         _silence()
         sys.exit(INCONCLUSIVE)
     except OSError as error:
@@ -62,10 +64,11 @@ def _end_with(code: Any) -> None:
     """Exit with this code.
 
     `sys.exit` is not enough: after a KeyboardInterrupt in code that runs from a string, as in the
-    `dataclass` decorator, Python would kill its own process with SIGINT. So this function itself
-    does what Python does at exit.
+    `dataclass` decorator, Python would kill its own process with SIGINT. So do here what Python
+    does when it exits.
     """
-    for number in (*interrupts.SIGNALS, signal.SIGALRM):  # it is ending
+    # The process is ending, so ignore further signals.
+    for number in (*interrupts.SIGNALS, signal.SIGALRM):
         signal.signal(number, signal.SIG_IGN)
     atexit._run_exitfuncs()
     with suppress(OSError):

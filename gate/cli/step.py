@@ -33,7 +33,10 @@ def command(
     scale: Annotated[
         str,
         typer.Option(
-            help="small, short or tight: a scale of the gate; production: the system's defaults"
+            help=(
+                "small, short or tight: use this scale of the gate; production: use the system's "
+                "defaults"
+            )
         ),
     ] = "small",
     scenario: Annotated[
@@ -53,7 +56,7 @@ def command(
     path: options.CheckoutPath = None,
     beyond_start_up: options.BeyondStartUp = False,
 ) -> None:
-    """Step a scheduler by hand: add, end or abort requests, and watch what the scheduler does."""
+    """Step a scheduler by hand: add, end or abort requests, and watch what it does."""
     spec = named_target(context, target, path, beyond_start_up=beyond_start_up)
     begun = None if scenario is None else scenario_named(scenario)
     if system is None:

@@ -1,5 +1,4 @@
-"""Baselines: the recorded behaviour of one version of a scheduler, with which later versions are
-compared.
+"""Baselines: the recorded behaviour of one version of a scheduler, to compare later versions with.
 
 A baseline is a file of gzipped JSON Lines, `schedproof/baseline@1`: a header, a record for each
 scenario with every answer of the target, and a last line with the number of records. Records are
@@ -57,7 +56,7 @@ class _Format(msgspec.Struct, frozen=True):
 
 
 class Header(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """The recorded target, and the budget and seed of the search that drew its scenarios."""
+    """The recorded target, with the budget and the seed of the search that drew the scenarios."""
 
     format: Literal["schedproof/baseline@1"] = FORMAT
     target: TargetInfo
@@ -102,7 +101,7 @@ class Writer:
 
 @contextmanager
 def writer(path: Path, header: Header) -> Iterator[Writer]:
-    """Open a baseline for writing; its file appears only if the `with` block ends without an
+    """Open a baseline for writing. Its file appears only if the `with` block ends without an
     error."""
     with whole(path) as place:
         with naming_file(path):
@@ -120,8 +119,10 @@ def writer(path: Path, header: Header) -> Iterator[Writer]:
 
 def read_baseline(path: Path) -> tuple[Header, Iterator[tuple[int, Record, Scenario]]]:
     """Return the header, and an iterator over (line number, record, scenario) that reads on demand.
-    The call and the iterator raise FileError if the file is damaged, truncated or in another
-    format."""
+
+    Both the call and the iterator raise FileError if the file is damaged, truncated or in another
+    format.
+    """
     lines = _lines(path)
     number, line = next(lines, (1, b""))
     if not line:
@@ -145,13 +146,13 @@ def _records(
         if line.startswith(b'{"records"'):
             end = _read(path, number, line, End)
             if end.records != records:
-                problem = f"$.records: {end.records}, but {records} precede it"
+                problem = f"$.records: {end.records}, but the file contains {records}"
                 raise FileError(f"{path}: line {number}: {problem}")
             if next(lines, None) is not None:
                 raise FileError(f"{path}: line {number + 1}: nothing may follow the end")
             return
         record = _read(path, number, line, Record)
-        # The error gives the place within the scenario; add the scenario's line in the file.
+        # The error contains the place within the scenario. Add the scenario's line in the file.
         scenario = scenario_of(record.scenario, f"{path}: line {number}: $.scenario")
         if (scenario.system, scenario.revision) != (header.system, header.revision):
             problem = f"$.scenario is for {scenario.system} {scenario.revision}"
@@ -159,7 +160,7 @@ def _records(
             raise FileError(f"{path}: line {number}: {problem}; {valid}")
         records += 1
         yield number, record, scenario
-    raise FileError(f"{path}: cut off after {records} records: its last line is missing")
+    raise FileError(f"{path}: cut off after {records} records, without the last line")
 
 
 def _lines(path: Path) -> Iterator[tuple[int, bytes]]:
@@ -170,9 +171,7 @@ def _lines(path: Path) -> Iterator[tuple[int, bytes]]:
             while line := file.readline(LONGEST_LINE):
                 number += 1
                 if not line.endswith(b"\n"):
-                    problem = (
-                        "longer than any record can be" if len(line) == LONGEST_LINE else "cut off"
-                    )
+                    problem = "longer than any record" if len(line) == LONGEST_LINE else "cut off"
                     raise FileError(f"{path}: line {number}: {problem}")
                 yield number, line
     except gzip.BadGzipFile as error:
@@ -191,7 +190,8 @@ def _read(path: Path, number: int, line: bytes, kind: type[Line]) -> Line:
     return decode_json(line, f"{path}: line {number}", kind)
 
 
-FAILS = frozenset({NEVER_CRASHES, NEVER_HANGS})  # recorded as the last answer of a run
+# Recorded as the last answer of a run that breaks them.
+FAILS = frozenset({NEVER_CRASHES, NEVER_HANGS})
 
 
 class Recording(NamedTuple):
@@ -207,7 +207,7 @@ class Recording(NamedTuple):
 
 
 def record(console: Console, recording: Recording, seed: int, file: Path) -> int:
-    """Record the corpus and the scenarios of a search at each scale; return the exit code."""
+    """Record the corpus and the scenarios of a search at each scale. Return the exit code."""
     started, scales, fixed, avoid = _probe(recording)
     recording = recording._replace(fixed=fixed, avoid=avoid)
     info = TargetInfo.of(recording.spec, started)
@@ -231,7 +231,7 @@ def record(console: Console, recording: Recording, seed: int, file: Path) -> int
         ):
             for scenario in scenarios:
                 recorder = Recorder(recording.target)
-                # A refusal is recorded as an answer as well.
+                # A refusal is an answer too, and has been recorded.
                 with contextlib.suppress(ConfigRefused, InputError):
                     steps += replay(recorder, scenario, ()).steps
                 if recorder.answers:
@@ -250,8 +250,10 @@ def record(console: Console, recording: Recording, seed: int, file: Path) -> int
 
 def _probe(recording: Recording) -> tuple[Started, list[str], Mapping[str, Any], frozenset[str]]:
     """Return the target's name and version, the scales that it accepts, the values to fix in every
-    configuration, and the kinds of configuration that it refuses. If it accepts no scale unchanged,
-    the fixed values turn off the features that it refuses."""
+    configuration, and the kinds of configuration that it refuses.
+
+    If it accepts no scale as it is, the fixed values turn off the features that it refuses.
+    """
     request = ProbeRequest(
         recording.target, recording.system, recording.revision, (), recording.fixed
     )
@@ -293,7 +295,7 @@ def replay_baseline(
     file: Path,
     records: Iterator[tuple[int, Record, Scenario]],
 ) -> list[Kept]:
-    """Replay a baseline on the target; for each difference, keep the smallest run that shows it."""
+    """Replay a baseline on the target. For each difference, keep the smallest run that shows it."""
     began = time.monotonic()
     totals: Counter[str] = Counter()
     smallest: dict[str, Kept] = {}
@@ -348,7 +350,7 @@ def _difference(
     if difference is None:
         return None
     noted = Noted(scenario, record.engine, record.scale, difference)
-    if difference.fields:  # replay once more, up to the difference, to show the preceding steps
+    if difference.fields:  # replay again, up to the difference, to show the steps before it
         pair.sides[0].target = Recorded(record.answers)
         replay(pair, scenario, (), last_step=difference.step)
     recent = tuple(both for both in pair.recent if both.number < difference.step)

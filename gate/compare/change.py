@@ -1,4 +1,5 @@
-"""Judge a change against its base: report only what it breaks, repairs or decides differently."""
+"""Judge a changed scheduler against its base. Report only the rules that the change breaks or
+repairs, and the decisions that it makes differently."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -22,18 +23,18 @@ from ..reports.terminal import Terminal, print_coverage
 from ..targets.target_spec import TargetSpec, replay_options
 from .keeping import keep_differences
 
-MOST = 12  # at most this many kinds of decision are shrunk and written to files
+MOST = 12  # at most this many kinds of different decisions are shrunk and written to files
 SHOWN = 5  # at most this many are printed if the change breaks no rule
-BESIDE_FAULTS = 2  # at most this many are printed otherwise
-WHOLE = 2  # if there are more faults than this, their scenarios and `show` are not printed
-BELOW = 4  # below a fault, at most this many that may follow from it have a line of their own
+BESIDE_FAULTS = 2  # at most this many are printed if the change breaks a rule
+WHOLE = 2  # with more faults than this, their scenarios and `show` commands are not printed
+BELOW = 4  # for each fault, how many possible consequences get a line
 SEVERE = ("crash", "hang", "request", "blocks")  # kinds of fault that are printed in full
-FEW = 3  # a rule counts as repaired if only the base breaks it in at least this many runs
+FEW = 3  # a rule counts as repaired if only the base breaks it, in at least this many runs
 ATTEMPTS = 60  # shrink attempts for a scenario in which only the base breaks a rule
 
 
 def base_options(base: TargetSpec, system: str, revision: str) -> BaseOptions:
-    """Return the options of a gate's base; raise InputError if the base belongs to another
+    """Return the options of a gate's base. Raise InputError if the base belongs to another
     system."""
     if base.own_system not in (None, system):
         problem = f"{base.text} belongs to {base.own_system}; valid: a target of {system}"
@@ -42,7 +43,7 @@ def base_options(base: TargetSpec, system: str, revision: str) -> BaseOptions:
 
 
 def changes_of(gate: GateContext) -> Mapping[str, Any]:
-    """Return the fields that only the verdict of a gate with a base has."""
+    """Return the fields of the verdict that only a gate with a base has."""
     decisions: list[Change] = []
     repaired: list[Change] = []
     try:
@@ -71,15 +72,17 @@ def _decisions(gate: GateContext) -> list[Change]:
             kept.seen,
         )
         for kept in keep_differences(gate, MOST)
-        # A crash or a hang of the change is reported as a broken rule already.
+        # A crash or a hang of the change already appears as a broken rule.
         if kept.difference.kind not in (CRASH, HANG) or kept.difference.message.startswith("B")
     ]
 
 
 def _repaired_rules(gate: GateContext) -> list[Change]:
-    """Return the rules that only the base breaks. It must break them in several runs, because the
-    change may avoid one or two failures by chance. Rules that the change breaks in other runs do
-    not count."""
+    """Return the rules that only the base breaks.
+
+    The base must break such a rule in several runs, because a change may avoid one or two failures
+    by chance. Rules that the change breaks in other runs do not count.
+    """
     assert gate.base is not None
     base, options = gate.base, gate.options
     assert options.base is not None
@@ -113,8 +116,7 @@ def _smallest(gate: GateContext, rule: str, noted: Noted) -> Any:
 
 
 class ChangeReporter(Terminal):
-    """Prints how a change behaves differently from its base, and how many runs and steps were
-    compared."""
+    """Print how a change differs from its base, and how many runs and steps were compared."""
 
     def __call__(self, event: Event) -> None:
         if isinstance(event, Found):
@@ -166,14 +168,15 @@ class ChangeReporter(Terminal):
 
 
 def causes_of(faults: Sequence[Fault]) -> dict[int, Fault]:
-    """Map the number of each fault that may be a consequence to the number of its first cause."""
+    """Return the first cause of each fault that may be a consequence, by the number of the
+    fault."""
     by_number = {fault.number: fault for fault in faults}
     causes = {}
     for fault in faults:
         chain = [fault.number]
         while (before := by_number[chain[-1]].behind) is not None and before not in chain:
             chain.append(before)
-        # If the faults form a cycle, any of them could be the cause: take the first.
+        # If the faults form a cycle, any of them could be the cause. Take the first.
         first = chain[-1] if before is None else min(chain[chain.index(before) :])
         if first != fault.number:
             causes[fault.number] = by_number[first]

@@ -32,7 +32,7 @@ class DiffFinding(msgspec.Struct, frozen=True):
 
     `shape` is the same in every scenario that shows the difference. `scenario_b` is set if B
     belongs to another system. `fields` maps every field that differs to its values on A and on B.
-    `seen` counts the runs that showed the difference; None unless all runs were followed to their
+    `seen` counts the runs that show the difference; it is None unless all runs went on to their
     end.
     """
 
@@ -53,8 +53,8 @@ class DiffFinding(msgspec.Struct, frozen=True):
 
 
 class Compared(msgspec.Struct, frozen=True):
-    """How much was compared. For each field, `fields` counts the steps in which both targets showed
-    it."""
+    """How much was compared. `fields` counts, for each field, the steps in which both targets
+    showed it."""
 
     steps: int
     fields: dict[str, int]
@@ -63,7 +63,7 @@ class Compared(msgspec.Struct, frozen=True):
 
 
 class DiffVerdict(msgspec.Struct, frozen=True):
-    """The result of a comparison. `fixed` holds the values set in every configuration."""
+    """The result of a comparison. `fixed` contains the values set in every configuration."""
 
     a: TargetInfo
     b: TargetInfo
@@ -89,15 +89,15 @@ def exit_code(differences: int, steps: int, complete: bool) -> int:
     return CONFORMS if complete and steps else INCONCLUSIVE
 
 
-# The most steps that shrinking a long scenario may take on each target.
+# How many steps the shrinking of a long scenario may take on each target.
 SHRINK_STEPS = 20_000
 
 
 class Kept(NamedTuple):
     """A difference, with the smallest scenario found that shows it and the scenario's file.
 
-    `recent` holds the preceding steps on both targets, `earlier` a harmless difference before this
-    one, and `seen` the number of runs that showed this one.
+    `recent` contains the steps before it, on both targets. `earlier` is a harmless difference in an
+    earlier step. `seen` is the number of runs that show the difference.
     """
 
     noted: Noted
@@ -110,8 +110,8 @@ class Kept(NamedTuple):
 
 
 def keep_differences(gate: GateContext, most: int, shrinks: bool = True) -> Iterator[Kept]:
-    """Yield up to `most` of the noted differences, the most serious first, and configurations that
-    only one side refuses last; shrink them unless the gate was interrupted.
+    """Yield up to `most` of the differences, most serious first. Configurations that only one side
+    refuses come last. Differences are shrunk unless the gate was interrupted.
 
     Raises:
         TargetBroken: a difference does not occur again in its scenario.
@@ -179,7 +179,7 @@ def _smallest(gate: GateContext, noted: Noted, shrinks: bool) -> Kept:
     if shown is None:
         path = write_scenario(scenario, gate.options.out, f"flaky-{first.kind}")
         why = f"{shape} did not occur again in the same scenario ({path})"
-        raise TargetBroken("step", f"{why}: a target is not deterministic", "")
+        raise TargetBroken("step", f"{why}: one of the targets is not deterministic", "")
     number = pair.differences.index(shown)
     earlier = pair.differences[number - 1] if number else None
     recent = tuple(both for both in pair.recent if both.number < shown.step)
@@ -190,7 +190,8 @@ def _smallest(gate: GateContext, noted: Noted, shrinks: bool) -> Kept:
 def differs(
     pair: DifferentialTarget, scenario: Scenario, shape: str, last_step: int
 ) -> Difference | None:
-    """Return the difference of this shape that the scenario shows by step `last_step`, if any."""
+    """Return the difference of this shape that the scenario shows up to step `last_step`, or
+    None."""
     try:
         replay(pair, scenario, (), last_step=last_step)
     except (ConfigRefused, InputError):
@@ -213,8 +214,8 @@ def write_difference(gate: GateContext, kept: Kept) -> Kept:
 
 
 def finding_of(gate: GateContext, kept: Kept) -> DiffFinding:
-    """Return a difference as data. If B belongs to another system, write the scenario file for
-    B."""
+    """Return a difference as data. If B belongs to another system, also write the scenario file
+    for B."""
     noted, difference = kept.noted, kept.difference
     return DiffFinding(
         kind=difference.kind,

@@ -28,7 +28,7 @@ class SideNames(NamedTuple):
 
 
 class DiffReporter:
-    """Prints the notices of a comparison and, on a terminal, its progress."""
+    """Print the notices of a comparison and, on a terminal, its progress."""
 
     def __init__(self, console: Console) -> None:
         self._console = console
@@ -122,8 +122,8 @@ def _side_by_side(found: Kept, names: Sequence[str]) -> Table:
 
 
 def sides_of(field: Differing) -> tuple[object, object]:
-    """Return both values without the part that they share, or unchanged if only the order
-    differs."""
+    """Return both values without the part that they share. If only the order differs, return
+    them unchanged."""
     first, second = only(field.first, field.second), only(field.second, field.first)
     return (first, second) if first or second else (field.first, field.second)
 

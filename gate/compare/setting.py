@@ -1,6 +1,5 @@
-"""Determine the setting of `schedproof diff`: the systems of the scenarios and of each target, and
-the fixed values.
-"""
+"""Determine what `schedproof diff` compares: the systems of the scenarios and of each target,
+and the fixed values."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -30,7 +29,7 @@ class Setting(NamedTuple):
 def read_setting(
     specs: Sequence[TargetSpec], system: str | None, revision: str | None, changes: Sequence[str]
 ) -> Setting:
-    """Return the setting; raise InputError if no scenarios suit both targets."""
+    """Return the setting. Raise InputError if no scenarios fit both targets."""
     own = [spec.own_system for spec in specs]
     defaults = []
     for spec, place in zip(specs, PATHS, strict=False):
@@ -74,7 +73,7 @@ def read_setting(
 
 
 def setting_of_baseline(spec: TargetSpec, system: str, revision: str) -> Setting:
-    """Return the setting in which a target is compared with a baseline."""
+    """Return the setting for comparing a target with a baseline."""
     own = spec.own_system
     if own in (None, system):
         return Setting(system, revision, ((system, revision),), {})
@@ -85,13 +84,13 @@ def setting_of_baseline(spec: TargetSpec, system: str, revision: str) -> Setting
 
 
 def translation_line(name: str, setting: Setting, system: str, revision: str) -> str:
-    """Describe in one line how the configuration is translated for a target of another system."""
+    """Describe, in one line, how the configuration is translated for a target of another system."""
     usual = full_config(setting.system, setting.revision, {}) | dict(setting.fixed)
     given = translated(usual, setting.system, setting.revision, system, revision)
     common = usual.keys() & given.keys()
     own = [f"{key} {json.dumps(value)}" for key, value in given.items() if key not in common]
     left_out = [key for key in usual if key not in given]
-    parts = [f"{name} gets the configuration as {system} has it"]
+    parts = [f"{name} gets the configuration translated to {system}"]
     parts += [f"with {', '.join(own)}"] if own else []
     parts += [f"without {', '.join(left_out)}"] if left_out else []
     return ", ".join(parts)

@@ -2,12 +2,13 @@
 
 CONFORMS, BROKEN, USAGE, INCONCLUSIVE = 0, 1, 2, 3
 WORDS = ("nothing is wrong", "a rule is broken", "wrong input", "inconclusive")
-BEGINS, ENDS = 400, 400  # how many characters of a long message are kept at each end
+# How many characters of a long message to keep at its beginning and its end.
+BEGINS, ENDS = 400, 400
 
 
 def shortened(line: str) -> str:
-    """Replace the middle of a long message by its length. Both ends are kept, because the problem
-    is stated either before or after a long value."""
+    """Shorten a long message in the middle, and say how much is missing. Keep both ends, because
+    the problem is stated either before or after a long value."""
     if len(line) <= BEGINS + ENDS:
         return line
     return f"{line[:BEGINS]} … ({len(line):,} characters) … {line[-ENDS:]}"

@@ -1,8 +1,8 @@
-"""Ctrl-C and time limits, both of which end a run early and keep its results.
+"""Ctrl-C and time limits: both end a run early and keep its results.
 
-Python raises KeyboardInterrupt wherever the program happens to be, even in a destructor or a
-callback, where the exception is swallowed. So the handler also records the interrupt. Long-running
-code calls `check` between runs, which raises a swallowed interrupt again.
+Python raises KeyboardInterrupt wherever the program happens to be. In a destructor or a callback,
+the exception is swallowed. So the handler also records the interrupt, and long-running code calls
+`check` between runs to raise a swallowed interrupt again.
 """
 
 import signal
@@ -20,8 +20,8 @@ _over = False
 
 
 def install() -> None:
-    """Let SIGTERM (CI stops the job) and SIGHUP (the terminal closes) end a run as Ctrl-C does,
-    keeping its results. A signal stays ignored if this process inherited it as ignored."""
+    """Make SIGTERM (CI stops the job) and SIGHUP (the terminal closes) end a run as Ctrl-C does,
+    keeping its results. A signal that the parent process ignores stays ignored."""
     ours = {signal.SIG_DFL, signal.default_int_handler}
     for number in SIGNALS:
         if signal.getsignal(number) in ours:
@@ -32,8 +32,9 @@ def install() -> None:
 def raise_again(kind: type[BaseException], handler: Callable[..., object]) -> None:
     """Raise exceptions of type `kind` again when Python swallows them.
 
-    Python only prints an exception that a destructor or a callback of the garbage collector raises.
-    With this hook, `handler` runs a moment later, as the handler of SIGALRM, and raises it again.
+    If a destructor or a callback of the garbage collector raises an exception, Python only prints
+    it. With this hook, `handler` is called a moment later as the handler of SIGALRM, and raises the
+    exception again.
     """
 
     def unraisable(swallowed: "sys.UnraisableHookArgs") -> None:
@@ -64,8 +65,8 @@ def check() -> None:
 
 @contextmanager
 def prefer_interrupt() -> Iterator[None]:
-    """In the block, turn an error that an interrupt caused into KeyboardInterrupt: Hypothesis may
-    raise AssertionError when interrupted."""
+    """Turn errors in the block into KeyboardInterrupt if an interrupt caused them. Hypothesis,
+    for one, may raise AssertionError when it is interrupted."""
     try:
         yield
     except Exception:
@@ -74,7 +75,7 @@ def prefer_interrupt() -> Iterator[None]:
 
 
 def limit(seconds: float) -> None:
-    """End the run after this many seconds, as Ctrl-C would, keeping its results."""
+    """End the run after this many seconds as Ctrl-C would, keeping its results."""
     global _limit
     _limit = seconds
     signal.signal(signal.SIGALRM, _time_is_over)
@@ -82,8 +83,8 @@ def limit(seconds: float) -> None:
 
 
 def keep_results() -> None:
-    """Let the time limit interrupt nothing more: the runs have ended, and the rest of the command
-    reports what they found. Without a time limit, do nothing; the timer may be a caller's."""
+    """Switch the time limit off: all runs have ended, and the command only reports what they
+    found. Without a time limit, do nothing, since the timer may belong to a caller."""
     if _limit is not None:
         signal.setitimer(signal.ITIMER_REAL, 0)
 
@@ -97,7 +98,7 @@ def no_limit() -> None:
 
 
 def why() -> str:
-    """Return why the run ended early, as the beginning of the last line of output."""
+    """Return why the run ended early. The last line of output begins with this text."""
     return f"the time limit of {_limit:g} s was reached" if _over else "interrupted"
 
 

@@ -14,7 +14,7 @@ LONGEST = 10**9  # seconds; the system's timers accept no more
 
 @contextmanager
 def option(name: str) -> Iterator[None]:
-    """Make input errors raised in the block name this command-line option."""
+    """Make input errors that are raised in the block name this command-line option."""
     try:
         yield
     except InputError as error:
@@ -22,8 +22,8 @@ def option(name: str) -> Iterator[None]:
 
 
 def resolved_revision(system: str, revision: str | None, default: str | None = None) -> str:
-    """Return the revision that --system and --revision select; without the latter, `default` or the
-    system's first."""
+    """Return the revision that --system and --revision select. Without --revision, it is
+    `default` or the system's first revision."""
     with option("--system"):
         check_system(system)
     with option("--revision"):
@@ -36,7 +36,7 @@ def check_choice(name: str, value: str, valid: Collection[str]) -> None:
 
 
 def at_least(name: str, value: float, least: float) -> None:
-    if not least <= value < math.inf:  # NaN fails this comparison as well
+    if not least <= value < math.inf:  # NaN fails this comparison too
         raise InputError(name, f"{value:g}; valid: at least {least:g}")
     if isinstance(value, float) and value > LONGEST:
         raise InputError(name, f"{value:g}; valid: at most {LONGEST:,}")
@@ -59,8 +59,8 @@ def check_file(name: str, file: Path) -> None:
 
 
 def check_not_input(name: str, file: Path, what: str, source: Path) -> None:
-    """Raise InputError if writing `file`, the value of option `name`, would overwrite the file
-    `source`; `what` describes `source` in the message."""
+    """Raise InputError if `file`, the value of option `name`, is the file `source` and would
+    overwrite it. `what` describes `source` in the message."""
     if source.is_file() and file.exists() and file.samefile(source):
         raise InputError(name, f"{file} is {what} itself; valid: another file")
 
@@ -78,7 +78,7 @@ def check_different(files: Mapping[str, Path]) -> None:
 
 
 def check_unicode(name: str, value: str) -> None:
-    """Raise InputError for text that cannot be written as UTF-8, because no report could contain
+    """Raise InputError if the text cannot be written as UTF-8, because no report could contain
     it."""
     try:
         value.encode("utf-8")
@@ -87,7 +87,7 @@ def check_unicode(name: str, value: str) -> None:
 
 
 def check_places(json_file: Path | None, out: Path) -> None:
-    """Raise InputError if the results could not be written; call this before any work is done."""
+    """Raise InputError if the results could not be written. Call this before doing any work."""
     if json_file is not None:
         check_file("--json", json_file)
     _check_reachable("--out", out)
@@ -104,13 +104,13 @@ def _check_reachable(name: str, path: Path) -> None:
     try:
         path.stat()
     except (FileNotFoundError, NotADirectoryError):
-        pass  # a missing folder will be created; otherwise its parent is reported
+        pass  # a missing folder will be created; if it cannot be, its parent is reported
     except OSError as error:  # for example a link to itself, or a name that is too long
         raise InputError(name, f"{path} cannot be written to ({error.strerror})") from None
 
 
 def rule_words(name: str, words: Sequence[str]) -> list[str]:
-    """Return the ids and patterns given to an option (`A,B` counts as A and B)."""
+    """Split the values of an option into ids and patterns. `A,B` stands for A and B."""
     parts = [part.strip() for word in words for part in word.split(",") if part.strip()]
     if words and not parts:
         raise InputError(name, f"{words[0]!r} names no rule; `schedproof rules` lists the rules")

@@ -24,8 +24,8 @@ from . import shortened
 from .step_lines import one_line as one_line
 from .step_lines import step_line
 
-# Keys that are always shown. Other keys are shown if they differ from their default, in the words
-# of IN_WORDS if it contains any.
+# Keys that are always shown. Other keys are shown if they differ from their default. IN_WORDS gives
+# the wording for some of them.
 ALWAYS_SHOWN = (
     *("block_size", "chunk_size", "max_num_seqs", "max_num_batched_tokens"),
     *("max_model_len", "max_batch_tkv"),
@@ -40,7 +40,7 @@ IN_WORDS = {
     ("reserve_full_isl", False): "reserve_full_isl off",
 }
 SHOWN_REQUESTS = 12
-# Text that a reader may copy, such as a command or a line of a file, is not wrapped.
+# Text to be copied, such as a command or a line of a file, is not wrapped.
 COPIED = re.compile(
     r"schedproof (?:corpus|explore|gate|init|replay|search|show|step)\b|^ +\w+ = \""
 )
@@ -50,16 +50,16 @@ SHOWN_DETAILS = 15
 
 class _Console(Console):
     def print(self, *objects: Any, markup: bool | None = None, **options: Any) -> None:
-        """Print an object; on a terminal, wrap long text between words. Output to files and pipes
-        is not wrapped, nor are commands, so that they can be copied."""
+        """Print an object. On a terminal, wrap long text between words, but not commands, which
+        must remain easy to copy. Output to files and pipes is never wrapped."""
         match objects:
             case (str(text),) if self.is_terminal and not COPIED.search(text):
                 objects = (self._wrap(self.render_str(text, markup=markup)),)
         super().print(*objects, markup=markup, **options)
 
     def _wrap(self, text: Text) -> Text:
-        """Wrap the text. Continuation lines are aligned with the text that follows a label such as
-        "rule:"."""
+        """Wrap the text. If it starts with a label such as "rule:", align further lines with the
+        text after the label."""
         if text.cell_len <= self.width or "\n" in text.plain:
             return text
         label = LABEL.match(text.plain)
@@ -76,7 +76,7 @@ class _Console(Console):
 
 
 def make_console() -> Console:
-    """Return a console that never wraps data, does not turn `:name:` into an emoji, and obeys
+    """Return a console that never wraps data, does not turn `:name:` into an emoji, and respects
     NO_COLOR."""
     return _Console(highlight=False, soft_wrap=True, emoji=False)
 
@@ -88,7 +88,7 @@ def say(console: Console, line: str) -> None:
 
 @contextmanager
 def busy(console: Console, what: str) -> Iterator[Callable[[str], None]]:
-    """On a terminal, show a spinner while the block runs; yield a function that appends to the
+    """Show a spinner on a terminal while the block runs. Yield a function that appends to the
     spinner's text."""
     if not console.is_terminal:
         yield lambda _: None
@@ -115,8 +115,8 @@ def print_failure(
     run: Excerpt,
     why: Sequence[str] | None = None,
 ) -> None:
-    """Print everything known about a failure. `options` are the options of the replay command,
-    `run` is the end of the run."""
+    """Print everything known about a failure. `options` are those of the replay command; `run`
+    is the end of the run."""
     command = f"schedproof replay {shlex.quote(path)}{options}"
     lines = failure_lines(rule, scenario, broken, path, command, run, why)
     show_failure(console, rule, lines, "ADAPTER" if broken.by_adapter else "BROKEN")
@@ -137,7 +137,8 @@ def failure_lines(
     run: Excerpt,
     why: Sequence[str] | None = None,
 ) -> list[str]:
-    """Return everything known about a failure; `replay` is the command, `why` a known cause."""
+    """Return everything known about a failure, as lines. `replay` is the replay command; `why`
+    is the known cause."""
     lines = [
         f"rule:     {rule.statement}",
         f"source:   {rule.source}",
@@ -161,7 +162,8 @@ def failure_lines(
 
 
 def print_details(text: str, console: Console | None = None) -> None:
-    """Print the end of a traceback or of a target's stderr, to stderr if there is no console."""
+    """Print the end of a traceback or of a target's stderr. Without a console, print it to
+    stderr."""
     for line in text.strip().splitlines()[-SHOWN_DETAILS:]:
         shown = f"  | {one_line(line)}"
         if console is None:
@@ -176,7 +178,7 @@ def scenario_config(scenario: Scenario) -> str:
 
 
 def config_line(system: str, revision: str, config: Mapping[str, Any]) -> str:
-    """Describe a configuration: its sizes, and every key that does not have its default value."""
+    """Describe a configuration: its sizes, and every key that differs from its default."""
     usual = full_config(system, revision, {})
     with suppress(InputError):  # a recorded configuration may contain unknown keys
         config = full_config(system, revision, config)
@@ -191,7 +193,7 @@ def _in_words(key: str, value: Any) -> list[str]:
     if isinstance(value, Mapping):
         return [f"{inner} {given}" for inner, given in value.items()]
     if isinstance(value, list | tuple) and all(isinstance(item, Mapping) for item in value):
-        # the values are clear without the keys
+        # these values are clear without their keys
         return [f"{key} {' + '.join(' '.join(map(str, item.values())) for item in value)}"]
     return [IN_WORDS.get((key, value), f"{key} {value}")]
 

@@ -1,5 +1,4 @@
-"""Print one line per step, with what changed in that step. Colours only repeat what the words
-say."""
+"""Print one line per step, with what changed in it. Colours only repeat what the words say."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -8,7 +7,7 @@ from rich.text import Text
 
 from ...model.observation import Step
 
-# Fields other than the tkv that are shown when they change; events are shown even if they repeat.
+# Fields, besides the tkv, that are shown when they change. Events are shown even if they repeat.
 EVENTS = ("encoder_inputs", "encoder_dropped", "preempted", "finished")
 FIELDS = ("left_pad_blocks", "waiting", "parked", "prefilling", "paused", *EVENTS)
 
@@ -17,12 +16,13 @@ class News(NamedTuple):
     """The changes in a step.
 
     Attributes:
-        tkv: the previous (None if unknown) and the new tkv in tokens, if it changed.
-        jumps: whether the tkv changed by a number other than 1.
-        borders: requests that computed a single token in the step, the first token of a block.
-        volume: batch × tkv of a decode step in tokens; None if there is no limit on it.
+        tkv: the previous and the new tkv in tokens, if it changed; the previous one is None if
+            unknown.
+        jumps: whether the tkv did not simply grow by 1.
+        borders: requests that computed only one token in the step, the first of a block.
+        volume: batch × tkv of a decode step in tokens; None if no limit applies to it.
         fields: the other fields that changed, with their values.
-        stands_out: whether the step has a line of its own, because of an event, a jump or a border.
+        stands_out: whether the step needs its own line because of an event, a jump or a border.
     """
 
     number: int
@@ -41,7 +41,7 @@ class News(NamedTuple):
 
     @property
     def turns(self) -> tuple[Any, ...]:
-        """Return what is equal in steps that share a line."""
+        """The parts that are equal in all steps of a shared line."""
         return self.step.kind, *self.step.scheduled.items(), self.over
 
 
@@ -93,12 +93,15 @@ STYLES = {
     **{"jump": "yellow", "border": "cyan", "over": "bold red", "idle": "dim"},
     **{"preempted": "yellow", "paused": "yellow", "finished": "green"},
 }
-Part = tuple[str, str]  # a piece of text, and its style
+Part = tuple[str, str]  # a piece of text and its style
 
 
 class StepLines:
-    """Prints each step of a run; with `fold`, consecutive steps that are alike share a line, and so
-    do prefill and decode steps that alternate."""
+    """Print each step of a run.
+
+    With `fold`, consecutive steps that are alike share a line. So do prefill and decode steps that
+    alternate.
+    """
 
     def __init__(
         self, say: Callable[[Text], None], config: Mapping[str, Any], *, fold: bool = False
@@ -109,7 +112,7 @@ class StepLines:
         self._last: Step | None = None
         self._recent: list[News] = []  # the last two steps
         self._alike: list[News] = []  # the steps that share a line, without those in the middle
-        self._period = 1  # after how many steps they repeat
+        self._period = 1  # the number of steps after which they repeat
 
     def __call__(self, number: int, step: Step) -> None:
         news = step_news(number, step, self._last, self._config)
@@ -125,7 +128,7 @@ class StepLines:
         self._alike = [*self._alike[:2], *self._alike[2:][-1:], news]
 
     def repeats(self, news: News) -> int:
-        """Return after how many steps a step occurs again, or 0."""
+        """Return the number of steps after which this step repeats an earlier one, or 0."""
         if news.stands_out or not self._recent:
             return 0
         before, last = self._recent[0], self._recent[-1]
@@ -154,7 +157,7 @@ def step_text(news: News) -> Text:
 
 
 def folded_text(alike: Sequence[News], period: int) -> Text:
-    """Return the line of the steps `alike`, which repeat after `period` steps."""
+    """Return one line for the steps `alike`, which repeat every `period` steps."""
     first, last = alike[0], alike[-1]
     members = " and ".join(_members(news.step) for news in alike[:period])
     text = Text(one_line(f"steps {first.number}-{last.number} {members}"))

@@ -26,12 +26,12 @@ from .replay import broken_alike, expectation, expecting, rules_for
 Expected = Literal["holds", "violates"]
 Say = Callable[[str], None]
 ATTEMPTS = 2_000  # replays
-SECONDS = 30.0  # per scenario; at production scale, a single replay takes almost a second
+SECONDS = 30.0  # for each scenario; at production scale, one replay takes almost a second
 
 
 @dataclass(frozen=True)
 class Adding:
-    """The options of `corpus add`, with the opened target and a function that prints a line."""
+    """The options of `corpus add`, the opened target, and a function that prints a line."""
 
     folder: Path
     target: Target
@@ -44,7 +44,8 @@ class Adding:
 
 
 def add_files(adding: Adding, files: Sequence[Path]) -> dict[Path, str]:
-    """Add each file. Continue if a file cannot be added; return the reason for each such file."""
+    """Add each file. If a file cannot be added, go on with the next one. Return the reason for
+    each file that was not added."""
     left_out = {}
     for file in files:
         try:
@@ -55,7 +56,7 @@ def add_files(adding: Adding, files: Sequence[Path]) -> dict[Path, str]:
 
 
 def add_file(adding: Adding, file: Path) -> None:
-    """Shrink a scenario and add it, unless a smaller one with the same failure exists."""
+    """Shrink a scenario and add it, unless the corpus has a smaller one with the same failure."""
     read = scenario_named(str(file))
     steps = read.expect and read.expect.steps
     scenario = replace(read, expect=None)
@@ -73,8 +74,8 @@ def add_file(adding: Adding, file: Path) -> None:
 
 
 def _judge_by_own_rule(adding: Adding, file: Path, scenario: Scenario) -> tuple[Adding, Outcome]:
-    """Replay a scenario, judged by the rule that its file names or, if the run does not break that
-    rule, by the rules of `adding`."""
+    """Replay a scenario and judge it by the rule that its file names. If the run does not break
+    that rule, judge it by the rules of `adding`."""
     rule = (scenario.origin or {}).get("rule")
     if not adding.rules and rule in {known.id for known in rules_for(scenario, ())}:
         alone = dataclasses.replace(adding, rules=[rule])
@@ -85,7 +86,7 @@ def _judge_by_own_rule(adding: Adding, file: Path, scenario: Scenario) -> tuple[
 
 
 def minimize_entry(target: Target, spec: str, entry: Entry, say: Say) -> bool:
-    """Shrink an entry in place; return False if it breaks no rule on the target."""
+    """Shrink an entry in place. Return False if it breaks no rule on the target."""
     expect = entry.scenario.expect
     if expect is not None and expect.steps:
         say(
@@ -119,7 +120,7 @@ def minimize_entry(target: Target, spec: str, entry: Entry, say: Say) -> bool:
 def minimize(
     target: Target, scenario: Scenario, first: Broken, ids: Sequence[str]
 ) -> tuple[Scenario, str]:
-    """Return the smallest scenario found that fails with the same shape, and the number of
+    """Return the smallest scenario found that has a failure of the same shape, and the number of
     replays."""
     rules = rules_for(scenario, ids)
     own = shape(first, scenario.request_ids)
@@ -203,7 +204,7 @@ def _witness(
         raise FileError(f"{file}: $.origin.rule: {error}") from None
     if not outcome.exercised[rule]:
         raise FileError(
-            f"{file}: {rule} is never exercised on {adding.target_spec}, so this is no witness"
+            f"{file}: {rule} is never exercised on {adding.target_spec}, so this is not a witness"
         )
     return expecting(scenario, None), _origin(adding, rule, "", outcome), "a witness"
 
@@ -215,8 +216,8 @@ def _origin(adding: Adding, rule: str, own: str, outcome: Outcome) -> Origin:
 
 
 def _keep(adding: Adding, file: Path, scenario: Scenario, origin: Origin, how: str) -> None:
-    """Write the entry, unless an entry that is no larger has the same failure; remove larger such
-    entries."""
+    """Write the entry, unless the corpus has an entry with the same failure that is no larger.
+    Remove larger entries with that failure."""
     entries = corpus_folder.entries(adding.folder) if adding.folder.exists() else []
     path = adding.folder / file_name(scenario, origin.rule)
     new = Entry(path, scenario, origin)

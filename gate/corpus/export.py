@@ -1,9 +1,9 @@
 """`schedproof corpus export`: write a corpus as one self-contained file.
 
-Tests for a target's own repository do not depend on schedproof. The template of a system,
-`templates/<system>.jinja`, steps the scheduler itself, and in every step asserts the rules that it
-can state in the target's own vocabulary. For every other rule, the test contains a table of the
-reference model's steps, and the target must take the same steps.
+Tests for a target's own repository do not depend on schedproof. The template of each system,
+`templates/<system>.jinja`, calls the scheduler itself. It asserts in every step the rules that it
+can express in the target's own vocabulary. For any other rule, the test contains a table with the
+steps of the reference model, and the target must take these steps.
 """
 
 import json
@@ -58,8 +58,8 @@ def target():
 
 
 def exported(kind: str, entries: Sequence[Entry], target: str | None = None) -> str:
-    """Return the text of a file of this kind; raise FileError if such a file cannot express an
-    entry. Tests run on `target`, by default the target that the entries were found on."""
+    """Return the text of a file of this kind. Tests run on `target`, by default the target that
+    the entries were found on. Raise FileError if the file cannot express an entry."""
     if kind == "json":
         rows = ",\n".join(scenario_json(entry.scenario).rstrip() for entry in entries)
         return f"[\n{rows}\n]\n"
@@ -70,8 +70,8 @@ def exported(kind: str, entries: Sequence[Entry], target: str | None = None) -> 
 
 
 def expressible(kind: str, entries: Sequence[Entry]) -> tuple[list[Entry], list[str]]:
-    """Return the entries that this kind of file can express, and for each of the others the reason
-    why not."""
+    """Return the entries that a file of this kind can express, and a reason for each of the
+    others."""
     if kind != "upstream":
         return [*entries], []
     able: list[Entry] = []
@@ -88,13 +88,13 @@ def expressible(kind: str, entries: Sequence[Entry]) -> tuple[list[Entry], list[
 
 
 def found_on(entries: Sequence[Entry]) -> str:
-    """Return the target that all entries were found on; raise FileError if there are several."""
+    """Return the target that all entries were found on. Raise FileError if there are several."""
     targets = sorted({entry.origin.found_on.target for entry in entries} - {""})
     if len(targets) != 1:
         known = (
             f"found on {', '.join(targets)}"
             if targets
-            else "which do not say on which target they were found"
+            else "which do not name the target that they were found on"
         )
         raise FileError(f"--as pytest: entries {known}; valid: name one with --target")
     return targets[0]
@@ -124,15 +124,15 @@ def as_repository_tests(entries: Sequence[Entry]) -> str:
 
 
 class Table(NamedTuple):
-    """The steps of a revision's model, each formatted as the arguments of a call to `dict`."""
+    """The steps that the model of a revision takes, each written as the arguments of a call to
+    `dict`."""
 
     revision: str
     rows: list[str]
 
 
 class RepositoryTest:
-    """An entry, as the templates see it. `table` is needed only for rules that a template cannot
-    assert."""
+    """An entry as the templates see it. Only rules that a template cannot assert need `table`."""
 
     def __init__(self, entry: Entry) -> None:
         expect = entry.scenario.expect
@@ -161,9 +161,12 @@ class RepositoryTest:
         return (_arguments(_request(request)) for request in self._entry.scenario.requests)
 
     def table(self) -> Table:
-        """Return the steps of the first model that breaks no rule, beginning with that of the
-        scenario's own revision. If that one breaks the rule, the table comes from another model,
-        and ends at the step in which the rule is broken."""
+        """Return the steps of the first model that breaks no rule, starting with the model of the
+        scenario's own revision.
+
+        If that model breaks the rule, the table comes from another model and ends with the step in
+        which the first one breaks the rule.
+        """
         scenario = self._entry.scenario
         own = scenario.revision or revisions_of(scenario.system)[0]
         last: int | None = None
@@ -185,7 +188,8 @@ class RepositoryTest:
 
 
 def _literal(text: str) -> str:
-    # Escapes of JSON beyond U+FFFF are pairs, which Python reads as two letters.
+    # JSON escapes characters beyond U+FFFF as two halves, which Python would read as two
+    # characters.
     return json.dumps(text, ensure_ascii=False) if text.isprintable() else ascii(text)
 
 
@@ -202,7 +206,7 @@ def about(entry: Entry) -> str:
 
 
 def _pytest_test(entry: Entry) -> str:
-    # Text from a file is written as a Python literal, so that it cannot break out of its quotes.
+    # Write text from a file as a Python literal, so that it cannot break out of its quotes.
     data: dict[str, Any] = json.loads(scenario_json(entry.scenario))
     printed = pprint.pformat(data, width=92, sort_dicts=False)
     indented = "\n".join(f"        {line}" for line in printed.splitlines())
@@ -243,7 +247,7 @@ def _request(request: Request) -> dict[str, Any]:
 def _replay_model(
     scenario: Scenario, rule: str, revision: str
 ) -> tuple[Outcome | None, list[Step]]:
-    # If the rule applies to the revision, no other rule judges the run.
+    # If the rule applies to the revision, it alone judges the run.
     variant = replace(scenario, revision=revision, expect=None)
     catalogue = load(scenario.system, revision)
     rules = [known for known in catalogue if known.id == rule and applies(known, revision)]

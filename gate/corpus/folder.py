@@ -1,12 +1,12 @@
-"""The built-in scenarios, and users' corpora: folders of scenario files, each of which names its
+"""Folders of scenario files: the built-in scenarios and the users' corpora. Each file names its
 rule.
 
 The built-in scenarios are published counterexamples at production scale, and the seed corpus: a few
 short runs that together exercise every rule (`tools/seeds.py`).
 
-There is no index: `schedproof corpus list` reads the files themselves. A file is named by its rule
-and content, so a corpus never holds the same scenario twice. `origin` names the rule, and where the
-scenario was found:
+A corpus has no index: `schedproof corpus list` reads the files. A file's name is derived from its
+rule and content, so a corpus never contains the same scenario twice. The key `origin` contains the
+rule, and where the scenario was found:
 
     "origin": {"rule": "SPY-R07", "shape": "SPY-R07: # requests x tkv # ...", "found": "2026-01-31",
                "found_on": {"target": "model", "name": "...", "version": "..."}}
@@ -50,9 +50,11 @@ def every_builtin() -> dict[str, Scenario]:
 
 
 def scenario_named(name: str) -> Scenario:
-    """Return the scenario in a file, or the built-in one with this name. A name that looks like a
-    path is always a path. Raise FileError if neither exists, or if the file does not contain a
-    scenario."""
+    """Return the scenario in a file, or the built-in scenario with this name.
+
+    A name that looks like a path is always a path. Raise FileError if neither exists, or if the
+    file does not contain a scenario.
+    """
     path = Path(name)
     if "\0" in name or path.exists() or path.is_symlink() or path.name != name:
         return read_scenario(path)
@@ -70,14 +72,14 @@ def scenario_named(name: str) -> Scenario:
 
 
 def by_length(system: str) -> dict[str, Scenario]:
-    """Return the system's built-in scenarios, shortest first, so that a failure shows up in a short
-    run."""
+    """Return the system's built-in scenarios, shortest first: a failure should show up in a
+    short run."""
     return dict(sorted(builtin_scenarios(system).items(), key=lambda item: longest(item[1])))
 
 
 def longest(scenario: Scenario) -> int:
-    """Return an upper bound on the number of steps in a replay in which no request waits for
-    space."""
+    """Return an upper bound on the number of steps of a replay, provided that no request has to
+    wait for space."""
     key = scales_of(scenario.system).chunk_key
     chunk = int(scenario.config[key]) if key else MOST
     work = 0
@@ -116,7 +118,7 @@ class FoundOn(msgspec.Struct, frozen=True):
 
 
 class Origin(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The keys of `origin` that a corpus needs; any other keys are for human readers."""
+    """The keys of `origin` that a corpus needs. Other keys are only for people."""
 
     rule: str
     shape: str = ""
@@ -125,7 +127,7 @@ class Origin(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Entry(NamedTuple):
-    """A file of a corpus and its content."""
+    """A file of a corpus, with its content."""
 
     path: Path
     scenario: Scenario
@@ -145,8 +147,8 @@ class Entry(NamedTuple):
 
     @property
     def failure(self) -> tuple[str, str, str, str]:
-        """What identifies the failure: system, revision, rule and shape. A witness has an identity
-        of its own."""
+        """The identity of a failure: its system, revision, rule and shape. A witness never has
+        the identity of another entry."""
         scenario = self.scenario
         shape = self.shape or file_name(scenario, self.rule)
         return scenario.system, scenario.revision or "", self.rule, shape
@@ -158,7 +160,8 @@ def entries(folder: Path) -> list[Entry]:
 
 
 def files(folder: Path) -> Iterator[Path]:
-    """Yield the paths of a corpus's scenario files, sorted; ignore sub-folders and other files."""
+    """Yield the paths of the scenario files in a corpus, sorted. Ignore sub-folders and other
+    files."""
     if not folder.is_dir():
         what = "is not a folder" if folder.exists() else "there is no such folder"
         raise FileError(f"{folder}: {what}; `schedproof corpus add FILE` creates a corpus")
@@ -168,7 +171,7 @@ def files(folder: Path) -> Iterator[Path]:
 
 
 def read_entry(path: Path) -> Entry:
-    """Read one file of a corpus; raise FileError if it is not an entry, or is a link to a file
+    """Read a file of a corpus. Raise FileError if it is not an entry, or is a link to a file
     outside the folder."""
     if path.is_symlink() and not _real(path).is_relative_to(_real(path.parent)):
         raise FileError(f"{path}: a link to a file outside the corpus; valid: a file")
@@ -177,12 +180,12 @@ def read_entry(path: Path) -> Entry:
 
 
 def _real(path: Path) -> Path:
-    """Resolve a path; leave a link to itself unresolved."""
+    """Resolve a path. Leave a link that points to itself unresolved."""
     return Path(os.path.realpath(path))
 
 
 def origin_of(scenario: Scenario, path: str) -> Origin:
-    """Return the origin that a scenario states; errors name the file `path`."""
+    """Return the origin that a scenario names. Error messages call the file `path`."""
     if not (scenario.origin or {}).get("rule"):
         what = 'nothing; valid: the id of a rule ("schedproof corpus add" writes it)'
         raise FileError(f"{path}: $.origin.rule: {what}")
@@ -194,8 +197,8 @@ def origin_of(scenario: Scenario, path: str) -> Origin:
 
 
 def add(folder: Path, scenario: Scenario, origin: Origin) -> Path:
-    """Write a scenario into a corpus, whole or not at all, replacing a file with the same name. The
-    rule must be in the catalogue, since its id becomes part of the file name."""
+    """Write a scenario into a corpus, whole or not at all. A file with the same name is
+    replaced. The rule must be in the catalogue, since its id becomes part of the file name."""
     own: dict[str, Any] = msgspec.to_builtins(origin)
     reported = {
         key: value for key, value in (scenario.origin or {}).items() if key not in _OWN_KEYS

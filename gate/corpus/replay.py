@@ -1,5 +1,5 @@
-"""Replay the scenarios of a corpus, compare the results with what the scenarios expect, and remove
-entries that are no longer useful."""
+"""Replay the scenarios of a corpus, and compare the results with what the scenarios expect.
+Remove entries that are no longer useful."""
 
 import shlex
 from collections.abc import Callable, Iterator, Sequence
@@ -33,9 +33,11 @@ Status = Literal["as expected", "NOT AS EXPECTED", "not exercised", "inconclusiv
 
 
 class EntryVerdict(NamedTuple):
-    """The result of a replay, compared with what the scenario expects. `why` is set if the result
-    is unexpected or inconclusive. `outcome` is None if the target did not run the scenario, and
-    `refused` is set if it refuses the configuration or every request."""
+    """The result of a replay, compared with what the scenario expects.
+
+    `why` is set if the result is unexpected or inconclusive. `outcome` is None if the target did
+    not run the scenario. `refused` is set if the target refuses the configuration or every request.
+    """
 
     status: Status
     why: str
@@ -54,11 +56,12 @@ def judge(
     rules: Sequence[Rule],
     found_on: FoundOn | None = None,
 ) -> EntryVerdict:
-    """Replay a scenario about `rule`, judged by `rules`, and compare the result with what the
+    """Replay a scenario about `rule`, judge it by `rules`, and compare the result with what the
     scenario expects.
 
-    If it expects nothing, every rule must hold; on a target other than `found_on`, only the
-    scenario's own rule must. A rule that is expected to be broken may be broken after other rules.
+    If the scenario states no expectation, every rule must hold; on a target other than `found_on`,
+    only its own rule must. If the scenario expects a rule to be broken, other rules may be
+    broken before it.
     """
     if scenario.expect is None:
         scenario = expecting(scenario, None)
@@ -130,8 +133,8 @@ def _of_its_own_rule(
 
 
 def expecting(scenario: Scenario, violates: Sequence[str] | None) -> Scenario:
-    """Return the scenario, with the expectation that one step breaks these rules or, if there are
-    none, that every rule holds."""
+    """Return the scenario with an expectation: one step breaks these rules or, if there are
+    none, every rule holds."""
     reported = Expectation(violates=tuple(violates)) if violates else Expectation(holds=True)
     return replace(scenario, expect=reported)
 
@@ -157,7 +160,8 @@ def rules_for(scenario: Scenario, ids: Sequence[str] = ()) -> list[Rule]:
 def broken_alike(
     target: Target, scenario: Scenario, rules: Sequence[Rule], own: str, last_step: int | None
 ) -> Sequence[Broken]:
-    """Replay a scenario; return the failures if the first one has the shape `own`, else nothing."""
+    """Replay a scenario and return its failures if the first one has the shape `own`. Otherwise
+    return nothing."""
     try:
         broken = replay(target, scenario, rules, last_step=last_step).broken
     except (InputError, ConfigRefused):
@@ -166,7 +170,7 @@ def broken_alike(
 
 
 def rule_ids(words: Sequence[str] | None) -> list[str]:
-    """Return the rule ids given to --rule; `A,B` counts as A and B."""
+    """Return the rule ids given to --rule. `A,B` stands for A and B."""
     every = {rule.id: rule for system in SYSTEMS for rule in load(system)}
     return list(meant([*every.values()], rule_words("--rule", words or ())))
 
@@ -178,8 +182,8 @@ def opened_target(spec: str) -> Iterator[Target]:
 
 
 def check(data: dict[str, Any], target: Target) -> str:
-    """Replay the scenario of an exported test; return "" if it ends as expected, else why it does
-    not."""
+    """Replay the scenario of an exported test. Return "" if it ends as expected, and otherwise
+    the reason."""
     scenario = scenario_of(data, "the exported scenario")
     rule = origin_of(scenario, "the exported scenario").rule
     judged = judge(target, scenario, rule, rules_for(scenario))
@@ -199,8 +203,8 @@ STYLES = {
 
 
 class Running(NamedTuple):
-    """The target that replays entries, the rules, and the options that a printed replay command
-    needs."""
+    """The target and rules for replaying entries, and the options of the replay commands to
+    print."""
 
     console: Console
     target: Target
@@ -247,7 +251,7 @@ def _print_failure(running: Running, entry: Entry, judged: EntryVerdict) -> None
 
 
 def problems(folder: Path, target: Target) -> tuple[int, list[str]]:
-    """Return the number of files in a corpus, and a line for each problem."""
+    """Return the number of files in a corpus, and one line per problem."""
     faults: list[str] = []
     number = 0
     for path in corpus_folder.files(folder):
@@ -288,8 +292,8 @@ def _problems_of(entry: Entry, target: Target) -> list[str]:
 
 
 def prune(entries: Sequence[Entry], target: Target, say: Say, *, dry_run: bool) -> int:
-    """Remove duplicates and entries that can no longer be replayed; return how many were removed.
-    Keep an entry if it breaks a rule on the target."""
+    """Remove duplicates and entries that can no longer be replayed. Keep an entry if it breaks a
+    rule on the target. Return the number of removed entries."""
     removed = 0
     smallest: dict[tuple[str, ...], Entry] = {}
     for entry in sorted(entries, key=_preference):

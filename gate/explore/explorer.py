@@ -1,9 +1,9 @@
 """`schedproof explore`: explore every behaviour of the chosen scopes, in several processes.
 
-Unfinished explorations are saved, so that they can resume. Such a file contains a digest, which
-reveals damage, and then one pickled `Exploration`. Unpickling allows only this package's own
-classes, and a file can be read only by the version that wrote it, because a partial exploration of
-another model would be meaningless. A digest is not a signature: never use another user's file
+Unfinished explorations are saved and can be resumed. The file of an exploration contains a digest,
+which reveals damage, and then a pickled `Exploration`. Unpickling allows only this package's own
+classes. Only the version that wrote a file can read it, because another version may have another
+model. A digest is not a signature, so never use another user's file
 (`docs/explanation/security.md`).
 """
 
@@ -92,14 +92,14 @@ def read_limits(words: str) -> tuple[int, ...]:
             raise InputError("--limits", f"{words!r}; valid: tokens, such as 6-40 or 12,20,40")
         limits |= set(range(int(ends[0]), int(ends[1]) + 1))
     if not limits or min(limits) < 1 or len(limits) > 1000:
-        raise InputError("--limits", f"{words!r}; valid: 1 to 1000 limits from 1 upwards")
+        raise InputError("--limits", f"{words!r}; valid: 1 to 1000 limits of at least 1")
     return tuple(sorted(limits))
 
 
 def chosen_rules(
     catalogue: Sequence[Rule], words: Sequence[str] | None, revision: str
 ) -> Sequence[Rule]:
-    """Return the rules with these ids (`A,B` counts as A and B), or all rules of the revision."""
+    """Return the rules with these ids (`A,B` stands for A and B), or all rules of the revision."""
     named = rules_named(catalogue, words) if words else {}
     rules = [rule for rule in catalogue if not words or rule.id in named]
     for chosen in rules:
@@ -128,8 +128,7 @@ MEMORY_MB = 4096  # for each process, unless the user sets another limit
 
 @dataclass(frozen=True)
 class Budget:
-    """When to stop: after `seconds` for all processes together, or at `memory_mb` MB in any one of
-    them."""
+    """When to stop: `seconds` is for all processes together, and `memory_mb` for each of them."""
 
     seconds: float
     memory_mb: int
@@ -149,7 +148,7 @@ class Progress:
 
 @dataclass(frozen=True)
 class Ended:
-    """The end of a part. `why` is empty if every behaviour was explored."""
+    """The end of a part. `why` says why it is incomplete; "" if every behaviour was explored."""
 
     result: ExplorationResult
     why: str
@@ -173,8 +172,8 @@ def explore(
 ) -> Iterator[Event]:
     """Explore the parts, `jobs` at a time, and yield events as they happen.
 
-    After Ctrl-C every process ends with its results so far, and no further part starts. A second
-    Ctrl-C ends everything immediately.
+    After Ctrl-C, every process ends and keeps its results so far, and no further part starts. A
+    second Ctrl-C ends everything at once.
     """
     context = multiprocessing.get_context("spawn")
     stop = context.Event()
@@ -233,9 +232,9 @@ def _work(
     budget: Budget,
     ends: float,
 ) -> None:
-    """Explore one part in a separate process. The process ends only between two reports, when no
-    state is half expanded."""
-    gc.set_threshold(100_000, 20, 50)  # states are kept, so a garbage collection would find little
+    """Explore one part in a separate process. It stops only between two reports, when no state
+    is half expanded."""
+    gc.set_threshold(100_000, 20, 50)  # states are kept, so garbage collection would find little
     began = reported = time.time()
     try:
         run = load(budget.checkpoint, options, rules) if budget.checkpoint else None
@@ -275,8 +274,8 @@ def memory_mb() -> int:
 
 
 def parts_of(options: ExploreOptions, jobs: int) -> list[ExploreOptions]:
-    """Split an exploration for `jobs` processes. Neighbouring limits stay together, since they have
-    most runs in common."""
+    """Split an exploration for `jobs` processes. Neighbouring limits stay together, because they
+    have most runs in common."""
     limits = options.scope.limits
     if jobs < 2 or len(limits) < 8:
         return [options]
@@ -290,8 +289,8 @@ def parts_of(options: ExploreOptions, jobs: int) -> list[ExploreOptions]:
 def confirm(
     counterexample: Counterexample, rules: Sequence[Rule], formula: str | None = None
 ) -> dict[int, tuple[Scenario, Outcome]]:
-    """Replay the counterexample on the model at each of its limits; return the limits at which it
-    breaks the rule."""
+    """Replay the counterexample on the model at each of its limits. Return the results for the
+    limits at which it breaks the rule."""
     [rule] = select(rules, [counterexample.rule])
     broken = {}
     for limit in counterexample.limits:
@@ -306,10 +305,9 @@ def confirm(
     return broken
 
 
-# Layers without input or output: unpickling their classes can do no harm.
+# Layers without input or output. Unpickling their classes can do no harm.
 PURE = tuple(f"schedproof.{layer}." for layer in ("spec", "model", "properties", "solver"))
-# The functions that a saved run refers to: predicates of rules, and functions of a model's
-# revision.
+# Functions that a saved run refers to: predicates of rules, and functions of the models' revisions.
 FUNCTIONS = re.compile(r"schedproof\.(properties\.(rules|\w+\.predicates)\.|model\.\w+\.\w+$)")
 MAGIC = b"schedproof exploration 2\n"
 DIGEST = 32  # bytes
@@ -332,7 +330,7 @@ def save_checkpoint(folder: Path, run: Exploration) -> None:
 
 
 def load(folder: Path, options: ExploreOptions, rules: Sequence[Rule]) -> Exploration | None:
-    """Return the saved exploration, if there is one; raise FileError if this version of schedproof
+    """Return the saved exploration, or None. Raise FileError if this version of schedproof
     cannot use it."""
     ids = tuple(rule.id for rule in rules)
     path = _path(folder, options, ids)
@@ -372,8 +370,8 @@ class _Reader(pickle.Unpickler):
             return super().find_class(module, name)
         if module.startswith(PURE) and "." not in name:
             member = super().find_class(module, name)
-            # A pickle can call any function that it is allowed to load, with any arguments. An
-            # alias of `getattr` would be enough to reach `eval`.
+            # A pickle can call any function that it may load, with any arguments. A mere alias of
+            # `getattr` would be enough to reach `eval`.
             held = isinstance(member, type) or FUNCTIONS.match(module)
             if held and getattr(member, "__module__", "") == module:
                 return member

@@ -82,8 +82,8 @@ class Reporter:
         stop_requested: bool = False,
         verbose: bool = False,
     ) -> int:
-        """Print the verdicts, write the coverage, and return the exit code. If the user has
-        `chosen` the rules, each must have been exercised."""
+        """Print the verdicts, write the coverage, and return the exit code. With `chosen`, the
+        user selected the rules, and each of them must have been exercised."""
         for part in self._parts:
             self._leave_out("not started", part)
         if stop_requested:
@@ -140,7 +140,9 @@ class Reporter:
         moves = sum(part.transitions for part in progress)
         waiting = sum(part.open for part in progress)
         names = ", ".join(_name(options) for options in self._progress)
-        self._status.update(f"{names}: {states:,} states, {moves:,} moves, {waiting:,} open")
+        self._status.update(
+            f"{names}: {states:,} states, {moves:,} moves, {waiting:,} still to expand"
+        )
         self._status.start()
 
     def _end(self, ended: Ended) -> None:
@@ -192,7 +194,7 @@ class Reporter:
             )
             return "BROKEN", f": {where}"
         if so_far.doubtful:
-            return "inconclusive", ": broken on a path that a replay does not confirm"
+            return "inconclusive", ": broken on a path, but not confirmed by a replay"
         if rule.id in self._checked and self._unfinished:
             return "inconclusive", ": not everything was explored"
         exercised = {scope: limits for scope, limits in so_far.exercised.items() if limits}
@@ -265,7 +267,7 @@ def run_exploration(
     until_broken: bool = False,
     verbose: bool = False,
 ) -> int:
-    """Explore, report, and return the exit code; with `until_broken`, stop at the first
+    """Explore, report, and return the exit code. With `until_broken`, stop at the first
     counterexample."""
     parts = [part for options in questions for part in parts_of(options, jobs)]
     reporter = Reporter(console, parts, rules, out)

@@ -1,1 +1,1 @@
-"""Files on disk: the scenario format, and reading and writing files."""
+"""Read and write files, among them scenarios."""

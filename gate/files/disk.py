@@ -1,4 +1,4 @@
-"""Read users' files if they are regular and not too large, and write files whole or not at all."""
+"""Read users' files, if they are regular and not too large. Write files whole or not at all."""
 
 import json
 import os
@@ -17,11 +17,12 @@ Read = TypeVar("Read")
 
 
 class FileError(ValueError):
-    """Invalid file; `str()` is one line with the file, the JSON path and the value."""
+    """Raised if a file is invalid. The message has one line, with the file, the JSON path and
+    the value."""
 
 
-MAX_TOML = 1024 * 1024  # bytes of a configuration
-DEEPEST = 40  # levels of brackets; code that prints or compares values fails on deeper nesting
+MAX_TOML = 1024 * 1024  # bytes in a configuration file
+DEEPEST = 40  # levels of brackets; code that prints or compares values would fail on deeper nesting
 TOO_DEEP = f"nested deeper than {DEEPEST} levels"
 STRING = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"')
 INNERMOST = re.compile(rb"\[\]|\{\}")
@@ -29,7 +30,7 @@ NO_BRACKETS = bytes({*range(256)} - {*b"[]{}"})
 
 
 def check_regular(path: Path) -> None:
-    """Raise FileError for anything but a regular file, since a pipe or a device may never end."""
+    """Raise FileError unless this is a regular file. Reading a pipe or a device might never end."""
     try:
         mode = path.stat().st_mode
     except OSError as error:
@@ -43,8 +44,10 @@ def check_regular(path: Path) -> None:
 
 
 def read_text(path: Path, most: int, kind: str) -> str:
-    """Return the text of a file of at most `most` bytes; errors call it a `kind`. Raise FileError
-    if the file is not regular, is too large, or is not UTF-8."""
+    """Return the text of a file of at most `most` bytes. Error messages call the file a `kind`.
+
+    Raise FileError if the file is not regular, is too large or is not UTF-8.
+    """
     check_regular(path)
     with naming_file(path, "read"), path.open("rb") as file:
         data = file.read(most + 1)
@@ -57,7 +60,7 @@ def read_text(path: Path, most: int, kind: str) -> str:
 
 
 def read_toml(path: Path, kind: str) -> dict[str, Any]:
-    """Return the content of a TOML file; errors are as for `read_text`."""
+    """Return the content of a TOML file. Errors are as for `read_text`."""
     text = read_text(path, MAX_TOML, kind)
     try:
         return tomllib.loads(text)
@@ -66,7 +69,8 @@ def read_toml(path: Path, kind: str) -> dict[str, Any]:
 
 
 def decode_json(data: bytes, place: str, kind: type[Read]) -> Read:
-    """Decode JSON that schedproof wrote, or raise a FileError that names `place`."""
+    """Decode JSON that schedproof has written. Raise a FileError that names `place` if that
+    fails."""
     try:
         value = msgspec.json.decode(data, type=kind)
     except RecursionError:
@@ -88,13 +92,13 @@ def is_deep(data: bytes) -> bool:
 
 
 def quoted(value: Any) -> str:
-    """Return the value as JSON, shortened if it is long."""
+    """Return the value as JSON. Shorten it if it is long."""
     text = json.dumps(value)
     return text if len(text) <= 60 else text[:59] + "…"
 
 
 def located(path: str, error: msgspec.ValidationError, value: Any) -> str:
-    """Return `path: value: problem` for a value at `path` that msgspec rejects."""
+    """Return the message `path: value: problem` for a value at `path` that msgspec rejects."""
     problem, _, place = str(error).rpartition(" - at `$")
     if not problem:
         return f"{path}: {quoted(value)}: {error}"
@@ -109,9 +113,9 @@ def located(path: str, error: msgspec.ValidationError, value: Any) -> str:
 
 
 def check_unique(line: bytes, value: dict[str, Any]) -> None:
-    """Raise ValueError if an object in `line` contains a key twice; `value` is the decoded line."""
+    """Raise ValueError if an object in `line` contains a key twice. `value` is the decoded line."""
     # If a key occurs twice, the line has more colons than keys. A colon in a string has the same
-    # effect, so every line with more colons than keys is decoded again.
+    # effect, so decode such a line again to find out.
     count = len(value)
     for inner in value.values():
         if type(inner) is dict:
@@ -124,7 +128,7 @@ def check_unique(line: bytes, value: dict[str, Any]) -> None:
 
 
 def unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Build a JSON object, for use as an `object_pairs_hook`; raise ValueError if a key occurs
+    """Build a JSON object; for use as an `object_pairs_hook`. Raise ValueError if a key occurs
     twice."""
     read = dict(pairs)
     if len(read) < len(pairs):
@@ -135,7 +139,8 @@ def unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def text_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Build a JSON object as `unique_keys` does; raise ValueError for half of a surrogate pair."""
+    """Build a JSON object as `unique_keys` does. Also raise ValueError for half of a surrogate
+    pair."""
     read = unique_keys(pairs)
     for text in (*read, *_texts([*read.values()])):
         if any("\ud800" <= letter <= "\udfff" for letter in text):
@@ -152,7 +157,7 @@ def _texts(value: Any) -> Iterator[str]:
 
 
 def write(path: Path, data: bytes) -> None:
-    """Write a file that the user has named. Raise FileError if it cannot be written to."""
+    """Write a file that the user named. Raise FileError if it cannot be written."""
     with whole(path) as place, naming_file(path):
         place.write_bytes(data)
 
@@ -162,15 +167,16 @@ def whole(path: Path) -> Iterator[Path]:
     """Yield a path to write to. When the block ends, the file appears under its own name, whole or
     not at all.
 
-    A path that is not a regular file, such as `/dev/stdout`, is written in place, because a file
-    must not replace a device. So is a file whose folder does not allow a second file to be created.
-    Raise FileError if the file cannot be replaced.
+    Two kinds of files are written in place. A path that is not a regular file, such as
+    `/dev/stdout`, must not be replaced by a file. And in some folders, no second file can be
+    created. Raise FileError if the file cannot be replaced.
     """
     real = path.resolve()
     partial = real.with_name(f".{real.name}.{os.getpid()}.partial")
-    # An unnamed pipe (`>(gzip > FILE)`) exists, but its resolved path does not.
+    # An unnamed pipe (`>(gzip > FILE)`) exists, although its resolved path does not.
     here = (path.exists() and not path.is_file()) or not os.access(real.parent, os.W_OK)
-    here = here or (real.exists() and not os.access(real, os.W_OK))  # keep a read-only file
+    # A read-only file must not be replaced.
+    here = here or (real.exists() and not os.access(real, os.W_OK))
     try:
         yield path if here else partial
         if not here:
@@ -186,8 +192,8 @@ def whole(path: Path) -> Iterator[Path]:
 
 @contextmanager
 def naming_file(path: Path | str, what: str = "written to") -> Iterator[None]:
-    """Turn an OSError raised in the block into a FileError that says that the file cannot be
-    `what`, such as "read"."""
+    """Turn an OSError in the block into a FileError, which says that the file cannot be `what`,
+    such as "read"."""
     try:
         yield
     except OSError as error:

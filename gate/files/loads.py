@@ -25,16 +25,16 @@ from ...model.scenario import Request, Scenario, Segment
 from ...model.systems import check_size, full_config, make_model
 from .disk import FileError, check_regular, located, naming_file, quoted, text_keys
 
-LAST_ARRIVAL = 10**7  # the latest arrival that the scenario format allows, in steps
+LAST_ARRIVAL = 10**7  # in steps; the scenario format allows no later arrival
 MAX_LINE = 8 * 1024 * 1024  # bytes
 Tokens = Annotated[int, msgspec.Meta(ge=0, le=10**9)]
 
 
 class Row(NamedTuple):
-    """A request of a load: its row number, counted from 1, its arrival time in ms, and its lengths
+    """A request of a load: its row number counted from 1, its arrival time in ms, and its lengths
     in tokens.
 
-    Each hash identifies a piece of the prompt together with all of the preceding pieces.
+    Each hash identifies a piece of the prompt together with all pieces before it.
     """
 
     number: int
@@ -46,8 +46,8 @@ class Row(NamedTuple):
 
 @dataclass
 class Load:
-    """The rows of a file in order of arrival. `unfit` gives the reason for each row that is left
-    out, `unused` lists the fields that a scenario cannot express."""
+    """The rows of a file in order of arrival. `unfit` gives the reason for each omitted row.
+    `unused` lists the fields that a scenario cannot express."""
 
     rows: list[Row]
     unused: list[str]
@@ -56,8 +56,10 @@ class Load:
 
 
 def read_load(form: str, path: Path, first: int, most: int, piece: int) -> Load:
-    """Read up to `most` rows, starting at row `first`; each hash adds `piece` tokens. Raise
-    FileError if the file cannot be read, or a row is not valid in the format."""
+    """Read up to `most` rows, starting at row `first`. Each hash stands for `piece` tokens.
+
+    Raise FileError if the file cannot be read, or if a row does not have the format.
+    """
     check_regular(path)
     unused: dict[str, None] = {}
     with naming_file(path, "read"), path.open("rb") as file:
@@ -78,16 +80,18 @@ def scenario_of_load(
     step_ms: float,
     piece: int,
 ) -> Scenario:
-    """Return the rows as a scenario, and record in `load.unfit` the rows that cannot run. Row 17
-    becomes the request r17. `setting` is the system, revision and configuration. Raise InputError
-    if the configuration is impossible, a row arrives too late, no row can run, or the run is too
-    large."""
+    """Return the rows as a scenario, and record in `load.unfit` the rows that cannot run.
+
+    Row 17 becomes the request r17. `setting` is the system, revision and configuration. Raise
+    InputError if the configuration is impossible, a row arrives too late, no row can run, or the
+    run is too large.
+    """
     system, revision, values = setting
     model = make_model(system, revision, values)
     start, requests = load.rows[0].time, list[Request]()
     prompts = prompts_of(load.rows, piece)
     for row, prompt in zip(load.rows, prompts, strict=True):
-        steps = (row.time - start) / step_ms  # infinite if a time is out of all proportion
+        steps = (row.time - start) / step_ms  # infinite if a time is absurdly large
         if steps >= LAST_ARRIVAL + 1:
             raise InputError(
                 "--step-ms",
@@ -115,10 +119,11 @@ def scenario_of_load(
 
 
 def prompts_of(rows: Sequence[Row], piece: int) -> list[tuple[Segment, ...]]:
-    """Return the prompts. Two prompts are equal as far as their hashes agree; a prompt without
-    hashes shares nothing with any other."""
+    """Return the prompts. Two prompts are equal up to the first hash that differs. A prompt
+    without hashes shares nothing with others."""
     before: dict[int, int | None] = {}
-    begins: set[int] = set()  # hashes that follow different hashes in two prompts
+    # Hashes where the prompts branch: prompts may differ before or after them.
+    begins: set[int] = set()
     after: dict[int, int] = {}
     for row in rows:
         for earlier, later in pairwise([None, *row.hashes]):
@@ -142,9 +147,9 @@ def _prompt(row: Row, piece: int, begins: set[int]) -> tuple[Segment, ...]:
 
 
 def shared_tokens(load: Load, piece: int) -> int:
-    """Return how many prompt tokens belong to a prefix that an earlier prompt shares; rows that
+    """Return how many prompt tokens belong to a prefix that an earlier prompt has too. Rows that
     cannot run do not count."""
-    seen, shared = dict[int, int](), 0  # by hash, the tokens up to its end
+    seen, shared = dict[int, int](), 0  # for each hash, the number of tokens up to its end
     for row in load.rows:
         if row.number in load.unfit:
             continue
@@ -156,7 +161,7 @@ def shared_tokens(load: Load, piece: int) -> int:
 
 
 class _Lines:
-    """The lines of a file as text; `number` is that of the last line read."""
+    """The lines of a file as text. `number` is the number of the line read last."""
 
     def __init__(self, path: Path, file: Any) -> None:
         self._path, self._file, self.number = path, file, 0
@@ -178,8 +183,8 @@ class _Lines:
 
 
 class MooncakeRow(msgspec.Struct):
-    """A row of a Mooncake trace. Its time is in ms; each hash identifies 512 tokens of the prompt
-    together with all tokens before them."""
+    """A row of a Mooncake trace. Its time is in ms. Each hash identifies 512 tokens of the
+    prompt together with all tokens before them."""
 
     timestamp: Annotated[float, msgspec.Meta(ge=0)]
     input_length: Tokens
@@ -218,8 +223,8 @@ def _check_time(lines: _Lines, place: str, time: float) -> None:
 
 
 class _Columns(NamedTuple):
-    """The columns of a CSV file: the arrival time, with its unit, and the lengths. `known` lists
-    the other columns of such files, which have no counterpart in a scenario."""
+    """The columns of a CSV file: the arrival time with its unit, and the lengths. `known` lists
+    columns that such files have but that a scenario cannot express."""
 
     time: str
     prompt: str
@@ -272,7 +277,7 @@ def _tokens(lines: _Lines, column: str, text: str) -> int:
 
 
 def _of_date(text: str) -> float:
-    """Convert a date to milliseconds; a date without a time zone counts as UTC."""
+    """Convert a date to milliseconds. A date without a time zone is taken as UTC."""
     date = datetime.fromisoformat(text)
     return (date if date.tzinfo else date.replace(tzinfo=UTC)).timestamp() * 1000
 

@@ -22,7 +22,7 @@ Words = Annotated[str, msgspec.Meta(min_length=1)]
 
 
 class Project(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """The keys of the table, named like the options; paths are relative to the folder of the
+    """The keys of the table, named like the options. Paths are relative to the folder of the
     pyproject.toml."""
 
     target: Words | None = None
@@ -41,7 +41,8 @@ class Project(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defa
 
 
 def read_project(folder: Path = Path()) -> Project:
-    """Return the [tool.schedproof] table of the folder's pyproject.toml; empty if there is none."""
+    """Return the [tool.schedproof] table of the folder's pyproject.toml. It is empty if there is
+    none."""
     path = folder / FILE
     if not path.exists():
         return Project()

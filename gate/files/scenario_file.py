@@ -1,4 +1,4 @@
-"""Read scenario files, with one clear error for a bad file, and write them whole or not at all."""
+"""Read scenario files, with a clear error for an invalid file. Write them whole or not at all."""
 
 import hashlib
 import json
@@ -20,20 +20,23 @@ from ...model.scenario import (
 )
 from ...model.systems import check_features, check_size, full_config, resolve_revision
 from .disk import TOO_DEEP, is_deep, located, naming_file, quoted, read_text, text_keys, write
-from .disk import FileError as FileError  # re-exported for modules that read scenarios
+from .disk import FileError as FileError  # for modules that read scenarios and need the error
 
 MAX_BYTES = 64 * 1024 * 1024
 
 
 def read_scenario(path: Path) -> Scenario:
-    """Return the scenario in a file, with a revision and a complete configuration. Raise FileError
-    if the file cannot be read, is not JSON, has another format, or contains an invalid value."""
+    """Return the scenario in a file, with its revision and complete configuration filled in.
+
+    Raise FileError if the file cannot be read, is not JSON, has another format, or contains an
+    invalid value.
+    """
     return scenario_of(_load(path), str(path))
 
 
 def scenario_of(data: Any, path: str) -> Scenario:
-    """Return the scenario in JSON data, with a revision and a complete configuration. Every error
-    is a FileError that names the file `path`."""
+    """Return the scenario in JSON data, with its revision and complete configuration filled in.
+    Every error is a FileError that names the file `path`."""
     if not isinstance(data, dict):
         raise FileError(f"{path}: $: {quoted(data)}; valid: a scenario object")
     if data.get("format") != FORMAT:
@@ -56,7 +59,7 @@ def scenario_of(data: Any, path: str) -> Scenario:
 
 
 def scenario_json(scenario: Scenario) -> str:
-    """Return the scenario in the published format, with one request per line."""
+    """Return the scenario in its published format, one request per line."""
     data = {k: v for k, v in msgspec.to_builtins(scenario).items() if v is not None}
     data["requests"] = [_plain_request(request) for request in data["requests"]]
     if not data["events"]:
@@ -72,13 +75,13 @@ def scenario_json(scenario: Scenario) -> str:
 
 
 def write_scenario(scenario: Scenario, folder: Path, rule: str) -> Path:
-    """Write a counterexample to `folder`, whole or not at all, named by rule and content. Raise
-    FileError if the folder cannot be written to."""
+    """Write a counterexample to `folder`, whole or not at all. Its name is derived from rule and
+    content. Raise FileError if the folder cannot be written to."""
     path = folder / file_name(scenario, rule)
     with naming_file(folder):
         folder.mkdir(parents=True, exist_ok=True)
         if path.is_symlink():
-            path.unlink()  # never write through a link, which may lead to somebody else's file
+            path.unlink()  # never write through a link, which may lead to another user's file
     write(path, scenario_json(scenario).encode())
     return path
 

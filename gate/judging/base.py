@@ -1,9 +1,8 @@
-"""Compare a change with its base by running the same scenarios on both.
+"""Compare a changed scheduler with its base by running the same scenarios on both.
 
-If the base fails in the same way in the same scenario, the change is not to blame: the run
-continues, and so does the search for that rule. A failure counts only if the base does not share
-it: the base never breaks the rule in that scenario, or breaks it later, with other requests, or for
-another reason.
+A failure that the base shares is not blamed on the change: the run continues, and so does the
+search for that rule. The base shares a failure if it breaks the same rule in the same scenario,
+with the same requests, for the same reason, and no later than the change does.
 """
 
 import time
@@ -32,8 +31,11 @@ STANDSTILL = 1_000  # a run that makes no progress for this many steps is not co
 
 
 class BaseOptions(NamedTuple):
-    """The target that a change is compared with. `terms` are the system and revision with which
-    both targets are started. After `stop_after` differences, no further part of the gate runs."""
+    """The target that a change is compared with.
+
+    `terms` contains the system and the revision with which each of the two targets starts. After
+    `stop_after` differences, the gate runs no further stage.
+    """
 
     spec: TargetSpec
     terms: tuple[tuple[str, str], tuple[str, str]]
@@ -41,8 +43,8 @@ class BaseOptions(NamedTuple):
 
 
 class Noted(NamedTuple):
-    """The smallest run that shows a behaviour; `found_after` is when the first such run was found,
-    in seconds."""
+    """The smallest run that shows a behaviour. `found_after` is the time, in seconds, at which
+    the first such run was found."""
 
     scenario: Scenario
     engine: str
@@ -53,16 +55,16 @@ class Noted(NamedTuple):
 
 @dataclass
 class Compared:
-    """The results of driving the change and its base side by side.
+    """The results of running the change and its base side by side.
 
     Attributes:
-        differences: the differences, by shape; `seen` counts the runs that showed each one.
+        differences: the smallest run for each shape of difference; `seen` counts all runs that show
+            it.
         repaired: for each rule, the smallest run in which the base breaks the rule and the change
             does not; `kept` counts such runs.
-        shared: for each rule that both break in the same scenario, the number of runs in which they
-            do.
-        intended: for each rule that the change breaks after it broke an excluded rule in the same
-            run, the number of such runs.
+        shared: for each rule that both break in the same scenario, the number of such runs.
+        intended: for each rule that the change breaks after breaking an excluded rule, the number
+            of such runs.
     """
 
     differences: dict[str, Noted] = field(default_factory=dict)
@@ -97,8 +99,8 @@ class Base:
     """Runs the base of a change alongside the change.
 
     Attributes:
-        excluded: the rules that the change breaks on purpose. They are checked all the same,
-            because a failure that follows an intended difference may be its consequence.
+        excluded: the rules that the change breaks on purpose. They are checked anyway, because a
+            failure that follows an intended difference may be its consequence.
     """
 
     def __init__(
@@ -114,8 +116,8 @@ class Base:
         self._at_any_step = {*ENDS, *(rule.id for rule in rules if rule.kind == "progress")}
         self._run = 0
         self._broken: set[str] = set()  # rules that the change breaks in the current run, `_run`
-        self._shared: dict[str, str] = {}  # failures that both targets have in that run, by rule
-        # Excluded rules that were broken in that run, and rules broken after them.
+        self._shared: dict[str, str] = {}  # failures that both targets have in `_run`, by rule
+        # Excluded rules that are broken in `_run`, and rules that are broken after them.
         self._intended: set[str] = set()
         self._cut = False
         self._began = time.monotonic()
@@ -127,7 +129,7 @@ class Base:
         return any(shape.startswith(HANG) for shape in self.compared.differences)
 
     def new(self, broken: list[Broken], scenario: Scenario) -> list[Broken]:
-        """Return those failures of the change in this scenario that the base does not share."""
+        """Return the failures in this scenario that only the change has."""
         if self._run != self.pair.runs:
             self._run, self._broken, self._shared, self._cut = self.pair.runs, set(), {}, False
             self._intended = set()
@@ -137,8 +139,8 @@ class Base:
         if not unknown or not self._rules:
             return []
         shared = unknown
-        # As long as the two have behaved alike, the base has failed in the same way, unless both
-        # crash.
+        # As long as the two behave alike, the base has the same failures and need not run again. A
+        # crash or a hang is checked in any case.
         if self.pair.differences or any(failure.rule in ENDS for failure in unknown):
             later = any(failure.rule in self._at_any_step for failure in unknown)
             failures = self.failures_of_base(scenario, None if later else unknown[0].step)
@@ -150,9 +152,11 @@ class Base:
         return new
 
     def _unintended(self, broken: list[Broken]) -> list[Broken]:
-        """Return the failures that cannot follow from an intended difference in this step or an
-        earlier one. An intended difference can explain a decision or a wait, but not a broken
-        bound, a crash or a wrong token."""
+        """Return the failures that an intended difference cannot explain.
+
+        An intended difference explains the wrong decisions and the waits that follow in the same
+        run. It never explains a broken bound, a crash or a wrong token.
+        """
         excluded = {rule.id for rule in self.excluded}
         if not self._intended and not any(failure.rule in excluded for failure in broken):
             return broken
@@ -170,9 +174,10 @@ class Base:
         )
 
     def has(self, failure: Broken, scenario: Scenario) -> bool:
-        """Return whether the base has the same failure when the scenario runs to its end.
+        """Return whether the base has the same failure when it runs the scenario to its end.
 
-        A search judges runs before they are complete, so the base may still fail later in the run.
+        A search stops a run at its first failure, so the base may reach the same failure in a later
+        step.
         """
         explained = self._explained(failure, self.failures_of_base(scenario))
         self.compared.shared[failure.rule] += explained
@@ -200,9 +205,9 @@ class Base:
         return {failure.rule: failure for failure in reversed(self.failures_of_base(scenario))}
 
     def has_with_fewer(self, failure: Broken, scenario: Scenario) -> bool:
-        """Return whether the base fails in the same way once some request is removed from a small
-        scenario. If so, the change does not cause the failure; it only decides differently before
-        it."""
+        """Return whether the base fails in the same way once one request is removed from a small
+        scenario. If so, the change merely decides differently before the failure, and does not
+        cause it."""
         meant = shape(failure, scenario.request_ids)
         for left_out in scenario.requests:
             rest = [request for request in scenario.requests if request != left_out]
@@ -223,8 +228,8 @@ class Base:
         return rule in self.broken_by_base(scenario) and not change.broken
 
     def ended(self, scenario: Scenario, engine: str, scale: str, judge: bool = True) -> None:
-        """Record how the finished run differs from the run of the base and, with `judge`, which
-        rules only the base breaks."""
+        """Record how the change and its base differ in the run that has just finished. With
+        `judge`, also record the rules that only the base breaks."""
         for difference in self.pair.differences:
             self.compared.seen[difference.shape] += 1
             after = time.monotonic() - self._began
@@ -242,6 +247,6 @@ class Base:
 
 
 def _signature(failure: Broken) -> str:
-    """Return the failure's rule and its message without the numbers, so that the requests
-    remain."""
+    """Return the failure's rule and its message without numbers. Request ids stay in the
+    message."""
     return shape(failure, ())

@@ -1,4 +1,4 @@
-"""The options of a gate, the objects that it works with, and its results so far."""
+"""The options, working objects and results of a gate."""
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -44,12 +44,12 @@ class GateOptions:
     """The options of a gate; they can be pickled for another process.
 
     Attributes:
-        chosen, named: whether the user selected rules, and which of them the user named in full.
+        chosen: whether the user selected rules; `named` lists those that the user named in full.
         excluded: the reason for each rule that the user excluded, by rule id.
         max_failures: how many broken rules to shrink per scale; known divergences and `WORST` rules
             are not counted.
         step_limit, memory_limit: limits of the target's process, in seconds and MiB.
-        first_only: whether to stop after the first part that finds something.
+        first_only: whether to stop after the first stage that finds a failure.
         folder, imports: the folder in which a factory runs, and further folders from which its
             module may be imported.
         compare_with: the revision whose model runs alongside the target, "none", or None for the
@@ -90,7 +90,7 @@ class GateOptions:
         return self.replay_options_of([rule.id for rule in self.rules] if self.chosen else None)
 
     def replay_options_of(self, rules: Sequence[str] | None) -> str:
-        """Return the options of the replay command that repeats a run of this gate and judges only
+        """Return the options of the command that replays a run of this gate and judges only
         these rules."""
         limits = self.step_limit, self.memory_limit
         left_out = sorted(self.excluded)
@@ -100,7 +100,7 @@ class GateOptions:
 
 
 class BreakOff(NamedTuple):
-    """Why a gate ended early: one line, and the end of a traceback or of stderr."""
+    """Why a gate ended early: a one-line message, and the end of the traceback or of stderr."""
 
     text: str
     details: str
@@ -114,10 +114,10 @@ class BreakOff(NamedTuple):
 class GateResults:
     """The runs and findings of a gate so far.
 
-    `exercised` counts the steps in which a rule's witness occurred; `exercised_cleanly` counts only
-    steps of runs that broke no rule. `unconfirmed` rules were broken once, but not again in the
-    same scenario. `hung` is set if the target hung, so that each further run may take as long as
-    the time limit.
+    `exercised` counts, for each rule, the steps that exercised it; `exercised_cleanly` counts only
+    those in runs that broke no rule. `unconfirmed` lists rules that were broken once, but not when
+    the same scenario was replayed. `hung` is set once the target has hung; each further run may
+    then take as long as the time limit.
     """
 
     exercised: Counter[str] = field(default_factory=Counter)
@@ -172,8 +172,8 @@ class GateContext:
     """The options, the target and the results of one gate.
 
     `shrink_model` is a model of the target's release, if there is one. It makes the same decisions
-    faster, so failures are shrunk on it and then confirmed on the target. `base` is the base of the
-    change, and runs alongside `target`.
+    as the target but is faster, so failures are shrunk on it and then confirmed on the target.
+    `base` is the base of the change, and runs alongside `target`.
     """
 
     options: GateOptions
@@ -191,8 +191,8 @@ class GateContext:
             self.results.compared = self.base.compared
 
     def in_run(self) -> New:
-        """Return a filter for one run; it keeps the failures that neither a deviation nor the base
-        explains."""
+        """Return a filter for one run that drops the failures explained by a known deviation or
+        by the base."""
         known = self.deviations.in_run()
 
         def new(broken: Sequence[Broken], scenario: Scenario) -> list[Broken]:
@@ -204,19 +204,21 @@ class GateContext:
         return new
 
     def ended(self, scenario: Scenario, engine: str, scale: str, judge: bool = True) -> None:
-        """If there is a base, record how the finished run differs from the run of the base."""
+        """Record how the change and its base differ in the run that has just finished, if there
+        is a base."""
         if self.base is not None:
             self.base.ended(scenario, engine, scale, judge)
             self.results.hung |= self.base.hangs
 
     def rules_beyond(self, known: Collection[str]) -> list[Rule]:
-        """Return the rules that are not in `known`; a run ends when one of them is broken. With a
-        base, also return the excluded rules, which do not end a run."""
+        """Return the rules that end a run when they are broken: those not in `known`. With a
+        base, also return the excluded rules; they are checked but do not end the run."""
         excluded = () if self.base is None else self.base.excluded
         return [*(rule for rule in self.options.rules if rule.id not in known), *excluded]
 
     def others_first(self, rule: str, shrunk: int) -> int:
-        """Return 0 if this finding must be shrunk, else how many findings were shrunk before it."""
+        """Return 0 if a finding of this rule must be shrunk. Otherwise the limit is used up:
+        return the number of findings that were shrunk before it."""
         return 0 if rule in WORST or shrunk < self.options.max_failures else shrunk
 
     @property
@@ -232,7 +234,8 @@ class GateContext:
 
 
 def shrink_model_of(target: Target, system: str, version: str) -> Target | None:
-    """Return the model of the release that the target reports to be, if there is such a model."""
+    """Return the model of the release that the target says it is, or None if there is no such
+    model."""
     decides_as = SYSTEMS[system].decides_as
     if type(target) in (ModelTarget, DifferentialTarget) or version not in decides_as:
         return None

@@ -16,7 +16,7 @@ from ..files.disk import check_regular
 from ..targets.coverage import LARGEST, Entered, Function, entered, places
 
 PAGE = "coverage.html"  # written to the folder for counterexamples
-SHOWN_FILES, SHOWN_FUNCTIONS, SHOWN_CHANGED = 5, 5, 20  # the most of each that a report lists
+SHOWN_FILES, SHOWN_FUNCTIONS, SHOWN_CHANGED = 5, 5, 20  # how many of each a report lists at most
 
 
 class FunctionCoverage(msgspec.Struct, frozen=True):
@@ -91,8 +91,8 @@ def coverage_of(folder: Path | None, page: Path, changes: Changes | None = None)
 
 
 def only_here(here: Iterable[Entered], elsewhere: Iterable[Entered]) -> tuple[str, ...]:
-    """Return the lines entered only in `here`, such as FILE:312-318, 330; files with the most such
-    lines come first."""
+    """Return the lines that only `here` entered, as texts such as "FILE:312-318, 330". Files
+    with the most such lines come first."""
     others = {module.path: module.probes for module in elsewhere}
     new_lines = []
     for module in here:
@@ -108,8 +108,8 @@ def only_here(here: Iterable[Entered], elsewhere: Iterable[Entered]) -> tuple[st
 
 
 def _file(module: Entered, changed: frozenset[str] | None) -> FileCoverage | None:
-    """Return the coverage of a module; None if it has no functions or its file has changed since it
-    ran."""
+    """Return the coverage of a module, or None if it has no functions or its file has changed
+    since the run."""
     if not (probes := _places(module)):
         return None
     lines: dict[Function, dict[int, bool]] = defaultdict(dict)
@@ -136,8 +136,11 @@ def _file(module: Entered, changed: frozenset[str] | None) -> FileCoverage | Non
 
 
 def _places(module: Entered) -> list[tuple[Function, int]]:
-    """Return the places of a module's coverage probes; none if the module's file has changed since
-    it ran, or cannot be one: the target's process chooses the path."""
+    """Return the places of a module's coverage probes, as function and line.
+
+    Return an empty list if the file cannot be read as Python, or has changed since the run. The
+    path comes from the target's process, so it is not trusted.
+    """
     path = Path(module.path)
     try:
         check_regular(path)
@@ -165,7 +168,7 @@ def missed_lines(function: FunctionCoverage) -> set[int]:
 
 
 def line_numbers(text: str) -> set[int]:
-    """Return the line numbers that a text such as "312-318, 330" lists."""
+    """Parse a list of lines such as "312-318, 330" into a set of line numbers."""
     lines: set[int] = set()
     for part in filter(None, text.split(", ")):
         first, _, last = part.partition("-")
@@ -174,8 +177,7 @@ def line_numbers(text: str) -> set[int]:
 
 
 def never_entered(coverage: Coverage) -> list[Missed]:
-    """Return the functions that no run entered; functions that changed since the base come
-    first."""
+    """Return the functions that no run entered. Functions changed since the base come first."""
     missed_functions = [
         Missed(file, function)
         for file in coverage.files
@@ -186,8 +188,8 @@ def never_entered(coverage: Coverage) -> list[Missed]:
 
 
 def changed_functions(old: str, new: str) -> frozenset[str]:
-    """Return the names of functions that are new in the text or have new code; comments and
-    docstrings do not count."""
+    """Return the names of functions that are new or whose code differs. Comments and docstrings
+    do not count."""
     before, after = _bodies(old), _bodies(new)
     return frozenset(name for name, body in after.items() if before.get(name) != body)
 
@@ -195,8 +197,8 @@ def changed_functions(old: str, new: str) -> frozenset[str]:
 def changes_since(
     base: str, base_folder: Path | None, folder: Path, paths: Iterable[str]
 ) -> Changes:
-    """Return the functions that changed since `base`, for the modules of `paths` inside `folder`.
-    If `base_folder` lacks a module, all functions of the module count as changed."""
+    """Return the functions that have changed since `base`, in those modules of `paths` that lie
+    in `folder`. If `base_folder` lacks a module, all of its functions count as changed."""
     functions = {}
     for path in filter(lambda path: path.is_relative_to(folder), map(Path, paths)):
         try:
@@ -239,7 +241,7 @@ def coverage_lines(coverage: Coverage) -> list[tuple[str, str]]:
         names = ", ".join(changed[:SHOWN_CHANGED]) + ", ..." * (len(changed) > SHOWN_CHANGED)
         what = f"{count} changed since {coverage.base}: {names}"
         lines.append(("never entered", what))
-    if coverage.base is not None:  # the rest is the base's as well: the page lists it
+    if coverage.base is not None:  # the base has the other functions too; the page lists them
         return [*lines, ("coverage", f"{_shares(coverage)} ({coverage.page} lists the rest)")]
     lines.append(("coverage", _shares(coverage)))
     if others:

@@ -1,4 +1,4 @@
-"""Known deviations: a file lists failures that are accepted, with a reason, until a date.
+"""Read the file of known deviations, which accepts failures, with a reason, until a date.
 
     [[known]]
     rule = "SPY-R35"
@@ -10,12 +10,14 @@
     rule = "V1-R09"                                          # or a pattern, such as "V1CP-*"
     reason = "our queue is ordered by deadline"
 
-With `scenario` (a path relative to the file's folder), each gate replays the scenario. Every
-failure of the same shape then counts as known, and so do its consequences in that scenario. Once
-the scenario no longer breaks the rule, the entry makes the gate fail. With `version`, every failure
-of the rule counts as known if the target reports this version; such an entry does not make a gate
-fail in which the rule holds. A rule that the scheduler breaks by design is not judged, and every
-report mentions it.
+An entry with `scenario` (a path relative to the file's folder) accepts every failure of the same
+shape as the one in the scenario, and the consequences that the scenario shows. Each gate replays
+the scenario. If it no longer breaks the rule, the gate fails, so that the entry gets removed.
+
+An entry with `version` accepts every failure of the rule in a target that reports this version. It
+may stay in the file after the rule holds again.
+
+Rules under [[by_design]] are not judged, and every report mentions them.
 """
 
 import datetime
@@ -38,7 +40,7 @@ from .rule_choice import excluded
 
 Words = Annotated[str, msgspec.Meta(min_length=1)]
 State = Literal["known", "not_met", "passes", "unused", "expired"]
-# Called with the failures of each step of a run, in order; returns the new ones.
+# A filter: called in order with the failures of each step, it returns those that are new.
 New = Callable[[Sequence[Broken], Scenario], list[Broken]]
 
 
@@ -53,7 +55,8 @@ class Entry(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
 
 
 class ByDesign(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """An intended difference: a rule, or a pattern of rules, that the scheduler does not follow."""
+    """A [[by_design]] entry of the file: a rule, or a pattern of rules, that the scheduler
+    breaks on purpose."""
 
     rule: Words
     reason: Words
@@ -82,15 +85,15 @@ class Deviation(msgspec.Struct, frozen=True):
 
 @dataclass
 class Deviations:
-    """The entries of a file of deviations and their states.
+    """The entries of a file of deviations and their states. Entries are identified by their number.
 
     Attributes:
-        by_design: for each rule that the scheduler breaks on purpose, the reason.
-        scenarios: the scenario of each entry, by the entry's number.
-        covered: the entry's number for each known rule and shape of failure.
+        by_design: the reason for each rule that the scheduler breaks on purpose.
+        scenarios: the scenario of each entry that has one.
+        covered: the entry that accepts a rule, or a shape of failure.
         beside: for each entry, the shapes of all failures in the step that breaks its rule.
         follows: for each entry, the rules that its scenario breaks in later steps.
-        status: the state of each settled entry, with an explanation.
+        status: the state of each entry once it is known, with an explanation.
     """
 
     entries: tuple[Entry, ...] = ()
@@ -103,8 +106,10 @@ class Deviations:
     status: dict[int, tuple[State, str]] = field(default_factory=dict)
 
     def begin(self, name: str, version: str) -> None:
-        """Settle the entries that need no run, given the name and version that the target
-        reports."""
+        """Set the states that need no run: entries that have expired, and entries for a version.
+
+        `name` and `version` are those that the target reports.
+        """
         for number, entry in enumerate(self.entries):
             if self.today > entry.until:
                 self.status[number] = "expired", f"was accepted only until {entry.until}"
@@ -153,10 +158,11 @@ class Deviations:
         self.status[number] = "unused", f"the target refuses the scenario: {why}"
 
     def in_run(self) -> New:
-        """Return a filter for one run: it returns the new failures and records the known ones.
+        """Return a filter for one run that drops the known failures and records which entries
+        apply.
 
-        A known failure also explains the failures that its entry's scenario shows in the same step
-        or later.
+        Once an entry applies, the filter also drops the failures that the entry's scenario shows in
+        the same step and later.
         """
         follows: set[str] = set()
 
@@ -182,8 +188,8 @@ class Deviations:
         return next((self.entries[n] for n in known if self.entries[n].rule == rule), None)
 
     def judged(self, rules: Sequence[str], stakes: Mapping[str, int]) -> list[Deviation]:
-        """Return the state of every entry for these rules; `stakes` counts how often each rule was
-        exercised."""
+        """Return the states of the entries for these rules. `stakes` counts, for each rule, the
+        steps that exercised it."""
         verdicts = []
         for number, entry in enumerate(self.entries):
             if entry.rule in rules:
@@ -200,12 +206,14 @@ class Deviations:
 def _never_met(exercised: int) -> tuple[State, str]:
     if exercised == 0:
         return "not_met", "the rule was never exercised"
-    return "not_met", f"nothing broke the rule in {exercised} steps in which it was exercised"
+    return "not_met", f"the rule held in all {exercised} steps that exercised it"
 
 
 def is_version(given: str, name: str, version: str) -> bool:
-    """Return whether an entry's version covers the target with this name and version. The entry may
-    write 0.33 for 0.33.0, and may put the target's name before the version."""
+    """Return whether an entry's version matches the version of a target.
+
+    The entry may say 0.33 for 0.33.0, and may put the target's name before the version.
+    """
     if given == version:
         return True
     *title, number = given.split()

@@ -1,4 +1,4 @@
-"""Search with Hypothesis at each scale, and shrink and keep what it finds."""
+"""Search each scale with Hypothesis, then shrink and keep the failures."""
 
 import time
 from collections import Counter
@@ -28,12 +28,12 @@ def search_scale(
     shrunk: int = 0,
     avoid: frozenset[str] = frozenset(),
 ) -> None:
-    """Run Hypothesis at one scale, and repeat the search as long as it finds that further rules are
-    broken.
+    """Search one scale with Hypothesis, and search again as long as each search finds another
+    broken rule.
 
     `known` lists the rules known to be broken at this scale; `shrunk` of them count towards
-    --max-failures. `choices` contains the values of the keys that the target declares, and `avoid`
-    the kinds of configuration that it refuses.
+    --max-failures. `choices` contains the values of the configuration keys that the target
+    declares. `avoid` lists the kinds of configuration that the target refuses.
     """
     began = time.monotonic()
     checked = {rule.id for rule in gate.options.rules if rule.checked}
@@ -107,7 +107,7 @@ def _progress(gate: GateContext, scale: str, runs: int, steps: int) -> Progress:
 def _search_of(gate: GateContext, options: SearchOptions, before: Progress) -> Search:
 
     def ended(scenario: Scenario) -> None:
-        # While Hypothesis shrinks, it only varies a run that the gate has already judged.
+        # While Hypothesis shrinks, it repeats variants of a run that has been judged already.
         gate.ended(scenario, "hypothesis", options.scale, judge=search.failure is None)
 
     search = Search(options, Hooks(gate.in_run, partial(_watch, gate, before), ended))

@@ -1,29 +1,29 @@
 """Group findings by cause: findings that a single fix would resolve are one fault.
 
-A run does not show its cause. So two findings count as one fault in cases in which a single fix
-usually resolves both:
+A run does not show its cause, so these rules are heuristics. Two findings are one fault if
 
-- the same scenario, or the same step, breaks both rules;
-- the same rule is broken at several scales, and one finding needs no feature that the other does
-  not need, or the same fields differ first;
+- one scenario breaks both rules;
 - the catalogue explains both by the same known divergence;
-- a rule is broken after another one in the same run, and its finding needs no further feature;
-- the runs enter the same lines of the user's own class, which similar runs do not enter;
-- the shrunk scenarios need the same features, and the same fields differ in the first step that is
-  not like the model's. A crash shows no such step, so the same features are enough if one of them
-  is optional.
+- both runs enter the same lines of the user's class, and similar passing runs do not;
+- both are failures of one rule at different scales, and the features of one include those of the
+  other, or the same fields differ first;
+- one step breaks both rules;
+- the run of one finding breaks the other's rule first, and needs only features that the other
+  needs too;
+- both need the same features, and the same fields differ in the first step that the model decides
+  differently. A crash has no such step; then the features suffice if one of them is optional.
 
-Two findings are never one fault if only one of their shrunk scenarios needs some optional feature
-(one that is off unless a configuration names it, such as sessions or a connector, or a field of
-requests that belongs to it), unless the scenario, the known divergence, or the rule and the lines
-of the class are the same. Nor are two of one rule if other rules broke before, but not the same
-ones. A finding that was not shrunk never joins two faults.
+An optional feature is off unless a configuration or a request turns it on, such as sessions or a
+connector. If only one of two findings needs some optional feature, they are separate faults, unless
+one of the first three cases applies or they share the rule and the lines of the class. Two failures
+of one rule are also separate if different rules were broken before them. A finding that was not
+shrunk joins only one fault.
 
-If a finding needs a feature that an earlier finding in its run does not need, it is a separate
-fault, reported as a possible consequence. The same holds when a class is judged against its base,
-and a finding's run executes all lines of the class that the run of another fault executes: the
-cause of the other fault lies in these lines. A crash or a hang is never such a cause, because it
-would have ended the run.
+A fault may still be the consequence of another one. The report says so if the run of its first
+finding breaks a rule of the other fault earlier and has every optional feature that the other
+needs. When a class is judged against its base, the report also says so if the run executes all
+lines of the class that the other fault's run executes. A crash or a hang is never named as such a
+cause, because it ends its run.
 """
 
 import datetime
@@ -44,7 +44,7 @@ from ...spec.catalogue import Rule
 from .coverage import line_numbers
 from .verdict import Fault, Finding
 
-# What a user of the engine experiences; the worst kinds come first.
+# What a user of the engine experiences, worst first.
 MEANS = {
     "crash": "the engine stops: the scheduler raises, and all of its requests are lost",
     "hang": "the engine stands still: the scheduler does not answer, and no request continues",
@@ -57,8 +57,8 @@ MEANS = {
     "door": "a request that could run is refused",
     "limit": "the scheduler exceeds a bound, or departs from its documents",
     "decision": "the scheduler decides differently from its documents",
-    "adapter": "nothing: the adapter describes a step wrongly; fix the adapter first, and judge "
-    "again",
+    "adapter": "nothing: the adapter reports a step incorrectly; fix the adapter, then run the "
+    "gate again",
 }
 KINDS = {
     NEVER_CRASHES: "crash",
@@ -72,10 +72,11 @@ KINDS = {
     AT_THE_DOOR: "door",
 }
 BY_RULE_KIND = {"progress": "wait", "decision": "decision", "safety": "limit"}
-NAMES = tuple(f"r{number}" for number in range(20))  # names that a search gives to requests
-# What requests of any system may do. Unlike an optional feature, it does not tell faults apart.
+NAMES = tuple(f"r{number}" for number in range(20))  # the names that a search gives to requests
+# Features that requests of any system may have. Unlike optional ones, they do not tell faults
+# apart.
 BASIC = frozenset({"abort", "end before max_tokens", "shared prompt", "priority"})
-FEW = 3  # the number of features that an unshrunk finding counts as needing
+FEW = 3  # an unshrunk finding counts as needing this many features
 ENDS = (NEVER_CRASHES, NEVER_HANGS)
 ACCEPTED_FOR = datetime.timedelta(days=90)
 
@@ -87,9 +88,11 @@ def faults_of(
     own_file: str = "",
     usual: Collection[str] = (),
 ) -> tuple[Fault, ...]:
-    """Group findings into faults: those that are worst for users first, known divergences last. An
-    entry that accepts a fault expires 90 days after `today`; `own_file` is the user's class, and
-    `usual` the keys that every configuration of the system has."""
+    """Group findings into faults: those that are worst for users first, known divergences last.
+
+    The entry that accepts a fault expires 90 days after `today`. `own_file` is the file of the
+    user's class, and `usual` lists the keys that every configuration of the system has.
+    """
     groups: list[list[Finding]] = []
     for finding in sorted(findings, key=lambda finding: finding.needs is None):
         alike = [
@@ -112,8 +115,8 @@ def faults_of(
 
 
 def _first_before(finding: Finding, group: Sequence[Finding]) -> tuple[bool, int]:
-    """Return a sort key: a group with the same scenario comes first, then the group whose rule the
-    run of the finding breaks first."""
+    """Return a sort key for the groups that an unshrunk finding could join. Groups with the same
+    scenario come first, then groups whose rule the finding's run breaks first."""
     broken = frozenset[str]().union(*(_broken_with(member) for member in group))
     places = [place for place, rule in enumerate(finding.behind) if rule in broken]
     is_other = all(_content(member) != _content(finding) for member in group)
@@ -123,7 +126,7 @@ def _first_before(finding: Finding, group: Sequence[Finding]) -> tuple[bool, int
 def _one_cause(finding: Finding, other: Finding, own_file: str, usual: Collection[str]) -> bool:
     if finding.by_adapter != other.by_adapter:
         # The adapter may have reported the wrong kind of step. But rules that apply to every system
-        # do not read the kind, so it was the scheduler that broke them.
+        # do not depend on the kind, so the scheduler must have broken them.
         rule = other.rule if finding.by_adapter else finding.rule
         follows = any(_comes_after(*pair) for pair in ((finding, other), (other, finding)))
         return follows and not rule.startswith(FOLLOW_NOTHING)
@@ -150,8 +153,11 @@ def _one_cause(finding: Finding, other: Finding, own_file: str, usual: Collectio
 
 
 def _decides_alike(finding: Finding, other: Finding, usual: Collection[str]) -> bool:
-    """Return whether the same fields differ first. If one is a crash that hides which fields would
-    have differed, return whether they need an optional feature."""
+    """Return whether the same fields differ first in both findings.
+
+    A crash may hide which fields would have differed. Then return whether the finding needs an
+    optional feature.
+    """
     if any(f.rule == NEVER_CRASHES and f.differs is None for f in (finding, other)):
         return bool(_optional_features(finding, usual))
     return bool(finding.differs) and finding.differs == other.differs
@@ -162,8 +168,11 @@ def _lines_of(file: str, finding: Finding) -> set[str]:
 
 
 def _extra_features(finding: Finding, other: Finding, usual: Collection[str]) -> set[str]:
-    """Return the optional features that only the first of two shrunk scenarios needs. A fault in,
-    say, the handling of sessions breaks many rules, but not without one."""
+    """Return the optional features that the first finding needs and the second does not.
+
+    If only one of them needs sessions, say, a fault in the handling of sessions cannot have caused
+    both. The result is empty if the second was not shrunk.
+    """
     if other.needs is None:
         return set()
     return _optional_features(finding, usual) - {*other.needs}
@@ -175,8 +184,8 @@ def _optional_features(finding: Finding, usual: Collection[str]) -> set[str]:
 
 
 def _is_one_failure(finding: Finding, other: Finding) -> bool:
-    """Return whether both findings are the same failure of a rule. Crashes must have the same
-    message, and differences from the model must be in the same fields."""
+    """Return whether two findings of one rule are the same failure. Crashes must have the same
+    message, and differences from the model must concern the same fields."""
     if finding.rule in (NEVER_CRASHES, LOCKSTEP) and _shape(finding) != _shape(other):
         return False
     if finding.behind and other.behind and not {*finding.behind} & {*other.behind}:
@@ -193,9 +202,12 @@ def _is_one_failure(finding: Finding, other: Finding) -> bool:
 
 
 def _needs_beyond(finding: Finding, other: Finding) -> set[str]:
-    """Return the features that a finding needs, except switches that `other` needs in the opposite
-    position. The rule is broken whether such a switch is on or off, so neither finding depends on
-    it."""
+    """Return the features that a finding needs, except those that `other` needs with the opposite
+    setting.
+
+    If one finding needs a feature on and the other needs it off, the rule is broken either way, so
+    the feature does not matter.
+    """
     turned = {
         f"{name} {'off' if state == 'on' else 'on'}"
         for name, _, state in (feature.rpartition(" ") for feature in other.needs or ())
@@ -205,8 +217,8 @@ def _needs_beyond(finding: Finding, other: Finding) -> set[str]:
 
 
 def _broken_with(finding: Finding) -> frozenset[str]:
-    """Return the rules broken in the last step, without lockstep. A failing run always differs from
-    the model, so lockstep says nothing about the cause."""
+    """Return the rules broken in the last step, without the comparison with the model. A failing
+    run always differs from the model, so that difference says nothing about the cause."""
     return finding.rules - {LOCKSTEP}
 
 
@@ -215,8 +227,8 @@ def _comes_after(later: Finding, earlier: Finding) -> bool:
 
 
 def _executes(finding: Finding, cause: Finding) -> bool:
-    """Return whether the run of `finding` executes all lines of the user's class that the run of
-    `cause` executes."""
+    """Return whether the run of `finding` executes every line of the user's class that the run
+    of `cause` executes."""
     needed, here = _own_lines(cause), _own_lines(finding)
     return cause.rule not in ENDS and bool(needed) and needed <= here
 
@@ -226,7 +238,7 @@ def _own_lines(finding: Finding) -> set[int]:
 
 
 def _content(finding: Finding) -> str:
-    """Return the part of the scenario's file name that is derived from its content."""
+    """Return the digest of the content in the scenario's file name."""
     return Path(finding.scenario).stem.rpartition("-")[2]
 
 
@@ -251,8 +263,8 @@ def _same_needs(finding: Finding, other: Finding) -> bool:
 
 
 def _root_first(finding: Finding, order: Sequence[Finding]) -> tuple[bool, bool, int, int]:
-    """Return a sort key: findings without an earlier failure in their run come first, then shrunk
-    ones, then those that need the fewest features."""
+    """Return a sort key: findings without an earlier failure in their run come first, then
+    shrunk findings, then findings that need few features."""
     needs = FEW if finding.needs is None else len(finding.needs)
     return bool(finding.behind), bool(finding.others_first), needs, order.index(finding)
 
@@ -299,9 +311,9 @@ def _fault(
         if place != number
     }
     places = [place for place, broken_before in earlier.items() if broken_before]
-    # Prefer a fault that occurs with the features of this one.
+    # Prefer a fault whose features this one has too.
     places.sort(key=lambda at: not any(_needs_no_more(other, root) for other in earlier[at]))
-    if not places:  # what a crash needs says little: any other fault may be its cause
+    if not places:  # Few features say little about a crash, so any other fault may be its cause.
         before = roots_first[: None if root.rule in ENDS else roots_first.index(group)]
         places = [whole.index(other) + 1 for other in before if _executes(root, other[0])]
     kind = _worst(group, rules)

@@ -1,4 +1,4 @@
-"""Shrink a finding, confirm it on the target, write it to a file, and report it."""
+"""Shrink a finding, confirm it on the target, write it to a file and report it."""
 
 import re
 import shlex
@@ -35,13 +35,13 @@ from .coverage import only_here
 from .deviations import New
 from .verdict import Found, Progress
 
-# A shrink model tries this many scenarios in the time in which a real release runs one.
+# A shrink model tries this many scenarios while a real release runs one.
 SHRINK_MODEL_ATTEMPTS = 20
-NEAREST = 12  # at most this many passing runs are compared with a counterexample
+NEAREST = 12  # how many passing runs a counterexample is compared with at most
 
 
 class Place(NamedTuple):
-    """The engine and scale of a finding. Runs continue past `known` rules."""
+    """The engine and scale of a finding. Runs do not stop at rules in `known`."""
 
     engine: str
     scale: str
@@ -51,8 +51,10 @@ class Place(NamedTuple):
 def confirm(
     gate: GateContext, place: Place, scenario: Scenario, first: Broken
 ) -> tuple[Outcome, Cause | None]:
-    """Replay a scenario that broke a rule; return the outcome and its cause. Raise TargetBroken if
-    the replay does not break the same rule."""
+    """Replay a scenario that broke a rule, and return the outcome and its cause.
+
+    Raise TargetBroken if the replay does not break the same rule.
+    """
     rules, evidence = gate.rules_beyond(place.known), Evidence()
     outcome = replay(
         *(gate.target, scenario, rules, evidence.watch),
@@ -85,8 +87,8 @@ def keep(
     others_first: int = 0,
     nearest: Sequence[Scenario] = (),
 ) -> verdict.Finding:
-    """Write the scenario of a finding, and report it; `nearest` lists similar scenarios that break
-    no rule."""
+    """Write the scenario of a finding to a file and report it. `nearest` lists similar scenarios
+    that break no rule."""
     outcome, cause = confirmed
     first, *others = outcome.broken
     behind = _behind(gate, place, scenario, first)
@@ -106,7 +108,7 @@ def keep(
     named = replace(scenario, name=f"{first.rule} on {gate.options.spec.text}", origin=origin)
     try:
         path = write_scenario(named, gate.options.out, first.rule)
-    except FileError as error:  # even if the disk is full, say which rule is broken
+    except FileError as error:  # if the disk is full, at least report which rule is broken
         broken = f"{first.rule} is broken in step {first.step}: {message}"
         raise FileError(f"{broken}; {error}") from None
     options = gate.options.replay_options
@@ -125,7 +127,7 @@ def keep(
         consequences=tuple(other.rule for other in others),
         found_after=found_after,
         shrunk_in=shrunk_in,
-        # A failure that the base does not share is not a known divergence of the release.
+        # If the base does not share a failure, it is not a known divergence of the release.
         divergence=None
         if gate.base is not None
         else _divergence(gate, first.rule, started.name, started.version, scenario.config),
@@ -149,9 +151,9 @@ def keep(
 
 
 def _first_difference(gate: GateContext, scenario: Scenario, first: Broken) -> str | None:
-    """Return the fields that differ in the first step that the model decides differently, or the
-    base if there is one. Look no further than the failing step."""
-    if gate.base is not None:  # its first difference is more informative than that of the model
+    """Return the fields that differ in the first step that deviates from the base or, without a
+    base, from the model. Look no further than the failing step."""
+    if gate.base is not None:  # a difference from the base says more than one from the model
         difference = gate.base.pair.difference
         return None if difference is None else difference.shape
     lockstep = [rule for rule in load(gate.options.system) if rule.id == LOCKSTEP]
@@ -169,8 +171,8 @@ STANDARD = sysconfig.get_path("stdlib")
 
 
 def _raising_line(rule: str, details: str) -> str | None:
-    """Return the last place outside the standard library, as FILE:LINE, in the traceback of an
-    error or a hang."""
+    """Return the last place in the traceback of an error or a hang that is outside the standard
+    library, as FILE:LINE."""
     if rule not in (NEVER_CRASHES, NEVER_HANGS):
         return None
     frames = [
@@ -189,9 +191,9 @@ def _lines_entered(
     first: Broken,
     nearest: Sequence[Scenario],
 ) -> tuple[tuple[str, ...], int, tuple[str, ...]]:
-    """Return the lines that run in this scenario up to its failing step, but not in the nearest
-    passing scenarios, and the number of those scenarios. With a base, also return all lines of the
-    user's class that the failing run executes."""
+    """Return the lines that this scenario enters up to its failing step and the nearest passing
+    scenarios do not, and the number of those scenarios. With a base, also return all lines of
+    the user's class that the failing run executes."""
     folder, own_file = gate.options.spec.coverage, gate.options.spec.own_file
     is_compared = gate.base is not None and own_file
     if folder is None or not (nearest or is_compared):
@@ -218,16 +220,18 @@ def _lines_entered(
 
 
 def is_adapters_fault(first: Broken, behind: Sequence[str], spec: TargetSpec) -> bool:
-    """Return whether only the adapter can have caused a failure. The adapter of a release is
-    schedproof's own: if the run has broken a rule before, or the scheduler is a class of the
-    user's, it describes what the scheduler did."""
+    """Return whether the adapter, and not the scheduler, must have caused a failure.
+
+    schedproof's own adapter of a release is trusted more: if the run broke a rule earlier, or the
+    scheduler is a user's class, the failure is attributed to the scheduler.
+    """
     is_ours = spec.own_system is not None
     return first.by_adapter and not (is_ours and (behind or spec.scheduler))
 
 
 def _behind(gate: GateContext, place: Place, scenario: Scenario, first: Broken) -> tuple[str, ...]:
-    """Return the known rules that the same run breaks earlier, since they may be the cause. Leave
-    out lockstep, because a difference from the model would have ended the run."""
+    """Return the known rules that the run breaks before `first`, since they may be its cause.
+    Leave out the comparison with the model: a difference would have ended the run."""
     if not place.known and not gate.deviations.covered:
         return ()
     others = [rule for rule in gate.options.rules if rule.id not in (LOCKSTEP, first.rule)]
@@ -238,8 +242,8 @@ def _behind(gate: GateContext, place: Place, scenario: Scenario, first: Broken) 
 
 
 def collect_into(steps: list[list[Broken]]) -> New:
-    """Return a filter that appends the failures of each step to `steps` and lets the run
-    continue."""
+    """Return a filter that appends the failures of each step to `steps`, and never stops the
+    run."""
 
     def new(broken: Sequence[Broken], _: Scenario) -> list[Broken]:
         if broken:
@@ -252,10 +256,13 @@ def collect_into(steps: list[list[Broken]]) -> New:
 def _divergence(
     gate: GateContext, rule: str, name: str, version: str, config: Mapping[str, Any]
 ) -> str | None:
-    """Return the catalogue's known divergences of this release from this rule that can occur with
-    this configuration, if there are any. A release judged by the revision that describes it has
-    none. A class that replaces a release's scheduler reports the release's version, and so inherits
-    its divergences."""
+    """Return the known divergence of this release from the rule, as the catalogue states it, or
+    None.
+
+    Divergences that cannot occur with this configuration are left out. A release that is judged by
+    its own revision has none. A class that replaces a release's scheduler reports the release's
+    version, so it inherits the release's divergences.
+    """
     system = gate.options.system
     published = (*SYSTEMS[system].schedulers, model_name(system))
     base, _, release = version.rpartition(" ")
@@ -288,13 +295,14 @@ def shrink_and_keep(
     shrunk_in: float = 0.0,
     others_first: int = 0,
 ) -> verdict.Finding | None:
-    """Shrink a scenario, and keep the smallest one that breaks the same rule; return None if the
+    """Shrink a scenario, and keep the smallest one that breaks the same rule. Return None if the
     base has the same failure.
 
-    Ctrl-C ends the shrinking; the smallest scenario so far is kept. `attempts` limits the scenarios
-    to try, on the shrink model if there is one and then on the target. `found_after` and
-    `shrunk_in` are in seconds. If `others_first` is not 0, the limit was used up by other rules,
-    and the finding is not shrunk. Raise TargetBroken if the scenario does not break the rule again.
+    Ctrl-C ends the shrinking; the smallest scenario so far is kept. `attempts` limits how many
+    scenarios are tried: on the shrink model, if there is one, and then on the target. `found_after`
+    and `shrunk_in` are in seconds. If `others_first` is not 0, that many other findings have used
+    up the limit, and this one is kept without shrinking. Raise TargetBroken if the scenario does
+    not break the rule again.
     """
     smallest, target, rules = found, gate.target, gate.rules_beyond(place.known)
     passing: deque[Scenario] = deque(maxlen=NEAREST)
@@ -303,8 +311,8 @@ def shrink_and_keep(
     began, trials, steps = time.monotonic(), 0, 0
 
     def breaks(candidate: Scenario) -> bool | None:
-        """Return whether the candidate breaks the same rule; None if the target refuses it or one
-        of its requests."""
+        """Return whether the candidate breaks the same rule, or None if the target refuses it or
+        one of its requests."""
         nonlocal trials, steps
         trials += 1
         name = f"shrinking {first.rule}, {place.scale}"
@@ -331,7 +339,8 @@ def shrink_and_keep(
             smallest = candidate
         return broke
 
-    if first.rule == NEVER_HANGS or others_first:  # each trial of a hang takes as long as the limit
+    # Each trial of a hang takes as long as the step limit.
+    if first.rule == NEVER_HANGS or others_first:
         attempts, smallest = 0, until(found, first.step)
     try:
         if gate.shrink_model is not None and attempts:

@@ -1,8 +1,5 @@
-"""Replay given scenarios, before and after the search.
-
-Seed scenarios, the user's corpus and known failures are replayed before the search, workloads after
-it.
-"""
+"""Replay given scenarios: seeds, the user's corpus and known failures before the search, and
+workloads after it."""
 
 import time
 from collections import Counter
@@ -34,19 +31,19 @@ from .deviations import Deviations
 from .findings import Place, collect_into, confirm, keep, shrink_and_keep
 from .verdict import Notice, Progress
 
-# Shrinking a scenario may take this many steps, so a long scenario is shrunk less thoroughly.
+# Shrinking a scenario may take this many steps in total, so long scenarios get fewer attempts.
 SHRINK_STEPS = 20_000
-# Called with a scenario that breaks a rule, its outcome, and the seconds that its run took; returns
-# whether to continue.
+# Called with a scenario that breaks a rule, the outcome, and the run's duration in seconds. Return
+# whether to replay the scenario past this failure.
 Found = Callable[[Scenario, Outcome, float], bool]
 
 
 def replay_seeds(gate: GateContext, scale: str, fixed: Mapping[str, Any]) -> frozenset[str]:
-    """Replay the seed corpus of a scale, keep a small scenario for each broken rule, and return the
-    broken rules.
+    """Replay the seed corpus of a scale, and keep a small scenario for each rule that it breaks.
+    Return the broken rules.
 
-    Skip a scenario if a request of it could never run with the `fixed` values, because a target is
-    not obliged to refuse such a request.
+    Skip a scenario if the `fixed` values make one of its requests impossible to run: a target need
+    not refuse such a request.
     """
     corpus = _short_enough(gate, seed_corpus(gate.options.system, scale))
     options = gate.options
@@ -77,9 +74,9 @@ def replay_workloads(
         seed=options.seed,
         number=options.profile.workloads,
     )
-    # Stop at the first failure of a run, because later failures are most likely its consequences.
-    # The budget ends a run that makes no progress, which could otherwise take some 100,000 steps
-    # until ALL-R06 is broken.
+    # Later failures of a run are most likely consequences of the first, so stop there. The budget
+    # ends a run that makes no progress. Without it, some 100,000 steps could pass until ALL-R06 is
+    # broken.
     budget = options.profile.steps
     _replay_and_shrink(gate, shape, [*runs], verdict.WORKLOADS, known, budget, go_on=False)
 
@@ -94,9 +91,11 @@ def _replay_and_shrink(
     *,
     go_on: bool = True,
 ) -> set[str]:
-    """Replay scenarios and shrink failures of rules that are not in `broken`; return the rules that
-    are broken. The runs end after `budget` steps in total. Unless `go_on` is set, stop at the first
-    failure."""
+    """Replay scenarios and shrink the failures of rules that are not in `broken`. Return the rules
+    that are broken.
+
+    All runs together take at most `budget` steps. Unless `go_on` is set, stop at the first failure.
+    """
     known, moved = {*broken}, set[str]()
     shrunk = 0
 
@@ -132,8 +131,8 @@ def _can_run(gate: GateContext, scenario: Scenario) -> set[str]:
 
 
 def replay_builtin(gate: GateContext) -> None:
-    """Replay the published scenarios that are short enough for the profile, shortest first. Leave
-    out scenarios whose configuration contradicts a fixed value."""
+    """Replay those built-in scenarios that are short enough for the profile, shortest first.
+    Skip scenarios whose configuration contradicts a fixed value."""
     scenarios = by_length(gate.options.system)
     if gate.options.fixed:
         scenarios = {name: entry for name, entry in scenarios.items() if _has_fixed(gate, entry)}
@@ -150,7 +149,8 @@ def _has_fixed(gate: GateContext, scenario: Scenario) -> bool:
 
 
 def replay_own(gate: GateContext) -> None:
-    """Replay the user's corpus, and keep scenarios that break a rule without shrinking them."""
+    """Replay the user's corpus. Keep scenarios that break a rule as they are, without shrinking
+    them."""
     known: set[str] = set()
 
     def on_failure(scenario: Scenario, outcome: Outcome, seconds: float) -> bool:
@@ -188,8 +188,11 @@ def _replay(
     known: set[str],
     budget: int | None = None,
 ) -> None:
-    """Run each scenario to its end, again if `on_failure` returns true for a broken rule. It adds
-    the rule to `known`. The runs end after `budget` steps in all."""
+    """Run each scenario to its end. All runs together take at most `budget` steps.
+
+    `on_failure` is called for each newly broken rule. It adds the rule to `known`, and returns
+    whether to run the scenario again, past this failure.
+    """
     began = time.monotonic()
     totals: Counter[str] = Counter()
     complete = False
@@ -219,22 +222,23 @@ def _replay_to_end(
     place: Place,
     last: int | None = None,
 ) -> bool:
-    """Replay one scenario up to step `last`. If a rule is broken and `on_failure` returns true,
-    replay the scenario again, past that failure. Return whether to continue with the next
-    scenario."""
+    """Replay one scenario up to step `last`, and return whether to continue with the next scenario.
+
+    If a rule is broken and `on_failure` returns true, replay the scenario again, past that failure.
+    """
     runs = totals["runs"] + 1
     while True:
         began = time.monotonic()
         try:
-            # If the revision's model refuses a configuration, no rule covers it, even if the
-            # release accepts it.
+            # If the revision's model refuses the configuration, no rule describes it, so skip the
+            # scenario even if the release accepts it.
             make_model(meant.system, gate.options.revision, meant.config)
             rules = gate.rules_beyond(known)
             outcome = replay(gate.target, meant, rules, last_step=last, new=gate.in_run())
             all_rejected = len(outcome.session.rejected) == len(meant.requests)
             if place.engine == verdict.OWN_CORPUS and all_rejected and not outcome.broken:
                 raise ConfigRefused("every request")
-        except (ConfigRefused, InputError) as refusal:  # for example, for lack of an option
+        except (ConfigRefused, InputError) as refusal:  # for example, if an option is missing
             totals["refused"] += 1
             gate.results.refusals[str(refusal)] += 1
             if place.engine == verdict.OWN_CORPUS:
@@ -249,7 +253,7 @@ def _replay_to_end(
         is_new = bool(outcome.broken) and outcome.broken[0].rule not in known
         if is_new and on_failure(meant, outcome, time.monotonic() - began):
             if outcome.broken[0].rule in PROGRESS:
-                # A run that stands still may take 100,000 steps until ALL-R06 is broken.
+                # A stalled run may take 100,000 steps until ALL-R06 is broken, so limit it.
                 last = min(outcome.steps + STANDSTILL, NO_END if last is None else last)
             continue
         history = outcome.session.monitor.history
@@ -265,7 +269,8 @@ def _accepted_part(scenario: Scenario, outcome: Outcome) -> Scenario:
 
 
 def replay_deviations(gate: GateContext) -> None:
-    """Replay the scenarios of known failures, each to its end; any other failure is a finding."""
+    """Replay the scenarios of known failures to their ends. Report any other failure as a
+    finding."""
     began = time.monotonic()
     settled = settle(gate.deviations, gate.target, gate.options.revision, gate.options.rules)
     for outcome in settled:
@@ -290,8 +295,8 @@ def replay_deviations(gate: GateContext) -> None:
 def settle(
     deviations: Deviations, target: Target, revision: str, rules: Sequence[Rule]
 ) -> list[Outcome]:
-    """Replay the known failures of these rules that are not settled yet, and return the
-    outcomes."""
+    """Replay the scenarios of known failures whose state is not known yet, for these rules only.
+    Return the outcomes."""
     ids, outcomes = {rule.id for rule in rules}, []
     for number, scenario in deviations.scenarios.items():
         if number in deviations.status or deviations.entries[number].rule not in ids:

@@ -30,12 +30,12 @@ from .profiles import set_hypothesis_home
 from .stages import Stage, run_stages
 from .verdict import Began, Concluded, Notice, Report
 
-# Called before the targets end; returns further fields of the verdict.
+# A function that is called before the targets end, and returns further fields of the verdict.
 Finish = Callable[[GateContext], Mapping[str, Any]]
 
 
 def no_fields(_: GateContext) -> Mapping[str, Any]:
-    """Add no fields to the verdict: the `finish` of a gate that has only one target."""
+    """Add no fields to the verdict. A gate with a single target uses this as its `finish`."""
     return {}
 
 
@@ -46,8 +46,11 @@ def run_gate(
     notice: Callable[[str], None] = lambda _: None,
     finish: Finish = no_fields,
 ) -> tuple[verdict.Verdict, GateResults]:
-    """Open the target, judge it, and end its process. `report` receives the events of the gate, and
-    `notice` the lines that the installation of a release prints; `finish` is as for `judge`."""
+    """Open the target, judge it and close it.
+
+    `report` receives the events of the gate. `notice` receives the messages printed while a release
+    is installed. `finish` is as for `judge`.
+    """
     set_hypothesis_home()
     with opened_gate(options, offline=options.offline, notice=notice) as subject:
         gate = GateContext(
@@ -106,11 +109,11 @@ def _announce(gate: GateContext, capabilities: Capabilities) -> verdict.TargetIn
     if options.fixed:
         keys = ", ".join(f"{key} {json.dumps(value)}" for key, value in options.fixed.items())
         gate.report(Notice(f"every configuration has {keys}"))
-    # What both targets refuse is no difference between them, so one line is enough.
+    # A refusal by both targets is no difference, so one line is enough.
     both_refuse = gate.base is not None and not gate.base.pair.coverage.refused
     for line in capabilities.notices(in_one=both_refuse):
         gate.report(Notice(line))
-    if gate.base is not None:  # refusals of the target have been reported above
+    if gate.base is not None:  # the target's refusals have been reported above
         gate.base.pair.coverage.refused.clear()
     gate.version = started.version
     gate.shrink_model = shrink_model_of(gate.target, options.system, started.version)
@@ -234,7 +237,7 @@ def judge_rules(
     for finding in results.findings:
         first.setdefault(finding.rule, finding)
     chosen = {rule.id for rule in options.rules}
-    # A crash or a hang is reported even if its rule was not chosen.
+    # Report a crash or a hang even if the user did not select its rule.
     judged = [
         violation(rule, failure, results.exercised[rule], faults)
         for rule, failure in first.items()
@@ -302,8 +305,9 @@ def _enders(cut: Counter[str]) -> str:
 def violation(
     rule: str, finding: verdict.Finding, exercised: int, faults: Sequence[verdict.Fault]
 ) -> verdict.RuleVerdict:
-    """Return the verdict on a rule that the finding breaks, with the run that its fault shows. If
-    the adapter is at fault, the verdict says nothing about the scheduler."""
+    """Return the verdict on a rule that the finding breaks. If the finding's fault was reported
+    for the same rule, the verdict shows the run of the fault. If the adapter is at fault, the
+    verdict is inconclusive."""
     is_first = finding.rule == rule
     fault = next(
         (candidate for candidate in faults if finding.scenario in candidate.scenarios), None
@@ -330,7 +334,7 @@ def _words(finding: verdict.Finding, message: str) -> str:
         return f"ADAPTER: {message}"
     if finding.others_first:
         others = f"{finding.others_first} other{'s' * (finding.others_first > 1)} came first"
-        return f"not shrunk ({others}): --rule {finding.rule} shows it; {message}"
+        return f"not shrunk ({others}): use --rule {finding.rule} to shrink it; {message}"
     return message
 
 

@@ -7,7 +7,8 @@ from ..targets.releases import cache_folder
 
 
 def set_hypothesis_home() -> None:
-    """Set Hypothesis' storage folder before its first run, unless the user has set it."""
+    """Set Hypothesis' storage folder, unless the user has set it. Call this before Hypothesis
+    first runs."""
     from hypothesis.configuration import set_hypothesis_home_dir  # a slow import
 
     if "HYPOTHESIS_STORAGE_DIRECTORY" not in os.environ:
@@ -18,9 +19,9 @@ class Profile(NamedTuple):
     """The budgets of one profile.
 
     Attributes:
-        examples: Hypothesis runs per scale, not counting shrinking.
-        shrink_runs, shrink_attempts: runs in which Hypothesis, and then schedproof, may shrink a
-            failure.
+        examples: the number of Hypothesis runs per scale, not counting shrinking.
+        shrink_runs, shrink_attempts: how many runs Hypothesis, and afterwards schedproof, may use
+            to shrink a failure.
         corpus_steps: built-in scenarios of more than this many steps are skipped.
         workloads: number of runs for each shape of workload.
         steps: the search of a scale stops after this many steps, not counting shrinking.

@@ -1,7 +1,7 @@
-"""Select the rules to judge according to `--rule` and `--exclude`, and load a user's own rules.
+"""Select the rules to judge according to `--rule` and `--exclude`, and load the user's own rules.
 
-A file of own rules defines RULES, a list of `OwnRule`. It is Python code and is executed. A rule
-must depend on nothing but its arguments, so that it judges equal runs alike.
+A file of own rules is Python code that defines RULES, a list of `OwnRule`; loading it executes it.
+A rule may depend only on its arguments, so that equal runs get equal verdicts.
 """
 
 import re
@@ -46,12 +46,12 @@ def judged_by(
     compare_with: str | None = None,
     exclude: Sequence[str] = (),
 ) -> Sequence[Rule]:
-    """Return the rules to judge, without excluded ones: the rules that --rule selects (such as A,B
-    or ALL-*), or else the whole catalogue.
+    """Return the rules to judge: those that --rule selects (such as A,B or ALL-*), or the whole
+    catalogue, without the excluded ones.
 
     `compare_with` is the revision whose model runs alongside the target, or "none". By default it
-    is `revision`, if lockstep applies to it. Raise InputError if a named rule cannot be checked
-    here.
+    is `revision`, if rule ALL-R07 (lockstep) applies to it. Raise InputError if a rule
+    that the user named cannot be checked here.
     """
     catalogue = load(system, revision)
     named = (
@@ -90,9 +90,12 @@ def lockstep_of(
     compare_with: str | None,
     report: Callable[[str], None],
 ) -> str | None:
-    """Return the lockstep rule that judges a scenario if `compare_with` is None. There is none if
-    the scenario expects another rule to be broken, because the first difference from the model
-    would end the run too early; `report` then receives a line that explains this."""
+    """Return the revision whose model a scenario is compared with: `compare_with`, or "none".
+
+    It is "none" if the user left it open and the scenario expects another rule to be broken: the
+    first difference from the model would end the run too early. `report` then receives a line that
+    says so.
+    """
     expected = (scenario.expect and scenario.expect.violates) or (LOCKSTEP,)
     if compare_with or words or LOCKSTEP in expected or target.is_plain_model:
         return compare_with
@@ -158,7 +161,7 @@ class OwnRule:
 
     Attributes:
         id: an id such as OUR-R01 that no rule of schedproof has.
-        title, statement: the rule in a few words, and in a full sentence.
+        title: the rule in a few words; `statement` says it in a full sentence.
         needs: the fields of a step without which the rule cannot be judged.
         broken: a function of history and step that returns None, or a sentence with numbers that
             says how the step breaks the rule. The history does not include the step yet.
@@ -174,7 +177,7 @@ class OwnRule:
     exercised: RuleFunction
     witness: str
     needs: Sequence[str] = ()
-    source: str = "a rule of the user's"
+    source: str = "a user's own rule"
 
 
 def use_rules(path: Path | None) -> None:
@@ -249,7 +252,8 @@ def _rule(path: Path, number: int, own: Any, known: set[str]) -> systems.OwnRule
 def _guard(
     path: Path, rule: str, function: RuleFunction, is_answer: Callable[[Any], bool]
 ) -> RuleFunction:
-    """Wrap a function of a user's rule, so that its errors are not blamed on the target."""
+    """Wrap a function of a user's rule so that its errors are blamed on the rule, not on the
+    target."""
 
     def checked(history: RunHistory, step: Step) -> Any:
         before = _read_by_all(history, step)
@@ -272,8 +276,8 @@ def _guard(
 
 
 def _read_by_all(history: RunHistory, step: Step) -> bytes:
-    """Return what every rule reads, to notice whether a user's rule changes it. Leave out the
-    accounts of requests, which would take too long in every step."""
+    """Return the state that every rule reads, to detect whether a user's rule changes it. Leave
+    out the per-request state: copying it in every step would take too long."""
     return msgspec.json.encode((dict(history.config), [*history.live], step))
 
 

@@ -1,7 +1,7 @@
 """Run the independent stages of a gate, in this process or in several.
 
-The results of a stage depend only on the options and the stage. Results are combined in the order
-of the stages, so the verdict does not depend on the number of processes.
+The results of a stage depend only on the stage and the options. They are combined in the order of
+the stages, so the number of processes does not affect the verdict.
 """
 
 import os
@@ -28,8 +28,9 @@ class Stage:
     """A stage of a gate: one engine at one scale.
 
     `known` lists the rules known to be broken; `shrunk` of them count towards --max-failures.
-    `choices` contains the values of the keys that the target declares, and `avoid` the kinds of
-    configuration that it refuses. Workloads start from the configuration of the scale `within`.
+    `choices` contains the values of the configuration keys that the target declares. `avoid` lists
+    the kinds of configuration that the target refuses. Workloads start from the configuration of
+    the scale `within`.
     """
 
     kind: Literal["seeds", "builtin", "search", "workloads"]
@@ -82,8 +83,8 @@ class _Task(NamedTuple):
 
 
 class _Ended(NamedTuple):
-    """The end of a stage: its results and the broken rules, or the error that a user's rule
-    raised."""
+    """How a stage ended: its results and the broken rules, or an error in one of the user's
+    rules."""
 
     results: GateResults
     broken: frozenset[str] = frozenset()
@@ -160,8 +161,8 @@ def _leave_later(
 def _add_in_order(
     gate: GateContext, stages: Sequence[Stage], workers: Mapping[Stage, _Worker]
 ) -> None:
-    """Add the results of all stages up to the first that ended early, and the findings of
-    unfinished stages."""
+    """Add the results of the stages in order, up to the first that ended early. Of unfinished
+    stages, add only the findings."""
     for stage in stages:
         worker = workers.get(stage)
         if worker is None:

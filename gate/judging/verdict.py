@@ -1,5 +1,5 @@
-"""The result of a gate as data (`schedproof/verdict@1`), and the events from which every report is
-made (`schedproof/events@1`). `docs/formats.toml` describes every field."""
+"""The result of a gate as data (`schedproof/verdict@1`), and the events that reports are made
+from (`schedproof/events@1`). `docs/formats.toml` describes every field."""
 
 import re
 from collections import Counter
@@ -18,7 +18,7 @@ from .coverage import Coverage
 from .deviations import Deviation
 
 FORMAT = "schedproof/verdict@1"
-NUMBER = re.compile(r"(?<![\w.])\d+(\.\d+)?(?![\w.]*\d)")  # a value, not part of a version
+NUMBER = re.compile(r"(?<![\w.])\d+(\.\d+)?(?![\w.]*\d)")  # a number that is not part of a version
 NOT_SHOWN = "the target does not show "  # followed by the fields that a rule needs
 AFTER_INTENDED = "broken only after an intended difference"  # followed by the number of runs
 Status = Literal[
@@ -46,10 +46,10 @@ class TargetInfo(msgspec.Struct, frozen=True):
         return cls(spec, name, version)
 
 
-WORKLOADS = "workloads"  # the scales of this engine are shapes of workloads
+WORKLOADS = "workloads"  # the engine whose scales are shapes of workloads
 OWN_CORPUS = "own corpus"
-# These engines use the configurations of a scale that the target has accepted. The published
-# scenarios do not, and a target may well be too small for them.
+# These engines run at a scale, in configurations that the target accepts. The built-in scenarios
+# bring their own configurations, and a small target may well refuse all of them.
 SCALED, PUBLISHED = ("corpus", "hypothesis", WORKLOADS), "production"
 
 
@@ -194,8 +194,7 @@ class Verdict(msgspec.Struct, frozen=True):
 
 
 def refusals(messages: Counter[str]) -> tuple[Refusal, ...]:
-    """Group those refusals of the target that differ only in numbers; the most frequent come
-    first."""
+    """Group the target's refusals that differ only in numbers. The most frequent come first."""
     grouped: dict[str, list[str]] = {}
     for message in messages:
         grouped.setdefault(NUMBER.sub("#", message), []).append(message)
@@ -206,8 +205,8 @@ def refusals(messages: Counter[str]) -> tuple[Refusal, ...]:
 
 
 def not_judged(engines: Iterable[EngineRun]) -> list[str]:
-    """Return a line for each part of a gate in which nothing was judged because the target refused
-    to run it: entries of the user's corpus, a scale, or the workloads."""
+    """Return one line for each part of a gate that judged nothing because the target refused to
+    run it: entries of the user's corpus, a scale, or the workloads."""
     lines, steps, refused = list[str](), Counter[str](), Counter[str]()
     for engine in engines:
         if engine.name == OWN_CORPUS and engine.refused_configs:
@@ -234,8 +233,8 @@ def exit_code(
     """Return 0 if the target conforms, 1 if a rule is broken or a deviation is out of date, and 3
     if the verdict is inconclusive.
 
-    Every rule that the user named in full must have been exercised, or it would pass vacuously. If
-    the user named none, one exercised rule is enough, and the report lists the unexercised ones.
+    Each rule that the user named in full must have been exercised; otherwise it would pass
+    vacuously. If the user named none, one exercised rule is enough: the report lists the others.
     """
     statuses = [rule.status for rule in rules]
     if "violated" in statuses:
@@ -282,8 +281,8 @@ class Progress(msgspec.Struct, frozen=True, tag="progress", tag_field="event"):
 
 
 class Found(msgspec.Struct, frozen=True):
-    """A counterexample that was shrunk, written to a file and replayed. `stderr` is what the target
-    printed in that run, and `cause` the cause of the failure, as far as the run shows it."""
+    """A counterexample that was shrunk, written to a file and replayed. `stderr` is the target's
+    output in that run. `cause` is the cause of the failure, if the run shows it."""
 
     finding: Finding
     scenario: Scenario

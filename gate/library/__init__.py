@@ -1,1 +1,1 @@
-"""The library: functions that `import schedproof` provides and that the command line calls."""
+"""The functions that `import schedproof` provides. The command line calls them too."""

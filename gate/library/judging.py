@@ -42,14 +42,14 @@ def read_scenario(path: Path | str) -> Scenario:
     with this name.
 
     Raises:
-        FileError: the file cannot be read or is invalid; the message gives the JSON path of an
+        FileError: the file cannot be read or is invalid. The message contains the JSON path of an
             invalid value.
     """
     return scenario_named(str(path))
 
 
 def write_scenario(scenario: Scenario, folder: Path | str, name: str = "scenario") -> Path:
-    """Write a scenario into a folder, whole or not at all; the file name depends on its content.
+    """Write a scenario into a folder, whole or not at all. Its content determines the file name.
 
     Raises:
         FileError: the folder cannot be written to.
@@ -92,8 +92,8 @@ def open_target(
 
 
 class _ObjectTarget:
-    """Wraps a user's object so that what it is given and what it replies are exactly what they
-    would be through a pipe. The object may keep or change what it is given."""
+    """Wrap a user's object, so that arguments and replies are what they would be through a pipe.
+    The object may keep or change its arguments."""
 
     def __init__(self, target: Target) -> None:
         self._target = target
@@ -177,9 +177,11 @@ def gate_options(
     by_design: Mapping[str, str] = MappingProxyType({}),
     extra_rules: Path | None = None,
 ) -> GateOptions:
-    """Check the options of a gate and return them; None stands for the target's default.
+    """Check the options of a gate and return them. None stands for the target's default.
+
     `by_design` gives the reason for each rule that is not judged. Raise InputError or
-    CatalogueError if an option is invalid."""
+    CatalogueError if an option is invalid.
+    """
     system = spec.default_system if system is None else system
     with option("--system"):
         check_system(system)
@@ -195,7 +197,7 @@ def gate_options(
     left_out = {**dict.fromkeys(excluded(catalogue, exclude), "--exclude"), **by_design}
     named = rules_named(catalogue, rules) if rules else {}
     if both := [rule for rule in by_design if named.get(rule)]:
-        problem = f"{both[0]} is by design, but --rule names it; valid: one of the two"
+        problem = f"{both[0]} is excluded by design, but --rule names it; valid: one of the two"
         raise InputError("--deviations", problem)
     return GateOptions(
         spec=spec,
@@ -285,7 +287,7 @@ def judge(
 
 @contextmanager
 def _arguments() -> Iterator[None]:
-    """Make input errors raised in the block name the Python argument, not the command-line
+    """Make input errors in the block name the Python argument instead of the command-line
     option."""
     try:
         yield
@@ -333,9 +335,10 @@ def search(
     examples: int = 400,
     seed: int = 0,
 ) -> Counterexample | None:
-    """Search a target with Hypothesis for a run that breaks a rule; return None if none was found.
+    """Search a target with Hypothesis for a run that breaks a rule. Return None if no such run is
+    found.
 
-    A search can find a counterexample; it cannot prove that there is none.
+    A search can find a counterexample, but it cannot prove that there is none.
 
     Args:
         rule: the id of the rule.

@@ -1,2 +1,1 @@
-"""Judge many releases in several configurations: which rules are broken, and from which release to
-which."""
+"""Judge many releases in several configurations, and show which rules each of them breaks."""

@@ -1,7 +1,7 @@
-"""Judge each release in each configuration by a gate in its own process.
+"""Judge each release in each configuration, with one gate in its own process.
 
-Results are kept in a folder, so that running the command again resumes it. The matrix shows which
-rules were broken in which releases; it is written as data (`schedproof/matrix@1`) and as a page.
+Results are kept in a folder, so that a repeated command resumes. The matrix shows which releases
+break which rules. It is written as data (`schedproof/matrix@1`) and as a page.
 """
 
 import json
@@ -33,8 +33,9 @@ EVERY = Configuration("every configuration", {})
 
 
 class Cell(NamedTuple):
-    """A release, NAME==VERSION, to judge in one configuration. If `scheduler` is set (FILE.py:CLASS
-    or DIR:PACKAGE.MODULE.CLASS), that class is judged against the release's own."""
+    """A release, NAME==VERSION, to judge in one configuration. If `scheduler` is set, that class
+    is judged against the release's own class; its form is FILE.py:CLASS or
+    DIR:PACKAGE.MODULE.CLASS."""
 
     target: str
     configuration: Configuration
@@ -59,7 +60,7 @@ class Cell(NamedTuple):
 
 
 class CellVerdict(NamedTuple):
-    """A cell with its verdict, or with one line that says why there is none."""
+    """A cell with its verdict, or with a line that says why it has none."""
 
     cell: Cell
     verdict: Verdict | None
@@ -89,7 +90,8 @@ class GateRun(NamedTuple):
 
 
 def cells_of(targets: Sequence[str], profile: str, seed: int, scheduler: str = "") -> list[Cell]:
-    """Return a cell for each release and configuration, or with a `scheduler`, for each release."""
+    """Return a cell for each release and configuration. With a `scheduler`, return one for each
+    release."""
     if scheduler:
         return [Cell(target, EVERY, profile, seed, scheduler) for target in targets]
     return [
@@ -107,14 +109,15 @@ def run_cells(
     cluster: str | None = None,
     work: Callable[[Cell], GateRun] | None = None,
 ) -> list[CellVerdict]:
-    """Judge the cells that have no verdict in the folder yet, and return the verdicts of all cells,
-    in order.
+    """Judge the cells that have no verdict in the folder yet. Return the verdicts of all cells, in
+    order.
 
     A cell with a user's class is always judged again. Gates run `jobs` at a time, or as many as the
-    Dask cluster at this address has room for. `report` receives each cell's verdict with the
-    seconds that it took, or 0 if it comes from an earlier run. Ctrl-C keeps the verdicts so far.
+    Dask cluster at this address has room for. `report` receives the verdict of each cell and its
+    duration in seconds, or 0 if it comes from an earlier run. Ctrl-C keeps the verdicts so far.
     """
-    for name in ("logs", "scenarios", "verdicts"):  # fail before the work rather than after it
+    # Fail before the gates run rather than afterwards.
+    for name in ("logs", "scenarios", "verdicts"):
         with naming_file(folder):
             (folder / name).mkdir(parents=True, exist_ok=True)
     # A user's class may have changed since an earlier run; a release never changes.
@@ -139,7 +142,7 @@ def run_cells(
 def earlier_verdict(cell: Cell, folder: Path) -> Verdict | None:
     verdict = _read(cell, folder)
     if verdict is None or verdict.fault is not None or verdict.schedproof != __version__:
-        return None  # another version may have other rules
+        return None  # another version of schedproof may have other rules
     return verdict
 
 
@@ -195,7 +198,7 @@ def _store(cell: Cell, folder: Path, ran: GateRun) -> CellVerdict:
             path.parent.mkdir(parents=True, exist_ok=True)
         write(path, data)
     name = f"verdicts/{cell.file_name}.json"
-    if name not in ran.files:  # otherwise an earlier gate's verdict would count as this gate's
+    if name not in ran.files:  # otherwise the verdict of an earlier gate would pass as this gate's
         with naming_file(folder / name):
             (folder / name).unlink(missing_ok=True)
     verdict = _read(cell, folder)
@@ -224,9 +227,11 @@ class Releases(NamedTuple):
 
 
 class Row(msgspec.Struct, frozen=True):
-    """A rule that some release breaks in one configuration. `states` maps each version to the
-    rule's status, `broken` lists the releases that break the rule, and `scenario` is the smallest
-    run that breaks it."""
+    """A rule that some release breaks in one configuration.
+
+    `states` maps each version to the rule's status. `broken` lists the releases that break the
+    rule. `scenario` is the smallest run that breaks it.
+    """
 
     name: str
     configuration: str
@@ -240,8 +245,8 @@ class Row(msgspec.Struct, frozen=True):
 
 
 class Entry(msgspec.Struct, frozen=True):
-    """One release in one configuration: how many rules held and how many were broken, or why there
-    is no verdict."""
+    """One release in one configuration: how many rules held and how many were broken, or why it
+    has no verdict."""
 
     name: str
     version: str
@@ -263,7 +268,7 @@ class Matrix(msgspec.Struct, frozen=True):
 
 
 def matrix_of(judged: Sequence[CellVerdict], profile: str, seed: int) -> Matrix:
-    """Return the matrix of these cells. The releases of each name must be in order."""
+    """Return the matrix of these cells. The releases of each package must be in order."""
     by_kind: dict[tuple[str, str], list[CellVerdict]] = {}
     for result in judged:
         name, _, configuration = _place(result)
@@ -290,8 +295,8 @@ def page_of(matrix: Matrix, command: str, note: str = "") -> str:
 
 
 def spans(states: Mapping[str, str]) -> tuple[Releases, ...]:
-    """Return the ranges of releases that break the rule. A release that did not exercise the rule
-    does not end a range."""
+    """Return the ranges of releases that break the rule. A release that did not exercise the
+    rule does not interrupt a range."""
     exercised = [(version, state) for version, state in states.items() if state != "not_exercised"]
     groups = groupby(exercised, key=lambda release: release[1] == BROKEN)
     broken = [[version for version, _ in group] for is_broken, group in groups if is_broken]

@@ -7,6 +7,6 @@ import pytest
 if TYPE_CHECKING:
     from .judgement import Judgement  # noqa: F401 (the type of a key)
 
-# Under these keys the plugin stores data in pytest's objects.
+# Keys under which the plugin stores data in pytest's objects.
 JUDGEMENT = pytest.StashKey["Judgement"]()
 REPORTED = "schedproof"

@@ -30,7 +30,7 @@ class Failed(Exception):  # noqa: N818 (a finding, not an error)
 
 
 class RuleFile(pytest.File):
-    """The configuration file that names the target; its tests are named after rules and
+    """The configuration file that names the target. Its tests are named after rules and
     scenarios."""
 
     def collect(self) -> Iterator[pytest.Item]:

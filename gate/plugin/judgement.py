@@ -55,8 +55,11 @@ class Setting(NamedTuple):
 
 
 def read_setting(root: Path, given: Mapping[str, str]) -> Setting:
-    """Return the setting that the plugin's options describe; "" stands for an option that is not
-    given, and paths are relative to `root`. Raise pytest.UsageError if an option is invalid."""
+    """Return the setting that the plugin's options describe.
+
+    An option that is not given is "", and paths are relative to `root`. Raise pytest.UsageError if
+    an option is invalid.
+    """
     try:
         return _read(root, given)
     except BAD_INPUT as error:
@@ -94,8 +97,8 @@ def _read(root: Path, given: Mapping[str, str]) -> Setting:
 
 
 def _add_project_options(root: Path, given: Mapping[str, str]) -> Mapping[str, str]:
-    """Fill in options from `[tool.schedproof]`, but not the profile, because tests run more often
-    than a gate."""
+    """Fill in options from `[tool.schedproof]`. Leave out the profile, because tests run more
+    often than a gate."""
     project = read_project(root).given
     if project.get("target", given["target"]) != given["target"]:
         return given  # the project file describes another target
@@ -105,7 +108,7 @@ def _add_project_options(root: Path, given: Mapping[str, str]) -> Mapping[str, s
 
 
 class BrokenOff(TargetFault):
-    """Raised if the gate ended early; `str()` gives the reason in one line."""
+    """Raised if the gate ended early. The message gives the reason in one line."""
 
     def __init__(self, fault: BreakOff) -> None:
         super().__init__(fault.text)
@@ -113,15 +116,14 @@ class BrokenOff(TargetFault):
 
 
 class Answer(msgspec.Struct, frozen=True):
-    """The gate's verdict, and a report for each rule that was the first to be broken in some
-    run."""
+    """The gate's verdict, and a report for each rule that was the first broken in some run."""
 
     verdict: Verdict
     reports: dict[str, str]
 
 
 class Judgement:
-    """One target and one gate; all workers of pytest-xdist on a machine share its answer."""
+    """One target and one gate. All workers of pytest-xdist on a machine share the answer."""
 
     def __init__(self, config: pytest.Config, setting: Setting) -> None:
         self.setting = setting
@@ -131,7 +133,7 @@ class Judgement:
         self._failure: Exception | None = None
 
     def answer(self, rules: frozenset[str]) -> Answer:
-        if self._failure is not None:  # one test shows the complete error, and fails the test run
+        if self._failure is not None:  # one test shows the error in full and fails the test run
             pytest.skip(f"not judged: {shortened(one_line(str(self._failure)))}")
         try:
             self._answer = self._answer or self._shared(rules)
@@ -142,7 +144,7 @@ class Judgement:
 
     @cached_property
     def open_target(self) -> Opened:
-        """Open the target; a user's own target runs in the folder of the configuration file."""
+        """Open the target. A user's own target runs in the folder of the configuration file."""
         entering = opened(self.setting.target, folder=self._config.rootpath, imports=self._imports)
         return self._target.enter_context(entering)
 
@@ -152,8 +154,8 @@ class Judgement:
         return tuple(str(root / path) for path in self._config.getini("pythonpath"))
 
     def known_failures(self, scenario: Scenario) -> Deviations:
-        """Return the known deviations, settled for this target. The target must accept
-        `scenario`."""
+        """Return the known deviations after replaying them on this target. The target must
+        accept `scenario`."""
         setting, target = self.setting, self.open_target.target
         known = setting.deviations
         if known.entries:
@@ -208,7 +210,7 @@ class Judgement:
         if gate.results.fault is not None:
             raise BrokenOff(gate.results.fault)
         if verdict.exit_code == INCONCLUSIVE and not gate.results.reach.requests:
-            # Otherwise every test would be skipped, and pytest would report success.
+            # If nothing failed here, every test would be skipped, and pytest would report success.
             raise BrokenOff(BreakOff("the target accepted no request, so nothing was judged", ""))
         if (refused := refused_parts(verdict)) is not None:
             raise BrokenOff(BreakOff(refused, ""))

@@ -1,8 +1,8 @@
-"""Run tasks on processes of this machine, or on the workers of a Dask cluster.
+"""Run tasks in processes of this machine, or on the workers of a Dask cluster.
 
-An executor runs one function on many tasks, in any order. A task can be pickled and depends on no
-other task, so `run_tasks` can run it again if its worker dies. Other modules treat all executors
-alike.
+An executor runs one function on many tasks, in any order. Tasks can be pickled and do not depend on
+each other, so `run_tasks` can run a task again if its worker dies. All executors have the same
+interface.
 """
 
 import hashlib
@@ -32,9 +32,9 @@ from .work_process import block_sigint
 PACKAGE = Path(__file__).resolve().parents[2]
 
 
-AHEAD = 2  # tasks handed out to each worker, so that it never waits for its next task
-DEATHS = 5  # a task is given up after its worker has died this many times
-ALONE = 2  # a task runs alone after this many deaths of its worker, so that no other is blamed
+AHEAD = 2  # how many tasks each worker has at hand, so that it never waits for the next one
+DEATHS = 5  # give a task up after its worker has died this many times
+ALONE = 2  # after this many deaths, run a task alone, so that no other task is blamed
 PAUSE = 0.5  # seconds between two checks of the time limit
 CONNECT_SECONDS = 10.0
 ADDRESS = re.compile(r"(?:tcp|tls)://[^/\s]+:\d+")
@@ -42,12 +42,12 @@ T = TypeVar("T")
 
 
 class ClusterError(Exception):
-    """The cluster cannot be reached or used; `str()` is one line."""
+    """Raised if the cluster cannot be reached or used. The message has one line."""
 
 
 class TaskResult(NamedTuple):
-    """The result of a task, with the worker process that computed it and that worker's
-    `our_code`."""
+    """The result of a task, the worker process that computed it, and the worker's code version
+    (`our_code`)."""
 
     result: Any
     worker: str
@@ -57,12 +57,12 @@ class TaskResult(NamedTuple):
 def run_tasks(
     executor: "Executor", tasks: Iterable[T], ends: float = float("inf")
 ) -> Iterator[tuple[T, TaskResult | None]]:
-    """Yield each task with its result, in the order in which tasks finish.
+    """Yield each task with its result, in the order in which the tasks finish.
 
-    A task whose worker dies runs again; after two deaths, it runs alone. After `DEATHS` deaths, the
-    task is given up, and its result is None. No task starts after `ends` (`time.monotonic`).
-    `tasks` may be infinite, since it is read only as workers need it. Raise ClusterError if the
-    cluster can no longer be reached.
+    A task whose worker dies runs again; after two deaths, it runs alone. After `DEATHS` deaths the
+    task is given up, and its result is None. No task starts after `ends` (as `time.monotonic`
+    counts). `tasks` may be infinite: it is read only as fast as workers need it. Raise ClusterError
+    if the cluster can no longer be reached.
     """
     numbered = enumerate(tasks)
     waiting: deque[tuple[int, T]] = deque()
@@ -99,7 +99,10 @@ def make_executor(
     work: Callable[[Any], Any], workers: int, cluster: str | None
 ) -> "Iterator[Executor]":
     """Yield an executor that runs `work` in `workers` processes, or on the Dask cluster at
-    `cluster`. Raise InputError if Dask is not installed, or no scheduler answers at the address."""
+    `cluster`.
+
+    Raise InputError if Dask is not installed, or if no scheduler answers at the address.
+    """
     executor = Pool(work, workers) if cluster is None else DaskCluster(work, cluster)
     try:
         yield executor
@@ -109,7 +112,7 @@ def make_executor(
 
 @cache
 def our_code() -> str:
-    """Return a digest of the code on which results depend: this package, Hypothesis and Z3."""
+    """Return a digest of the code that results depend on: this package, Hypothesis and Z3."""
     digest = hashlib.sha256(code_version("spec", "model", "properties", "solver", "gate").encode())
     for package in ("hypothesis", "z3-solver"):
         digest.update(version(package).encode())
@@ -121,7 +124,7 @@ def _run(work: Callable[[Any], Any], task: Any) -> TaskResult:
 
 
 class Pool:
-    """Runs work in processes of this machine. If one of them dies, all are replaced."""
+    """Run work in processes of this machine. If one of them dies, all of them are replaced."""
 
     def __init__(self, work: Callable[[Any], Any], workers: int) -> None:
         self._work = work
@@ -141,8 +144,8 @@ class Pool:
         future.add_done_callback(lambda done: self._ended.put((number, done)))
 
     def finished(self, seconds: float) -> list[tuple[int, TaskResult | None]]:
-        """Wait up to `seconds` for a task to end. Return the results of the tasks that have ended,
-        by task number; None means that the worker died."""
+        """Wait up to `seconds` for a task to end. Return the results of all tasks that have
+        ended, by task number. A result is None if the worker died."""
         return [(number, self._result(future)) for number, future in _all(self._ended, seconds)]
 
     def close(self) -> None:
@@ -164,7 +167,7 @@ class Pool:
 
 
 class DaskCluster:
-    """Runs work on a Dask cluster, whose workers may join and leave at any time."""
+    """Run work on a Dask cluster, whose workers may join and leave at any time."""
 
     def __init__(self, work: Callable[[Any], Any], address: str) -> None:
         if not ADDRESS.fullmatch(address):
@@ -174,7 +177,8 @@ class DaskCluster:
         except ImportError:
             problem = "Dask is not installed; install it with: pip install dask distributed"
             raise InputError("--cluster", problem) from None
-        for name in [*logging.root.manager.loggerDict]:  # our own error says the same on one line
+        # Silence the loggers: our own error says the same on one line.
+        for name in [*logging.root.manager.loggerDict]:
             if name.partition(".")[0] == "distributed":
                 logging.getLogger(name).setLevel(logging.CRITICAL + 1)
         self._work = work
@@ -192,8 +196,7 @@ class DaskCluster:
 
     @property
     def width(self) -> int:
-        """Return the number of tasks to hand out: two for each thread that the workers offer at the
-        moment."""
+        """The number of tasks to hand out: two for each thread that the workers currently offer."""
         with suppress(Exception):
             return max(AHEAD * int(sum(self._client.nthreads().values())), AHEAD)
         return AHEAD
@@ -245,7 +248,7 @@ Executor = Pool | DaskCluster
 
 
 def _all(ended: "queue.SimpleQueue[Any]", seconds: float) -> Iterator[Any]:
-    """Wait for an item for up to `seconds`, and yield everything in the queue."""
+    """Wait up to `seconds` for an item, and yield everything in the queue."""
     with suppress(queue.Empty):
         yield ended.get(timeout=seconds)
         while True:
@@ -254,7 +257,7 @@ def _all(ended: "queue.SimpleQueue[Any]", seconds: float) -> Iterator[Any]:
 
 @cache
 def code_version(*layers: str) -> str:
-    """Return a hexadecimal digest of these layers' Python and TOML files."""
+    """Return a hexadecimal digest of the Python and TOML files of these layers."""
     digest = hashlib.sha256()
     for layer in layers:
         for path in sorted((PACKAGE / layer).rglob("*.*")):

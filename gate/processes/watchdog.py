@@ -2,16 +2,17 @@
 
     python -I -S watchdog.py LIFELINE REPORT COMMAND...
 
-This file contains both sides. schedproof uses `WatchedProcess` in its own process. When run as a
+This file contains both sides. schedproof uses `WatchedProcess` in its own process. Run as a
 program, the file is the watchdog: two processes between ours and the command. LIFELINE is a socket
-to our process. The watchdog acts when the command ends or when our end of the socket closes,
-perhaps because we were killed: it kills all of the command's descendants and exits with the
-command's status. On Linux it also adopts processes that detach themselves from the command, as
-daemons do.
+to our process.
 
-There are two processes because some engines send a signal to their parent when they fail. The
-command is the child of the inner process, and the outer one continues if the inner one is killed.
-If the command stops or kills both, our side kills whatever is left of the command.
+The watchdog acts when the command ends, or when our end of the socket closes, perhaps because we
+were killed. It kills all of the command's descendants and exits with the command's status. On Linux
+it also adopts processes that detach themselves from the command, as daemons do.
+
+Two processes are needed because some engines send a signal to their parent when they fail. The
+command is the child of the inner process; if that is killed, the outer one continues. If the
+command stops or kills both, our side kills what is left of the command.
 
 REPORT is a pipe to our process. The process that becomes the command writes its id to it, and then
 an errno if the command cannot be started. The pipe closes when the command starts. Both watchdogs
@@ -39,7 +40,7 @@ PATIENCE = 1.0  # seconds for a watchdog to end, and then for us to kill its pro
 
 
 class WatchedProcess(subprocess.Popen[bytes]):
-    """A command in its own session. When it or schedproof ends, everything that it started is
+    """A command in its own session. When it ends or schedproof ends, everything that it started is
     killed.
 
     `leader` is the process id of the command, to which signals are sent; `pid` is that of the
@@ -95,9 +96,10 @@ class WatchedProcess(subprocess.Popen[bytes]):
                 os.killpg(self.leader, sig)
 
     def end(self) -> None:
-        """Kill the command and everything that it has started, and wait until they have ended."""
+        """Kill the command and everything that it started, and wait until all of it has ended."""
         with suppress(OSError):  # raised if the watchdog has already ended
-            self._lifeline.shutdown(socket.SHUT_RDWR)  # even if a forked process still holds it
+            # Works even if a forked process still holds the socket.
+            self._lifeline.shutdown(socket.SHUT_RDWR)
         self._lifeline.close()
         with suppress(subprocess.TimeoutExpired):
             self.wait(PATIENCE)
@@ -110,8 +112,8 @@ class WatchedProcess(subprocess.Popen[bytes]):
         self.wait()
 
     def _kill_leader(self) -> None:
-        # If the watchdog was killed, the command is still running. Use its handle, since its
-        # process id may have been reused.
+        # If the watchdog was killed, the command is still running. Use its handle: its process id
+        # may have been reused.
         handle, self._handle = self._handle, None
         if handle is not None:
             with suppress(OSError):
@@ -156,7 +158,8 @@ def run_watched(
 
 
 def end_with_parent() -> None:
-    """End this process, which `multiprocessing` started, when its parent ends for any reason."""
+    """Make this process, which `multiprocessing` started, end when its parent ends for whatever
+    reason."""
     import multiprocessing
     import threading
     from multiprocessing.connection import wait
@@ -172,7 +175,7 @@ def end_with_parent() -> None:
 
 
 def main() -> None:
-    """Start the command, wait until it or our parent ends, and kill everything that is left."""
+    """Start the command, wait until it or our parent ends, and kill whatever is left."""
     lifeline, report, command = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3:]
     for descriptor in (lifeline, report):
         os.set_inheritable(descriptor, False)
@@ -208,7 +211,7 @@ def _start(command: Sequence[str], report: int, outer: socket.socket) -> int:
         for number in STOPS:
             signal.signal(number, signal.SIG_DFL)
         try:
-            os.execvp(command[0], command)
+            os.execvp(command[0], [*command])
         except OSError as error:
             os.write(report, b" %d" % (error.errno or 1))
             os._exit(127)
@@ -243,15 +246,16 @@ def _child_pipe() -> int:
 
 
 def _release_streams() -> None:
-    # Only the command may hold the streams, so that schedproof notices when the command closes
-    # them.
+    # Only the command may hold the streams; otherwise schedproof would not notice when the command
+    # closes them.
     nowhere = os.open(os.devnull, os.O_RDWR)
     for stream in (0, 1, 2):
         os.dup2(nowhere, stream)
 
 
 def _reap(child: int, leader: int) -> int | None:
-    """Reap children that have ended; return the command's status if the command was among them."""
+    """Reap children that have ended. Return the command's status if it is one of them, else
+    None."""
     with suppress(ChildProcessError):
         while (ended := os.waitpid(-1, os.WNOHANG)) != (0, 0):
             process, status = ended
@@ -269,7 +273,7 @@ def _is_child(process: int) -> bool:
 
 
 def _kill_all(leader: int) -> None:
-    # Repeat, because children of killed processes become our children.
+    # Repeat: children of killed processes become our children.
     with suppress(ProcessLookupError, PermissionError):
         os.killpg(leader, signal.SIGKILL)
     with suppress(ChildProcessError):
@@ -285,7 +289,7 @@ def _kill(processes: Iterable[int]) -> None:
 
 
 def _descendants(ancestor: int) -> list[int]:
-    """Return all descendants that are still running; zombies are left out."""
+    """Return all descendants that are still running, without zombies."""
     parents = {}
     for name in os.listdir("/proc") if os.path.isdir("/proc/self") else ():
         stat = f"/proc/{name}/stat"

@@ -1,4 +1,4 @@
-"""A process that works for its parent and reports through a pipe.
+"""Run work in a process that reports through a pipe.
 
 The process opens its own targets, and ends them before it exits.
 """
@@ -20,11 +20,11 @@ from .watchdog import end_with_parent
 
 
 class Unanswered(Exception):  # noqa: N818 (an answer, not an error)
-    """Raised if the work ended without an answer; `str()` is the reason in one line."""
+    """Raised if the work ended without an answer. The message gives the reason in one line."""
 
 
 class TimeLimit(NamedTuple):
-    """A time limit of `seconds` that several pieces of work share; it is reached at `ends`."""
+    """A time limit of `seconds` that several pieces of work share. It is reached at `ends`."""
 
     seconds: float
     ends: float
@@ -38,8 +38,8 @@ class TimeLimit(NamedTuple):
         return max(self.ends - time.monotonic(), 0.0)
 
     def share(self, parts: int) -> "TimeLimit":
-        """Return a limit for the first of `parts` parts, which leaves the same time for each of the
-        others."""
+        """Return a limit for the next of `parts` pieces of work. It leaves an equal share for
+        each of the others."""
         return self._replace(ends=time.monotonic() + self.left / parts)
 
 
@@ -47,8 +47,10 @@ def bounded(
     limit: float | TimeLimit, work: Callable[..., Iterator[Any]], *args: Any
 ) -> Iterator[Any]:
     """Run `work(*args)` in another process, and yield each item as soon as the process yields it.
-    Raise Unanswered if the process raises an error, dies, or is killed at the time limit; an
-    InputError is passed on."""
+
+    Pass on an InputError. Raise Unanswered if the process raises any other error, dies, or is
+    killed at the time limit.
+    """
     process, ours = _spawn(_send, (work, args), daemon=True)
     limit = limit if isinstance(limit, TimeLimit) else TimeLimit.begin(limit)
     try:
@@ -84,7 +86,8 @@ def _spawn(
 
 @contextmanager
 def block_sigint() -> Iterator[None]:
-    """Make processes started in the block ignore Ctrl-C; the parent ends them."""
+    """Make processes that are started in the block ignore Ctrl-C. Their parent ends them
+    instead."""
     # Starting the resource tracker unblocks SIGINT, so start it before the signal is blocked.
     resource_tracker.ensure_running()
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
@@ -107,7 +110,7 @@ def _send(pipe: Connection, work: Callable[..., Iterator[Any]], args: tuple[Any,
         pipe.send(("end", None))
 
 
-END_PATIENCE = 3.0  # seconds in which a process must end its target and exit
+END_PATIENCE = 3.0  # seconds that a process gets to end its target and exit
 Work = Callable[[Connection, bytes], None]
 
 
@@ -125,7 +128,7 @@ class WorkProcess(NamedTuple):
         self.process.terminate()
 
     def end(self) -> None:
-        """Wait for a process that was asked to exit, and kill it if it does not."""
+        """Wait until a process that was asked to exit has ended. Kill it if it takes too long."""
         self.process.join(END_PATIENCE)
         self.process.kill()
         self.process.join()
@@ -143,20 +146,20 @@ def leave(*_: object) -> None:
 def _run(pipe: Connection, work: Work, task: bytes) -> None:
     end_with_parent()
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    # A hanging target does not notice that its pipe is closed, so `leave` must end it.
+    # A hanging target does not notice that its pipe is closed, so let `leave` end it.
     signal.signal(signal.SIGTERM, leave)
     interrupts.raise_again(SystemExit, leave)
     run_until_leaving(partial(work, pipe, task))
 
 
 def run_until_leaving(work: Callable[[], None]) -> None:
-    """Run the work in this process until the work ends or the process is asked to exit."""
+    """Run the work in this process until it is done or the process is asked to exit."""
     try:
         work()
     except Exception:  # Hypothesis may raise AssertionError when interrupted
         if not _leaving:
             raise
     finally:
-        # The target has ended, so `leave` has nothing to do; during shutdown Python would print its
-        # exception.
+        # The target has ended, so `leave` is no longer needed. During shutdown, Python would print
+        # its exception.
         signal.signal(signal.SIGTERM, signal.SIG_DFL)

@@ -16,10 +16,10 @@ from .outcome import breaks, broken_off, out_of_date
 
 
 class GitHub:
-    """Prints annotations on a console, and appends the verdict to the file `summary`.
+    """Print annotations on a console, and append the verdict to the file `summary`.
 
-    Between annotations, GitHub's runner is told to ignore workflow commands, because the target's
-    output could contain some. `token` makes the runner accept commands again, so it must be hard to
+    The target's output could contain workflow commands. So GitHub's runner is told to ignore them
+    between annotations. Only `token` makes the runner accept commands again, so it must be hard to
     guess. Paths are shown relative to `workspace`.
     """
 

@@ -1,4 +1,5 @@
-"""Write JUnit XML: one test case per rule; a failed test case contains the complete explanation."""
+"""Write JUnit XML, with one test case per rule. A failed test case contains the full
+explanation."""
 
 import xml.etree.ElementTree as ET
 from collections.abc import Mapping
@@ -8,7 +9,7 @@ from ..console.output import one_line
 from ..judging.verdict import Found, Verdict
 from .outcome import broken_off, explanation_lines, out_of_date, reason_of
 
-# The element inside a rule's test case, by verdict; a rule that held has none.
+# The XML element in a rule's test case, by verdict. A rule that held has none.
 ELEMENTS = {
     "held": None,
     "violated": "failure",
@@ -23,7 +24,7 @@ WHOLE = "the gate judged everything that was requested"
 
 
 def junit(verdict: Verdict, rules: Mapping[str, Rule], found: Mapping[str, Found]) -> bytes:
-    """Return the verdict as JUnit XML; `found` maps each scenario to its finding."""
+    """Return the verdict as JUnit XML. `found` maps each scenario to its finding."""
     seconds = f"{sum(engine.seconds for engine in verdict.engines):.3f}"
     suite = ET.Element("testsuite", _texts(name="schedproof", time=seconds))
     properties = ET.SubElement(suite, "properties")
@@ -76,5 +77,5 @@ def _explanations(
 
 
 def _texts(**attributes: str) -> dict[str, str]:
-    """Yield texts without the characters that XML 1.0 forbids; the library escapes the rest."""
+    """Drop the characters that XML 1.0 forbids; the library escapes the rest."""
     return {name: one_line(value) for name, value in attributes.items()}

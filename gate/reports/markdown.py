@@ -1,5 +1,5 @@
-"""Write the verdict as Markdown for a pull request: at most 40 lines, with a command for each
-fault."""
+"""Write the verdict as Markdown for a pull request, in at most 40 lines. Each fault has a replay
+command."""
 
 import re
 from collections.abc import Sequence
@@ -10,7 +10,7 @@ from .outcome import broken_off, in_short, never_together, out_of_date, reason_o
 
 PUNCTUATION = re.compile(r"([!#$&()*+\-./:<>?@\[\\\]^_`{|}~])")
 MOST_FAULTS, MOST_DATED, MOST_RULES = 10, 4, 5
-LONGEST = 300  # how many characters are shown of a text that the target or the user wrote
+LONGEST = 300  # the longest text of the target or the user that is shown, in characters
 OPEN = {
     "known": "known",
     "excluded": "not judged, on purpose",
@@ -20,7 +20,7 @@ OPEN = {
 
 def markdown(verdict: Verdict) -> str:
     """Return the verdict as Markdown, with a replay command for each fault. Faults that the base
-    shares are left out; their rules are listed as known."""
+    shares are omitted; their rules are listed as known."""
     counts = [f"{plural(sum(entry.status == 'held' for entry in verdict.rules), 'rule')} held"]
     if judged_not := sum(entry.status.startswith(("not_", "planned")) for entry in verdict.rules):
         counts.append(f"{judged_not} not judged")
@@ -53,7 +53,7 @@ def markdown(verdict: Verdict) -> str:
         shown = verdict.faults[:MOST_FAULTS]
         lines += ["```", *(line for fault in shown for line in _lines(fault)), "```"]
         more = _more(len(verdict.faults) - MOST_FAULTS, "fault")
-        lines += [f"{words}: the gate prints them all" for words in more]
+        lines += [f"{words}: the gate's own output lists all of them" for words in more]
     return "\n".join(lines).rstrip() + "\n"
 
 

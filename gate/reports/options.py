@@ -22,7 +22,7 @@ from .markdown import markdown
 from .sarif import sarif
 from .terminal import Terminal
 
-# Reports of a gate, of any kind, and empty files.
+# Matches every report of a gate, whatever its format, and an empty file.
 OURS = re.compile(
     rb'\s*\Z|\{"event":|## schedproof: |<.*<testsuite name="schedproof"|'
     rb'<!doctype html>.*<meta name="generator" content="schedproof|'
@@ -34,14 +34,14 @@ SUMMARY = "GITHUB_STEP_SUMMARY"
 
 
 class FoundLine(msgspec.Struct, frozen=True, tag="found", tag_field="event"):
-    """A line of --ndjson: a finding, and the command that replays it."""
+    """A line that --ndjson writes for a finding, with the command that replays it."""
 
     finding: Finding
     replay: str
 
 
 class Ndjson:
-    """Writes one line per event. The first event empties the file; the last line contains the
+    """Write one line per event. The first event empties the file; the last line contains the
     verdict."""
 
     def __init__(self, path: Path) -> None:
@@ -53,7 +53,8 @@ class Ndjson:
         with naming_file(self._path):
             if self._file is None:
                 self._path.write_bytes(b"")
-                # Unbuffered: if two gates write to the same file, no line is split.
+                # Without a buffer: even if two gates write to the same file, every line stays
+                # whole.
                 self._file = self._path.open("ab", buffering=0)
             self._file.write(json_line(line) + b"\n")
 
@@ -63,7 +64,7 @@ class Ndjson:
 
 
 class ReportOptions(NamedTuple):
-    """The files to write, named like the options, and how to print to the console."""
+    """The files to write, named like the options, and what the console shows."""
 
     json: Path | None
     junit: Path | None
@@ -87,8 +88,8 @@ class ReportOptions(NamedTuple):
 
 
 Render = Callable[[Verdict, Mapping[str, Rule], Mapping[str, Found]], bytes | str]
-# For each option, the function that makes the file's text from the verdict, the rules by id, and
-# the findings by scenario.
+# For each option, the function that renders its file from the verdict, the rules by id and the
+# findings by scenario.
 RENDERS: dict[str, Render] = {
     "--json": lambda verdict, _rules, _found: as_json(verdict),
     "--junit": junit,
@@ -116,8 +117,11 @@ class FileReport:
 
 
 class FanOutReporter:
-    """Passes every event to every reporter. A reporter that cannot write its file stops, and its
-    error is kept in `failed`; the others continue."""
+    """Pass every event to every reporter.
+
+    If a reporter cannot write its file, drop it and keep its error in `failed`; the others
+    continue.
+    """
 
     def __init__(self, reporters: Sequence[Report]) -> None:
         self._reporters = list(reporters)
@@ -147,7 +151,7 @@ def check_report_options(options: ReportOptions, inputs: Mapping[str, Path | Non
 
 
 def _ends(file: Path) -> bytes:
-    """Return the beginning and the end of a file, in which every report names schedproof."""
+    """Return the beginning and the end of a file. Every report names schedproof in one of them."""
     with naming_file(file, "read"), file.open("rb") as opened:
         begin = opened.read(ENDS)
         opened.seek(max(file.stat().st_size - ENDS, len(begin)))
@@ -155,11 +159,11 @@ def _ends(file: Path) -> bytes:
 
 
 def clear_reports(options: ReportOptions) -> None:
-    """Remove the reports of an earlier gate, so that nobody takes them for reports of this gate if
-    it is refused or killed."""
+    """Remove the reports of an earlier gate. Otherwise they could be mistaken for reports of this
+    gate if it is refused or killed."""
     for file in options.files().values():
         if file.is_file():
-            with suppress(OSError):  # a folder that allows no change: the gate writes in place
+            with suppress(OSError):  # if the folder allows no change, the gate overwrites the file
                 file.resolve().unlink()
 
 
@@ -171,8 +175,8 @@ def reporters(
     printer: type[Terminal] = Terminal,
     page: Report | None = None,
 ) -> Iterator[FanOutReporter]:
-    """Open the requested reporters, and last the console's reporter: printing may fail if nobody
-    reads the output, and the files should be written anyway."""
+    """Open the requested reporters. The console's reporter comes last: printing fails if nobody
+    reads the output, and the files should be written all the same."""
     with ExitStack() as open_reports:
         chosen: list[Report] = []
         if options.ndjson is not None:

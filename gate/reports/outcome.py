@@ -12,8 +12,10 @@ from ..console.output import failure_lines, one_line, plural
 from ..judging.verdict import NOT_SHOWN, Fault, Found, RuleVerdict, Verdict, not_judged
 
 UNTIL_THEN = "the verdict covers only what had run by then"
-SHOWN_FILES, SHOWN_RANGES = 3, 6  # the most that are shown of lines that only one run enters
-SEEN = ("held", "known", "not_exercised")  # rules that a conforming target shows enough to judge
+# How many files and ranges to show of the lines that only one run enters.
+SHOWN_FILES, SHOWN_RANGES = 3, 6
+# Rules with these statuses can be judged by what a conforming target shows.
+SEEN = ("held", "known", "not_exercised")
 WORDS = {0: "conforms", 1: "does not conform"}
 
 
@@ -33,7 +35,7 @@ def requests_refused(verdict: Verdict) -> int:
 
 
 def never_together(verdict: Verdict) -> str | None:
-    """Return a warning if the target refused requests and no request ever met another."""
+    """Return a warning if the target refused so many requests that every run had only one."""
     refused = requests_refused(verdict)
     if not refused or verdict.reach is None or verdict.reach.requests > 1:
         return None
@@ -58,9 +60,9 @@ def broken_off(verdict: Verdict) -> str | None:
 
 
 def refused_parts(verdict: Verdict) -> str | None:
-    """Return which parts of the gate were not judged because the target refused them, if any."""
+    """Return which parts of the gate were not judged because the target refused them, or None."""
     lines = not_judged(verdict.engines)
-    return f"nothing is judged of {'; nor of '.join(lines)}" if lines else None
+    return f"the gate did not judge {'; nor '.join(lines)}" if lines else None
 
 
 def out_of_date(verdict: Verdict) -> dict[str, str]:
@@ -82,7 +84,8 @@ def reason_of(entry: RuleVerdict) -> str:
 
 
 def explanation_lines(event: Found, rule: Rule, fault: Fault | None = None) -> list[str]:
-    """Return everything known about a finding, and about the fault that it represents, as lines."""
+    """Return everything known about a finding as lines. If the finding represents a fault,
+    include the fault."""
     finding = event.finding
     broken = Broken(finding.rule, finding.step, finding.message)
     reported = (rule, event.scenario, broken, finding.scenario, event.replay, event.run)
@@ -98,13 +101,13 @@ def explanation_lines(event: Found, rule: Rule, fault: Fault | None = None) -> l
     if fault is not None and fault.scenario == finding.scenario:
         if before := [rule for rule in finding.behind if rule not in fault.follows]:
             of_fault = f" (fault {fault.behind})" if fault.behind else ""
-            lines.append(f"behind:   {', '.join(before)} {breaks(before)} before it{of_fault}")
+            lines.append(f"earlier:  {', '.join(before)} {breaks(before)} before it{of_fault}")
         lines += _of_the_fault(fault)
     return [one_line(line) for line in lines]
 
 
 def lines_of_code(fault: Fault) -> list[str]:
-    """Return where the scheduler raised an exception or hung, and the lines that only this run
+    """Return where the scheduler raised an exception or hung, and which lines only this run
     entered."""
     lines = []
     if fault.decided:
@@ -139,7 +142,7 @@ def _first_lines(file: str) -> str:
 
 
 def breaks(rules: Sequence[str]) -> str:
-    return "breaks" if len(rules) == 1 else "break"
+    return "is broken" if len(rules) == 1 else "are broken"
 
 
 def in_short(fault: Fault) -> str:

@@ -1,6 +1,4 @@
-"""Write SARIF 2.1.0: a result for each fault, whose locations are the scenario files of its
-findings.
-"""
+"""Write SARIF 2.1.0: one result per fault, located at the scenario files of its findings."""
 
 import hashlib
 from collections.abc import Mapping
@@ -22,7 +20,7 @@ SCHEMA = (
 
 
 def sarif(verdict: Verdict, rules: Mapping[str, Rule], found: Mapping[str, Found]) -> bytes:
-    """Return the verdict as SARIF; `found` maps each scenario to its finding."""
+    """Return the verdict as SARIF. `found` maps each scenario to its finding."""
     ids = [entry.id for entry in verdict.rules]
     by_path = {finding.scenario: finding for finding in verdict.findings}
     run = {
@@ -82,7 +80,7 @@ def _result(
         result["partialFingerprints"] = {"schedproofShape/v1": _fingerprint(event)}
         result["properties"]["replay"] = event.replay
     if finding.divergence:
-        # The divergence is known but not accepted, so the gate still fails.
+        # A known divergence still has to be accepted, so the gate fails.
         known = {
             "kind": "external",
             "status": "underReview",

@@ -1,4 +1,4 @@
-"""Print a gate: its progress, a line per finding, then the faults and the verdict."""
+"""Print the progress of a gate, a line per finding, and finally the faults and the verdict."""
 
 import time
 from collections.abc import Callable, Sequence
@@ -54,15 +54,15 @@ COUNTED = (
     "not_exercised",
     "not_observable",
     "inconclusive",
-)  # statuses that the last line counts, if any rules have them
-# If the target conforms, all rules with one of these statuses share a line.
+)  # statuses that the last line counts, if rules have them
+# If the target conforms, the rules with each of these statuses share a line.
 TOGETHER = ("held", "not_exercised", "not_observable")
 SPINNER = 2  # columns that the spinner takes up
 SETTLED = 1.0  # seconds until the rate of runs is meaningful
 
 
 class Pace:
-    """The progress of the running engine, in words.
+    """Describe the progress of the engine that is running.
 
     `clock` returns seconds. Time spent on shrinking does not count towards the rate.
     """
@@ -98,7 +98,7 @@ class Pace:
 
 
 class Terminal:
-    """Prints events on a console. It lists every rule if `verbose`, or if one is broken."""
+    """Print events on a console. All rules are listed if `verbose` is set or a rule is broken."""
 
     def __init__(self, console: Console, rules: Sequence[Rule], verbose: bool = True) -> None:
         self._console = console
@@ -106,7 +106,7 @@ class Terminal:
         self._verbose = verbose
         self._pace = Pace()
         self._found: dict[str, Found] = {}
-        # rich's other spinners are not ASCII.
+        # the other spinners of rich are not ASCII
         self._status = console.status("", spinner="line") if console.is_terminal else None
 
     def __call__(self, event: Event) -> None:
@@ -176,8 +176,10 @@ class Terminal:
 def print_verdict(
     console: Console, verdict: Verdict, rules: Sequence[Rule], verbose: bool = True
 ) -> None:
-    """Print a line per rule, a line per engine, and the result. If the target conforms, rules with
-    the same status share a line, unless `verbose` is set."""
+    """Print one line per rule, one per engine, and the result.
+
+    If the target conforms and `verbose` is not set, rules with the same status share a line.
+    """
     entries = verdict.rules
     if not verbose and verdict.exit_code == CONFORMS:
         print_together(console, entries, rules)
@@ -218,9 +220,12 @@ def print_faults(console: Console, faults: Sequence[Fault]) -> None:
 
 
 def print_together(console: Console, entries: Sequence[RuleVerdict], rules: Sequence[Rule]) -> None:
-    """Print one line each for the rules that held, those that were never exercised, and those that
-    the target does not show enough to judge. The first gives the smallest number of steps in which
-    any of these rules was exercised."""
+    """Print one line for all rules that held, one for those never exercised, and one for those that
+    the target does not show enough to judge.
+
+    The line of the rules that held gives the smallest number of steps in which one of them was
+    exercised.
+    """
     by_id = {rule.id: rule for rule in rules}
     checked = [entry for entry in entries if by_id[entry.id].checked]
     held = [entry for entry in checked if entry.status == "held"]
@@ -259,7 +264,7 @@ def print_rules(console: Console, entries: Sequence[RuleVerdict], rules: Sequenc
             console.print(f"    known divergence of {one_line(entry.divergence)}", markup=False)
     if unchecked:
         console.print(
-            f"[dim]{len(unchecked)} more have no predicate of their own (schedproof rules says "
+            f"[dim]{len(unchecked)} more have no predicate of their own (schedproof rules shows "
             "why, and what checks them instead)[/dim]"
         )
     if planned:
@@ -323,7 +328,7 @@ def summary(verdict: Verdict, rules: Sequence[Rule]) -> str:
 
 
 def counts(entries: Sequence[RuleVerdict], rules: Sequence[Rule]) -> str:
-    """Count the rules by verdict; leave out rules without a predicate."""
+    """Count the rules by verdict, without rules that have no predicate."""
     unchecked = {rule.unchecked for rule in rules if rule.unchecked}
     count = dict.fromkeys(MARKS, 0)
     for entry in entries:

@@ -1,9 +1,9 @@
 """`schedproof check contracts`: check the contracts of the models' arithmetic with CrossHair.
 
 CrossHair runs a contract with symbolic arguments, path by path, and asks Z3 at every branch.
-"Confirmed" means that every path ran to its end. This proves the contract for all arguments that it
-allows. Only models are checked in this way, never a target. A counterexample counts only after the
-contract has failed on it with plain numbers, in a process that CrossHair has not touched.
+"Confirmed" means that every path ran to its end, which proves the contract for all allowed
+arguments. Only models are checked in this way, never a target. A counterexample counts only if the
+contract also fails on it with plain numbers, in a separate process without CrossHair.
 """
 
 import ast
@@ -25,14 +25,15 @@ from ..console.option_checks import check_choice
 from ..judging.profiles import set_hypothesis_home
 from ..processes.work_process import Unanswered, bounded
 
-# How many examples of each contract Hypothesis tries with its crosshair backend, by profile.
+# How many examples Hypothesis tries per contract with its crosshair backend, by profile.
 PROFILES = {"ci": 0, "nightly": 50}
-START_UP = 20.0  # seconds in which a new process can import CrossHair even on a busy machine
+START_UP = 20.0  # seconds that a new process may take to import CrossHair on a busy machine
 
 
 class Claim(NamedTuple):
-    """What an engine claims about a contract. `holds` is true if every path was explored without a
-    counterexample; `why` says what was found, or why there is no answer."""
+    """What an engine claims about a contract. `holds` is true if it explored every path and
+    found no counterexample. `why` contains the counterexample, or the reason for having no
+    answer."""
 
     holds: bool
     why: str = ""
@@ -40,7 +41,7 @@ class Claim(NamedTuple):
 
 
 class Answer(NamedTuple):
-    """The result of a contract: "holds", or "refuted" or "inconclusive" with a reason."""
+    """The answer for a contract: "holds", or "refuted" or "inconclusive" with a reason."""
 
     status: str
     why: str
@@ -94,9 +95,9 @@ def by_crosshair(name: str, seconds: float) -> Iterator[Claim]:
 
     # CrossHair passes the arguments that the precondition's signature names.
     allowed.__signature__ = inspect.signature(contract.holds)  # type: ignore[attr-defined]
-    REGISTERED_CONTRACTS.pop(contract.holds, None)  # registered earlier, for other sizes
+    REGISTERED_CONTRACTS.pop(contract.holds, None)  # remove an earlier registration for other sizes
     register_contract(contract.holds, pre=allowed, post=true, skip_body=False)
-    # Check registered contracts only, so that CrossHair does not interpret docstrings as contracts.
+    # Check only registered contracts, because CrossHair would take docstrings for contracts.
     options = AnalysisOptionSet(analysis_kind=[], per_condition_timeout=seconds)
     messages = run_checkables(analyze_function(contract.holds, options))
     other = [message for message in messages if message.state is not MessageType.CONFIRMED]
@@ -108,7 +109,7 @@ def by_crosshair(name: str, seconds: float) -> Iterator[Claim]:
 
 
 def by_hypothesis(name: str, seconds: float) -> Iterator[Claim]:
-    """Yield Hypothesis's claim about a contract, with examples that come from CrossHair."""
+    """Yield what Hypothesis claims about a contract. CrossHair provides its examples."""
     contract = contracts()[name]
     tried: dict[str, Any] = {}
     set_hypothesis_home()
@@ -130,7 +131,7 @@ def by_hypothesis(name: str, seconds: float) -> Iterator[Claim]:
     try:
         holds()
     except Exception as error:
-        # After a failure, Hypothesis replays it with plain numbers, so the last arguments are
+        # After a failure, Hypothesis repeats it with plain numbers, so the last arguments are
         # plain.
         yield Claim(False, f"Hypothesis: {type(error).__name__}: {error}", tried or None)
     else:
@@ -150,8 +151,8 @@ def called_with(contract: Contract, message: str) -> dict[str, Any] | None:
 
 
 def confirm_claim(contract: Contract, claim: Claim) -> Answer:
-    """Return the answer for a contract, after trying the claim's counterexample with plain
-    numbers."""
+    """Try the counterexample of a claim with plain numbers, and return the answer for the
+    contract."""
     if claim.holds:
         return Answer("holds", "")
     if claim.arguments is None or not _allowed(contract, claim.arguments):
@@ -159,7 +160,7 @@ def confirm_claim(contract: Contract, claim: Claim) -> Answer:
     shown = ", ".join(f"{name} {claim.arguments[name]}" for name in contract.arguments())
     try:
         if contract.holds(**claim.arguments):
-            return Answer("inconclusive", f"it holds on replay; {claim.why}")
+            return Answer("inconclusive", f"it holds with plain numbers; {claim.why}")
     except Exception as error:
         return Answer("refuted", f"{contract.about}, {shown}: {type(error).__name__}: {error}")
     return Answer("refuted", f"{contract.about}, {shown}")
@@ -181,8 +182,8 @@ def _ask_all(
     for contract in chosen:
         began = time.monotonic()
         try:
-            # The engine's limit is in CPU time, and it may exceed it; kill it after twice as much
-            # wall-clock time.
+            # The limit of the engine counts CPU time, and the engine may exceed it. Kill it after
+            # twice as much wall-clock time.
             [claim] = bounded(2 * time_limit + START_UP, engine, contract.name, time_limit)
             answer = confirm_claim(contract, claim)
         except Unanswered as why:

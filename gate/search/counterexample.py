@@ -1,5 +1,5 @@
-"""Replay a counterexample found by `schedproof search` on the model; shrink, write and show it, and
-replay it on another target."""
+"""Replay a counterexample that `schedproof search` found on the model. Shrink it, write it to a
+file and show it, and replay it on another target."""
 
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -29,13 +29,14 @@ SHRINK_SECONDS = 10.0
 def open_second_target(
     console: Console, spec: str | None, system: str
 ) -> Iterator[tuple[str, Target] | None]:
-    """Open the second target on which to replay a counterexample, if one was named."""
+    """Open the second target, on which counterexamples are replayed too. Yield None if the user
+    named none."""
     if spec is None:
         yield None
         return
     with opened(parse_target(spec), report=output.notice(console)) as opening:
         target = opening.target
-        target.start(system, SYSTEMS[system].revisions[0], {})  # fail now if it is not a target
+        target.start(system, SYSTEMS[system].revisions[0], {})  # fail at once if it is not a target
         yield spec, target
 
 
@@ -51,13 +52,13 @@ def show(
     kept: str = "",
     most: Callable[[Step], int] | None = None,
 ) -> int:
-    """Replay a scenario on the model and, if it breaks the rule, show it up to that step; return
-    the exit code.
+    """Replay a scenario on the model. If it breaks the rule, show it up to that step. Return the
+    exit code.
 
-    The scenario is shrunk first, unless `most` is given: then it is shown up to the step in which
+    The scenario is shrunk first, unless `most` is given; then it is shown up to the step in which
     `most` is largest. `formula` replaces the formula of the model's revision. `also` is another
-    target to replay on; if the run does not break the rule there, `kept` describes what that target
-    respects instead.
+    target to replay on. `kept` says what that target respects instead, in case the run does not
+    break the rule there.
     """
     target = ModelTarget(formula)
     outcome = run_replay(target, scenario, [rule])
@@ -128,6 +129,6 @@ def _elsewhere(
         output.say(console, f"{name} keeps {kept or f'{rule.id} in this run'}")
         return INCONCLUSIVE
     first = outcome.broken[0]
-    output.say(console, f"{name} also breaks it, at step  {first.step}: {first.message}")
+    output.say(console, f"{name} also breaks it, in step {first.step}: {first.message}")
     output.say(console, f"  replay:   schedproof replay {path} --target {name} --rule {rule.id}")
     return BROKEN

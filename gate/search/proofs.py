@@ -1,6 +1,6 @@
-"""`schedproof search` for rules that are decided by lemmas (`solver.systems.proofs_of`).
+"""`schedproof search` for rules that lemmas decide (`solver.systems.proofs_of`).
 
-It proves the lemmas first, and then shows counterexamples for the cases that the lemmas leave open.
+It first proves the lemmas, and then shows counterexamples for the cases that they leave open.
 """
 
 import importlib.util
@@ -25,7 +25,7 @@ from ..files.scenario_file import write_scenario
 from ..processes.work_process import TimeLimit, Unanswered, bounded
 
 Say = Callable[[str], None]
-NAMES = 46  # columns for a lemma's name
+NAMES = 46  # width of a lemma's name, in columns
 
 
 def lemma_line(lemma: Discharged) -> str:
@@ -58,11 +58,11 @@ def run_proofs(
     time_limit: TimeLimit,
     certificate: Path | None = None,
 ) -> int:
-    """Prove the lemmas of a rule, then show its counterexamples unless `prove` is set; return the
+    """Prove the lemmas of a rule. Then show its counterexamples, unless `prove` is set. Return the
     exit code.
 
     A counterexample that breaks only another rule is shown, but does not count against this one.
-    `block` is the block size in tokens, or None for any size; `certificate` is an empty folder for
+    `block` is the block size in tokens, or None for any size. `certificate` is an empty folder for
     the lemmas and cvc5's proofs of them.
     """
 
@@ -95,9 +95,9 @@ def run_proofs(
 
 
 def answer(proof: RuleProof, lemmas: Sequence[Discharged]) -> Iterator[str]:
-    """Yield lines that state what the lemmas prove, for which code, and under which assumptions."""
+    """Yield lines that say what the lemmas prove, for which code, and under which assumptions."""
     if not lemmas or any(lemma.status != "proven" for lemma in lemmas):
-        yield "no answer, because it follows only if every lemma is proven"
+        yield "no answer, because it needs a proof of every lemma"
         return
     yield f"answer: {proof.answer}"
     code = dict.fromkeys(name for lemma in lemmas for name in lemma.code)
@@ -119,8 +119,8 @@ def _write(folder: Path, name: str, text: str) -> None:
 
 
 def check_certificate(folder: Path | None, prove: bool) -> None:
-    """Create the folder for a certificate; raise InputError if it is not empty, or without
-    --prove."""
+    """Create the folder for a certificate. Raise InputError without --prove, or if the folder is
+    not empty."""
     if folder is None:
         return
     if not prove:
@@ -186,7 +186,7 @@ def _counterexamples(
 
 
 def _show(say: Say, name: str, rule: str, found: Scenario | ScenarioPair | None, out: Path) -> int:
-    """Replay and show a run that a proof names; return the exit code."""
+    """Replay and show a run that a proof names. Return the exit code."""
     if found is None:
         say(f"a run: {name}")
         say("  inconclusive: no such run was found")
@@ -203,7 +203,7 @@ def _replay_run(say: Say, name: str, rule: str, scenario: Scenario, out: Path) -
         candidate for candidate in load(scenario.system, revision) if applies(candidate, revision)
     ]
     own = [candidate for candidate in rules if candidate.id == rule]
-    # Judge the replay by the rule in question alone, because another rule may be broken before it.
+    # Judge the replay by this rule alone, because another rule may be broken earlier.
     broken = run_replay(ModelTarget(), scenario, own).broken
     broken = broken or run_replay(ModelTarget(), scenario, rules).broken
     say(f"{'counterexample' if broken else 'a run that breaks no rule'}: {name}")

@@ -1,6 +1,6 @@
 """`schedproof search`: check that the options fit together, and choose the engine.
 
-A system may decide some rules itself, without lemmas, through `OwnQuestions`.
+A system may decide some rules in its own way, without lemmas; it then declares `OwnQuestions`.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -31,7 +31,7 @@ from .proofs import check_certificate, read_block, run_proofs
 
 
 class Question(NamedTuple):
-    """The options of the command line; None or empty if not given."""
+    """The options of the command line. An option that was not given is None or empty."""
 
     rule: str
     engine: str
@@ -48,7 +48,7 @@ class Question(NamedTuple):
 
 @dataclass(frozen=True)
 class OwnQuestions:
-    """Questions that a system answers itself (`System.questions` in its descriptor).
+    """Questions that a system answers in its own way, declared as `System.questions`.
 
     `answer` decides the `rules` with Z3, prints the answer, and returns the exit code. `objectives`
     lists the worst cases that `--maximize` can find. `read_formula` checks the name of a formula.
@@ -73,11 +73,11 @@ def all_questions() -> Mapping[str, OwnQuestions]:
 
 
 ENGINES = ("z3", "hypothesis", "explore", "vectorized", "all")
-ANY_RULE = ("hypothesis", "explore")  # these engines accept any rule that has a predicate
+ANY_RULE = ("hypothesis", "explore")  # engines that accept any rule that has a predicate
 
 
 def run(console: Console, question: Question) -> int:
-    """Answer the question with the chosen engines; return the exit code."""
+    """Answer the question with the chosen engines, and return the exit code."""
     system = system_of(question.rule)
     [rule] = select(load(system), [question.rule])
     own = questions_of(system)
@@ -98,7 +98,7 @@ def run(console: Console, question: Question) -> int:
     question = question._replace(time_limit=whole)
     if question.engine in ("explore", "all"):
         code = _explored(console, question, system, rule)
-        # A rule that holds in a small scope is not proven, so this does not count as the answer.
+        # This does not count as the answer: a rule that holds in a small scope is not proven.
         codes.append(code if question.engine == "explore" or code == BROKEN else INCONCLUSIVE)
     if CONFORMS in codes and BROKEN in codes:
         console.print(
@@ -109,8 +109,7 @@ def run(console: Console, question: Question) -> int:
 
 
 def system_of(rule_id: str) -> str:
-    """Return the system that the rule belongs to, or the first system for a rule of every
-    system."""
+    """Return the system of a rule. For a rule of every system, return the first system."""
     catalogues = {system: load(system) for system in SYSTEMS}
     for system, rules in catalogues.items():
         if any(rule.id == rule_id for rule in rules):
@@ -147,7 +146,9 @@ def _check(question: Question, system: str, rule: Rule, own: OwnQuestions | None
     if rule.id in proofs and question.engine not in ANY_RULE:
         _check_proof_options(question)
     if question.target is not None and (question.prove or question.engine in ANY_RULE):
-        raise InputError("--target", "replays a counterexample of Z3; valid: without this option")
+        raise InputError(
+            "--target", "only counterexamples of Z3 are replayed; valid: without this option"
+        )
 
 
 def _check_proof_options(question: Question) -> None:
@@ -196,10 +197,10 @@ def _explored(console: Console, question: Question, system: str, rule: Rule) -> 
     [checked] = chosen_rules(load(system), [rule.id], revision)
     formula = _formula(question, system)
     scopes = chosen_scopes(None, system, revision)
-    # Two requests are enough to reveal most faults.
+    # Two requests reveal most faults.
     small = [replace(scope, requests=2) for scope in scopes]
-    # With `all`, explore one small scope; the other scopes take minutes, so they need `--engine
-    # explore`.
+    # With `all`, explore only one small scope. The other scopes take minutes; `--engine explore`
+    # explores them.
     chosen = small[:1] if question.engine == "all" else [*small, *scopes]
     parts = [ExploreOptions(revision, scope, first_only=True, formula=formula) for scope in chosen]
     budget = Budget(question.time_limit.left, MEMORY_MB)
@@ -234,21 +235,21 @@ def run_samples(
     time_limit: TimeLimit,
     jobs: int,
 ) -> int:
-    """Run randomly drawn scenarios on the model until one breaks the rule; the result does not
-    depend on `jobs`."""
+    """Run random scenarios on the model until one breaks the rule. The result does not depend on
+    `jobs`."""
     spec = model_spec(formula)
     terminal = Terminal(console, load(system))
     findings: list[Found] = []
 
     def report_in_time(event: Event) -> None:
         if isinstance(event, Concluded):
-            return  # the gate's own verdict would only repeat the answer
+            return  # do not report it: the gate's verdict would only repeat the answer
         if isinstance(event, Found):
-            findings.append(event)  # decided at the end, since not every finding counts
+            findings.append(event)  # decide at the end, since not every finding counts
             return
         terminal(event)
         if isinstance(event, Progress) and not time_limit.left:
-            raise KeyboardInterrupt  # the findings so far are kept, as after Ctrl-C
+            raise KeyboardInterrupt  # ends the search like Ctrl-C; the findings so far are kept
 
     options = GateOptions(
         spec=spec,

@@ -1,8 +1,8 @@
-"""Run schedulers from a checkout, which is a folder that the user names.
+"""Run the scheduler of a checkout, a folder of source code that the user names.
 
-A checkout is not installed, but vLLM finds plugins by their entry points, and some plugins look up
-their own version. So a folder that contains the metadata of an installed package is put on the path
-of the process.
+A checkout is not installed. But vLLM finds plugins by their entry points, and some plugins look up
+their own version. So the process gets a folder on its path that contains the metadata of an
+installed package.
 """
 
 import os
@@ -40,7 +40,8 @@ def read_project(file: Path) -> dict[str, Any]:
 
 
 def metadata_folder(checkout: Path, folder: Path) -> Path:
-    """Make a folder for the path, inside `folder`, with metadata of the checkout."""
+    """Create a folder inside `folder` that contains the checkout's metadata, and return it. It
+    goes on the process's path."""
     project = read_project(checkout / "pyproject.toml")
     name = project["name"].replace("-", "_")
     made = folder / f"{name}-{VERSION}.dist-info"
@@ -64,12 +65,14 @@ class Checkout:
     Attributes:
         variable: the environment variable that gives the checkout's folder if the command line does
             not.
-        needs: files that every supported checkout contains; A|B means either of the two.
-        newer: a file, and words that it contains only in newer code; older code may lack the file.
+        needs: files that every supported checkout contains; "A|B" means A or B.
+        newer: a file and a text in it that tell newer code from older code, which lacks the text or
+            the whole file.
         revisions: the revisions for newer and older code; None for code that no adapter can drive.
-        package: the package whose next release the checkout is, and in whose environment it runs.
-        by_version: whether to compare newer code with the revision for its version, if that is
-            known.
+        package: the package of which the checkout is a development version; it runs in that
+            package's environment.
+        by_version: whether newer code is compared with the revision of its version, if its version
+            is known.
     """
 
     name: str
@@ -109,8 +112,8 @@ def with_path(spec: str, path: Path | None) -> str:
 
 
 def folder_of(checkout: Checkout, folder: str) -> Path:
-    """Return `folder`, or the folder in the environment variable; raise InputError if it is not a
-    checkout."""
+    """Return the folder of a checkout: `folder`, or else the folder that the environment
+    variable names. Raise InputError if it is not a checkout."""
     where, path = "--path", folder or os.environ.get(checkout.variable, "")
     if not path:
         release = f"; a release is {checkout.name}==VERSION" * (checkout.name in packages())
@@ -149,8 +152,8 @@ def revision_of(checkout: Checkout, folder: str) -> str:
 
 
 def version_in(folder: Path, name: str) -> str | None:
-    """Return the version of the code in a folder, if it can be found out: from the last tag, the
-    metadata next to an unpacked wheel, or a file that the build wrote."""
+    """Return the version of the code in a folder, or None if it is unknown. Look at the last
+    tag, the metadata next to an unpacked wheel, or a file that the build wrote."""
     versions = []
     if (folder / ".git").exists():
         words = ["git", "-C", str(folder), "describe", "--tags", "--abbrev=0", "--match", "v[0-9]*"]

@@ -1,9 +1,9 @@
-"""Record which lines of its functions a target runs, from within its own process.
+"""Record which lines of its functions a target runs, from within the target's process.
 
-When a counted module is imported, it gets a probe before each statement of a function, much as
-pytest rewrites assertions. A probe sets one byte of a file that is mapped into memory. So the
-target does not have to cooperate, all runs are counted, and the lines that a process ran are known
-even if it crashed or was killed. A tracer (`sys.settrace`) would be several times slower.
+When a counted module is imported, each statement in its functions gets a probe, much as pytest
+rewrites assertions. A probe sets one byte of a file that is mapped into memory. So the target need
+not cooperate, every run is counted, and nothing is lost if the process crashes or is killed. A
+tracer (`sys.settrace`) would be several times slower.
 
 Standard library only: this file also runs inside the environment of a release under test.
 """
@@ -27,11 +27,13 @@ from typing import Any, NamedTuple
 VARIABLE = "SCHEDPROOF_COVERAGE"  # tells the target's process the folder
 PROBES = "__schedproof_probes__"  # a global of a counted module
 DECLARED = ("abstractmethod", "overload")
-# These compile a function's bytecode themselves and cannot compile a probe, so what is decorated
-# with them, or passed to them, has none. `compile` is one only as a decorator: `re` has one, too.
+# These decorators and functions compile a function's bytecode themselves and cannot compile a
+# probe, so functions passed to them get none. `compile` counts only as a decorator, since `re` has
+# a function of that name.
 COMPILERS = {"jit", "njit", "vectorize", "guvectorize", "cfunc", "stencil", "jitclass"}
 DECORATORS = {*COMPILERS, "compile"}
-LARGEST = 16 * 1024 * 1024  # bytes of a file in the folder, which the target can write to
+# Bytes; the target can write to the files in the folder, so larger ones are ignored.
+LARGEST = 16 * 1024 * 1024
 INSTALLED = ("site-packages", "dist-packages")
 NOT_COUNTED = {*sys.stdlib_module_names, __name__.partition(".")[0]}
 
@@ -53,8 +55,8 @@ class Entered(NamedTuple):
 
 
 def blocks(tree: ast.AST) -> Iterator[tuple[Function, list[ast.stmt]]]:
-    """Yield, in source order, every block of statements that belongs to a function and contains
-    code."""
+    """Yield every block of statements that belongs to a function and contains code, in source
+    order."""
     compiled = {
         argument.id
         for call in ast.walk(tree)
@@ -90,8 +92,8 @@ def _blocks(
 
 
 def _called(node: ast.expr) -> str:
-    """Return the last word of what a call calls or a decorator names: of `numba.njit(cache=True)`
-    it is `njit`."""
+    """Return the last part of the name that a call or a decorator uses: "njit" for
+    `numba.njit(cache=True)`."""
     while isinstance(node, ast.Call):
         node = node.func
     return node.attr if isinstance(node, ast.Attribute) else getattr(node, "id", "")
@@ -145,7 +147,7 @@ def _probe(number: int, statement: ast.stmt) -> ast.stmt:
 
 
 class _CountingLoader(SourceFileLoader):
-    """Executes a module with probes, without reading or writing the module's compiled file."""
+    """Execute a module with probes, without reading or writing its compiled file."""
 
     def exec_module(self, module: ModuleType) -> None:
         tree = ast.parse(self.get_data(self.path), self.path)
@@ -155,8 +157,8 @@ class _CountingLoader(SourceFileLoader):
 
 
 def _map_probes(folder: Path, loader: SourceFileLoader, probes: int) -> Any:
-    """Map the bytes of a module's probes into memory, shared by all processes of the target. The
-    file also holds the module's path and name."""
+    """Map the probes of a module into memory, shared by all processes of the target. The mapped
+    file also contains the module's path and name."""
     words = f"{os.path.abspath(loader.path)}\0{loader.name}"
     name = words.encode(errors="surrogateescape")
     file = folder / hashlib.sha256(name).hexdigest()
@@ -186,7 +188,7 @@ def entered(folder: Path) -> list[Entered]:
 
 
 def unite(*parts: Iterable[Entered]) -> list[Entered]:
-    """Return the probes that were passed in at least one of the parts, by module."""
+    """Return the probes that were passed in at least one part, by module."""
     passed: dict[tuple[str, str], bytes] = {}
     for path, module, probes in chain(*parts):
         passed[path, module] = _either(passed.get((path, module), b""), probes)
@@ -194,9 +196,11 @@ def unite(*parts: Iterable[Entered]) -> list[Entered]:
 
 
 class Interval:
-    """Tells which probes a target's processes pass between two calls of `take`. When the block
-    ends, all probes passed so far are written back to the folder, as if there had been no
-    interval."""
+    """Record which probes a target's processes pass between two calls of `take`.
+
+    `take` resets the probes. When the block ends, all probes passed since its beginning are written
+    back to the folder, so that later readers see them.
+    """
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -244,16 +248,18 @@ def _write(file: Path, probes: bytes) -> None:
 
 
 def _either(some: bytes, others: bytes) -> bytes:
-    """Return the probes that either part passed. If the module changed in between, return those of
-    the later version."""
+    """Return the probes that were passed in at least one of two parts. If their lengths differ,
+    the module has changed in between; then return the later part."""
     if len(some) != len(others):
         return others
     return bytes(map(operator.or_, some, others))
 
 
 class _Finder:
-    """Finds modules as the other finders do, and makes the loaders count lines. This applies to
-    these packages, and to modules in these folders that are not installed."""
+    """Find modules with the other finders, and make their loaders count lines.
+
+    It counts the modules of `packages`, and those modules in `folders` that are not installed.
+    """
 
     def __init__(self) -> None:
         self.packages: set[str] = set()

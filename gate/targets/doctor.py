@@ -1,6 +1,5 @@
-"""Check an adapter before any gate: that it follows the protocol, and that it gives the same
-answers if a run is repeated.
-"""
+"""Check an adapter before any gate: does it follow the protocol, and does it give the same
+answers when a run is repeated?"""
 
 import json
 import subprocess
@@ -29,7 +28,7 @@ SIGNATURES = "schedproof.gate.targets.signatures"
 PATIENCE = 120.0  # seconds that importing an adapter may take
 MAX_STEPS = 200
 FEW_BLOCKS = 4
-# How to fix the adapter, for rules that only a faulty adapter breaks with plain requests.
+# Rules that plain requests break only if the adapter is faulty, each with the way to fix it.
 MENDS = {
     "ALL-R03": "the queues must show the state after the step, with each unfinished request in one "
     "of them",
@@ -37,13 +36,13 @@ MENDS = {
     "eos, and an aborted request in the next step, with aborted",
     "ALL-R09": "free_blocks must count all blocks of the pool that no request holds, including "
     "cached ones",
-    "GEN-R08": "a token must come in the step in which the decision that computed it completes",
+    "GEN-R08": "a token must be emitted in the step that completes its decision",
     "GEN-R15": "a request must emit as many drafts as `accepted` says, and one more token",
     "GEN-R14": "`emitted_at` must be the position of the first emitted token in the output, from 0",
     "ALL-R13": "`kind` must be prefill if no scheduled request is generating, decode if all are, "
     "else mixed; a preempted request has no computed tokens",
 }
-# Optional features that are tried on their own, by their keys.
+# Optional features that are tried one at a time, by configuration key.
 OPTIONAL = {
     "async_scheduling": "steps in flight",
     "pipeline_parallel_size": "a pipeline",
@@ -66,8 +65,7 @@ Remarks = Iterator[Remark]
 
 
 def examine(query: ProbeRequest, module: str | None) -> Remarks:
-    """Yield the results of all checks; `module` is the module of the user's adapter, if there is
-    one."""
+    """Yield the results of all checks. `module` is the module of the user's adapter, or None."""
     if module is not None:
         yield from signatures(module)
     capabilities = probe(query)
@@ -87,8 +85,8 @@ def examine(query: ProbeRequest, module: str | None) -> Remarks:
 
 
 def sample(query: ProbeRequest, capabilities: Capabilities) -> Scenario:
-    """Return a scenario with a prompt of one token, a prompt of several blocks, and a request that
-    ends early."""
+    """Return a scenario of four plain requests, with prompts of one token, one block and several
+    blocks. One request stops before max_tokens."""
     scale = capabilities.scales[0]
     values = {**scales_of(query.system).scales[scale], **capabilities.fixed[scale]}
     config = full_config(query.system, query.revision, values)
@@ -129,7 +127,7 @@ def fields(target: Target, scenario: Scenario) -> Remarks:
 
 
 def target_declares(target: Target, scenario: Scenario) -> set[str]:
-    """Return the names in `observes`, including unknown ones."""
+    """Return all names that the target lists in `observes`, even unknown ones."""
     reply = target.start(scenario.system, scenario.revision or "", scenario.config)
     read_started(reply)
     return set(reply["observes"]) | REQUIRED
@@ -178,8 +176,8 @@ def _controls(target: Target, scenario: Scenario) -> Remarks:
 
 
 def repeats(target: Target, scenario: Scenario) -> Remarks:
-    """Check that the same requests give the same steps again, whether `start` follows a complete
-    run, interrupts a run, or follows a stop."""
+    """Check that the same requests always give the same steps: after a complete run, after a run
+    that `start` interrupts, and after a stop."""
     first = _steps(target, scenario)
     for what, before in BEFORE.items():
         before(target, scenario)
@@ -201,13 +199,13 @@ def repeats(target: Target, scenario: Scenario) -> Remarks:
 def keeps_the_common_rules(
     query: ProbeRequest, scenario: Scenario, what: str, requests: str
 ) -> Remarks:
-    """Check the rules of every system on a few plain requests. If one is broken, the adapter is
-    probably at fault."""
+    """Check the rules of every system on a few plain requests. A broken rule is probably the
+    adapter's fault."""
     common = [rule for rule in query.rules if rule.id.startswith(FOLLOW_NOTHING)]
     outcome = replay(query.target, scenario, common)
     for failure in outcome.broken:
         is_wrong = failure.rule in MENDS or what in ("accounting", *OPTIONAL.values())
-        # Under pressure, the scheduler itself may break other rules; judging those is left to the
+        # With few blocks or aborts, the scheduler itself may break other rules; leave those to the
         # gate.
         says: Says = "wrong" if is_wrong else "note"
         mend = f" ({MENDS[failure.rule]})" if failure.rule in MENDS else ""
@@ -226,12 +224,14 @@ def keeps_the_common_rules(
     elif refused:
         name, why = next(iter(refused.items()))
         many = f"{len(refused)} of {len(scenario.requests)} requests are refused"
-        only = "a gate judges only how the others are scheduled"
+        only = "a gate judges only the other requests"
         yield Remark("note", what, f"{many}, such as {name}: {why}; {only}")
     elif "finished" in outcome.session.started.observes:
         yield Remark("ok", what, f"{requests} finish in {outcome.steps} steps")
     else:
-        yield Remark("note", what, "finished is not shown, so it is not known whether requests end")
+        yield Remark(
+            "note", what, "the target does not show finished, so nothing tells whether requests end"
+        )
 
 
 def with_features(query: ProbeRequest, scenario: Scenario, started: Started) -> Remarks:

@@ -21,7 +21,8 @@ from .scheduler_class import OWN_CLASS
 from .target_spec import MEMORY_LIMIT, STEP_LIMIT, TargetSpec, UnknownTargetError
 
 COMPLAINT = "schedproof: "
-LOADERS = {__file__, ast.__file__, coverage.__file__}  # files of frames that are not the user's
+# Tracebacks pass through these files; they are not the user's code.
+LOADERS = {__file__, ast.__file__, coverage.__file__}
 
 
 class Opened(NamedTuple):
@@ -42,12 +43,13 @@ def opened(
     folder: Path | None = None,
     imports: Sequence[str] = (),
 ) -> Iterator[Opened]:
-    """Open the target that `spec` names; the target's process ends with the block.
+    """Open the target that `spec` names, and end its process when the block ends.
 
-    A factory or a command runs in `folder` (default: the working directory); a factory's module may
-    also be in one of the folders `imports`. `report` receives what the installation of a release
-    prints. Raise UnknownTargetError, ReleaseError or InputError if the target is not available; the
-    factory itself is called only when the target first starts.
+    A factory or a command runs in `folder` (default: the working directory). The factory's module
+    may also be in one of the folders `imports`. `report` receives the messages printed while a
+    release is installed. Raise UnknownTargetError, ReleaseError or InputError if the target is not
+    available. Errors of the factory come later, because it is called only when the target first
+    starts.
     """
     if spec.is_model:
         yield Opened(ModelTarget(spec.formula), lambda: "")
@@ -68,7 +70,7 @@ def opened(
         with pipe:
             yield Opened(pipe, lambda: pipe.stderr_tail)
     except TargetNotStarted as error:
-        # If `schedproof serve` rejects the factory, show its message instead of one about the
+        # If `schedproof serve` rejects the factory, show that message rather than one about the
         # process.
         lines = error.stderr_tail.strip().splitlines()[-1:]
         if lines and lines[0].startswith(f"{COMPLAINT}TARGET "):
@@ -124,7 +126,7 @@ def _describe(error: BaseException) -> str:
 
 @contextmanager
 def _stdout_to_stderr() -> Iterator[None]:
-    """Redirect descriptor 1 to stderr, so that what C code prints goes there as well."""
+    """Redirect descriptor 1 to stderr, so that output of C code goes there as well."""
     sys.stdout.flush()
     kept = os.dup(1)
     os.dup2(2, 1)

@@ -18,11 +18,14 @@ Reply = dict[str, Any]
 
 
 class Target(Protocol):
-    """A scheduler under test; each operation returns the protocol's reply. The method `control` is
-    optional, because only control events declared in the reply to `start` are sent."""
+    """A scheduler under test. Each operation returns the protocol's reply.
+
+    A target that accepts control events declares them in its reply to `start`, and has a method
+    `control`. All others need no such method.
+    """
 
     def start(self, system: str, revision: str, config: dict[str, Any]) -> Reply:
-        """Discard everything and start with this configuration."""
+        """Discard the previous run and start a new one with this configuration."""
 
     def add(self, request: dict[str, Any]) -> Reply:
         """Add a request to the waiting queue."""
@@ -34,14 +37,14 @@ class Target(Protocol):
         """Make one scheduling decision and complete it."""
 
     def stop(self) -> Reply:
-        """Discard everything."""
+        """Discard the run."""
 
 
 class ProtocolError(Exception):
-    """Raised if a request cannot be understood; targets may raise it as well."""
+    """Raised if a request cannot be understood. Targets may raise it too."""
 
 
-# For each operation, the type of every key, and the keys that may be left out.
+# The keys of each operation with their types, and the keys that are optional.
 OPERATIONS: dict[str, dict[str, type]] = {
     "start": {"system": str, "revision": str, "config": dict},
     "add": {"request": dict},
@@ -55,8 +58,8 @@ TYPE_NAMES = {str: "a string", dict: "an object", bool: "true or false"}
 
 
 def serve(target: Target) -> None:
-    """Answer requests until stdin ends, nobody reads the replies any more, or Ctrl-C. SIGUSR1
-    prints the target's stack to stderr, so that a client can see where the target hangs."""
+    """Answer requests until stdin ends, the reader of the replies is gone, or Ctrl-C is pressed.
+    SIGUSR1 prints the target's stack to stderr, so that a client can see where the target hangs."""
     faulthandler.register(signal.SIGUSR1, file=2)
     replies = _claim_stdout()
     try:
@@ -95,13 +98,13 @@ def _call(target: Target, operation: str, arguments: dict[str, Any]) -> Reply:
         return method(*[arguments[name] for name in names])
     except TypeError as error:
         if error.__traceback__ is None or error.__traceback__.tb_next is not None:
-            raise  # the method itself raised it
+            raise  # the method itself raised this error
         raise ProtocolError(f"its {operation} cannot be called ({error}); {valid}") from None
 
 
 def crashed(error: BaseException) -> Reply:
-    """Return the reply to an operation that raised an exception. If the exception has no message,
-    as with a bare assertion, the reply quotes the line that raised it."""
+    """Return the reply to an operation that raised an exception. If the exception has no
+    message, as with a bare `assert`, the reply quotes the line that raised it."""
     frames = traceback.extract_tb(error.__traceback__)
     try:
         words = str(error) or (frames[-1].line if frames else "")
@@ -158,9 +161,9 @@ def _check_arguments(operation: str, arguments: dict[str, Any]) -> None:
 def _claim_stdout() -> BinaryIO:
     """Keep the real stdout for replies, and send all other output to stderr.
 
-    C libraries print to descriptor 1 as well, so the descriptor itself is redirected, not only
-    `sys.stdout`. It stays redirected after the last request, because exit handlers must not print
-    to the reader either.
+    C libraries print to descriptor 1, so redirect the descriptor itself and not only `sys.stdout`.
+    It stays redirected after the last request, so that exit handlers cannot print among the
+    replies.
     """
     sys.stdout.flush()
     replies = os.fdopen(os.dup(1), "wb")
@@ -178,7 +181,7 @@ def _encode(reply: Reply) -> bytes:
 
 
 def _close(replies: BinaryIO) -> None:
-    # Closing flushes the buffer, which fails if the reader is gone.
+    # Closing flushes the buffer, which raises an error if the reader is gone.
     with contextlib.suppress(BrokenPipeError):
         replies.close()
 

@@ -1,8 +1,8 @@
-"""A target behind a pipe: a process that answers JSON Lines within time limits.
+"""Run a target behind a pipe: a process that answers JSON Lines within time limits.
 
-Each line that is sent is answered with one line. After a fault, replies could no longer be matched
-to requests. So the process and everything that it has started are killed before the error is
-raised, and the next `start` spawns a new process.
+Each line sent gets exactly one line in reply. After a fault, replies could no longer be matched to
+requests. So the process and everything that it has started are killed before the error is raised,
+and the next `start` spawns a new process.
 """
 
 import contextlib
@@ -33,25 +33,27 @@ from ..files.disk import check_unique
 from ..processes.watchdog import WatchedProcess
 from .target_spec import MEMORY_LIMIT
 
-LONGEST_LINE = 16 * 1024 * 1024  # bytes; a process that writes a longer line is out of control
+LONGEST_LINE = 16 * 1024 * 1024  # bytes; a process that writes a longer line is considered broken
 STDERR_KEPT = 8 * 1024  # bytes
 EXIT_PATIENCE = 0.5  # seconds for a process to end by itself, and as many again after SIGTERM
 DEATH_PATIENCE = 3.0  # seconds until a dead process is reaped, even on a busy machine
-LOOK_AROUND = 0.25  # seconds between checks of whether a silent process is alive, and its size
-LOOK_EVERY = 16  # if the process is never silent, its memory is checked after this many answers
-SERVING = "jsonl.py"  # in a stack, our own calls begin at this file
+# Seconds between two checks of a silent process: whether it is alive, and its size.
+LOOK_AROUND = 0.25
+LOOK_EVERY = 16  # the memory of a process that is never silent is checked after this many answers
+SERVING = "jsonl.py"  # the file at which our own frames begin in a stack
 PAGE = os.sysconf("SC_PAGE_SIZE")
 
 
 class Tail:
-    """The last part of stderr, read constantly so that a flood cannot block the target."""
+    """The last part of stderr. It is read all the time, so that a full pipe cannot block the
+    target."""
 
     def __init__(self) -> None:
         self._kept = b""
         self._lock = threading.Lock()
 
     def drain(self, stream: IO[bytes]) -> None:
-        """Read the stream to its end; this runs in a separate thread."""
+        """Read the stream to its end. Call this in a thread of its own."""
         with stream:
             while data := stream.read(1 << 16):
                 with self._lock:
@@ -104,8 +106,8 @@ class Child:
         return self._process.leader
 
     def exchange(self, op: str, question: bytes, limit: float) -> bytes:
-        """Send one line and return the answer within `limit` seconds. Raise EOFError if the process
-        has ended, and otherwise a TargetFault."""
+        """Send one line and return the answer. Raise EOFError if the process has ended, and a
+        TargetFault if it breaks the protocol or does not answer within `limit` seconds."""
         self._op, self._limit, self._deadline = op, limit, time.monotonic() + limit
         self._answers += 1
         if self._answers >= LOOK_EVERY:
@@ -129,7 +131,7 @@ class Child:
                 raise EOFError from None
 
     def _read(self) -> bytes:
-        """Return the next line; nothing may follow it."""
+        """Return the next line. Raise an error if more output follows it."""
         received, looked = bytearray(), 0
         while (end := received.find(b"\n", looked)) < 0:
             looked = len(received)
@@ -154,9 +156,11 @@ class Child:
         raise TargetHung(self._op, self._limit, self._stacks())
 
     def _stacks(self) -> str:
-        """Return the stack of a Python target that schedproof serves (`jsonl.serve`), by sending it
-        a signal. The signal ends any other kind of process, which would be killed a moment later
-        anyway."""
+        """Return the stack of a Python target that schedproof serves (`jsonl.serve`).
+
+        The target prints its stack when it gets a signal. Any other kind of process is ended by the
+        signal, but it would be killed a moment later anyway.
+        """
         before = self._stderr.text()
         with contextlib.suppress(ProcessLookupError):
             os.kill(self._process.leader, signal.SIGUSR1)
@@ -189,7 +193,8 @@ class Child:
             return None
 
     def end(self, *, nicely: bool) -> None:
-        if self._ended or os.getpid() != self._owner:  # in a fork, the target belongs to the parent
+        # After a fork, the target belongs to the parent.
+        if self._ended or os.getpid() != self._owner:
             return
         self._stdin.close()
         if nicely and self.returncode_soon() is None:
@@ -204,14 +209,15 @@ class Child:
 
 
 def _open(path: str) -> int | None:
-    """Open a file that will be read repeatedly; return None if this system does not have it."""
+    """Open a file that will be read repeatedly. Return None if the system does not provide it."""
     try:
         return os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except OSError:
         return None
 
 
-RESTART_LIMIT = 30.0  # seconds; the lowest limit for `start` in a process that has had a run
+# Seconds; the least time that `start` gets in a process that has already had a run.
+RESTART_LIMIT = 30.0
 
 Reply = dict[str, Any]
 
@@ -257,8 +263,8 @@ class PipeTarget:
 
     @property
     def stderr_tail(self) -> str:
-        """Return at most the last 8 KiB that the process has written to stderr since the last
-        `start`."""
+        """Return what the process has written to stderr since the last `start`, at most the last
+        8 KiB."""
         return self._stderr.text()
 
     @property
@@ -320,8 +326,8 @@ class PipeTarget:
         except (OSError, ValueError) as error:
             why = getattr(error, "strerror", None) or str(error)
             raise TargetNotStarted(self.command, why, "") from None
-        # The process also ends when this object is garbage-collected and when the interpreter
-        # exits.
+        # The finalizer also ends the process when this object is garbage-collected, and when the
+        # interpreter exits.
         self._forget = weakref.finalize(self, child.end, nicely=True)
         return child
 

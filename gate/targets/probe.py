@@ -1,4 +1,4 @@
-"""Find out what a target accepts and shows, before anything is judged."""
+"""Find out which configurations a target accepts and which fields it shows, before judging it."""
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -17,7 +17,7 @@ from ...spec.systems import part
 from .scales import POOL, Config, scales_of
 
 SCALES = ("small", "short", "tight")
-OWN = "own"  # the configuration key that holds a target's own keys
+OWN = "own"  # the configuration key that contains the keys declared by a target
 
 
 class ProbeRequest(NamedTuple):
@@ -34,10 +34,10 @@ class ProbeRequest(NamedTuple):
 class Capabilities:
     """The configurations and features that a target accepts, and the fields that it shows.
 
-    `fixed` maps each scale to the keys that the target accepts there with one value only.
-    `refused` gives a reason for each feature and kind of configuration (`GateScales.kinds`) that
-    the target refuses; `refused_kinds` lists the kinds. `left_out` contains lines that tell the
-    user what else is left out.
+    `fixed` contains, for each scale, the keys of which the target accepts only one value. `refused`
+    gives the reason for each feature and each kind of configuration (`GateScales.kinds`) that the
+    target refuses; `refused_kinds` lists only the kinds. `left_out` contains messages for the user
+    about everything else that is not judged.
     """
 
     started: Started
@@ -49,8 +49,8 @@ class Capabilities:
     left_out: list[str] = field(default_factory=list)
 
     def notices(self, *, in_one: bool = False) -> list[str]:
-        """Return lines that tell the user what is left out; `in_one` joins what the target refuses,
-        and gives the first reason only."""
+        """Return the messages that tell the user what is not judged. With `in_one`, a single
+        message lists everything that the target refuses and gives only the first reason."""
         why = "left out, because the target refuses"
         if in_one and len(self.refused) > 1:
             first = next(iter(self.refused.values()))
@@ -70,7 +70,7 @@ def probe(request: ProbeRequest) -> Capabilities:
     refusals: dict[str, ConfigRefused] = {}
     for scale in SCALES:
         if capabilities is not None and scale == "short" and "small" in capabilities.scales:
-            continue  # the scale `short` shows nothing that `small` does not
+            continue  # everything that scale `short` can show, `small` shows too
         try:
             plainest = _plainest(request, scale)
         except ConfigRefused as refused:
@@ -108,10 +108,11 @@ def undeclared(system: str, started: Started) -> list[str]:
 
 
 def _without_features(request: ProbeRequest, started: Started) -> list[str]:
-    """Say which optional features the target does not declare, and so never gets.
+    """Return messages about the optional features that the target does not declare, so that they
+    are never used.
 
     Raises:
-        TargetBroken: it declares a feature that the system does not have.
+        TargetBroken: the target declares a feature that the system does not have.
     """
     features = reference(request.system).features
     if unknown := sorted(started.features - {*features}):
@@ -123,7 +124,7 @@ def _without_features(request: ProbeRequest, started: Started) -> list[str]:
 
 
 def _without_controls(request: ProbeRequest, started: Started) -> list[str]:
-    # Hypothesis takes long to import, and commands that only replay do not probe.
+    # Import late: Hypothesis takes long to import, and commands that only replay do not probe.
     from ...properties.search.generators import generators_of
 
     drawn = getattr(generators_of(request.system), "CONTROLS", ())
@@ -133,13 +134,13 @@ def _without_controls(request: ProbeRequest, started: Started) -> list[str]:
 
 
 def as_usual(request: ProbeRequest) -> tuple[list[str], Started | None]:
-    """Return the scales that the target accepts with the usual features, and one of its replies to
-    `start`."""
+    """Return the scales that the target accepts in the usual configuration, and one of its
+    replies to `start`."""
     scales = list[str]()
     started: Started | None = None
     for scale in SCALES:
         if scale == "short" and "small" in scales:
-            continue  # for the same reason as in `probe`
+            continue  # everything that scale `short` can show, `small` shows too
         values = {**scales_of(request.system).scales[scale], **request.fixed}
         with suppress(ConfigRefused, InputError):
             started = _start(request, values)
@@ -148,8 +149,11 @@ def as_usual(request: ProbeRequest) -> tuple[list[str], Started | None]:
 
 
 class _Plainest(NamedTuple):
-    """The configuration of a scale with as few features as the target accepts. `instead` is a
-    feature that the target requires, and `why` is the target's message when that feature is off."""
+    """The configuration of a scale with as few features as the target accepts.
+
+    `instead` is the feature that the target insists on, if any. `why` is its message when that
+    feature is off.
+    """
 
     base: Config
     started: Started
@@ -178,8 +182,8 @@ def _plainest(request: ProbeRequest, scale: str) -> _Plainest:
 
 
 def _features(request: ProbeRequest, plainest: _Plainest, capabilities: Capabilities) -> Config:
-    # A feature may be listed again in combination with another one; it counts as refused if both
-    # entries are refused.
+    # A feature may appear twice, once in combination with another one. It is refused only if both
+    # are.
     base = plainest.base
     refused, instead = dict[str, tuple[str, str]](), dict[str, Any]()
     taken: set[str] = set()
@@ -202,7 +206,7 @@ def _features(request: ProbeRequest, plainest: _Plainest, capabilities: Capabili
             full_config(request.system, request.revision, {**base, **feature})
         except InputError:  # this revision lacks the feature
             continue
-        sizes = feature.keys() - firsts - usual.keys()  # keys that depend on the feature
+        sizes = feature.keys() - firsts - usual.keys()  # keys that make sense only with the feature
         if key in unused:
             instead[key] = neutral.get(key)
             continue
@@ -224,8 +228,8 @@ def _features(request: ProbeRequest, plainest: _Plainest, capabilities: Capabili
 
 
 def refused_kinds(request: ProbeRequest, base: Config, fixed: Config) -> dict[str, str]:
-    """Return the kinds of configuration that the target refuses, each with the reason. `base` is a
-    configuration that the target accepts. Kinds that set a `fixed` key are skipped."""
+    """Return the kinds of configuration that the target refuses, each with the reason. Kinds
+    that set a `fixed` key are skipped. `base` is a configuration that the target accepts."""
     refused = {}
     for kind, values in scales_of(request.system).kinds.items():
         if values.keys() & fixed.keys():

@@ -1,5 +1,4 @@
-"""Read and check the arguments of `start` and `add` for a real release, and compute the tokens of a
-scenario.
+"""Check the arguments of `start` and `add` for a real release, and compute a scenario's tokens.
 
 Standard library only: this file runs inside the environment of a release under test.
 """
@@ -13,10 +12,10 @@ from zlib import crc32
 
 from .jsonl import ProtocolError
 
-# The tokens of a scenario are computed, not stored, since only their equality matters. A token has
-# 31 bits, more than a model's vocabulary needs. With fewer bits, two of a thousand streams could
-# begin with the same token by chance, and correct hits in a prefix cache would be reported as
-# wrong.
+# A scenario does not store its tokens. They are computed, since it only matters which of them are
+# equal. A token has 31 bits, more than the vocabulary of a model needs. With fewer bits, two of a
+# thousand streams could begin with the same token by chance. Correct hits in the prefix cache would
+# then be reported as wrong.
 VOCABULARY = 2**31 - 1
 EOS = 1
 FIRST_TOKEN = 2  # 0 is padding, 1 is EOS
@@ -30,9 +29,12 @@ def stream_tokens(stream: str, count: int, start: int = 0) -> list[int]:
 
 @dataclass(frozen=True)
 class Output:
-    """The output of a request. In the n-th verification of drafts, the first `accepted[n]` drafts
-    are correct; at the end of the list, it starts over. `stream` names the token stream; the
-    default is the request's id."""
+    """The output of a request.
+
+    `accepted` prescribes how many drafts are correct: the first `accepted[n]` of the n-th
+    verification. After its last entry it starts over. `stream` names the stream of tokens; the
+    default is the request's id.
+    """
 
     id: str
     length: int
@@ -64,7 +66,7 @@ class Kind(NamedTuple):
     valid: str
 
 
-# bool is derived from int, so the exact type is compared.
+# compare exact types, because bool is a subclass of int
 POSITIVE = Kind(lambda value: type(value) is int and value >= 1, "an integer of at least 1")
 COUNT = Kind(lambda value: type(value) is int and value >= 0, "an integer of at least 0")
 FLAG = Kind(lambda value: type(value) is bool, "true or false")
@@ -117,7 +119,7 @@ TO_CONNECTOR = {
 
 
 class EncoderInput(NamedTuple):
-    """A segment of a prompt that an encoder computes; it begins at the prompt's token `start`."""
+    """A part of a prompt that an encoder computes. It begins at the prompt's token `start`."""
 
     number: int
     stream: str
@@ -129,9 +131,9 @@ class Turn(NamedTuple):
     """A further input of a session.
 
     Attributes:
-        prompt: its tokens.
-        delay: for how many steps the session waits for it; None if it comes together with the turn
-            before it.
+        prompt: the tokens of the input.
+        delay: the number of steps that the session waits for the input; None if it is sent together
+            with the turn before.
     """
 
     prompt: list[int]
@@ -141,7 +143,7 @@ class Turn(NamedTuple):
 
 
 class CheckedRequest(NamedTuple):
-    """A client's request that has passed the checks; `prompt` contains the tokens."""
+    """A client's request that has passed the checks. `prompt` contains the tokens themselves."""
 
     prompt: list[int]
     max_tokens: int

@@ -1,4 +1,4 @@
-"""Serve a real release: the parts of the protocol's operations that all systems share.
+"""Serve a real release: the parts of the protocol that all systems share.
 
 Standard library only: this file runs inside the environment of a release under test.
 """
@@ -16,8 +16,8 @@ BEYOND_START_UP = "SCHEDPROOF_BEYOND_START_UP"  # an environment variable of the
 
 
 class StartUp(NamedTuple):
-    """Whether a server of this release starts with a configuration; None if this is unknown. `why`
-    names the check that passed, or gives the reason for a failure."""
+    """Whether a server of this release would start with a configuration; None if unknown. `why`
+    names the check that passed, or gives the reason for the failure."""
 
     starts: bool | None
     why: str
@@ -36,12 +36,11 @@ def checked_start(by: str, check: Callable[[], None]) -> StartUp:
 
 
 class Hosted(NamedTuple):
-    """An engine that answers the operations of the protocol, and what its reply to `start`
-    contains.
+    """An engine that serves the protocol, with the contents of its reply to `start`.
 
-    `defaults`: for each configuration key, the release's default value, if it is known. `start_up`:
-    whether a server starts with this configuration; None for schedulers without a server.
-    `controls`: the control events that the engine accepts.
+    `defaults` are the release's default values of configuration keys, as far as they are known.
+    `start_up` says whether a server would start with this configuration; None if the scheduler has
+    no server. `controls` lists the control events that the engine accepts.
     """
 
     engine: Any
@@ -54,7 +53,8 @@ class Hosted(NamedTuple):
 
 
 class HostedTarget:
-    """The protocol's operations. Each system defines how to open, feed and step its engine."""
+    """Serve the operations of the protocol. A subclass for each system defines how to open, feed
+    and step its engine."""
 
     def __init__(self) -> None:
         self._engine: Any = None
@@ -66,15 +66,17 @@ class HostedTarget:
         raise NotImplementedError
 
     def admit(self, engine: Any, request: protocol_checks.CheckedRequest) -> None:
-        """Queue a request; raises RefusedError."""
+        """Queue a request. Raise RefusedError if the release refuses it."""
         raise NotImplementedError
 
     def advance(self, engine: Any) -> dict[str, Any]:
-        """Make one decision and complete it, calling `abort_inside` in between; return the step."""
+        """Make one decision and complete it. Call `abort_inside` between the two. Return the
+        step."""
         raise NotImplementedError
 
     def start(self, system: str, revision: str, config: dict[str, Any]) -> Reply:
-        """Start a fresh scheduler. `revision` only says which model the target is compared with."""
+        """Start a fresh scheduler. `revision` is ignored: it names the model that the target is
+        compared with."""
         self.stop()
         try:
             hosted = self.open(system, config)
@@ -110,14 +112,16 @@ class HostedTarget:
         return {"ok": True}
 
     def control(self, kind: str) -> Reply:
-        """Perform a control event before the next decision; in the reply, `done` says whether it
-        was possible."""
+        """Perform a control event before the next decision. In the reply, `done` says whether
+        the event was possible."""
         return {"ok": True, "done": bool(self._started().control(kind))}
 
     def abort_inside(self, engine: Any) -> list[str]:
-        """Perform the aborts that were requested inside the step, as the engine core does with
-        aborts that arrive while the model runs. Return all requests whose aborts this step
-        reports."""
+        """Perform the aborts that the client requested inside the step, and return all requests
+        whose aborts this step reports.
+
+        The engine core treats aborts that arrive while the model runs in the same way.
+        """
         self._aborted += [name for name in self._inside if engine.abort(name)]
         return self._aborted
 
@@ -150,7 +154,8 @@ def outputs(completion: Any, aborted: list[str]) -> dict[str, dict[str, Any]]:
 
 
 def kind_of(decodes: set[bool]) -> str:
-    """Return the kind of a step; `decodes` says of each scheduled request whether it decodes."""
+    """Return the kind of a step. `decodes` contains, for the scheduled requests, whether they
+    decode."""
     if not decodes:
         return "idle"
     if len(decodes) == 2:

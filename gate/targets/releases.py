@@ -1,11 +1,11 @@
-"""Real releases as targets: install a release once, for the CPU, and run it.
+"""Install a real release once, for the CPU, and run it as a target.
 
-One virtual environment serves all of them; PYTHONPATH selects the release. The environment has
-every package that the schedulers import, in fixed versions and without dependencies, so that no
-resolver can bring in CUDA or triton. Only the Python part of vLLM is kept.
+One virtual environment serves all releases; PYTHONPATH selects one. The environment contains every
+package that the schedulers import, in fixed versions and without their dependencies, so that pip
+cannot install CUDA or triton. Of vLLM, only the Python part is kept.
 
-Each part is built in a temporary folder, which is renamed when the part is complete. So a part that
-exists is complete.
+Each part of an installation is built in a temporary folder, which is renamed once the part is
+complete. So a part that exists is always complete.
 """
 
 import base64
@@ -44,8 +44,7 @@ PIP = (sys.executable, "-P", "-m", "pip", "--disable-pip-version-check", "--no-i
 
 
 def releases_of(name: str) -> list[str]:
-    """Return the releases of this package that can be judged, as NAME==VERSION, the oldest
-    first."""
+    """Return the releases of this package that can be judged, as NAME==VERSION, oldest first."""
     if (package := packages().get(name)) is None:
         valid = ", ".join(packages())
         raise ReleaseError(f"{name!r} is not a release; valid: {valid}")
@@ -74,13 +73,13 @@ def _can_be_judged(name: str, version: str) -> bool:
 
 TORCH = "2.13.0"
 CPU_INDEX = "https://download.pytorch.org/whl/cpu"
-# Some packages have wheels for Linux only; their Python part is the same everywhere.
+# For packages that have wheels for Linux only. Their Python part is the same everywhere.
 LINUX = ("manylinux1", "manylinux2014", "manylinux_2_28", "manylinux_2_31", "manylinux_2_35")
 
 UNFINISHED = ".partial"
 PACKAGES = Path(__file__).with_name("packages.txt")
-# PACKAGES is a complete lock file, so pip has nothing to resolve. Modules are compiled on their
-# first import, since most are never imported.
+# The list of packages is complete, so pip has no dependencies to resolve. Modules are compiled on
+# their first import, since most are never imported.
 INSTALL = ("--no-deps", "--no-compile")
 NO_NETWORK = ("NewConnectionError", "NameResolutionError", "ConnectTimeout", "ProxyError")
 
@@ -100,9 +99,9 @@ def prepare(
 ) -> Prepared:
     """Install the missing parts of a release, and return how to run it.
 
-    The first release takes 1.1 GB of disk space and two minutes; concurrent calls wait for each
-    other. `scheduler` names a class that replaces the release's scheduler, as FILE:CLASS. Raise
-    ReleaseError if the release cannot be installed.
+    The first release takes 1.1 GB of disk space and two minutes. Only one process installs at a
+    time; others wait. `scheduler` names a class that replaces the release's scheduler, as
+    FILE:CLASS. Raise ReleaseError if the release cannot be installed.
     """
     cache = cache_folder()
     environment, *trees = parts = _parts(cache, release)
@@ -180,8 +179,8 @@ def checkout_at(folder: Path, revision: str, name: str) -> Path:
 
 
 def _variables(release: Release, cache: Path, path: list[Path]) -> dict[str, str]:
-    # Drop the user's own settings, and those of a gate that may have started this process, so that
-    # a run is the same in every environment.
+    # Drop the user's own settings, and those of a gate that may have started this process: a run
+    # must not depend on the environment.
     prefixes = [prefix for package in packages().values() for prefix in package.settings]
     foreign = ("PYTHON", "SCHEDPROOF_", *prefixes)
     env = {k: v for k, v in os.environ.items() if not k.startswith(foreign)}
@@ -203,7 +202,7 @@ class _Part:
     title: str
     size: str
     build: Callable[["_Workshop", Path], None]
-    # Returns the name of a missing or changed file in the folder, or "".
+    # Returns the name of a file that is missing from the folder or has changed, or "".
     damage: Callable[[Path], str]
 
     def is_there(self) -> bool:
@@ -229,8 +228,8 @@ def _packages() -> list[str]:
 
 
 def _gone(environment: Path) -> str:
-    # An environment links to the Python that created it; once that is uninstalled, the link is
-    # broken.
+    # An environment links to the Python that created it. If that Python has been uninstalled, the
+    # link is broken.
     name = "bin/python"
     return "" if (environment / name).exists() else name
 
@@ -246,14 +245,15 @@ def _tree(cache: Path, layer: Layer) -> _Part:
 
 
 def _install(parts: list[_Part], python: Path, cache: Path, report: Report) -> None:
-    # Code in the cache is executed, so only this user may write to it, whatever the umask is.
+    # Code in the cache is executed, so only this user may write to it, whatever the umask.
     cache.mkdir(mode=0o700, parents=True, exist_ok=True)
     with _lock(cache / "lock", report) as lock:
         workshop = _Workshop(cache / "downloads", python, lock, report)
         for unfinished in cache.glob(f"*{UNFINISHED}"):  # left by interrupted runs
             _remove(unfinished)
         for part in parts:
-            if not part.is_there():  # another run may have created it while we waited for the lock
+            # Another process may have created it while we waited for the lock.
+            if not part.is_there():
                 _make(part, workshop)
 
 
@@ -307,12 +307,13 @@ class _Workshop:
         return self.downloads / "scratch"
 
     def download(self, package: str, version: str) -> Path:
-        """Download a wheel; it is kept until it has been unpacked, even after an interrupt."""
+        """Download a wheel. It is kept until it has been unpacked, even if the installation is
+        interrupted."""
         kept = self.downloads / f"{package}-{version}"
         if not any(kept.glob("*.whl")):
             arriving = self.scratch / "arriving"
-            # Do not use pip's cache: it would keep the wheels that are deleted here once they are
-            # unpacked.
+            # Without pip's cache: it would keep copies of wheels that are deleted here after
+            # unpacking.
             options = ["--no-deps", "--no-cache-dir", "--only-binary=:all:", f"--dest={arriving}"]
             options += [f"--platform={linux}_x86_64" for linux in LINUX]
             self.pip(self.python, "download", *options, f"{package}=={version}")
@@ -320,7 +321,7 @@ class _Workshop:
             arriving.replace(kept)
         wheel = next(kept.glob("*.whl"))
         if not check_published(wheel, f"{package}=={version}"):
-            self.report(f"{package} {version}: its wheel is on no list, so it is used unchecked")
+            self.report(f"{package} {version}: its wheel is not checked: no list has its digest")
         return wheel
 
     def pip(self, python: Path, command: str, *arguments: str) -> None:
@@ -338,8 +339,8 @@ class _Workshop:
 
 
 def run(command: Sequence[str], env: dict[str, str], lock: int) -> tuple[int, str]:
-    """Run a child process that also holds the lock, because it may still write after schedproof is
-    killed."""
+    """Run a child process that also holds the lock. If schedproof is killed, the child may still
+    be writing."""
     done = run_watched(command, env=env, pass_fds=(lock,), stderr=subprocess.STDOUT)
     return done.returncode, done.stdout.decode(errors="replace")
 
@@ -378,7 +379,7 @@ def _install_torch(workshop: _Workshop, python: Path) -> None:
 
 
 def complaint(output: str) -> str:
-    """From the output of a failed child process, usually pip, return the line that gives the
+    """Return the line in the output of a failed child process, usually pip, that gives the
     reason."""
     missing = re.search(r"satisfies the requirement (\S+) \(from versions: (.*)\)", output)
     if missing and "require a different python version" in output:
@@ -395,15 +396,18 @@ def complaint(output: str) -> str:
 
 # Each line contains NAME==VERSION and the SHA-256 of each of its wheels on the package index.
 PUBLISHED = Path(__file__).with_name("wheels.txt")
-# Files of a vLLM wheel that are not Python; a scheduler needs none of them.
+# Files in vLLM's wheel that are not Python. A scheduler needs none of them.
 NOT_PYTHON = (".so", ".h", ".hpp", ".cuh", ".cu", ".png", ".jpg", ".svg", ".a")
 MODULES = (".py", ".pyc", ".so")  # files that Python would import
 RECORD = "*.dist-info/RECORD"  # lists the name, digest and length of each file of a wheel
 
 
 def check_published(wheel: Path, name: str) -> bool:
-    """Return whether the list of published wheels contains this wheel. If it lists only other
-    wheels for NAME==VERSION, remove the file and raise ReleaseError."""
+    """Return whether the list of published wheels contains this wheel.
+
+    If it lists only other wheels of that release, remove the file and raise ReleaseError: the wheel
+    is not the published one.
+    """
     known = published_digests().get(name)
     if known is None:
         return False
@@ -450,8 +454,8 @@ def _is_wanted(path: PurePosixPath) -> bool:
 
 
 def difference(folder: Path) -> str:
-    """Return the name of a file of an unpacked wheel that has changed, or of a module that the
-    wheel does not contain; "" if there is neither. Modules that Python has compiled are ignored."""
+    """Return the name of a file in an unpacked wheel that has changed, or of a module that the
+    wheel does not contain. Return "" if there is none. Compiled modules are ignored."""
     listed = {row[0]: row[1] for row in _rows(folder) if _is_wanted(PurePosixPath(row[0]))}
     if not listed:
         return "RECORD"
@@ -475,8 +479,8 @@ def _rows(folder: Path) -> Iterator[list[str]]:
 
 
 def _is(file: Path, digest: str) -> bool:
-    """Return whether the file has this digest; an empty digest, as RECORD has for itself, always
-    matches."""
+    """Return whether the file has this digest. An empty digest always matches; RECORD has one
+    for itself."""
     try:
         actual = hashlib.sha256(file.read_bytes()).digest()
     except OSError:

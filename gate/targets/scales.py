@@ -13,12 +13,12 @@ from ..files.disk import unique_keys
 
 Config = Mapping[str, Any]
 
-# A pool size, in blocks, that is large enough even for releases that reserve no blocks.
+# A number of blocks that is enough even for releases that reserve no blocks.
 POOL: Config = {"num_blocks": 64}
 
 
 class Configuration(NamedTuple):
-    """Configuration keys with fixed values, and a name for this configuration that users see."""
+    """A configuration with a name that users see."""
 
     name: str
     changes: Config
@@ -35,7 +35,7 @@ class GateScales(NamedTuple):
         plain: values that turn off every optional feature.
         features: optional features, each of which a target may refuse separately.
         kinds: kinds of configuration that a target may refuse, with an example of each; a search
-            avoids the refused ones.
+            avoids the ones that were refused.
         chunk_key: the key that bounds the prompt tokens in a step; None if prompts are computed
             whole.
         configurations: the configurations in which `matrix` and `campaign` judge each release.
@@ -57,9 +57,12 @@ def scales_of(system: str) -> GateScales:
 def read_changes(
     system: str, revision: str, changes: Sequence[str], fixed: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """Parse `--config KEY=VALUE`, where VALUE is JSON or a word, and return the keys that it fixes
-    with their values. Raise InputError for an unknown key, for values that fit no scale, and for a
-    key that already has another value in `fixed`."""
+    """Parse options `--config KEY=VALUE`, where VALUE is JSON or a plain word. Return the values by
+    key.
+
+    Raise InputError for an unknown key, for a value that no scale accepts, and for a key that has
+    another value in `fixed`.
+    """
     keys = config_keys(system, revision)
     read: dict[str, Any] = {}
     for change in changes:

@@ -19,16 +19,15 @@ from typing import Any
 
 from . import coverage
 
-# Environment variables of the target's process: the user's class, and whether to run the release's
-# class, from which it is derived, instead.
+# Environment variables of the target's process. One names the user's class. The other is set if the
+# release's class from which it is derived should run instead.
 VARIABLE = "SCHEDPROOF_SCHEDULER"
 OWN_CLASS = "SCHEDPROOF_OWN_CLASS"
 
 
 def load_early(load: Callable[[], object]) -> None:
-    """Load the release and the user's class before the first request, because otherwise an error in
-    the class would look like an answer to `start`. What the class's module prints goes to
-    stderr."""
+    """Load the release and the user's class before the first request. Otherwise an error in the
+    class would look like a refusal of `start`. Output of the class's module goes to stderr."""
     if is_chosen():
         with contextlib.redirect_stdout(sys.stderr):
             load()
@@ -41,7 +40,7 @@ def is_chosen() -> bool:
 
 @functools.cache
 def chosen(own: type) -> Any:
-    """Return the class to drive: the user's if there is one, otherwise the release's."""
+    """Return the class to run: the user's class if there is one, otherwise the release's."""
     words = os.environ.get(VARIABLE)
     if words is None:
         return own
@@ -65,7 +64,8 @@ def own_class(cls: type, own: type) -> type:
 
 
 def _from_package(folder: str, name: str) -> ModuleType:
-    sys.path.append(folder)  # last, so that no file next to it hides a module of the release
+    # At the end of the path, so that no file in the folder hides a module of the release.
+    sys.path.append(folder)
     package = name.rpartition(".")[0]
     coverage.count_packages(package if "." in package else name)
     return importlib.import_module(name)
@@ -82,7 +82,7 @@ def _from_file(file: str) -> ModuleType:
 
 
 def title(name: str, version: str) -> tuple[str, str]:
-    """Return the name and version to report; they mention the user's class if there is one."""
+    """Return the name and the version to report. They mention the user's class if there is one."""
     words = os.environ.get(VARIABLE)
     if words is None or OWN_CLASS in os.environ:
         return name, version

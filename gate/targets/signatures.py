@@ -4,8 +4,8 @@ An adapter may declare the methods that it relies on, next to its factory:
 
     RELIES_ON = {"my_pkg.sched:Scheduler.schedule": "(self) -> dict[str, int]"}
 
-`python -m schedproof.gate.targets.signatures MODULE:FACTORY` compares them in its own process, and
-prints a JSON list of [name, expected signature, actual signature].
+`python -m schedproof.gate.targets.signatures MODULE:FACTORY` imports the adapter in its own process
+and prints a JSON list of [name, expected signature, actual signature].
 """
 
 import importlib

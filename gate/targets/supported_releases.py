@@ -1,4 +1,4 @@
-"""Published releases of schedulers: the supported versions, and the packages that they run on."""
+"""Describe the supported releases of schedulers, and the packages that each of them runs on."""
 
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -10,11 +10,11 @@ from packaging.version import InvalidVersion, Version
 
 from ...spec.systems import SYSTEMS, part
 
-CHECKOUT = "checkout"  # stands for the version of unreleased code
+CHECKOUT = "checkout"  # the version that stands for unreleased code
 
 
 class ReleaseError(Exception):
-    """Raised if a release is not available; the message says in one line what to do."""
+    """Raised if a release is not available. The message, of one line, says what to do."""
 
 
 @dataclass(frozen=True)
@@ -23,14 +23,13 @@ class Package:
     system.
 
     Attributes:
-        versions: maps each supported version, oldest first, to the version of `runs_on` that it
-            needs, or to itself if it runs on no other package.
-        revision_of: a function that returns the model's revision with which to compare a version.
-        since: versions later than this one are accepted too, although schedproof has not been tried
-        with them.
-        settings: prefixes of environment variables that the process must not see, because they are
-            the user's own settings.
-        cache_variable: the environment variable that names the folder of the process's own cache.
+        versions: the supported versions, oldest first, each with the version of `runs_on` that it
+            needs, or with itself if it runs on no other package.
+        revision_of: a function that returns the revision of the model to compare a version with.
+        since: later versions than this one are accepted too, untested.
+        settings: prefixes of environment variables with the user's own settings, which are removed
+            for the process.
+        cache_variable: the environment variable for the folder of the package's own cache.
     """
 
     name: str
@@ -56,7 +55,7 @@ class Package:
 
 
 class Layer(NamedTuple):
-    """A package in one version, as a part of a release."""
+    """One package, in one version, of those that a release consists of."""
 
     package: Package
     version: str
@@ -64,10 +63,10 @@ class Layer(NamedTuple):
 
 @dataclass(frozen=True)
 class Release:
-    """A published version of a scheduler, or a checkout with its code in `folder`.
+    """A published version of a scheduler, or a checkout whose code is in `folder`.
 
-    `base` is the version of the package that it runs on, or its own version if there is no such
-    package.
+    `base` is the version of the package that the scheduler runs on, or its own version if it runs
+    on no other package.
     """
 
     name: str
@@ -109,7 +108,7 @@ def packages() -> dict[str, Package]:
 
 
 def parse_release(text: str) -> Release | None:
-    """Return the release that NAME==VERSION names; None if NAME is not a known package. Raise
+    """Return the release that NAME==VERSION names, or None if NAME is not a known package. Raise
     ReleaseError if the version is not supported."""
     name, equals, version = text.partition("==")
     name, version = re.sub(r"[-_.]+", "-", name.strip()).lower(), version.strip()

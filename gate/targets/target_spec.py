@@ -1,4 +1,4 @@
-"""Parse the command line's TARGET into its kind, its limits and its replay options."""
+"""Parse the TARGET of a command line into its kind, its limits and its replay options."""
 
 import shlex
 from collections.abc import Sequence
@@ -30,7 +30,7 @@ def _valid() -> str:
 
 
 class UnknownTargetError(ValueError):
-    """Raised if a TARGET has no valid form, or cannot be opened; `str()` is one line."""
+    """Raised if a TARGET has no valid form or cannot be opened. The message has one line."""
 
 
 @dataclass(frozen=True)
@@ -39,15 +39,14 @@ class TargetSpec:
 
     Attributes:
         kind: the form of the target, which determines which of the other fields apply.
-        formula: in `model:FORMULA`, the volumetric formula that replaces the revision's own.
-        scheduler: a class that replaces the release's own, in one of the forms that `CLASSES`
-            lists; paths are absolute.
-        is_base: whether to drive the class from which `scheduler` is derived, not `scheduler`
-            itself.
-        beyond_start_up: whether to accept configurations with which the release's server does not
-            start.
+        formula: the volumetric formula that `model:FORMULA` names, which replaces the revision's
+            own.
+        scheduler: the class that replaces the release's own, in one of the forms in `CLASSES`, with
+            an absolute path.
+        is_base: whether to run the class from which `scheduler` is derived instead of `scheduler`.
+        beyond_start_up: whether to accept configurations with which a server would not start.
         coverage: a folder in which the target's processes record the lines that they run.
-        beside_another: whether the project file names another target, so that printed commands must
+        beside_another: whether the project file names another target. Printed commands must then
             name this one.
         checkout, folder: the parts of `NAME:DIR`; "" if an environment variable gives the folder.
     """
@@ -72,7 +71,8 @@ class TargetSpec:
 
     @property
     def is_model(self) -> bool:
-        """Return whether this is a reference model, which lockstep would compare with itself."""
+        """Whether this is a reference model, so that a comparison with the model would compare
+        it with itself."""
         return self.kind == "model"
 
     @property
@@ -81,8 +81,8 @@ class TargetSpec:
 
     @property
     def may_change(self) -> bool:
-        """Return whether the target's code may change under the same name, unlike that of a model
-        or a release."""
+        """Whether the code behind the target's name may change; that of a model or a release
+        never does."""
         return self.kind not in ("model", "release") or bool(self.scheduler)
 
     @property
@@ -102,7 +102,7 @@ class TargetSpec:
 
     @property
     def own_file(self) -> str:
-        """Return the file of the user's class, as it appears in coverage; "" if there is none."""
+        """The file of the user's class, as coverage reports name it; "" if there is none."""
         place, _, name = self.scheduler.rpartition(":")
         if place.endswith(".py"):
             return Path(place).name
@@ -112,8 +112,7 @@ class TargetSpec:
         return replace(self, text=self.text.partition(":")[0], is_base=True)
 
     def default_revision(self) -> str | None:
-        """Return the revision with which to compare a release or a checkout; None for other
-        targets."""
+        """The revision to compare a release or a checkout with; None for other targets."""
         if self.checkout is not None:
             return checkouts.revision_of(self.checkout, self.folder)
         return None if self.release is None else self.release.revision
@@ -147,11 +146,11 @@ def take_formula(spec: TargetSpec, changes: Sequence[str]) -> tuple[TargetSpec, 
 def parse_target(
     text: str, path: Path | None = None, scheduler_cls: str | None = None
 ) -> TargetSpec:
-    """Return the target that `text` names. `path` is the folder of `--path`: the checkout, or the
-    folder with the package of `scheduler_cls`.
+    """Return the target that `text` names.
 
-    Raise UnknownTargetError if the text has no valid form, ReleaseError if the release is not
-    supported, and InputError if the options do not fit the target.
+    `path` is the folder given with `--path`: a checkout, or the folder that contains the package of
+    `scheduler_cls`. Raise UnknownTargetError if the text has no valid form, ReleaseError if the
+    release is not supported, and InputError if the options do not fit the target.
     """
     if scheduler_cls is None:
         text = checkouts.with_path(text, path)
@@ -168,7 +167,7 @@ def parse_target(
         return TargetSpec(text, "release", release=release, scheduler=_scheduler(text, rest))
     if word.endswith(".py"):
         module = word.removesuffix(".py").replace("/", ".").lstrip(".")
-        problem = "is a file; name the module, which is imported from this folder"
+        problem = "is a file; name the module instead, which is imported from this folder"
         raise UnknownTargetError(f"TARGET {text!r} {problem}: {module}:{rest or 'FACTORY'}")
     if not all(part.isidentifier() for part in [*word.split("."), rest]):
         raise UnknownTargetError(f"TARGET {text!r} is not understood; {_valid()}")
@@ -186,7 +185,8 @@ def _with_class(text: str, path: Path | None, scheduler_cls: str) -> str:
 
 
 def _scheduler(text: str, words: str) -> str:
-    """Return the class with FILE or DIR as an absolute path; "" if no class is named."""
+    """Return the class named by the user, with FILE or DIR as an absolute path; "" if there is
+    none."""
     if not words:
         return ""
     place, _, name = words.rpartition(":")

@@ -1,1 +1,1 @@
-"""Read, judge and visualize recorded conversations with a target."""
+"""Read, judge and draw recorded conversations with a target."""

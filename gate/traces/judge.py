@@ -1,6 +1,6 @@
-"""Judge every run of a trace in one pass, by the rules that can be checked on the run's target.
+"""Judge every run of a trace in one pass, by the rules that the trace shows enough to check.
 
-Steps that have been judged are not kept, so a trace may have any length.
+Judged steps are discarded, so a trace may have any length.
 """
 
 from collections import deque
@@ -36,9 +36,9 @@ CONTEXT_STEPS = 6
 class TraceRun:
     """One run of a trace.
 
-    `line` is where the run first broke a rule, or the current line. `broken` lists the rules that
-    its first faulty step breaks. `unjudged` counts the steps that follow; they may break rules as a
-    consequence.
+    `line` is the line at which the run first broke a rule; until then, it is the current line.
+    `broken` lists the rules broken in that step. `unjudged` counts the steps after it, which may
+    break rules as a consequence.
     """
 
     number: int
@@ -54,11 +54,11 @@ class TraceRun:
 
 
 class TraceJudge:
-    """Follows the events of a trace and judges them.
+    """Judge the events of a trace one after the other.
 
-    `broke` is called when a run breaks a rule, `over` when a run has ended, and `notice` with a
-    message about anything that is not part of a run. `watch` is called after each judged step; the
-    history is then not pruned. `cut` says why the record ends too early, if it does.
+    `broke` is called when a run breaks a rule, and `over` when a run has ended. `notice` receives
+    messages about everything that belongs to no run. `watch` is called after each judged step; the
+    history is then kept whole. `cut` is set if the record ends too early.
     """
 
     def __init__(
@@ -84,7 +84,7 @@ class TraceJudge:
         self._of: JudgedRevision | None = None
 
     def follow(self, events: Iterable[Event]) -> None:
-        """Judge all events to the end. Raise FileError if a line does not follow the protocol."""
+        """Judge all events. Raise FileError if a line breaks the protocol."""
         try:
             for event in events:
                 self._take(event)
@@ -175,7 +175,7 @@ class TraceJudge:
             run.explainer.accept(request, open_ended=event.open_ended)
 
     def _reject(self, run: TraceRun, event: Rejected) -> None:
-        """Judge the refusal of a request, unless it was refused because of its id."""
+        """Judge the refusal of a request, unless the request was refused because of its id."""
         assert self._of is not None
         self._of.rejected += event.operation == "add"
         history = run.monitor.history

@@ -1,7 +1,7 @@
 """Draw runs as Chrome trace events, the JSON format of Perfetto and chrome://tracing.
 
-Each run is a process, and each request a thread. A step has no duration of its own, so all steps
-are drawn with the same length. Format: "Trace Event Format" of Chrome, with the kinds X (slice), C
+Each run becomes a process, and each request a thread. A step has no duration, so all steps are
+drawn with the same length. Format: "Trace Event Format" of Chrome, with the kinds X (slice), C
 (counter), i (instant) and M (names).
 """
 
@@ -29,8 +29,8 @@ TrackEvent = dict[str, Any]
 
 @dataclass
 class Recorded:
-    """One run to draw. `arrivals` maps each accepted request, in order of arrival, to the step
-    before which it arrived; `broken` lists the broken rules with their steps."""
+    """A run to draw. `arrivals` gives, for each accepted request in order of arrival, the step
+    before which it arrived. `broken` lists the broken rules with their steps."""
 
     title: str
     config: Mapping[str, Any]
@@ -40,7 +40,7 @@ class Recorded:
 
 
 class Phase(NamedTuple):
-    """The state of a request from step `first` to step `last` inclusive."""
+    """The state of a request from step `first` to step `last`, inclusive."""
 
     name: str
     first: int
@@ -53,7 +53,7 @@ def check_perfetto(file: Path, read: Path) -> None:
 
 
 def run_of(scenario: Scenario, outcome: Outcome, steps: list[Step]) -> Recorded:
-    """Return the run of a scenario, with the requests that the target accepted before the run
+    """Return the run of a scenario, with the requests that the target had accepted when the run
     ended."""
     started, rejected = outcome.session.started, outcome.session.rejected
     came = (request for request in scenario.requests if request.arrival < len(steps))
@@ -68,7 +68,7 @@ def run_of(scenario: Scenario, outcome: Outcome, steps: list[Step]) -> Recorded:
 
 
 def collecting(events: Iterable[Event], runs: list[Recorded]) -> Iterator[Event]:
-    """Yield the events of a trace unchanged, and append the data of each run to `runs`."""
+    """Yield the events of a trace unchanged, and collect the data of each run in `runs`."""
     for event in events:
         if isinstance(event, Begun):
             started = event.started
@@ -82,8 +82,8 @@ def collecting(events: Iterable[Event], runs: list[Recorded]) -> Iterator[Event]
 
 
 def write_perfetto(file: Path, runs: Sequence[Recorded]) -> None:
-    """Write the runs to a file, whole or not at all. Raise FileError if the file cannot be written
-    to."""
+    """Write the runs to a file, whole or not at all. Raise FileError if the file cannot be
+    written."""
     about = {
         "step_us": STEP_US,
         "time": f"every step is drawn as {STEP_US} µs, since steps have no duration of their own",
@@ -151,8 +151,8 @@ def _instants(pid: int, tracks: Mapping[str, int], news: News) -> Iterator[Track
 
 
 def phases(name: str, run: Recorded) -> Iterator[Phase]:
-    """Yield the phases of a request. Consecutive steps in the same state are one phase, but each
-    prefill chunk is a phase of its own."""
+    """Yield the phases of a request. Steps in a row with the same state form one phase; each
+    prefill chunk is a phase."""
     states = _states(name, run)
     for key, group in groupby(states, lambda state: (state[1], state[1] == "prefill" and state[0])):
         numbers = [number for number, _ in group]
@@ -160,7 +160,8 @@ def phases(name: str, run: Recorded) -> Iterator[Phase]:
 
 
 def _states(name: str, run: Recorded) -> Iterator[tuple[int, str]]:
-    """Yield each step from the request's arrival to its end, with its state in that step."""
+    """Yield the steps from the arrival of a request to its end, each with the state of the
+    request."""
     decodes = started = preempted = False
     for number in range(run.arrivals[name], len(run.steps)):
         step = run.steps[number]

@@ -1,4 +1,4 @@
-"""Wrap a target so that its conversation is written to a trace, line by line."""
+"""Wrap a target so that its conversation is recorded in a trace, line by line."""
 
 import gzip
 import json
@@ -16,7 +16,7 @@ from .trace_file import REFUSAL_KEYS, REPLY_KEYS
 
 
 class Lines(Protocol):
-    """A file open for writing, compressed or not."""
+    """A file opened for writing, compressed or not."""
 
     def write(self, line: bytes, /) -> int:
         """Append bytes."""
@@ -49,10 +49,10 @@ def recorded(target: Target, trace: Path | None) -> Iterator[Target]:
 
 
 class Recorder:
-    """Passes every operation on to the target, and records the request and the reply.
+    """Pass every operation on to the target, and record the request and the reply.
 
-    Only the keys of a reply that the protocol defines are written, not keys that a target adds. If
-    the target dies or hangs, the trace ends with a request without a reply.
+    Of a reply, only keys that the protocol defines are recorded, not keys that a target adds. If
+    the target dies or hangs, the trace ends with a request that has no reply.
     """
 
     def __init__(self, target: Target, file: Lines) -> None:
@@ -98,5 +98,6 @@ class Recorder:
         try:
             self._file.write(json.dumps(line).encode() + b"\n")
             self._file.flush()
-        except OSError as error:  # so that it is not reported as a crash of the scheduler
+        # Raise another error, so that this is not reported as a crash of the scheduler.
+        except OSError as error:
             raise TargetFault(f"the trace cannot be written ({error.strerror or error})") from None

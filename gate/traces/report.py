@@ -1,6 +1,5 @@
-"""Print the results of `check-trace`: broken runs as they are found, the models that match, the
-verdict.
-"""
+"""Print the results of `check-trace`: broken runs as they are found, then the models that match,
+and the verdict."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -20,12 +19,12 @@ from .run_events import Event
 from .trace_file import Source
 from .verdict import Part, TraceVerdict
 
-SHOWN_WIDTH = 400  # how many characters of a difference are shown
-PROGRESS_EVERY = 2_000  # events between two updates of the progress display
+SHOWN_WIDTH = 400  # how many characters of a difference to show
+PROGRESS_EVERY = 2_000  # update the progress display after this many events
 
 
 class TraceReporter:
-    """Prints what is found while a trace is judged; shows at most `most` broken runs in full."""
+    """Print findings while a trace is judged. At most `most` broken runs are shown in full."""
 
     def __init__(self, console: Console, source: Source, most: int) -> None:
         self._console = console
@@ -43,8 +42,8 @@ class TraceReporter:
         print_broken(self._console, run)
 
     def over(self, run: TraceRun) -> None:
-        """Print what remains to be said about a run: more on a run printed before, or a remark on a
-        run that only differs from its model."""
+        """Print what is left to say when a run ends: how a printed failure went on, or a remark
+        if the run only differs from its model."""
         explainer = run.explainer
         if run.number in self._shown:
             self._shown.discard(run.number)

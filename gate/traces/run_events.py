@@ -1,4 +1,4 @@
-"""The events of a trace: one for each request of the protocol, with its reply.
+"""The events of a trace. Each consists of a request of the protocol and its reply.
 
 `line` is the line number of the request in the file, counted from 1.
 """
@@ -36,7 +36,7 @@ class Added(NamedTuple):
 
 
 class Rejected(NamedTuple):
-    """The target refused a request, or an abort that it does not support; `words` is its
+    """The target refused a request, or does not support an abort. `words` is the target's
     message."""
 
     line: int
@@ -54,7 +54,7 @@ class Aborted(NamedTuple):
 
 
 class Controlled(NamedTuple):
-    """An operator resets or pauses the scheduler; `done` says whether the scheduler complied."""
+    """An operator reset or paused the scheduler. `done` says whether the scheduler did it."""
 
     line: int
     kind: str
@@ -82,7 +82,7 @@ class Stopped(NamedTuple):
 
 
 class Cut(NamedTuple):
-    """The record ends here, too early; `why` gives the reason."""
+    """The record ends too early here. `why` gives the reason."""
 
     line: int
     why: str

@@ -1,9 +1,8 @@
-"""Read trace files: a conversation with a target as JSON Lines, each request followed by its reply.
+"""Read trace files: conversations with a target as JSON Lines, each request followed by its reply.
 
-A file may be compressed (gzip), and larger than memory, since it is read line by line. Every
-problem is reported as one clear error with the file, the line, the JSON path and the value. If a
-recorder was killed, the last line may be truncated, or the last request may have no reply;
-everything before that point counts.
+A file may be compressed (gzip) and larger than memory, because it is read line by line. An error
+message names the file, the line, the JSON path and the value. If the recorder was killed, the last
+line may be incomplete, or the last request may have no reply; everything before that counts.
 
 A reply to "step" contains the blocks of every request, or `block_changes`: how the blocks differ
 from those of the previous step.
@@ -45,7 +44,7 @@ GZIP = b"\x1f\x8b"
 
 
 class Source(NamedTuple):
-    """An open trace: its name for messages, its lines, and how many of its bytes have been read."""
+    """An open trace: its name for messages, its lines, and the number of bytes read so far."""
 
     name: str
     lines: BinaryIO
@@ -71,7 +70,7 @@ def opened_trace(file: str) -> Iterator[Source]:
 
 
 class _Unpacked(io.RawIOBase):
-    """The content of a compressed file, up to the point at which it is truncated. GzipFile itself
+    """The content of a compressed file, up to the point where it is cut off. GzipFile itself
     would lose the last 64 KiB before that point."""
 
     def __init__(self, raw: BinaryIO) -> None:
@@ -91,13 +90,13 @@ def _raw(file: str) -> io.FileIO:
 
 
 MAX_LINE = 8 * 1024 * 1024
-MAX_BLANK = 10_000  # consecutive lines; a compressed file may contain billions
-STEP = b'{"op": "step"}\n'  # the most frequent line, exactly as the recorder writes it
+MAX_BLANK = 10_000  # consecutive lines; a small compressed file could contain billions of them
+STEP = b'{"op": "step"}\n'  # the most frequent line, byte by byte as the recorder writes it
 CHANGES = "block_changes"
-WITH_CHANGES = NULLABLE | {"blocks"}  # fields that a step with `block_changes` may omit
+WITH_CHANGES = NULLABLE | {"blocks"}  # fields that may be absent from a step with `block_changes`
 Tables = dict[str, tuple[Count, ...]]
-# For each request: how many of its previous blocks it keeps, and the blocks that follow them; null
-# if it no longer has any blocks.
+# For each request: how many of its previous blocks remain, and the blocks after them; null if it no
+# longer has any blocks.
 BlockChanges = dict[str, tuple[Count, tuple[Count, ...]] | None]
 REQUEST_KEYS = {
     "start": {"op", "system", "revision", "config"},
@@ -130,17 +129,18 @@ ADDED_KEYS = (
     *OF_FEATURES,
 )
 DECODE = msgspec.json.Decoder().decode
-UNFINISHED = "Input data was truncated"  # the message of msgspec
+UNFINISHED = "Input data was truncated"  # msgspec's message for such a line
 
 
 class _UnfinishedError(ValueError):
-    """A line contains only the beginning of an object."""
+    """Raised if a line contains only the beginning of an object."""
 
 
 def read_trace(
     source: Source, system: str | None = None, revision: str | None = None
 ) -> Iterator[Event]:
-    """Yield the events in order; `system` and `revision`, if given, replace the recorded ones."""
+    """Yield the events in order. If `system` or `revision` is given, it replaces the recorded
+    one."""
     reading = _Reading(source, system, revision)
     while (event := reading.next()) is not None:
         yield event
@@ -355,8 +355,8 @@ class _Reading:
         )
 
     def _changed(self, changes: Any, step: Step) -> Tables:
-        """Return the blocks after a step. A request whose blocks did not change keeps the same
-        table object, which makes comparisons cheap."""
+        """Return the blocks after a step. The table of a request stays the same object if its
+        blocks did not change, which makes comparisons cheap."""
         if step.blocks is not None:
             raise self._error(f"$.{CHANGES}: $.step.blocks is given as well; valid: one of the two")
         try:
@@ -391,8 +391,10 @@ class _Reading:
 
 
 def _read_line(line: bytes) -> dict[str, Any]:
-    """Return the JSON object in a line; it must have unique keys, finite numbers and valid Unicode.
-    If it does not, raise a ValueError that states the problem, without the line number."""
+    """Return the JSON object in a line. It must have unique keys, finite numbers and valid Unicode.
+
+    Otherwise raise a ValueError that describes the problem without the line number.
+    """
     try:
         value = DECODE(line)
     except UnicodeDecodeError as error:

@@ -18,12 +18,10 @@ FORMAT = "schedproof/trace@1"
 
 
 class First(NamedTuple):
-    """Where a rule was first broken: the run and the line in the file, counted from 1, and the step
-    in the run, counted from 0.
+    """Where a rule was first broken. Runs and lines are counted from 1, steps from 0.
 
     `consequence_of` is the rule that was broken before this one in the same step. `by_adapter`
-    means that only the adapter that recorded the trace can have caused this failure, or the one
-    before it.
+    means that the adapter, not the scheduler, must have caused this failure or the one before it.
     """
 
     run: int
@@ -38,9 +36,9 @@ class First(NamedTuple):
 class JudgedRevision:
     """The results of all runs of one system and revision.
 
-    `others` is set if the target gives another name or version in a later run. `unjudged` counts
-    the steps after the first broken rule of their run. `matched` counts, for each revision, the
-    runs that its model matches.
+    `others` is set if a later run reports another name or version of the target. `unjudged` counts
+    the steps that follow the first broken rule of their run. `matched` counts, for the model of
+    each revision, the runs that it matches.
     """
 
     system: str
@@ -65,16 +63,15 @@ class JudgedRevision:
         self.others |= started[:2] != self.started[:2]
 
     def note(self, rule: str, place: First) -> None:
-        """Record that a rule was broken, and keep the most informative place. A failure of the
-        scheduler is more informative than one of the adapter, and a first failure more than a
-        consequence."""
+        """Record that a rule was broken, and keep only the place that says most. Failures of the
+        scheduler say more than those of the adapter, and first failures more than consequences."""
         known = self.first.get(rule)
         if known is None or _says_little(known) > _says_little(place):
             self.first[rule] = place
 
     def verdicts(self, explained: bool) -> tuple[RuleVerdict, ...]:
-        """Return one verdict per rule, in catalogue order; include lockstep only if models ran
-        alongside."""
+        """Return one verdict per rule, in catalogue order. Include the comparison with the model
+        only if models ran alongside."""
         return tuple(
             self._verdict(rule)
             for rule in self.rules
@@ -148,8 +145,8 @@ def conclude(
 ) -> TraceVerdict:
     """Return the verdict on all runs.
 
-    A trace without a run is inconclusive, and so is one that is cut, unless a rule is broken before
-    the cut: it does not show whether the target crashed or hung there.
+    A trace without a run is inconclusive. So is one that was cut off, unless a rule is broken
+    before that: the target may have crashed or hung where the record ends.
     """
     parts = tuple(_part(file, run, explained) for run in judged)
     codes = [verdict.exit_code(part.rules, chosen, interrupted) for part in parts if part.rules]

@@ -1,5 +1,5 @@
-"""Render a whole gate as one page: each fault with its cause, and what ran or was left out. Another
-page shows which parts of the target's code ran, by module, function and line."""
+"""Render a whole gate as one page: each fault with its cause, what ran, and what was left out.
+Another page shows the parts of the target's code that ran, by module, function and line."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -22,7 +22,7 @@ from ..reports.terminal import in_one_line
 from .base.drawing import WIDE, Picture, picture
 from .base.page import render_template
 
-DRAWN = 20  # at most this many faults get a picture; each of the others gets one line
+DRAWN = 20  # at most this many faults get a picture; others get one line
 WORDS = {
     "violated": "broken",
     "known": "known, and accepted",
@@ -47,7 +47,7 @@ class DrawnFault(NamedTuple):
 
 
 def gate_page(verdict: Verdict, rules: Mapping[str, Rule], found: Mapping[str, Found]) -> str:
-    """Return the page as HTML without scripts; `found` maps each scenario to its finding."""
+    """Return the page as HTML without scripts. `found` maps each scenario to its finding."""
     values: dict[str, Any] = {
         "verdict": verdict,
         "result": result(verdict),
@@ -89,7 +89,7 @@ def _counts(verdict: Verdict) -> list[tuple[str, int]]:
 
 
 class SourceLine(NamedTuple):
-    """A line of source code, and whether it contains code that never ran."""
+    """A line of source code. It is marked if it contains code that never ran."""
 
     number: int
     text: str

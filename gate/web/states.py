@@ -1,6 +1,5 @@
-"""`schedproof explore --html`: render the states of a small scope as a page, with moves and rules
-in words, and runs that lead to the states.
-"""
+"""`schedproof explore --html`: render the states of a small scope as a page. It shows moves and
+rules in words, and runs that lead to the states."""
 
 import shlex
 import time
@@ -39,7 +38,8 @@ MAX_STATES = 2_000
 
 
 def check_drawing(html: Path, options: Sequence[ExploreOptions], checkpoint: Path | None) -> None:
-    """Raise InputError, before any work is done, unless the options describe a single drawing."""
+    """Raise InputError unless the options describe a single drawing. Call this before doing any
+    work."""
     check_file("--html", html)
     if len(options) > 1:
         raise InputError("--html", f"draws one scope, not {len(options)}; valid: with one --scope")
@@ -69,7 +69,7 @@ def draw(
     json_file: Path | None,
     html: Path,
 ) -> int:
-    """Explore, report as usual, write the page, and return the exit code."""
+    """Explore, report as usual, and write the page. Return the exit code."""
     began = time.time()
     reporter = Reporter(console, [options], rules, out)
     graph = drawn(options, rules, MAX_STATES)
@@ -83,15 +83,14 @@ def draw(
     return code
 
 
-MAX_TRIED = 300  # at most this many runs are tried for a rule
+MAX_TRIED = 300  # how many runs to try for a rule at most
 
 
 class Shown(NamedTuple):
-    """The shortest run for a rule, confirmed by a replay on the model; `path` lists the edges of
-    the run.
+    """The shortest run for a rule, confirmed by a replay on the model.
 
-    If `broken` is set, the run breaks the rule; otherwise a step only exercises it. `message` gives
-    the numbers.
+    If `broken` is set, the run breaks the rule; otherwise one of its steps exercises the rule.
+    `path` lists the edges of the run, and `message` gives the numbers.
     """
 
     path: tuple[int, ...]
@@ -171,7 +170,8 @@ def _state(graph: Graph, number: int, vertex: Vertex, row: int) -> dict[str, Any
 
 
 def _lengths(node: Node, request: str) -> str:
-    """Describe the lengths of a request. Until the scheduler has read a length, it is a range."""
+    """Describe the lengths of a request. A length that the scheduler has not read yet is a
+    range."""
     candidates: Any = node.known[request]
     items = [candidates.menu.items[number] for number in possible(candidates)]
 
@@ -299,8 +299,8 @@ def _staked_run(graph: Graph, rule: Rule) -> Shown | None:
 
 
 def _decided(graph: Graph, edge: int) -> Iterator[tuple[Label, ...]]:
-    """Yield the path, and then, for a request whose length was not read, the path with each
-    possible length, because the rule's witness may depend on that length."""
+    """Yield the path. If the length of a request was not read, also yield the path with each
+    possible length, because the rule's witness may depend on it."""
     labels = graph.labels(graph.path_through(edge))
     yield labels
     target = graph.edges[edge].target
@@ -312,5 +312,5 @@ def _decided(graph: Graph, edge: int) -> Iterator[tuple[Label, ...]]:
 
 
 def possible(candidates: Candidates) -> list[int]:
-    """Return the items of the menu that a request may still be."""
+    """Return the items of the request menu that a request may still turn out to be."""
     return [number for number in candidates.numbers() if candidates.menu.accepted[number]]

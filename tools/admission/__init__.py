@@ -1,2 +1,2 @@
-"""Tools about admission by volume: what the published formulas cost, and how good an admission rule
-can be."""
+"""Tools about admission by volume: what the published formulas cost, and how good an admission
+rule could be."""

@@ -1,7 +1,7 @@
 """How good can an admission rule be, and how much capacity do the formulas of releases waste?
 
-Writes five tables for `docs/explanation/exact-admission.md`, in ten minutes on one core. The table
-`releases` runs real releases:
+Writes five tables to `docs/explanation/exact-admission.md`. This takes ten minutes on one core. The
+table `releases` runs real releases:
 
     make tool NAME=admission.exact OPTIONS=--write
     make tool NAME=admission.exact OPTIONS="--only hindsight"
@@ -51,8 +51,11 @@ INSTANCES = 200
 
 
 def slack() -> Iterator[str]:
-    """Yield the table of the slack that each formula needs, as rows of Markdown. Slack is the
-    number of tokens by which the limit has to be lowered so that no run exceeds it."""
+    """Yield the rows of a Markdown table of the slack that each formula needs.
+
+    Slack is the number of tokens by which the limit must be lowered so that no run exceeds the
+    original limit.
+    """
     found = [("formula", "slack that a run needs", "slack proven to be enough")]
     for formula, name in {**PUBLISHED, "common_base": OURS["common_base"]}.items():
         proven = least_slack(formula, PRODUCTION.max_model_len)
@@ -66,16 +69,16 @@ def slack() -> Iterator[str]:
 
 
 def _short(formula: str, requests: int) -> Setting:
-    """Return a setting with short requests, for which Z3 answers sooner. They are still long enough
-    to show a slack of two blocks."""
+    """Return a setting with short requests, for which Z3 answers sooner. The requests are still
+    long enough to show a slack of two blocks."""
     return Setting(formula, requests, max_model_len=1024)
 
 
 def replayed(setting: Setting) -> int | None:
     """Return the smallest slack that keeps the run found by Z3 within the limit.
 
-    Return None if Z3 finds no run, or if a replay does not confirm the slack: with that slack, the
-    run must stay within the limit; with one token less, it must exceed the limit.
+    Return None if Z3 finds no run, or if a replay does not confirm the slack. In the replay, the
+    run must stay within the limit with that slack, and exceed it with one token less.
     """
     found = needed(setting)
     if found is None:
@@ -91,7 +94,7 @@ def replayed(setting: Setting) -> int | None:
 
 
 def waste() -> Iterator[str]:
-    """Yield the table of the refusals that leave most of the limit unused, as rows of Markdown."""
+    """Yield the rows of a Markdown table of the refusals that leave most of the limit unused."""
     found = [
         ("admission", "worst refusal found leaves unused", "proven: no refusal leaves more than")
     ]
@@ -105,13 +108,13 @@ def waste() -> Iterator[str]:
             for so_far in bounded(WASTE_SECONDS, worst, setting, "waste"):
                 known = so_far
         except Unanswered:
-            pass  # the row shows what is known when the time is up
+            pass  # the time is up; the row shows the result so far
         found.append((titles[name], *_unused(setting, known)))
     yield from rows(*found)
 
 
 def _unused(setting: Setting, known: Known | None) -> tuple[str, str]:
-    """Return two cells for the worst refusal: the worst one found, and the proven bound."""
+    """Return two cells about the worst refusal: the worst one found, and the proven bound."""
     if known is None or (not known.arrivals and not known.exact):
         return "none found", f"{setting.limit if known is None else known.at_most:,}"
     if not known.arrivals:
@@ -120,12 +123,12 @@ def _unused(setting: Setting, known: Known | None) -> tuple[str, str]:
 
 
 def chosen_loads() -> list[Load]:
-    """Return the three loads of the tables, whose outputs all reach max_tokens."""
+    """Return the three loads of the tables. All of their outputs reach max_tokens."""
     return [load for load in all_loads(0, quick=False) if load.name in LOADS and not load.early_eos]
 
 
 def loads() -> Iterator[str]:
-    """Yield the table of the steps that the model takes under each check, relative to the exact
+    """Yield a table of how many steps the model takes under each check, relative to the exact
     check."""
     chosen = chosen_loads()
     least = [formulas.run(PRODUCTION, "exact", load).steps for load in chosen]
@@ -141,14 +144,15 @@ def loads() -> Iterator[str]:
 
 
 class Ratios(NamedTuple):
-    """The cost of a check relative to the best schedule: mean and worst over all instances."""
+    """The cost of a check relative to the best schedule: the mean and the worst ratio over all
+    instances."""
 
     mean: float
     worst: float
 
     @classmethod
     def of(cls, pairs: Sequence[tuple[int, int]]) -> "Ratios":
-        """Build the ratios from pairs (cost of the check, cost of the best schedule)."""
+        """Compute the ratios from pairs (cost of the check, cost of the best schedule)."""
         ratios = [cost / best for cost, best in pairs]
         return cls(sum(ratios) / len(ratios), max(ratios))
 
@@ -157,7 +161,7 @@ class Ratios(NamedTuple):
 
 
 def in_hindsight() -> Iterator[str]:
-    """Yield the table that compares each check with the best schedule, on small loads."""
+    """Yield a table that compares each check with the best schedule, on small loads."""
     found: list[Sequence[str]] = [
         (
             *("requests", "check", "steps, relative to the best in the same order", "in any order"),
@@ -182,7 +186,7 @@ def in_hindsight() -> Iterator[str]:
 
 
 def releases() -> Iterator[str]:
-    """Yield the table of real releases, each with its own scheduler class and with the class in
+    """Yield a table of real releases, each with its own scheduler class and with the one in
     `examples/`."""
     found = [("release", "load", "steps", "with the exact check", "saved", "largest batch x tkv")]
     runs: list[tuple[str, str, dict[str, Any]]] = [

@@ -1,8 +1,8 @@
 """What does each volumetric check cost and gain on the same loads?
 
-Runs the model of revision `sound` at production scale with each published formula and each check of
-`model.spyre.peak`, on the loads of `loads.py`; then the checks alone, on random batches. Every step
-counts as one, whatever its duration. Takes three minutes on one core:
+Runs the model of revision `sound` at production scale on the loads of `loads.py`, with each
+published formula and each check of `model.spyre.peak`. Then tries the checks alone on random
+batches. Every step counts as one, whatever its duration. Takes three minutes on one core:
 
     make tool NAME=admission.formulas
     make tool NAME=admission.formulas OPTIONS="--quick --json FILE"
@@ -46,7 +46,7 @@ class Measured(NamedTuple):
         token_mean, token_p95: steps from the arrival of a request to the step that emits its first
             token.
         batch: mean number of requests in a decode step.
-        refusals: number of steps in which nothing but the check refused a last chunk.
+        refusals: number of steps in which a last chunk was refused only because of the check.
         needless: refusals of chunks that the exact check would have accepted.
         unsafe: number of last chunks accepted although they can lead to a volume above the limit.
         largest: largest batch x tkv of any decode step, in tokens.
@@ -67,8 +67,8 @@ class Measured(NamedTuple):
 
 
 class Counted:
-    """A revision's volumetric check, which also counts its right and wrong answers. Admission calls
-    it at most once per step, after every other check has allowed the last chunk."""
+    """A revision's volumetric check that also counts its right and wrong answers. Admission
+    calls it at most once per step, after every other check has allowed the last chunk."""
 
     def __init__(self, revision: Revision) -> None:
         self.revision = revision
@@ -86,7 +86,7 @@ class Counted:
 
 
 def checked_by(name: str) -> Revision:
-    """Return revision `sound` with the named check."""
+    """Return the revision `sound` with the named check."""
     revision = admitting_by(SOUND, name)
     assert revision is not None, name
     return revision
@@ -108,7 +108,7 @@ def run(config: SpyreConfig, name: str, load: Load) -> Measured:
     """Run the load under the named check until every request has finished.
 
     Raises:
-        AssertionError: no request makes progress any more.
+        AssertionError: no request makes progress any longer.
     """
     counted = Counted(checked_by(name))
     revision = replace(counted.revision, volume_check=counted)
@@ -148,7 +148,7 @@ def run(config: SpyreConfig, name: str, load: Load) -> Measured:
 
 
 def p95(waits: Iterable[int]) -> int:
-    """Return the smallest wait that at least 95 of 100 waits do not exceed."""
+    """Return the smallest wait that at least 95 % of the waits do not exceed."""
     ordered = sorted(waits)
     return ordered[-(-95 * len(ordered) // 100) - 1]
 
@@ -158,8 +158,8 @@ class Alone(NamedTuple):
 
     Attributes:
         batches: number of batches.
-        permissive: batches that it accepts although the limit is one token below their volume.
-        needless: batches that it refuses although the limit equals their volume.
+        permissive: batches that it accepts, although their volume is one token above the limit.
+        needless: batches that it refuses, although their volume equals the limit.
     """
 
     batches: int
@@ -168,9 +168,11 @@ class Alone(NamedTuple):
 
 
 def alone(name: str, batches: int, seed: int) -> Alone:
-    """Try the named check on random batches and count its wrong answers. Only batches with a volume
-    above max_model_len are tried, because every limit has room for at least one request of that
-    length."""
+    """Try the named check on random batches, and count its wrong answers.
+
+    Only batches with a volume above max_model_len are tried: every limit has room for one request
+    of that length.
+    """
     revision, chance, block = checked_by(name), random.Random(seed), PRODUCTION.block_size
     permissive = needless = tried = 0
     while tried < batches:
@@ -188,8 +190,8 @@ def title(load: Load) -> str:
 
 
 def summary(loads: Sequence[Load], results: dict[str, dict[str, Measured]]) -> str:
-    """Return the table of the steps needed for every load under every check. The base's column
-    contains numbers, the other columns ratios to the base."""
+    """Return a table of the steps that every load takes under every check. The base's column
+    contains numbers; the other columns contain ratios to the base."""
     rows = [["load", f"{BASE}, steps", *(name for name in NAMES if name != BASE)]]
     for load in loads:
         found = results[title(load)]
@@ -203,7 +205,7 @@ def summary(loads: Sequence[Load], results: dict[str, dict[str, Measured]]) -> s
 
 
 def details(found: dict[str, Measured]) -> str:
-    """Return the table for one load, beginning with the base. Checks with equal results share a
+    """Return the table for one load. The base comes first, and checks with equal results share a
     row."""
     base = found[BASE]
     names: dict[Measured, list[str]] = {base: []}
@@ -213,8 +215,8 @@ def details(found: dict[str, Measured]) -> str:
 
 
 def cells(measured: Measured, base: Measured) -> list[str]:
-    """Return the cells of a row: ratios to the base where they make sense, and numbers elsewhere.
-    The base's own row contains only numbers."""
+    """Return the cells of a row: ratios to the base where they make sense, and otherwise
+    numbers. The base's own row contains only numbers."""
     shown = []
     for field, value in measured._asdict().items():
         reference = getattr(base, field)
@@ -284,7 +286,7 @@ def main() -> None:
         "--json", type=Path, metavar="FILE", help="also write the numbers to this file"
     )
     given = parser.parse_args()
-    # No data here is cyclic, so reference counting frees everything.
+    # no data here is cyclic, so reference counting frees everything
     gc.disable()
     loads = all_loads(given.seed, given.quick)
     results = {}

@@ -1,11 +1,11 @@
-"""The best result that any order of admission can give, in hindsight, for sizes small enough to try
-every order.
+"""The best result that any order of admission can give, in hindsight. The loads are small enough to
+try every order.
 
 All requests have arrived before step 0. In each prefill step, one request joins, with its whole
-prompt in one chunk; while any request decodes, each prefill step is followed by a decode step. A
-schedule assigns to each request the decode step before which it joins, in any order; no request is
-paused. The search covers every schedule that keeps batch x tkv within the limit, and visits equal
-states only once.
+prompt in one chunk. While any request decodes, each prefill step is followed by a decode step. A
+schedule assigns to each request the decode step before which it joins; no request is paused. The
+search covers every schedule that keeps batch x tkv within the limit. States that it reaches again
+are visited only once.
 """
 
 import random
@@ -26,8 +26,8 @@ Lengths = tuple[int, int]  # prompt and max_tokens
 
 
 class Cost(NamedTuple):
-    """The number of steps until all requests have finished, and the sum over all requests of the
-    steps until each ends."""
+    """The number of steps until all requests have finished, and the sum of the steps until each
+    of them finishes."""
 
     steps: int
     waits: int
@@ -45,7 +45,7 @@ def drawn(count: int, chance: random.Random) -> list[Lengths]:
 
 
 def admitted(requests: list[Lengths], check: str) -> Cost:
-    """Run the model on the requests in this order, with this volumetric check; return the cost."""
+    """Run the model on the requests in this order, with this volumetric check. Return the cost."""
     revision = admitting_by(SOUND, check)
     assert revision is not None, check
     model = SpyreModel(SMALL, revision)
@@ -64,14 +64,14 @@ def admitted(requests: list[Lengths], check: str) -> Cost:
 
 
 def best(requests: list[Lengths], counted: Counted, *, in_order: bool) -> int:
-    """Return the lowest cost of any schedule within the limit or, with `in_order`, of any such
-    schedule that admits the requests in the given order."""
+    """Return the lowest cost of any schedule within the limit. With `in_order`, only schedules
+    that admit the requests in the given order count."""
     never = 10**9
 
     @cache
     def cost(waiting: tuple[Lengths, ...], decoding: tuple[Lengths, ...], may_prefill: bool) -> int:
-        """Return the lowest cost from this state on; each entry of `decoding` is (tokens computed,
-        decode steps left)."""
+        """Return the lowest cost from this state on. Each entry of `decoding` is (tokens
+        computed, decode steps left)."""
         if not waiting and not decoding:
             return 0
         here = 1 if counted == "steps" else len(waiting) + len(decoding)
@@ -79,7 +79,7 @@ def best(requests: list[Lengths], counted: Counted, *, in_order: bool) -> int:
         if decoding:
             lengths = [tokens + 1 for tokens, _ in decoding]
             if len(lengths) * max_tkv(lengths, SMALL.block_size) > SMALL.max_batch_tkv:
-                return never  # this step happens whether or not another request joins
+                return never  # the decode step must come, whether or not another request joins
             remaining = tuple((tokens + 1, ends - 1) for tokens, ends in decoding if ends > 1)
             cheapest = here + cost(waiting, remaining, True)
         if may_prefill or not decoding:

@@ -15,7 +15,7 @@ from schedproof.model.spyre.config import SpyreConfig
 from schedproof.model.spyre.documented import chunk_count
 from schedproof.model.spyre.volumetric import Decoding, Newcomer
 
-# Block 64, chunk 512, 32 slots, 32,768 tokens at most, batch x tkv 131,072: the defaults.
+# The defaults: block 64, chunk 512, 32 slots, at most 32,768 tokens, batch x tkv 131,072.
 PRODUCTION = SpyreConfig()
 LIMIT, CHUNK = PRODUCTION.max_batch_tkv, PRODUCTION.chunk_size
 # (arrival, prompt, max_tokens)
@@ -32,7 +32,7 @@ class Load(NamedTuple):
 
 
 def load(name: str, about: str, requests: Iterable[ShapedRequest]) -> Load:
-    """Return a load of these requests, numbered from 1; no two share a prompt."""
+    """Return a load of these requests, numbered from 1. No two of them share a prompt."""
     return Load(
         name,
         about,
@@ -49,11 +49,11 @@ def load(name: str, about: str, requests: Iterable[ShapedRequest]) -> Load:
 
 
 def ending_early(load: Load, seed: int) -> Load:
-    """Return the same load, with each output cut short at a point drawn evenly from 1 to
+    """Return the same load with each output cut short, at a point drawn evenly from 1 to
     max_tokens.
 
-    The scheduler does not know that in advance. It plans for max_tokens, as it does for a real
-    model, which may emit its end-of-sequence token at any time.
+    The scheduler does not know this in advance. It plans for max_tokens, as for a real model, which
+    may emit its end-of-sequence token at any time.
     """
     chance = random.Random(f"{seed} early EOS {load.name}")
     cut = tuple(
@@ -70,18 +70,18 @@ def ending_early(load: Load, seed: int) -> Load:
 
 
 def evenly(chance: random.Random, low: int, high: int) -> int:
-    """Draw a number from `low` to `high` inclusive, each equally likely."""
+    """Draw a number from `low` to `high`, inclusive. All are equally likely."""
     return low + int(chance.random() * (high - low + 1))
 
 
 def log_evenly(chance: random.Random, low: int, high: int) -> int:
-    """Draw a number from `low` to `high`, with each power of two equally likely, so that many are
-    short and a few are long."""
+    """Draw a number from `low` to `high` so that each power of two is equally likely. Many
+    numbers are small and a few are large."""
     return int(low * (high / low) ** chance.random())
 
 
 def poisson(chance: random.Random, count: int, gap: float) -> list[int]:
-    """Return the arrivals of independent clients, `gap` steps apart on average."""
+    """Return the arrival steps of independent clients, on average `gap` steps apart."""
     arrivals, now = [], 0.0
     for _ in range(count):
         arrivals.append(int(now))
@@ -108,7 +108,7 @@ def long_outputs(chance: random.Random, count: int) -> list[ShapedRequest]:
 
 
 def mixed(chance: random.Random, count: int) -> list[ShapedRequest]:
-    """Return requests; one in ten is very long."""
+    """Return requests of which one in ten is very long."""
     return [
         (arrival, evenly(chance, 16000, 28000), evenly(chance, 500, 2000))
         if number % 10 == 5
@@ -122,9 +122,9 @@ def shares(batches: Iterable[int], life: int = 300) -> list[ShapedRequest]:
     limit.
 
     For n = 5, 7, 11 and 31, this share is not a whole number of blocks, so only a check that does
-    not round accepts n requests. Prefill and decode steps alternate, so by the time a request
-    joins, the batch has grown by one token for each chunk of its prompt. Each prompt is longer by
-    that number of tokens, so that all requests have the same length.
+    not round accepts n requests. Prefill and decode steps alternate, so by the time a
+    request joins, the batch has grown by one token for each chunk of its prompt. Its prompt is
+    longer by this number of tokens, so that all requests have the same length.
     """
     requests = []
     for batch in batches:
@@ -158,20 +158,23 @@ AIMED: dict[str, list[ShapedRequest]] = {
 
 
 def aimed(names: Iterable[str]) -> list[ShapedRequest]:
-    """Return the counterexamples to these formulas as one load; each begins after the previous one
-    has ended."""
+    """Return the counterexamples to these formulas as one load. Each begins after the previous
+    one has ended."""
     requests, start = [], 0
     for name in names:
         requests += [(start + arrival, prompt, output) for arrival, prompt, output in AIMED[name]]
-        # An upper bound on the duration of one counterexample.
+        # an upper bound on the duration of one counterexample
         start += sum(2 * chunk_count(prompt, CHUNK) for _, prompt, _ in AIMED[name])
         start += 2 * max(output for *_, output in AIMED[name])
     return requests
 
 
 def all_loads(seed: int, quick: bool) -> list[Load]:
-    """Return all loads. Each load except the counterexamples is also returned with early EOS. With
-    `quick`, drawn loads are cut to a sixth of their requests, and slow loads are left out."""
+    """Return all loads. Except for the counterexamples, each load also comes in a variant with
+    early EOS.
+
+    With `quick`, drawn loads are cut to a sixth of their requests, and slow loads are left out.
+    """
 
     def drawn(
         name: str,
@@ -203,8 +206,11 @@ def all_loads(seed: int, quick: bool) -> list[Load]:
 
 def random_batch(chance: random.Random) -> tuple[list[Decoding], Newcomer]:
     """Draw a decode batch of 1 to 31 requests and a newcomer, with any lengths that the model
-    allows. In half of the batches, all lengths and ends are nearly equal, so that the answer
-    depends on rounding."""
+    allows.
+
+    In half of the batches, all lengths and ends are nearly equal, so that the answer depends on
+    rounding.
+    """
     longest = PRODUCTION.max_model_len
     near = evenly(chance, 300, longest - 1100) if chance.random() < 0.5 else None
     lengths, remaining = [], []

@@ -1,6 +1,6 @@
 """How fast is everything, in one run on one machine?
 
-Each figure compares things that run side by side. Measuring all figures takes half an hour on one
+Each figure compares things that run side by side. All figures together take half an hour on one
 core:
 
     make tool NAME=benchmarks OPTIONS="--only models,overhead --json figures.json"

@@ -34,7 +34,7 @@ def command(
     ] = None,
 ) -> None:
     """Measure how fast schedproof is. Each figure compares things that run side by side."""
-    from . import figures  # Z3 takes a while to import
+    from . import figures  # importing Z3 takes a while
 
     plans = figures.chosen([part for word in only or [] for part in _parts(word)])
     if json_file is not None:
@@ -57,8 +57,8 @@ def run(
     details: bool,
     json_file: Path | None,
 ) -> int:
-    """Measure and print the figures, and return the exit code. Ctrl-C ends the measurement and
-    keeps the complete figures."""
+    """Measure and print the figures, and return the exit code. Ctrl-C ends the measurement;
+    figures that are complete are kept."""
     from .figures import measure
     from .machine import this_machine
     from .table import as_json, ratio_line, reported, table
@@ -95,7 +95,7 @@ def run(
 
 
 def _conclude(found: Sequence[Figure]) -> int:
-    """Return the exit code, which is 1 if a figure is missing without an excuse."""
+    """Return the exit code. It is 1 if a figure is missing without an excuse."""
     missing = [figure for figure in found if figure.missing is not None and not figure.excused]
     for figure in missing:
         output.fail(f"figure {figure.name} is missing: {figure.missing}")

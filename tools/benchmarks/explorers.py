@@ -1,9 +1,9 @@
 """Compare the explorer with Spin on the same model, rule and scope.
 
-The model for Spin, `spyre.pml`, is written as a person would write it. LATE adds a reduction by
-hand: no request arrives while another one is waiting. Each tool runs in its own process. Seconds
-cover the whole answer, including Spin's translation and compilation. A run that does not end in
-time has no verdict. Needs spin and gcc.
+The model for Spin, `spyre.pml`, is written as a person would write it. LATE adds a manual
+reduction: no request arrives while another one is waiting. Each tool runs in its own process. The
+times cover the whole answer, including Spin's translation and compilation. A run that does not end
+in time has no verdict. Needs spin and gcc.
 """
 
 import time
@@ -26,7 +26,7 @@ START_UP = 30.0  # seconds that a process may take in addition to its search
 
 
 class Question(NamedTuple):
-    """A rule of a revision in one scope, checked at all `limits` on batch x tkv at once."""
+    """A rule of a revision in one scope. All `limits` on batch x tkv are checked in one search."""
 
     rule: str
     revision: str
@@ -40,7 +40,7 @@ class Question(NamedTuple):
 
 
 class Answer(NamedTuple):
-    """The answer of a tool; `holds` is None if it did not finish in time."""
+    """The answer of a tool. `holds` is None if the tool did not finish in time."""
 
     holds: bool | None
     states: int
@@ -50,7 +50,7 @@ class Answer(NamedTuple):
 
 
 ALL_LIMITS = range(6, 41)
-# The last question takes minutes, so only `tools.explorers` asks it.
+# The last question takes minutes; only `tools.explorers` asks it.
 QUESTIONS = (
     Question("SPY-R07", "2.1.2", 2, ALL_LIMITS),
     Question("SPY-R07", "2.1.2", 3, range(26, 27)),
@@ -62,7 +62,7 @@ QUICK = (Question("SPY-R07", "2.1.2", 1, range(26, 27)),)
 
 
 def by_spin(question: Question, seconds: float, late: bool) -> Answer:
-    """Return Spin's answer; `late` adds the reduction LATE."""
+    """Return Spin's answer. `late` adds the reduction LATE."""
     macros = {
         **spin.SMALL,
         **spin.REVISIONS[question.revision],
@@ -79,8 +79,8 @@ def by_spin(question: Question, seconds: float, late: bool) -> Answer:
 
 
 def by_explorer(question: Question, seconds: float, reduced: bool) -> Answer:
-    """Return the explorer's answer. The explorer runs in its own process, so that its memory can be
-    measured."""
+    """Return the explorer's answer. The explorer runs in its own process, so that its memory can
+    be measured."""
     [answer] = bounded(seconds + START_UP, _explore, question, seconds, reduced)
     return Answer(*answer)
 
@@ -103,9 +103,8 @@ def _explore(question: Question, seconds: float, reduced: bool) -> Iterator[Answ
 
 
 def answers(question: Question, seconds: float) -> dict[str, Answer]:
-    """Return the tools' answers, the explorer's first.
-
-    For a small scope, include the explorer's answer on the full graph.
+    """Return the tools' answers, the explorer's first. For a small scope, include the explorer's
+    answer on the full graph.
 
     Raises:
         AssertionError: the tools disagree.

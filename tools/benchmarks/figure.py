@@ -9,14 +9,14 @@ import msgspec
 
 
 class Row(msgspec.Struct, frozen=True, kw_only=True):
-    """One number, and its ratio to another number from the same run.
+    """A number, and its ratio to another number from the same run.
 
     Attributes:
         what: what was measured; unique among the rows.
-        value: the number, in `unit`; None if it was not measured, in which case `note` says why.
-        at_least: the true value is larger, because the measurement was stopped.
+        value: the number, in `unit`; None if it was not measured, and `note` then says why.
+        at_least: whether the true value is larger, because the measurement was stopped.
         ratio: `value` divided by the value of the row `to`, if there is one.
-        ratio_at_least: the true ratio is larger.
+        ratio_at_least: whether the true ratio is larger.
         is_detail: whether the row is left out of the table of all figures.
     """
 
@@ -50,8 +50,8 @@ class Figure(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class NotMeasured(Exception):  # noqa: N818 (an answer, not an error)
-    """Raised if a figure cannot be measured here; `str()` says why in one line. `excused` means
-    that the figure needs an optional dependency that is not installed."""
+    """Raised if a figure cannot be measured here. The message says why in one line. `excused`
+    means that the only reason is an optional dependency that is not installed."""
 
     def __init__(self, why: str, *, excused: bool = False) -> None:
         super().__init__(why)
@@ -73,7 +73,7 @@ def in_turns(
     """Run the functions `works` in turns, and return the median rate of each.
 
     Because they take turns, a slow phase of the machine affects all functions alike. A function
-    returns how much work it did; its rate is that amount per second of `clock` (default: CPU time
+    returns how much work it did. Its rate is that amount per second of `clock` (default: CPU time
     of this process).
     """
     clock = clock or time.process_time

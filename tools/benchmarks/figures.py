@@ -1,4 +1,4 @@
-"""Measure each figure. If one fails, report it as missing and continue with the others."""
+"""Measure each figure. If one fails, report it as missing and go on with the others."""
 
 import time
 from collections.abc import Callable
@@ -41,8 +41,8 @@ def chosen(names: list[str]) -> list[FigurePlan]:
 
 
 def measure(plan: FigurePlan, quick: bool, tell: Callable[[Row], None]) -> Figure:
-    """Measure a figure, and pass each row to `tell` as soon as it is measured. If something goes
-    wrong, the figure's `missing` says what."""
+    """Measure a figure, and pass each row to `tell` as soon as it is measured. If anything
+    fails, `missing` of the figure says what."""
     rows: list[Row] = []
     missing, excused = None, False
     began = time.monotonic()

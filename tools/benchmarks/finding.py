@@ -1,12 +1,14 @@
-"""Measure how long it takes to find a known bug: with the gate's engines, plain Hypothesis, and
-chance.
+"""Measure how long it takes to find a known bug: with the gate's engines, with plain Hypothesis,
+and by chance.
 
 All of them check the same rules on the same models with the same planted faults. A bug counts as
-found when the rule that names it is broken. Other rules do not count, because releases have further
+found when the rule named for it is broken. Other rules do not count, because releases have further
 faults that break them. The figures compare the CPU time from the first run to the step that breaks
-the rule, without shrinking. The gate's engines are those of profile `ci`: the seed corpus and the
-published scenarios, then Hypothesis at each scale. Some of these scenarios were written for one of
-the bugs, so Hypothesis is also measured by itself.
+the rule, without shrinking.
+
+The gate's engines are those of profile `ci`: the seed corpus and the built-in scenarios, then
+Hypothesis at each scale. Some of these scenarios were written for one of the bugs, so Hypothesis is
+also measured by itself.
 """
 
 import time
@@ -46,7 +48,7 @@ PLAIN, PUBLISHED = "plain Hypothesis, our sizes", "plain Hypothesis, published s
 
 
 class Sought(NamedTuple):
-    """A fault to search for. `target` contains the fault, and `rules` are checked on it. `new`
+    """A search for a fault. `target` contains the fault, and `rules` are checked on it. `new`
     selects the failures of a step that show the fault, as in `Search`."""
 
     target: Target
@@ -57,8 +59,8 @@ class Sought(NamedTuple):
 
 
 class Trial(NamedTuple):
-    """The result of one engine on one fault. `seconds` are CPU time; `by` names the scale, or the
-    collection of scenarios, with which the fault was found."""
+    """The result of one engine on one fault. `seconds` is CPU time. `by` names the scale or the
+    collection of scenarios that found the fault."""
 
     found: bool
     seconds: float
@@ -72,13 +74,13 @@ def checked(system: str) -> list[Rule]:
 
 
 def naming(fault: Fault) -> Callable[[list[Broken], Scenario], list[Broken]]:
-    """Return a filter that keeps only failures of the rule that names the bug, so that a run
-    continues when other rules are broken."""
+    """Return a filter that keeps only failures of the rule named for the bug, so that a run goes
+    on when other rules are broken."""
     return lambda broken, _: [failure for failure in broken if failure.rule == fault.rule]
 
 
 def gate_scenarios(system: str) -> Iterator[tuple[str, Scenario]]:
-    """Yield the scenarios with which a gate of a model begins, each with the name of its
+    """Yield the scenarios that a gate of a model begins with, each with the name of its
     collection."""
     for scale in SCALES:
         for scenario in seed_corpus(system, scale).values():
@@ -88,7 +90,7 @@ def gate_scenarios(system: str) -> Iterator[tuple[str, Scenario]]:
 
 
 def sought_of(fault: Fault, target: Target) -> Sought:
-    """Return the search for a known bug, which counts as found once the rule that names it is
+    """Return the search for a known bug. The bug counts as found once the rule named for it is
     broken."""
     rules = checked(fault.system)
     return Sought(target, fault.system, fault.revision, rules, naming(fault))
@@ -118,7 +120,7 @@ def by_gate(sought: Sought, profile: Profile = PROFILES["ci"]) -> Trial:
 
 
 def by_search(sought: Sought, profile: Profile = PROFILES["ci"]) -> Trial:
-    """Run only Hypothesis, at the scales of a gate, without any built-in scenario."""
+    """Run only Hypothesis, at the scales of a gate, without the built-in scenarios."""
     runs, steps = 0, 0
     began = time.process_time()
     for scale in SCALES:
@@ -152,7 +154,7 @@ def by_plain(sought: Sought, engine: Callable[..., None], seconds: float) -> Tri
 def trials(fault: Fault, seconds: float) -> dict[str, Trial]:
     """Search for one bug with all engines in turn."""
     with planted(fault) as target:
-        anew = import_module(__name__)  # this module, imported again with the faulty models
+        anew = import_module(__name__)  # this module, imported a second time with the faulty models
         sought = anew.sought_of(fault, target)
         found = {
             OURS: anew.by_gate(sought),
@@ -190,8 +192,8 @@ def rows(quick: bool) -> Iterator[Row]:
 
 
 def medians(found: Sequence[dict[str, Trial]]) -> Iterator[Row]:
-    """Yield the medians over the bugs. For a search that was cut short, its time counts as a lower
-    bound. If a median is computed from a lower bound, the median is a lower bound as well."""
+    """Yield the medians over the bugs. The time of a search that was cut short is a lower bound.
+    A median that depends on a lower bound is itself a lower bound."""
     middle = {}
     for engine in found[0]:
         ordered = sorted((not of_bug[engine].found, of_bug[engine].seconds) for of_bug in found)
@@ -221,8 +223,8 @@ def medians(found: Sequence[dict[str, Trial]]) -> Iterator[Row]:
 
 
 def warm_up(revisions: Iterable[tuple[str, str]]) -> None:
-    """Build what Hypothesis builds once per process, so that this time is not counted for the first
-    fault."""
+    """Build what Hypothesis builds once per process, so that the first fault is not charged for
+    it."""
     for system, revision in revisions:
         warm = Search(SearchOptions(ModelTarget(), system, revision, checked(system), "small"))
         run_search(warm, 3, 0, 0)

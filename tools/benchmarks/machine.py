@@ -1,4 +1,4 @@
-"""The machine on which figures were measured: its hardware, how busy it was, and its software
+"""Describe the machine that figures were measured on: its hardware, its load, and its software
 versions."""
 
 import os
@@ -19,12 +19,12 @@ PACKAGES = (
 
 
 class Machine(msgspec.Struct, frozen=True):
-    """The machine and software that the figures depend on.
+    """The machine and the software that the figures depend on.
 
     Attributes:
         cores: how many of the machine's `cores_there` cores this process may use.
-        memory_mb: memory of the machine; None if the system does not say.
-        load: mean number of runnable processes in the minute before the first measurement.
+        memory_mb: the machine's memory; None if the system does not tell.
+        load: the mean number of runnable processes in the minute before the first measurement.
         versions: the installed versions, by name.
     """
 

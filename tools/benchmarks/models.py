@@ -9,7 +9,7 @@ from schedproof.model.systems import Model, full_config, make_model
 from .figure import FigurePlan, Row, in_turns
 
 REQUESTS = 8
-PROMPT, TOKENS = 64, 4_000  # tokens per request, enough that no request ends during a measurement
+PROMPT, TOKENS = 64, 4_000  # tokens of a request; enough that none ends during a measurement
 
 
 class MeasuredModel(NamedTuple):
@@ -50,7 +50,7 @@ def running(subject: MeasuredModel) -> tuple[Model, Any]:
 
 
 def stepping(subject: MeasuredModel, steps: int) -> Callable[[], float]:
-    """Return a function that takes this many steps, starting from the same state on each call."""
+    """Return a function that takes this many steps. Each call starts from the same state."""
     model, first = running(subject)
 
     def work() -> float:

@@ -1,14 +1,16 @@
 """Measure what judging costs: compare the gate's own runs with the same operations on the bare
 target.
 
-Hypothesis searches once while every operation is recorded. Then three tasks take turns: the search
-is repeated; the recorded operations are sent to the target under the monitor, without Hypothesis;
-and they are sent to the bare target. The bare target is driven one operation at a time and, if it
-supports that, with consecutive steps in one request, as the gate drives it.
+Hypothesis searches once, and every operation is recorded. Then three tasks take turns:
 
-The figure is the CPU time of this process and of the target's. Wall-clock time is reported as well:
-judging costs less wall-clock time if the target works ahead on another core. On a busy machine,
-wall-clock time mostly shows what other processes do.
+- the search is repeated;
+- the recorded operations go to the target under the monitor, without Hypothesis;
+- the recorded operations go to the bare target, one at a time. If the target supports it,
+  consecutive steps go in one request, as the gate sends them.
+
+The figure is the CPU time of this process and of the target's. Wall-clock time is reported too:
+judging takes less of it if the target works ahead on another core. On a busy machine, wall-clock
+time mostly shows what other processes do.
 """
 
 import os
@@ -39,19 +41,19 @@ from schedproof.spec.catalogue import load
 from .figure import FigurePlan, NotMeasured, Row
 
 RELEASE, OTHER = "sendnn-inference==2.1.2", "vllm==0.19.1"
-WITHOUT = {"watermark": 0, "reserve_full_isl": False}  # for options that this release lacks
+WITHOUT = {"watermark": 0, "reserve_full_isl": False}  # for a release that lacks these options
 CHECKOUT = "nano-vllm"
 STEP_LIMIT = 60.0  # seconds; generous, because the machine may be busy
 TURNS = 3  # measurements, of which the fastest counts
 # Linux derives the id of a process's CPU clock from the process id and this number. The ticks in
-# /proc are too coarse.
+# /proc would be too coarse.
 CPU_CLOCK = 2
 Operation = tuple[str, tuple[Any, ...]]
 
 
 class MeasuredTarget(NamedTuple):
-    """A target, the scale and size of its search, and the configuration keys for which the target
-    allows only one value."""
+    """A target, the scale and size of its search, and the configuration keys of which it allows
+    only one value."""
 
     spec: str
     scale: str
@@ -68,7 +70,7 @@ class Spent(NamedTuple):
 
 
 class MeasuredRound(NamedTuple):
-    """The cost of the same operations in the gate, under the monitor alone, and on the bare
+    """The cost of the same operations in the gate, under the monitor alone and on the bare
     target."""
 
     steps: int
@@ -120,8 +122,8 @@ def subjects(quick: bool) -> Iterator[MeasuredTarget]:
 
 
 def rows(quick: bool) -> Iterator[Row]:
-    """Yield a few rows for each target, or a single row that says that the target is not
-    installed."""
+    """Yield a few rows for each target. For a target that is not installed, yield one row that
+    says so."""
     for subject in subjects(quick):
         name = subject.spec.replace("==", " ")
         try:
@@ -135,8 +137,7 @@ def rows(quick: bool) -> Iterator[Row]:
 
 
 def reported(name: str, measured: Sequence[MeasuredRound]) -> Iterator[Row]:
-    """Yield the medians over the rounds: CPU milliseconds per step, and the ratios within a
-    round."""
+    """Yield the medians over the rounds: CPU milliseconds per step, and ratios within a round."""
     steps = sum(ran.steps for ran in measured)
     for what in ("bare", "judged", "gate"):
         both = [(getattr(ran, what), ran) for ran in measured]
@@ -152,7 +153,7 @@ def reported(name: str, measured: Sequence[MeasuredRound]) -> Iterator[Row]:
 
 
 def measure(subject: MeasuredTarget) -> list[MeasuredRound]:
-    """Measure the rounds one after the other, each with different runs.
+    """Measure several rounds, each with different runs.
 
     Raises:
         InputError, ReleaseError: the target is not available.
@@ -168,8 +169,8 @@ def measure(subject: MeasuredTarget) -> list[MeasuredRound]:
 def round_of(
     target: Target, system: str, revision: str, subject: MeasuredTarget, seed: int
 ) -> MeasuredRound:
-    """Measure one round: the search, then its operations under the monitor and on the bare target,
-    in turns."""
+    """Measure one round: the search, then its operations under the monitor and on the bare
+    target, in turns."""
     rules, spent = load(system), clocks(target)
     operations = record_search(target, system, revision, subject, seed)
     works: dict[str, Callable[[], object]] = {
@@ -185,14 +186,14 @@ def round_of(
 
 
 def quickest(turns: Sequence[Spent]) -> Spent:
-    """Return the shortest of each kind of time, because a disturbance can only make it longer."""
+    """Return the smallest of each kind of time: a disturbance can only make it longer."""
     return Spent(min(turn.cpu for turn in turns), min(turn.clock for turn in turns))
 
 
 def record_search(
     target: Target, system: str, revision: str, subject: MeasuredTarget, seed: int
 ) -> Sequence[Operation]:
-    """Search a target, and return the operations that it received. The same seed gives the same
+    """Search a target, and return the operations that it receives. The same seed gives the same
     operations."""
     recording = Recording(target)
     options = SearchOptions(
@@ -221,7 +222,7 @@ def judge(
     session: Session | None = None
     for op, args in operations:
         if op == "start":
-            with suppress(ConfigRefused):  # there are no more operations
+            with suppress(ConfigRefused):  # there are no operations left
                 session = Session(target, system, revision, args[2], rules)
         elif op == "add":
             assert session is not None

@@ -1,10 +1,10 @@
-"""The baseline for schedproof's search: the same predicates, on requests that are drawn without any
+"""The baseline for schedproof's search: the same predicates on requests that are drawn without
 guidance.
 
 A run is a list of requests, drawn evenly as integers, and a configuration. The configuration is
-either the published one, or each key is drawn evenly and independently from the (small) values in
-schedproof's own configurations. The draws are Hypothesis' (`given` on lists of tuples of integers)
-or a random generator's.
+either the published one, or each key gets one of the (small) values from schedproof's own
+configurations, drawn evenly and independently. Hypothesis (`given` on lists of tuples of integers)
+or a random generator draws the numbers.
 """
 
 import random
@@ -30,19 +30,19 @@ from schedproof.properties.search.state import StopSearch
 from schedproof.spec.catalogue import Rule
 
 SCALE = "small"
-LATEST = 40  # the latest arrival, and the most steps until a client aborts its request
-CONFIGS = 200  # our own configurations, from which the values of each key are taken
+LATEST = 40  # the latest arrival; also the latest abort, in steps after the arrival
+CONFIGS = 200  # how many of our own configurations to collect the values of each key from
 DRAWN = settings(
     phases=[Phase.generate],
     database=None,
     deadline=None,
     suppress_health_check=list(HealthCheck),
 )
-Numbers = Sequence[int]  # the numbers that make up one request, in the order of `ranges`
+Numbers = Sequence[int]  # the numbers that make up a request, in the order of `ranges`
 
 
 class Plain:
-    """One search: the `runs` and `steps` so far, and `found` once a run has broken a rule. `new`
+    """A search: the `runs` and `steps` so far, and `found` once a run has broken a rule. `new`
     selects the failures of a step that count, as in `Search`."""
 
     def __init__(
@@ -60,7 +60,7 @@ class Plain:
         self.found = False
 
     def run(self, values: Mapping[str, Any], requests: Sequence[Numbers]) -> None:
-        """Judge one run; skip it if its configuration is impossible."""
+        """Judge one run. Skip it if its configuration is impossible."""
         self.runs += 1
         scenario = Scenario(
             system=self._system,
@@ -136,7 +136,7 @@ def _order(value: Any) -> tuple[bool, Any]:
 
 
 def ranges(config: Mapping[str, Any]) -> Sequence[tuple[int, int]]:
-    """Return the bounds of arrival, prompt, max_tokens, output_len, number of the shared prompt,
+    """Return the bounds of each number: arrival, prompt, max_tokens, output_len, shared prompt,
     priority and abort."""
     pool = config["block_size"] * (config.get("num_blocks") or 16)
     longest = config.get("max_model_len") or pool
@@ -145,8 +145,8 @@ def ranges(config: Mapping[str, Any]) -> Sequence[tuple[int, int]]:
 
 
 def request_of(number: int, numbers: Numbers) -> Request:
-    """Return the request with these numbers. Half of all requests are aborted, at most `LATEST`
-    steps after their arrival."""
+    """Return the request with these numbers. One request in two is aborted, at most `LATEST`
+    steps after its arrival."""
     arrival, prompt, max_tokens, output_len, says, priority, patience = numbers
     return Request(
         id=f"r{number}",

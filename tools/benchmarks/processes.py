@@ -1,4 +1,4 @@
-"""Measure how much wall-clock time `--jobs 2` saves: run each command with one process and with
+"""Measure how much wall-clock time `--jobs 2` saves. Run each command with one process and with
 two."""
 
 import os
@@ -18,12 +18,12 @@ COMMANDS: dict[str, Sequence[str]] = {
     "diff": ("diff", "model", "model", "--system", "vllm"),
     "explore": ("explore", "--system", "llmservingsim"),
 }
-ENDS = {"search": 3}  # inconclusive, because samples that break no rule prove nothing
+ENDS = {"search": 3}  # a search is inconclusive, because samples that break no rule prove nothing
 QUICK = {"gate": ("gate", "model", "--system", "nano_vllm", "--profile", "quick")}
 
 
 def rows(quick: bool) -> Iterator[Row]:
-    """Yield two rows for each command, with one process and with two, which take turns.
+    """Yield two rows for each command, with one process and with two. The two take turns.
 
     Raises:
         NotMeasured: a command ended with an unexpected exit code.
@@ -47,8 +47,7 @@ def rows(quick: bool) -> Iterator[Row]:
 
 
 def run(words: Sequence[str], ends: int) -> float:
-    """Run a command and return the wall-clock time that it took, in seconds; `ends` is the expected
-    exit code.
+    """Run a command and return its wall-clock time in seconds. `ends` is the expected exit code.
 
     Raises:
         NotMeasured: the command ended with another exit code.

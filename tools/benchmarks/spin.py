@@ -23,12 +23,13 @@ from schedproof.spec.catalogue import load, select
 MODEL = Path(__file__).with_name("spyre.pml")
 MISSING = [name for name in ("spin", "gcc") if shutil.which(name) is None]
 
-# Seconds and megabytes for 3.7 million states (five requests with LATE) on one of two cores: 5.6
-# and 234 with these options; 8.4 and 263 without NOREDUCE (the model has one process, so there is
-# nothing to reduce); 6.3 and 234 with -O3 -march=native, which takes twice as long to compile; 10.0
-# and 432 with COLLAPSE (all variables are global, so every state is a component of its own); 15.1
-# and 1 with MA=40, which saves memory, but time is the tighter limit. Storing hashes or bits in
-# place of states would prove nothing.
+# Seconds and megabytes for 3.7 million states (five requests with LATE) on one of two cores:
+# - with these options: 5.6 s, 234 MB;
+# - without NOREDUCE: 8.4 s, 263 MB (the model has one process, so there is nothing to reduce);
+# - with -O3 -march=native: 6.3 s, 234 MB, and it takes twice as long to compile;
+# - with COLLAPSE: 10.0 s, 432 MB (all variables are global, so no part of a state is shared);
+# - with MA=40: 15.1 s, 1 MB, but time is the tighter limit.
+# Storing hashes or bits instead of states would prove nothing.
 PAN = ("-O2", "-DSAFETY", "-DNOREDUCE", "-w")
 
 FORMULAS = {
@@ -83,7 +84,7 @@ class Verdict(NamedTuple):
 
 
 class SpinAnswer(NamedTuple):
-    """The figures that pan printed at the end of its search, as in `Verdict`."""
+    """The figures that pan printed at the end of its search. They have the names of `Verdict`."""
 
     holds: bool | None
     complete: bool
@@ -94,7 +95,7 @@ class SpinAnswer(NamedTuple):
 
 
 class SpinStep(NamedTuple):
-    """One step as Spin ran it, in the terms of the step observation."""
+    """A step of Spin's model, in the terms of the step observation."""
 
     kind: str
     scheduled: dict[str, int]
@@ -108,8 +109,8 @@ NOTHING = SpinStep("", {}, {}, 0, frozenset(), {})
 
 
 class SpinRun(NamedTuple):
-    """A run of Spin: the limit that it chose, the requests that arrived, and the completed
-    steps."""
+    """A run of Spin's model: the limit that it chose, the requests that arrived, and the
+    completed steps."""
 
     limit: int
     requests: tuple[Request, ...]
@@ -127,13 +128,13 @@ class Replayed(NamedTuple):
 def verdict(
     macros: Macros, *, memory_mb: int = 6000, seconds: float = 180.0, depth: int = 1_000_000
 ) -> Verdict:
-    """Check the rule that `macros` select with Spin.
+    """Check with Spin the rule that `macros` select.
 
-    `depth` is the largest number of transitions in a path; each costs 48 bytes. A search that
-    `seconds` or `memory_mb` cuts short never counts as passed.
+    `depth` is the largest number of transitions in a path; each transition costs 48 bytes. A search
+    that `seconds` or `memory_mb` cuts short never counts as passed.
 
     Raises:
-        ValueError: there is not exactly one rule and one formula, or the model does not know a
+        ValueError: the macros do not select exactly one rule and one formula, or contain an unknown
             macro.
         RuntimeError: Spin or gcc cannot translate the model.
     """
@@ -167,7 +168,7 @@ def verdict(
 
 
 def check(macros: Macros) -> None:
-    """Raise ValueError if a macro is unknown or the macros do not choose exactly one formula."""
+    """Raise ValueError if a macro is unknown or the macros do not select exactly one formula."""
     unknown = sorted(macros.keys() - SIZES.keys() - OTHERS - RULES.keys() - FORMULAS.keys())
     if unknown:
         raise ValueError(f"unknown macro {unknown[0]}")
@@ -176,8 +177,8 @@ def check(macros: Macros) -> None:
 
 
 def rule_to_check(macros: Macros) -> str:
-    """Return the rule to check. There must be exactly one, because a search without assertions
-    would look like a proof."""
+    """Return the rule to check. There must be exactly one: a search without assertions would
+    look like a proof."""
     matching = [rule for name, rule in RULES.items() if name in macros]
     if len(matching) != 1:
         raise ValueError(f"exactly one of {', '.join(RULES)}")
@@ -185,8 +186,8 @@ def rule_to_check(macros: Macros) -> str:
 
 
 def write(macros: Macros, folder: str, first: str = "") -> str:
-    """Write the model with its macros to a file in `folder`, because Spin would pass -D to a shell
-    unquoted."""
+    """Write the model with its macros to a file in `folder`. Spin's own option -D would pass the
+    macros to a shell unquoted."""
     defined = "".join(f"#define {name} {value}\n" for name, value in macros.items())
     Path(folder, "asked.pml").write_text(f'{first}{defined}#include "{MODEL}"\n', encoding="utf-8")
     return "asked.pml"
@@ -196,7 +197,7 @@ def finish(command: Sequence[str], folder: str) -> str:
     """Run a command and return its output.
 
     Raises:
-        RuntimeError: it failed.
+        RuntimeError: the command failed.
     """
     done = subprocess.run(
         command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
@@ -207,8 +208,8 @@ def finish(command: Sequence[str], folder: str) -> str:
 
 
 def search(command: Sequence[str], folder: str, seconds: float) -> tuple[str, bool]:
-    """Return the output of pan, and whether it ended by itself. After `seconds`, it is interrupted,
-    and prints how far it got."""
+    """Return the output of pan, and whether it ended by itself. After `seconds` it is
+    interrupted, and prints how far it has got."""
     pipe, both = subprocess.PIPE, subprocess.STDOUT
     with subprocess.Popen(command, cwd=folder, stdout=pipe, stderr=both, text=True) as process:
         try:
@@ -223,7 +224,7 @@ def search(command: Sequence[str], folder: str, seconds: float) -> tuple[str, bo
 
 
 def read_search(printed: str, ended: bool) -> SpinAnswer:
-    """Read the output of pan. A rule holds only if every part of the output says that the search
+    """Read the output of pan. A rule holds only if the output says in every part that the search
     was complete."""
     broken = re.search(r"^pan:\d+: assertion violated", printed, re.MULTILINE) is not None
     complete = (
@@ -248,14 +249,14 @@ def read_search(printed: str, ended: bool) -> SpinAnswer:
 
 
 def figure(pattern: str, printed: str) -> float:
-    """Return the number that the pattern's group matches, or 0 if pan did not get as far as
-    printing it."""
+    """Return the number that the pattern's group matches. Return 0 if pan did not get far enough
+    to print it."""
     found = re.search(pattern, printed)
     return float(found[1]) if found else 0.0
 
 
 def events(printed: str) -> Iterator[str]:
-    """Yield the lines that the model printed for this tool, without their mark."""
+    """Yield the lines that the model printed for this tool, without their prefix."""
     for line in printed.splitlines():
         if line.startswith("@ "):
             yield line[2:]
@@ -264,7 +265,7 @@ def events(printed: str) -> Iterator[str]:
 def simulate(macros: Macros, seed: int) -> list[str]:
     """Return the events of a random run in which all prompts and tokens are equally likely.
 
-    Left to itself, the model counts up and stops at random, so half of all prompts would have one
+    The model itself counts up and stops at random, so half of all prompts would have a single
     token. Spin's random numbers need a seed above 0.
     """
     check(macros)
@@ -276,10 +277,8 @@ def simulate(macros: Macros, seed: int) -> list[str]:
 
 
 def read_run(lines: Sequence[str]) -> SpinRun:
-    """Read the requests and steps of a run of the model.
-
-    A step that broke the rule was not completed, and is left out.
-    """
+    """Read the requests and steps of a run of the model. A step that broke the rule was not
+    completed, so leave it out."""
     limit = 0
     known: dict[str, dict[str, Any]] = {}
     steps: list[SpinStep] = []
@@ -339,8 +338,11 @@ def python_model(macros: Macros) -> ModelTarget:
 
 
 def replay_trail(macros: Macros, trail: Sequence[str]) -> Replayed:
-    """Run Spin's counterexample on the Python model. The counterexample is confirmed if the Python
-    model takes the same steps and then breaks the same rule in the same step."""
+    """Replay Spin's counterexample on the Python model.
+
+    It is confirmed if the Python model takes the same steps, and then breaks the same rule in the
+    same step.
+    """
     run = read_run(trail)
     scenario = scenario_of(run, macros)
     rules = select(load("spyre"), [rule_to_check(macros)])
@@ -371,14 +373,14 @@ def difference(run: SpinRun, macros: Macros) -> str | None:
     for number, (theirs, step) in enumerate(zip(run.steps, watched, strict=False)):
         if theirs != seen_in(step):
             return f"step {number}: Spin {theirs}, Python {seen_in(step)}"
-    # Python ends with the last request; Spin may add idle steps.
+    # the Python run ends with its last request, while Spin may add idle steps
     if any(seen.kind != "idle" for seen in run.steps[len(watched) :]):
         return f"Spin took {len(run.steps)} steps, Python {len(watched)}"
     return None
 
 
 def seen_in(step: Step) -> SpinStep:
-    """Convert a step of the Python model to the form in which the model in Promela reports it."""
+    """Convert a step of the Python model to the form in which the Promela model prints it."""
     held = {**dict.fromkeys(step.waiting or (), 0), **(step.computed or {})}
     ended = {name for name, reason in (step.finished or {}).items() if reason != "aborted"}
     return SpinStep(

@@ -1,6 +1,5 @@
-"""Measure how long a command takes to start: the CPU time of its process until its help
-is printed.
-"""
+"""Measure how long commands take to start: the CPU time of the process until it has printed its
+help."""
 
 import subprocess
 import sys
@@ -20,7 +19,7 @@ BEGIN: dict[str, Sequence[str]] = {
 
 
 def rows(quick: bool) -> Iterator[Row]:
-    """Yield a row for each command; the commands take turns."""
+    """Yield a row for each command. The commands take turns."""
     works = [partial(begin, words) for words in BEGIN.values()]
     rates = in_turns(works, 1 if quick else 15, cpu_of_children)
     for what, rate in zip(BEGIN, rates, strict=True):

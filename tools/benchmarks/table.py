@@ -25,7 +25,7 @@ def reported(machine: Machine) -> list[str]:
 
 
 def table(figure: Figure, details: bool) -> Table:
-    """Return a figure's table; with `details`, include the rows that otherwise appear only in the
+    """Return a figure's table. With `details`, include rows that otherwise appear only in the
     file."""
     drawn = Table(box=None, padding=(0, 1, 0, 0), header_style="bold")
     drawn.add_column(figure.name, overflow="fold")
@@ -46,7 +46,7 @@ def table(figure: Figure, details: bool) -> Table:
 
 
 def ratio_line(figure: Figure) -> str:
-    """Return a line that says to which row the ratios refer."""
+    """Return a line that says which row the ratios refer to."""
     others = {row.to for row in figure.rows if row.ratio is not None}
     return f"ratios to {others.pop()}" if len(others) == 1 else "ratios to the nearest 1.00 above"
 
@@ -60,7 +60,7 @@ def number(value: float | None, at_least: bool = False) -> str:
 
 
 def as_json(machine: Machine, quick: bool, figures: Sequence[Figure]) -> bytes:
-    """Return the content of the --json file. Each value has a unit; a figure's `seconds` are
+    """Return the content of the --json file. Each value has a unit; `seconds` of a figure are
     wall-clock time."""
     return output.as_json(
         {"format": FORMAT, "quick": quick, "machine": machine, "figures": list(figures)}

@@ -1,8 +1,8 @@
-"""Compare the vectorized model with the reference model: steps per second, over all lanes, on the
+"""Compare the vectorized model with the reference model: steps per second over all lanes, on the
 same loads.
 
 The model is Spyre 2.1.2 without a prefix cache. Every load runs to its end, so that prefills, joins
-and departures are included. The reference model produces observations; lanes do not.
+and departures are included. The reference model produces observations; the lanes do not.
 """
 
 import time
@@ -17,11 +17,12 @@ from .figure import FigurePlan, NotMeasured, Row, in_turns
 
 EXTRA = "fast"
 REVISION = "2.1.2"
-MODEL_RUNS = 2  # loads for the reference model; lanes run all loads
+MODEL_RUNS = 2  # the reference model runs this many of the loads; the lanes run all of them
 
 
 def rows(quick: bool) -> Iterator[Row]:
-    """For each number of requests, yield the reference model's row, then the rows for lanes.
+    """Yield rows for each number of requests: first the reference model's, then one for each number
+    of lanes.
 
     Raises:
         NotMeasured: NumPy is not installed.
@@ -33,8 +34,8 @@ def rows(quick: bool) -> Iterator[Row]:
 
 
 def rates(requests: int, lanes: int, rounds: int) -> Iterator[Row]:
-    """Yield the rows for one number of requests per lane. The measurements take turns; each ratio
-    is relative to the reference model."""
+    """Yield the rows for one number of requests per lane. The measurements take turns. Each
+    ratio is relative to the reference model."""
     from schedproof.model.spyre.lanes import read_rules, requests_table, run
 
     config, loads = config_of(requests), loads_of(requests, min(lanes, 256))
@@ -59,8 +60,8 @@ def rates(requests: int, lanes: int, rounds: int) -> Iterator[Row]:
 
 
 def config_of(requests: int) -> dict[str, Any]:
-    """Return a configuration with a slot for every request, and a limit that makes some requests
-    wait."""
+    """Return a configuration with a slot for every request, and with a limit that makes some
+    requests wait."""
     return {"max_num_seqs": requests, "max_model_len": 2_048, "max_batch_tkv": 1_024 * requests}
 
 

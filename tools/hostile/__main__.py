@@ -1,12 +1,12 @@
 """Can any input from outside break schedproof?
 
-Runs every attack of this folder at full size, which takes two hours on two cores, and writes its
-table in `docs/reference/attacks.md`:
+Runs every attack of this folder at full size, and writes the table of each one in
+`docs/reference/attacks.md`. This takes two hours on two cores:
 
     make tool NAME=hostile
     make tool NAME=hostile.inputs OPTIONS="--inputs 10000"    # a single attack, without --write
 
-The exit code is the number of attacks that found something wrong.
+The exit code is the number of attacks that found a fault.
 """
 
 import subprocess

@@ -84,7 +84,7 @@ def changed(reply: Reply, **values: Any) -> bytes:
 
 
 def watchdogs() -> list[int]:
-    """Return the process ids of those ancestors that are watchdogs (not the gate, not init)."""
+    """Return the process ids of the watchdogs among our ancestors (not the gate, not init)."""
     above, process = [], os.getppid()
     while "watchdog.py" in Path(f"/proc/{process}/cmdline").read_text():
         above.append(process)
@@ -101,8 +101,8 @@ def strike(number: int, victims: Sequence[int]) -> None:
 MARKUP = (
     "\x1b[2J\x1b]0;owned\x07\r::error::owned%0A::set-output name=a::b\n<script>alert(1)</script>"
 )
-# For each misdeed, what the target does instead of answering. If the function returns bytes, they
-# are sent as the answer.
+# For each misdeed, the function that the target runs instead of answering. If it returns bytes,
+# they are sent as the answer.
 MISDEEDS: dict[str, Callable[[Reply], bytes | None]] = {
     "hangs": lambda reply: hang(),
     "hangs and ignores signals": lambda reply: (deaf(), hang())[0],

@@ -94,18 +94,17 @@ def attack(task: tuple[str, Mapping[str, bytes], int]) -> AttackReport:
 
 
 def run_in_fork(work: Callable[[], int], folder: Path) -> Ended:
-    """Do the work in the folder, in a forked process; return the output and how the process
-    ended."""
+    """Do the work in the folder, in a forked process. Return its output and how it ended."""
     began = time.monotonic()
     child = os.fork()
     if child == 0:
-        code = 70  # the exit code after an uncaught error
+        code = 70  # the exit code for an uncaught error
         try:
             _alone(folder)
             code = work()
         except SystemExit as left:
             code = int(left.code or 0)
-        except KeyboardInterrupt:  # raised by the time limit, after the work was done
+        except KeyboardInterrupt:  # the time limit raised it after the work was done
             code = 3
         except Exception:
             traceback.print_exc()

@@ -1,6 +1,6 @@
 """Is every corrupted file either read, or refused with one line that names the file?
 
-Files of every kind are corrupted at random and passed to their loaders, in this process:
+Corrupts files of every kind at random and passes them to their loaders, in this process:
 
     make tool NAME=hostile.inputs OPTIONS="--inputs 10000"
 """
@@ -27,7 +27,7 @@ from .report import finish, parser
 
 SECONDS = 5  # seconds for loading one input
 MEGABYTES = 4096
-LETTERS = 2_000  # the most characters of a refusal
+LETTERS = 2_000  # how many characters a refusal may have
 BATCH = 500
 
 
@@ -42,7 +42,7 @@ class AttackReport(NamedTuple):
 
 @contextmanager
 def bounded(seconds: int) -> Iterator[None]:
-    """Raise TimeoutError if the block takes more than this many seconds."""
+    """Raise TimeoutError if the block takes longer than this."""
 
     def over(*_: Any) -> None:
         raise TimeoutError
@@ -57,7 +57,7 @@ def bounded(seconds: int) -> Iterator[None]:
 
 
 def outcome(kind: str, path: Path) -> str:
-    """Load a file; return "read", "refused", or a description of what is wrong."""
+    """Load a file. Return "read", "refused", or a description of the fault."""
     try:
         with bounded(SECONDS):
             LOADERS[kind].read(path)
@@ -82,7 +82,7 @@ def outcome(kind: str, path: Path) -> str:
 
 
 def batch(task: tuple[str, bytes, int, int]) -> AttackReport:
-    """Load `many` corrupted inputs of one kind, starting with number `first`."""
+    """Load `many` corrupted inputs of one kind, beginning with number `first`."""
     kind, whole, first, many = task
     counts, wrong, slowest = Counter[str](), list[str](), 0.0
     with tempfile.TemporaryDirectory() as place:
@@ -103,7 +103,7 @@ def batch(task: tuple[str, bytes, int, int]) -> AttackReport:
 
 
 def good_beside(folder: Path) -> str:
-    """Write the uncorrupted files to the folder; return the file name of the checkpoint."""
+    """Write the uncorrupted files to the folder. Return the file name of the checkpoint."""
     for name, whole in GOOD.items():
         (folder / name).parent.mkdir(exist_ok=True)
         (folder / name).write_bytes(whole)
@@ -121,8 +121,8 @@ def begin(files: Mapping[str, bytes]) -> None:
 
 
 def attacked(inputs: int, seed: int, jobs: int) -> tuple[dict[str, AttackReport], int]:
-    """Load this many corrupted inputs, divided among the kinds; return the results by kind, and the
-    peak memory in MB."""
+    """Load this many corrupted inputs, divided among the kinds. Return the results by kind, and
+    the peak memory in MB."""
     files = good()
     each = max(inputs // len(LOADERS), 1)
     tasks = [

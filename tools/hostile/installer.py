@@ -1,7 +1,7 @@
 """Install a release in a separate process: `installer RELEASE`.
 
-Stand-ins replace venv, pip and the package index. Each of their commands is a slow process
-(`installer -- COMMAND`).
+Slow stand-ins replace venv, pip and the package index. Each of their commands runs as a process of
+its own (`installer -- COMMAND`).
 """
 
 import os
@@ -46,7 +46,7 @@ def install(text: str) -> int:
 
 
 def slow_command(command: Sequence[str], env: dict[str, str], lock: int) -> tuple[int, str]:
-    """Run the command through this file; this function replaces `releases.run`."""
+    """Run the command through this file. This function replaces `releases.run`."""
     words = [sys.executable, "-m", __spec__.name, "--", *command]
     here = {**env, "PYTHONPATH": os.pathsep.join(sys.path)}
     done = run_watched(words, env=here, pass_fds=(lock,), stderr=subprocess.STDOUT)
@@ -54,12 +54,12 @@ def slow_command(command: Sequence[str], env: dict[str, str], lock: int) -> tupl
 
 
 def answer(command: Sequence[str]) -> int:
-    """Do slowly what venv or pip would do; in one case of twelve, fail halfway."""
+    """Do what venv or pip would do, but slowly. Fail halfway in one of twelve cases."""
     fails = random.random() < 1 / 12
     for kind, act in (("venv", _venv), ("download", _download), ("install", _install)):
         if kind in command:
             act(command, lambda: _step(fails))
-    print("None")  # the version of CUDA, of which there is none
+    print("None")  # the version of CUDA; there is none
     return 0
 
 

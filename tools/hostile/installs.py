@@ -34,7 +34,7 @@ RELEASES = ("vllm==0.19.1", "vllm==0.33.0", "sendnn-inference==2.1.2", "sendnn-i
 SIGNALS = (signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 LEFT_ALONE = 0.3  # the fraction of installations that are not disturbed
 UMASKS = ("000", "002", "022", "077")
-# Reasons for which an installation may be refused: failures of a stand-in, and damage to the cache.
+# Reasons for which an installation may be refused: a stand-in failed, or the cache is damaged.
 REASONS = (
     *FAILURES,
     "no output",
@@ -46,8 +46,8 @@ Spoiler = Callable[[Path, random.Random], object]
 
 
 class AttackReport(NamedTuple):
-    """The installations of one round: how the cache was damaged, how each installation ended, and
-    what was wrong."""
+    """The installations of one round: how the cache was damaged, how each installation ended,
+    and what went wrong."""
 
     spoilers: list[str]
     endings: list[str]
@@ -55,14 +55,14 @@ class AttackReport(NamedTuple):
 
 
 def attack(seed: int) -> AttackReport:
-    """Damage a cache in several turns, each followed by installations, some of which are
-    interrupted. The last installation is not interrupted."""
+    """Damage a cache several times, each time followed by installations, some of which are
+    interrupted. Nothing interrupts the last installation."""
     chance, report = random.Random(seed), AttackReport([], [], [])
     with tempfile.TemporaryDirectory() as place:
         cache = Path(place) / "cache"
         for turn in range(TURNS):
             name = chance.choice([*SPOILERS])
-            with suppress(OSError):  # earlier damage may prevent this one
+            with suppress(OSError):  # earlier damage may make this impossible
                 SPOILERS[name](cache, chance)
             report.spoilers.append(name)
             mark = f"install-{os.getpid()}-{seed}-{turn}"
@@ -121,8 +121,7 @@ def _ending(code: int) -> str:
 
 
 def _wrong(ended: Ended) -> list[str]:
-    """Return what is wrong with an installation: its exit code, its output, or the installed
-    files."""
+    """Return the faults of an installation: in its exit code, its output or the installed files."""
     found = faults(ended, (0, 2, 3, *(-number for number in SIGNALS)))
     if ended.code == 2 and not (ended.err.startswith("schedproof: ") and ended.err.count("\n") < 2):
         found.append(f"not one line: {ended.err[-300:]!r}")
@@ -135,8 +134,7 @@ def _wrong(ended: Ended) -> list[str]:
 
 
 def unlike(tree: Path) -> list[str]:
-    """If an installed tree differs from its wheel, return a line that names the files that
-    differ."""
+    """If an installed tree differs from its wheel, return a line that names the different files."""
     package, _, version = tree.name.rpartition("-")
     wanted = {k: v for k, v in members(package, version).items() if k.endswith(".py")}
     contents = {
@@ -149,10 +147,10 @@ def unlike(tree: Path) -> list[str]:
 
 
 def _left_alone(cache: Path, seed: int, chance: random.Random) -> Sequence[str]:
-    """Return what is wrong with an undisturbed installation. Try it a few times, because the
-    stand-ins for venv and pip sometimes fail."""
+    """Return the faults of an undisturbed installation. Try a few times, because the stand-ins
+    for venv and pip sometimes fail."""
     release, mark = chance.choice(RELEASES), f"alone-{os.getpid()}-{seed}"
-    # Remove what blocks installations, as the error messages tell the user to do.
+    # Remove what blocks the installation, as the error messages tell the user to do.
     for name in ("lock", "downloads"):
         path = cache / name
         if path.is_dir() == (name == "lock") and path.exists():
@@ -168,7 +166,7 @@ def _left_alone(cache: Path, seed: int, chance: random.Random) -> Sequence[str]:
     assert meant is not None
     trees = {f"{layer.package.name}-{layer.version}" for layer in meant.layers}
     names = {path.name for path in cache.iterdir()}
-    if " MB in " in ended.out:  # otherwise there was nothing to install
+    if " MB in " in ended.out:  # otherwise there was nothing left to install
         found += [f"left behind: {name}" for name in names if name.endswith(".partial")]
     found += [f"{name} is not there" for name in trees - names]
     if cache.stat().st_mode & 0o022:

@@ -1,7 +1,7 @@
 """Can every long command be killed at any moment?
 
-SIGKILL is sent at random moments. It must leave no half-written file and no process behind, and the
-next run must be able to continue:
+Sends SIGKILL at random moments. It must leave no half-written file and no process behind, and the
+next run must be able to go on:
 
     make tool NAME=hostile.kills OPTIONS="--only campaign --kills 50"
 """
@@ -23,7 +23,7 @@ from schedproof.gate.files.scenario_file import FileError, read_scenario
 from .processes import Ended, begin, end, faults, survivors
 from .report import finish, parser
 
-SECONDS = 600  # time limit of an undisturbed run
+SECONDS = 600  # the time limit of a run that is not disturbed
 FAULTY = [sys.executable, str(Path(__file__).with_name("bad_target.py"))]
 FINDS = f"cmd:{' '.join(FAULTY)} 'members that it never got' step 20"
 LOST = f"cmd:{' '.join(FAULTY)} hangs step 20"
@@ -31,8 +31,8 @@ GATE = ("--system", "vllm", "--profile", "quick", "--out", "out", "--ndjson", "e
 
 
 class Work(NamedTuple):
-    """A command, the exit codes that it may have if it is not killed, and about how many seconds it
-    takes. It is killed within that time."""
+    """A command, the exit codes that it may have if it is not killed, and its approximate
+    duration in seconds. It is killed within that time."""
 
     words: tuple[str, ...]
     codes: tuple[int, ...]
@@ -66,7 +66,7 @@ WORKS = {
         (0, 1, 3),
         6,
     ),
-    # If the release is not installed yet, the first kills come during its installation.
+    # If the release is not installed yet, the first kills interrupt its installation.
     "matrix": Work(("matrix", "vllm==0.19.1", "--out", "out"), (0, 3), 20),
 }
 SCENARIO = {
@@ -109,7 +109,7 @@ def attack(task: tuple[str, int, int]) -> AttackReport:
 
 
 def _goes_on(work: Work, folder: Path) -> Sequence[str]:
-    """Run the command to its end, and return what went wrong."""
+    """Run the command to its end, and return the faults."""
     began, mark = time.monotonic(), f"alone-{os.getpid()}-{id(folder)}"
     process = begin(work.words, folder, mark)
     try:
@@ -127,7 +127,7 @@ def _goes_on(work: Work, folder: Path) -> Sequence[str]:
 
 
 def unreadable_files(folder: Path) -> list[str]:
-    """Return the files written by a command that cannot be read."""
+    """Return those files written by a command that cannot be read."""
     found = []
     for file in sorted(folder.rglob("*")):
         reader = READERS.get(file.suffix)

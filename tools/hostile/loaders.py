@@ -1,4 +1,4 @@
-"""Every kind of file that schedproof reads: an example, and its loader."""
+"""Every kind of file that schedproof reads, with an example and its loader."""
 
 import datetime
 import io
@@ -101,7 +101,7 @@ CHECKED = [rule for rule in RULES if rule.id == "SPY-R07"]
 
 
 class Loader(NamedTuple):
-    """A kind of file: the function that reads it, and the function (path, bytes, number) that
+    """A kind of file: the function that reads it, and a function of (path, bytes, number) that
     corrupts it."""
 
     read: Callable[[Path], Any]
@@ -113,8 +113,8 @@ def _spoil(path: Path, whole: bytes, seed: int) -> None:
 
 
 def _spoil_rules(path: Path, whole: bytes, seed: int) -> None:
-    """Truncate a rules file, or append invalid code to it. The file's own code stays unchanged,
-    because it is executed."""
+    """Truncate a rules file, or append invalid code to it. Never change its own code, because
+    that is executed."""
     rng = random.Random(seed)
     cut = whole[: rng.choice((len(whole), rng.randint(0, len(whole))))]
     path.write_bytes(
@@ -145,7 +145,8 @@ def _rules(path: Path) -> None:
 
 
 def _load(path: Path) -> None:
-    """Read a recorded load, named after its format, and read the scenario that it becomes."""
+    """Read a recorded load whose file is named after its format, and the scenario that it
+    becomes."""
     rows = read_load(path.stem, path, 1, 100, 512)
     scenario = scenario_of_load(rows, "load", ("vllm", "documented", {}), 20.0, 512)
     scenario_of(json.loads(scenario_json(scenario)), "the scenario of a load")
@@ -206,7 +207,7 @@ def _made(folder: Path) -> Mapping[str, bytes]:
 
 
 def name_of_checkpoint(folder: Path) -> str:
-    """Write a checkpoint of an exploration to the folder and return its name."""
+    """Write a checkpoint of an exploration to the folder, and return the checkpoint's name."""
     save_checkpoint(folder, Exploration(EXPLORED, CHECKED))
     [kept] = folder.glob("*.exploration")
     return kept.name

@@ -1,6 +1,5 @@
-"""Corrupt a file: its bytes, or its values if it is JSON. The same seed corrupts it in the same
-way.
-"""
+"""Corrupt a file: its bytes, or its values if it is JSON. The same seed always makes the same
+change."""
 
 import gzip
 import json
@@ -66,8 +65,8 @@ VALUES: list[Any] = [
 
 
 def corrupt(whole: bytes, seed: int, packed: bool) -> bytes:
-    """Return the corrupted file. If the file is `packed`, half of the time corrupt its unpacked
-    content instead."""
+    """Return the corrupted file. If the file is `packed`, corrupt its unpacked content in half
+    of the cases."""
     rng = random.Random(seed)
     inside = packed and rng.random() < 0.5
     data = gzip.decompress(whole) if inside else whole
@@ -79,7 +78,7 @@ def corrupt(whole: bytes, seed: int, packed: bool) -> bytes:
 
 
 def _cut(data: bytes, rng: random.Random) -> bytes:
-    """Remove, insert, duplicate or replace some bytes."""
+    """Remove, insert, duplicate or replace some of the bytes."""
     start = rng.randint(0, len(data))
     end = min(start + rng.choice((0, 0, 1, 2, 8, 40, 10**6)), len(data))
     put = rng.choice(
@@ -89,7 +88,7 @@ def _cut(data: bytes, rng: random.Random) -> bytes:
 
 
 def _meant(data: bytes, rng: random.Random) -> bytes | None:
-    """Return the JSON with a different value, key or length somewhere; None if the data is not
+    """Return the JSON with another value, key or length somewhere, or None if the data is not
     JSON."""
     lines = data.splitlines(keepends=True)
     number = 0

@@ -1,7 +1,7 @@
 """Is a request id ever more than text in a page, a report or an export?
 
 The ids contain markup, scripts, commands or control characters. The output must have the same
-structure as with plain ids, and Chromium must not run a script in an id:
+structure as for plain ids, and Chromium must not run a script in an id:
 
     make tool NAME=hostile.pages OPTIONS="--seeds 100 --browser 0"
 """
@@ -63,7 +63,7 @@ def names(seed: int) -> tuple[str, ...]:
 
 
 def plain() -> tuple[str, ...]:
-    """Return the same number of ids that contain no special characters."""
+    """Return the same number of ids without special characters."""
     return tuple(f"r{number}" for number in range(IDS))
 
 
@@ -162,12 +162,12 @@ KINDS: Mapping[str, Callable[[Sequence[str]], Any]] = {
 
 @cache
 def usual(kind: str) -> Any:
-    """Return the structure that this kind of output has with plain ids."""
+    """Return the structure of this kind of output for plain ids."""
     return KINDS[kind](plain())
 
 
 def attacked(kind: str, seed: int) -> list[str]:
-    """Return what is wrong with the output for the ids that this seed gives."""
+    """Return the faults of the output for the ids of this seed."""
     try:
         found = KINDS[kind](names(seed))
     except (ValueError, AssertionError, ET.ParseError) as error:
@@ -181,8 +181,8 @@ def attacked(kind: str, seed: int) -> list[str]:
 
 
 def in_browser(seeds: Sequence[int]) -> tuple[int, list[str]]:
-    """Open pages of runs in Chromium; return the number of pages, and which scripts ran or what
-    else went wrong."""
+    """Open pages of runs in Chromium. Return the number of pages, and the faults: scripts that
+    ran, and anything else that went wrong."""
     from schedproof.tests.gate.web.base.browser import browser
 
     opened, wrong = 0, list[str]()
@@ -204,7 +204,7 @@ def in_browser(seeds: Sequence[int]) -> tuple[int, list[str]]:
 
 
 def visit(browser: Any, address: str, own: str) -> list[str]:
-    """Open a page and press some keys; return what is wrong: a script that ran, an error, or a
+    """Open a page and press some keys. Return the faults: a script that ran, an error, or a
     request."""
     messages: list[str] = []
     context = browser.new_context()
@@ -240,8 +240,7 @@ def visit(browser: Any, address: str, own: str) -> list[str]:
 
 
 def main() -> int:
-    """Write and read every kind of output, and print a table; return how often something was
-    wrong."""
+    """Write and read every kind of output, and print a table. Return the number of faults."""
     options = parser(__doc__, seeds=3_000, browser=50).parse_args()
     began, wrong, counts = time.monotonic(), list[str](), Counter[str]()
     first = options.seed * 1_000_000

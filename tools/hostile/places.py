@@ -23,13 +23,13 @@ class Place(NamedTuple):
     Attributes:
         env: environment variables; None removes one.
         stops: whether the command may refuse to run (exit code 2), or end with `also`.
-        also: another exit code with which it may end.
+        also: another exit code with which the command may end.
         streams: the standard streams of the process, instead of pipes.
-        before: runs in the new process before the command starts.
-        mount: options for mounting a separate file system in which the command runs; {size} is
-            filled in.
+        before: a function that runs in the new process before the command starts.
+        mount: mount options for a separate file system in which the command runs; {size} is filled
+            in.
         name: the name of the folder in which the command runs, instead of "here".
-        at_once: number of commands that run at the same time.
+        at_once: the number of commands that run at the same time.
     """
 
     env: Environment = UNCHANGED
@@ -78,8 +78,8 @@ class Place(NamedTuple):
 
 
 def mounted(command: Sequence[str], options: str) -> list[str]:
-    """Return a command that runs this one in a separate file system, from which all files are
-    copied out at the end."""
+    """Return a command that runs this one in a separate file system, and copies all files out of
+    it at the end."""
     script = (
         'out=$PWD; mkdir "$out/in" && mount -t tmpfs -o "$0" none "$out/in" || exit 71;'
         ' cd "$out/in" || exit 71;'
@@ -91,7 +91,7 @@ def mounted(command: Sequence[str], options: str) -> list[str]:
 
 @cache
 def _may_mount() -> bool:
-    """Return whether this user may mount a file system inside a user namespace."""
+    """Return whether this user may mount a file system in a user namespace."""
     probe = mounted(["true"], "size=4096")
     try:
         ran = subprocess.run(probe, cwd=tempfile.gettempdir(), check=False, capture_output=True)

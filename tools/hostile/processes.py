@@ -1,4 +1,5 @@
-"""Run commands of schedproof as marked processes, so that processes left behind can be found."""
+"""Run commands of schedproof as marked processes, so that processes they leave behind can be
+found."""
 
 import os
 import signal
@@ -13,15 +14,16 @@ from typing import NamedTuple
 from schedproof.gate.console.step_lines import one_line
 
 MARK = "SCHEDPROOF_HOSTILE"
-PATIENCE = 5.0  # seconds within which all started processes must be gone
+PATIENCE = 5.0  # seconds in which all started processes must be gone
 CODES = (0, 1, 2, 3)
-PYTHONS = ("Traceback (most recent", "Exception ignored")  # a target's lines are indented
+# What Python prints at the start of a line. Lines of a target are indented.
+PYTHONS = ("Traceback (most recent", "Exception ignored")
 INTERNAL = "internal error"
 NOT_OURS = ("::error::owned", "::set-output", "<script>")  # from a target, at the start of a line
 
 
 class Ended(NamedTuple):
-    """A command that has ended: its exit code, its output, and how many seconds it took."""
+    """A command that has ended: its exit code, its output, and its duration in seconds."""
 
     code: int
     out: str
@@ -46,7 +48,7 @@ def begin(
 
 
 def end(process: "subprocess.Popen[bytes]", folder: Path, began: float, limit: float) -> Ended:
-    """Wait for the command; after the limit, kill it and raise TimeoutError."""
+    """Wait for the command. After the limit, kill it and raise TimeoutError."""
     try:
         process.wait(limit)
     except subprocess.TimeoutExpired:
@@ -61,7 +63,7 @@ def end(process: "subprocess.Popen[bytes]", folder: Path, began: float, limit: f
 
 
 def survivors(mark: str, but: Sequence[int] = ()) -> list[str]:
-    """Kill the processes with this mark that are still alive after a while, and return them."""
+    """Return the processes with this mark that are still alive after a while, and kill them."""
     until = time.monotonic() + PATIENCE
     while (alive := _marked(mark, but)) and time.monotonic() < until:
         time.sleep(0.02)
@@ -86,7 +88,7 @@ def _marked(mark: str, but: Sequence[int]) -> dict[int, str]:
 
 
 def faults(ended: Ended, codes: Sequence[int] = CODES) -> list[str]:
-    """Return what is wrong with the exit code or the output of a command."""
+    """Return the faults in the exit code or the output of a command."""
     found = []
     if ended.code not in codes:
         found.append(f"exit code {ended.code}: {ended.err[-400:]!r}")

@@ -1,4 +1,4 @@
-"""The options that every attack takes, and its report."""
+"""The options and the report that all attacks share."""
 
 import argparse
 import os
@@ -11,7 +11,7 @@ PAGE = DOCS / "reference" / "attacks.md"
 
 
 def parser(about: str | None, **counts: int) -> argparse.ArgumentParser:
-    """Return a parser with an option for each count; the keyword arguments give names and
+    """Return a parser with an option for each count. The keyword arguments give the names and
     defaults."""
     made = argparse.ArgumentParser(
         description=about, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -25,14 +25,14 @@ def parser(about: str | None, **counts: int) -> argparse.ArgumentParser:
 
 
 def finish(attack: str, lines: Sequence[str], wrong: Sequence[str], *, write: bool) -> int:
-    """Print the table and what went wrong.
+    """Print the table and the faults.
 
     Args:
         attack: the name of the module, and of its table in `docs/reference/attacks.md`.
         write: whether to write the table to that page.
 
     Returns:
-        The exit code: how many times something went wrong, at most 100.
+        The exit code: the number of faults, at most 100.
     """
     print("\n".join(lines))
     print("\n".join(wrong), file=sys.stderr)

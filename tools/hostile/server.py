@@ -1,8 +1,7 @@
 """Does the server of `schedproof step` survive any request?
 
-Corrupted requests, and requests as from other sites, are sent while silent connections stay open.
-Each
-must be answered or dropped:
+Sends corrupted requests, and requests as from other sites, while silent connections stay open. Each
+request must be answered or dropped:
 
     make tool NAME=hostile.server OPTIONS="--requests 2000"
 """
@@ -38,8 +37,8 @@ ORIGINS = ("http://evil.example", "null", "http://127.0.0.1:1", "file://")
 
 
 def request(port: int, secret: str, seed: int) -> tuple[bytes, str]:
-    """Return a request, and the most that it may achieve: "moves" if it looks as if the page itself
-    had sent it."""
+    """Return a request, and the most that it may achieve: "moves" if it looks as if the page
+    itself had sent it."""
     dice = random.Random(seed)
     method = dice.choice((*("POST",) * 6, *("GET",) * 3, "PUT", "HEAD", "TRACE", "\x00"))
     path = dice.choice((*NOT_THERE, *(MOVES if method == "POST" else READS) * 4))
@@ -66,7 +65,8 @@ def request(port: int, secret: str, seed: int) -> tuple[bytes, str]:
 
 
 def response(port: int, whole: bytes) -> bytes:
-    """Send these bytes and return the server's answer, or nothing if it closes the connection."""
+    """Send these bytes and return the server's answer, or nothing if the server closes the
+    connection."""
     with socket.create_connection(("127.0.0.1", port), timeout=PATIENCE) as client:
         with suppress(OSError):
             client.sendall(whole)
@@ -79,7 +79,7 @@ def response(port: int, whole: bytes) -> bytes:
 
 
 def judged(whole: bytes, whose: str, reply: bytes) -> tuple[str, str | None]:
-    """Return the status of an answer, and what is wrong with the answer."""
+    """Return the status of an answer, and its fault if it has one."""
     status = reply[9:12].decode(errors="replace") if reply.startswith(b"HTTP/1.") else "none"
     if b"Traceback" in reply or b"root:" in reply:
         return status, f"says {reply[-200:]!r}"

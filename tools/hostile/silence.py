@@ -1,6 +1,6 @@
 """How long does each long command print nothing on a terminal?
 
-More than two seconds without output count as a failure. The tool takes a few minutes:
+More than two seconds without output are a failure. The tool takes a few minutes:
 
     make tool NAME=hostile.silence OPTIONS="gate model"    # only commands that begin like this
 """
@@ -19,7 +19,7 @@ from .kills import LOST
 from .loaders import TWO
 from .report import finish, parser
 
-MOST = 2.0  # the most seconds without output that are allowed
+MOST = 2.0  # how many seconds may pass without output
 LIMIT = 60.0
 LONG = 20_000  # steps of the recorded run
 COMMANDS = (
@@ -49,8 +49,8 @@ COMMANDS = (
 
 
 def longest_silence(command: str, folder: Path) -> tuple[float, float, int]:
-    """Run a command; return its longest time without output and its total time, in seconds, and its
-    exit code."""
+    """Run a command. Return its longest time without output and its total time, both in seconds,
+    and its exit code."""
     ours, theirs = pty.openpty()
     began = last = time.monotonic()
     process = subprocess.Popen(
@@ -70,7 +70,7 @@ def longest_silence(command: str, folder: Path) -> tuple[float, float, int]:
         if ready:
             try:
                 data = os.read(ours, 1 << 16)
-            except OSError:  # raised when the command closes the terminal
+            except OSError:  # the command has closed the terminal
                 break
             if not data:
                 break
@@ -82,7 +82,7 @@ def longest_silence(command: str, folder: Path) -> tuple[float, float, int]:
 
 
 def write_inputs(folder: Path) -> None:
-    """Write a scenario of many steps, its trace, and a scenario with a very late arrival."""
+    """Write a scenario with many steps, its trace, and a scenario with a very late arrival."""
     from msgspec.structs import replace
 
     from schedproof.gate.files.scenario_file import scenario_json
@@ -100,7 +100,8 @@ def write_inputs(folder: Path) -> None:
 
 
 def main() -> int:
-    """Time each command and print a table; return how many commands are silent for too long."""
+    """Time each command and print a table. Return the number of commands that are silent for too
+    long."""
     known = parser(__doc__)
     known.add_argument("words", nargs="*", help="only commands that begin with these words")
     options = known.parse_args()

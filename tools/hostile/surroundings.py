@@ -1,7 +1,7 @@
 """Does a command end with a one-line error if something that it relies on is missing or full?
 
 Each command runs in each environment of `places.py`: without HOME, with stdout closed, on a full
-disk ...
+disk and so on:
 
     make tool NAME=hostile.surroundings OPTIONS="--only 'a full disk'"
 """
@@ -86,8 +86,8 @@ WORKS = {
         ),
         "l.ndjson",
     ),
-    # The time limit ends this command in the middle. The release is installed first if it is not in
-    # the cache.
+    # The time limit ends this command halfway. If the release is not in the cache, it is installed
+    # first.
     "matrix": Work(("matrix", "vllm==0.33.0", "--time-limit", "8", "--out", "m")),
     "diff --save": Work(
         ("diff", "model", "--system", "vllm", "--profile", "quick", "--save", "base.gz"),
@@ -110,7 +110,7 @@ class AttackReport(NamedTuple):
 
 
 def attack(task: tuple[str, str, int]) -> AttackReport:
-    """Run a command in an environment, with as many copies at once as the environment says."""
+    """Run a command in an environment, in as many copies at once as the environment says."""
     where, name, seed = task
     place, work = PLACES[where], WORKS[name]
     mark = f"place-{os.getpid()}-{abs(hash(task))}"
@@ -128,7 +128,7 @@ def attack(task: tuple[str, str, int]) -> AttackReport:
 
 @contextmanager
 def _folder() -> Iterator[Path]:
-    """Make an empty folder next to the scenario that commands read."""
+    """Create an empty folder next to the scenario that the commands read."""
     with tempfile.TemporaryDirectory() as root:
         here = Path(root) / "here"
         here.mkdir()
@@ -152,7 +152,7 @@ def _begin(
 
 
 def _wait(process: "subprocess.Popen[str]", began: float) -> Ended | None:
-    """Wait for a process; return None if it had to be killed."""
+    """Wait for a process. Return None if it had to be killed."""
     try:
         out, err = process.communicate(timeout=SECONDS)
     except subprocess.TimeoutExpired:
@@ -212,8 +212,7 @@ def usually(name: str) -> int:
 
 
 def main() -> int:
-    """Run every command in every environment, and print a table; return how often something was
-    wrong."""
+    """Run every command in every environment, and print a table. Return the number of faults."""
     known = parser(__doc__)
     known.add_argument("--only", choices=PLACES)
     options = known.parse_args()

@@ -1,6 +1,6 @@
 """Does the gate of a misbehaving target end in time, with clean output and no process left behind?
 
-The target behaves until the Nth call of an operation. A signal may interrupt the gate:
+The target behaves until the Nth call of an operation. In some runs, a signal interrupts the gate:
 
     make tool NAME=hostile.targets OPTIONS="--runs 45"
 """
@@ -21,7 +21,7 @@ from .bad_target import MISDEEDS
 from .processes import Ended, begin, end, faults, survivors
 from .report import finish, parser
 
-SECONDS = 60  # seconds for a gate, whose own time limit is TIME_LIMIT
+SECONDS = 60  # seconds that a gate may take; its own limit is TIME_LIMIT
 TIME_LIMIT = 10
 OPERATIONS = ("start", "add", "abort", "step", "stop")
 SIGNALS = (signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
@@ -39,7 +39,7 @@ class AttackReport(NamedTuple):
 
 
 def attack(seed: int) -> AttackReport:
-    """Gate a target that misbehaves in one way in one operation; a signal may interrupt the
+    """Judge a target that misbehaves in one way in one operation. A signal may interrupt the
     gate."""
     dice = random.Random(seed)
     misdeed = [*MISDEEDS][seed % len(MISDEEDS)]

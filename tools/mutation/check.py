@@ -3,15 +3,15 @@
     make tool NAME=mutation.check OPTIONS="forward.py vllm/queue.py"    # only these files
     make tool NAME=mutation.check OPTIONS=vllm                          # only this folder
 
-The operators of cosmic-ray make the mutants of `model`. They must be killed by the tests in
-`tests/model` that are quick and need nothing but this checkout. A surviving mutant must be listed
-in `survivors.toml` with the reason. Not counting mutants that behave like the original
-("equivalent: ..."), at most 3 % may survive.
+The operators of cosmic-ray create mutants of `model`. The fast tests in `tests/model` that need
+only this checkout must kill them. A mutant that survives must be listed in `survivors.toml` with
+the reason. At most 3 % may survive, not counting mutants that behave like the original
+("equivalent: ...").
 
-A mutant exists only in the memory of the forked process that tests it, first with the test file
-named after its module, then with all others. A test that needs far more CPU time or memory with the
-mutant than without also counts as having noticed it. A change that breaks the module's import is
-not counted, because it needs no test.
+A mutant exists only in the memory of the forked process that tests it. It is tested first with the
+test file named after its module, then with all others. A test also notices a mutant if it needs far
+more CPU time or memory than without it. A change that breaks the import of the module does not
+count, because no test is needed to notice it.
 """
 
 import argparse
@@ -50,14 +50,14 @@ NO_MODULE = 71
 
 
 def chosen(file: str, given: list[str]) -> bool:
-    """Return whether `given` selects a file of `model`, by its path, its name or its folder."""
+    """Return whether `given` selects a file of `model` by its path, its name or its folder."""
     path = PurePosixPath(file)
     return not given or not {file, path.name, str(path.parent)}.isdisjoint(given)
 
 
 class Quickest:
-    """A pytest plugin that runs the quickest tests first, each with a time limit, and shrinks
-    nothing."""
+    """A pytest plugin that runs the quickest tests first, gives each a time limit, and does not
+    shrink."""
 
     def __init__(self, took: dict[str, float]) -> None:
         self.took = took
@@ -90,8 +90,8 @@ def run(took: dict[str, float], *selection: str) -> int:
 
 
 def run_tests(took: dict[str, float], mutant: Mutant) -> int:
-    """Return the exit code of the first tests that notice a mutant, or `NO_MODULE` if it cannot be
-    imported."""
+    """Return the exit code of the first tests that notice a mutant. Return `NO_MODULE` if it
+    cannot be imported."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
     file = PurePosixPath(mutant.change.file)
     with imported_anew(mutant.texts):
@@ -109,8 +109,11 @@ def run_tests(took: dict[str, float], mutant: Mutant) -> int:
 
 
 def start(times: Path, took: dict[str, float], mutant: Mutant | None) -> int:
-    """Start a process that runs the tests and return its id. Without a mutant, the process runs all
-    tests and writes their times. With a mutant, it stops at the first failure."""
+    """Start a process that runs the tests, and return its id.
+
+    With a mutant, it stops at the first failure. Without one, it runs all tests and writes their
+    times.
+    """
     pid = os.fork()
     if pid:
         return pid
@@ -132,8 +135,8 @@ def start(times: Path, took: dict[str, float], mutant: Mutant | None) -> int:
 
 
 def outcomes(times: Path, mutants: list[Mutant], jobs: int) -> Iterator[tuple[Mutant, int]]:
-    """Yield each mutant with the exit code of its tests, negative for the signal that ended
-    them."""
+    """Yield each mutant with the exit code of its tests. If a signal ended them, the code is the
+    negative number of the signal."""
     if os.waitstatus_to_exitcode(os.waitpid(start(times, {}, None), 0)[1]):
         sys.exit("the tests fail without a mutant")
     took = json.loads(times.read_text(encoding="utf-8"))
@@ -154,7 +157,7 @@ def outcomes(times: Path, mutants: list[Mutant], jobs: int) -> Iterator[tuple[Mu
 
 
 def row(name: str, codes: list[int]) -> str:
-    """Return a line with the figures for some mutants, given the exit codes of their tests."""
+    """Return a line of figures about some mutants, given the exit codes of their tests."""
     alive, late = codes.count(0), codes.count(-signal.SIGPROF)
     killed = f"{len(codes) - alive} ({late} out of time)"
     share = f"{alive / len(codes):.1%}" if codes else ""
@@ -162,13 +165,13 @@ def row(name: str, codes: list[int]) -> str:
 
 
 def main() -> int:
-    """Test the mutants and print the figures; return 1 if the list of survivors is wrong, or too
-    many mutants survive."""
+    """Test the mutants and print the figures. Return 1 if the list of survivors is wrong or too
+    many survive."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("files", nargs="*", help="files or folders of model; default: all of it")
     parser.add_argument("--jobs", type=int, default=1)
     given = parser.parse_args()
-    # If a line occurs twice in a definition, the mutants of both occurrences are listed.
+    # If a line occurs twice in a definition, list the mutants of both occurrences.
     reasons = [
         (
             Change(survivor["file"], survivor["place"], survivor["before"], survivor["after"]),

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 from schedproof.tests.mutants.faults import MODEL
 
 # Operators that are left out: those that make no sense for lengths, those for `|` in annotations
-# and for the identity of values, and the one for `except`, which does not support dotted names.
+# and for `is`, and the one for `except`, which does not support dotted names.
 LEFT_OUT = re.compile(
     r"BinaryOperator_.*(Pow|Shift|Bit|_Div)|ComparisonOperator_(Eq|NotEq|Lt|LtE|Gt|GtE)_Is"
     r"|Variable|ExceptionReplacer"
@@ -18,7 +18,7 @@ class Change(NamedTuple):
     """A change to the code, in the form that identifies it in the list of survivors.
 
     It consists of the file's path within `model`, the enclosing definition (or a description of the
-    change), and the line as it was and as it is now.
+    change), and the line before and after the change.
     """
 
     file: str
@@ -28,9 +28,11 @@ class Change(NamedTuple):
 
 
 class Mutant(NamedTuple):
-    """A changed model; `texts` maps the path of each changed file within `model` to its new text.
-    If no known rule catches the change, either `is_open` explains why none has to, or `hole` why
-    none does."""
+    """A changed model. `texts` maps the path of each changed file within `model` to its new text.
+
+    If no known rule catches the change, `is_open` says why none has to, or `hole` says why none
+    does.
+    """
 
     change: Change
     line: int
@@ -40,7 +42,7 @@ class Mutant(NamedTuple):
 
 
 def mutants_of(file: str) -> Iterator[Mutant]:
-    """Yield every mutant of a file of `model` once, always in the same order."""
+    """Yield every mutant of a file of `model` once. The order is always the same."""
     from cosmic_ray.ast import ast_nodes, get_ast
     from cosmic_ray.mutating import mutate_code
     from cosmic_ray.plugins import get_operator, operator_names
@@ -74,8 +76,8 @@ def _place_of(node: Any) -> str:
 
 
 def _compiles(text: str) -> bool:
-    """Return whether the text compiles. It may not, because the operators mistake a `*` between
-    parameters for a multiplication."""
+    """Return whether the text compiles. The operators take a `*` between parameters for a
+    multiplication, which breaks the code."""
     try:
         compile(text, "", "exec")
     except SyntaxError:

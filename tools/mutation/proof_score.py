@@ -2,25 +2,33 @@
 
     make tool NAME=mutation.proof_score OPTIONS="--minutes 20 --jobs 2"
 
-The changes are those that the operators make in the files on which a proof depends, and the faults
-in `tests/mutants/spyre.toml`. They are tried one at a time, in a random order that is seeded with
-`--seed`, so a run that ends early has judged a random sample. Each change is planted in a process
-of its own, which first runs small loads: every pair of requests of a few lengths, with aborts, and
-random runs of up to six requests. Their volume is computed independently of the model. A change
-*overruns* if a decode step exceeds the limit, is *the same* if nothing differs that is observed in
-these runs, *not run* if they do not even call the changed function, and *differs* otherwise; more
-runs are tried of a change that differs.
+The operators change the files that a proof depends on; the faults in `tests/mutants/spyre.toml` are
+tried too. Changes are tried one at a time, in a random order given by `--seed`. So a run that ends
+early has judged a random sample.
 
-For a change that overruns or is the same, SPY-R07 is then proven as in `search SPY-R07 --prove`,
-until the first lemma fails. If no lemma of a group about one request at most calls the changed
-function, the lemmas about more are skipped: they run the same code. A change is *red* if a lemma is
-refuted, has no guard or raises an error, *green* if all are proven, and *open* if the solvers give
-up or the time for one change is over. A change that overruns must be red, and one that is the same
-must be green. One that differs may be either, since a lemma may demand more than the limit does.
+Each change is planted in its own process, which first runs small loads: every pair of requests of a
+few lengths, with aborts, and random runs of up to six requests. The volume of these runs is
+computed independently of the model. The change then
 
-The results are kept in `--ledger`, so that a run continues where the last one stopped, until a file
-of the model or of the solver changes. `--minutes` bounds the CPU time of a run. The exit code is 1
-if a change overruns and is not red.
+- *overruns* if a decode step exceeds the limit;
+- is *the same* if it makes no observable difference in these runs;
+- is *not run* if the runs never call the changed function;
+- *differs* otherwise, also in some additional runs.
+
+If a change overruns or is the same, SPY-R07 is then proven as in `search SPY-R07 --prove`, until
+the first lemma fails. If no lemma about at most one request calls the changed function, the lemmas
+of that group about more requests are skipped: they run the same code. The proof is
+
+- *red* if a lemma is refuted, has no guard or raises an error;
+- *green* if all lemmas are proven;
+- *open* if the solvers give up, or the time for the change is over.
+
+A change that overruns must be red, and one that is the same must be green. A change that differs
+may be either, since a lemma may demand more than the limit does.
+
+Results are kept in `--ledger`. A later run continues from them, until a file of the model or of the
+solver changes. `--minutes` limits the CPU time of a run. The exit code is 1 if a change overruns
+and is not red.
 """
 
 import argparse
@@ -47,11 +55,11 @@ from . import small_runs
 from .small_runs import Question, what_it_does
 
 ROOT = Path(__file__).resolve().parents[2]
-SECONDS = 150  # CPU seconds for the runs of one change, and for its proof
+SECONDS = 150  # CPU seconds for the runs of a change, and again for its proof
 
 
 def both(question: Question) -> tuple[Question, ...]:
-    """Return the question with interleaving and without it."""
+    """Return the question with and without interleaving."""
     return question, question._replace(interleave=False)
 
 
@@ -59,7 +67,7 @@ SOUND = both(Question("sound", "common_base"))
 EXACT = both(Question("sound", "exact"))
 RELEASE = both(Question("2.1.2", "2.1.2"))
 PAUSES = both(Question("2.5.2", "2.1.2", pausing=True))
-# The files on which a proof depends, with the questions that their code decides.
+# The files that a proof depends on, with the questions that their code decides.
 FILES = {
     "volumetric": (*SOUND, *RELEASE),
     "peak": EXACT,
@@ -73,12 +81,15 @@ FILES = {
 }
 
 
-Entry = dict[str, str]  # the results for a change: what it "does", and its "proof"
+Entry = dict[str, str]  # the results for a change: what it "does", and the result of its "proof"
 
 
 class Change(NamedTuple):
-    """A change, and the question on which to try it; `texts` maps the path of each changed file
-    within `model` to its new text, and `function` names the changed one, if it is only one."""
+    """A change, and the question to try it on.
+
+    `texts` maps the path of each changed file within `model` to its new text. `function` names the
+    changed function, if there is only one.
+    """
 
     name: str
     question: Question
@@ -87,7 +98,7 @@ class Change(NamedTuple):
 
     @property
     def marked(self) -> dict[str, str]:
-        """The texts, in which the changed function notes that it is called."""
+        """The texts, with the changed function recording that it was called."""
         if not self.function:
             return self.texts
         [(path, text)] = self.texts.items()
@@ -102,8 +113,8 @@ Job = Callable[[Change], Entry]
 
 
 def changes() -> Iterator[Change]:
-    """Yield every change with each question that it may affect."""
-    # Imported here, because this file's tests run without the extra that the import needs.
+    """Yield every change, with each question that it may affect."""
+    # Import here, because the tests of this file run without the extra that the import needs.
     from schedproof.tools.mutation.operators import mutants_of
 
     for file, questions in FILES.items():
@@ -132,7 +143,7 @@ def functions_of(node: ast.AST, within: str = "") -> Iterator[tuple[str, ast.Fun
         yield from functions_of(inner, name)
 
 
-# The following functions run in a child process, in which the change is planted.
+# The following functions run in a child process in which the change is planted.
 
 
 def groups_of(question: Question) -> list[Any]:
@@ -149,12 +160,12 @@ def groups_of(question: Question) -> list[Any]:
     return limit_lemmas(LIMIT, setting, 64)
 
 
-CALLED = "schedproof_called"  # the name in `sys` by which a changed function notes its call
+CALLED = "schedproof_called"  # the name in `sys` under which a changed function records its call
 MANY_REQUESTS = re.compile(r"_([2-9]|\d\d|any)$")  # the end of a lemma's name
 
 
 def proof(change: Change) -> str:
-    """Prove SPY-R07 until a lemma fails; to be called in a child process."""
+    """Prove SPY-R07 until a lemma fails. Call this in a child process."""
     from schedproof.solver.smt.obligation import discharge
 
     try:
@@ -166,7 +177,7 @@ def proof(change: Change) -> str:
                 [found] = discharge([lemma])
                 if found.status != "proven":
                     return f"{'open' if found.status == 'unknown' else 'red'} ({lemma.name})"
-    except Exception as error:  # caused by the change: a lemma's code raises
+    except Exception as error:  # caused by the change: the code of a lemma raises
         return f"red ({type(error).__name__} in a lemma)"
     return "green"
 
@@ -197,14 +208,14 @@ def start(change: Change, out: Path, intact: str) -> int:
         with imported_anew(change.marked):
             judge(change, out, intact)
     except BaseException:
-        # A change that breaks an import is never run, so no lemma has to fail.
+        # A change that breaks an import never runs, so no lemma has to fail.
         out.write_text(json.dumps({"does": "crashes (import)"}), encoding="utf-8")
     finally:
         os._exit(0)
 
 
 def read(out: Path) -> Entry:
-    """Return what a process has written before it ended, or was stopped."""
+    """Return what a process wrote before it ended or was stopped."""
     entry: Entry = (
         json.loads(out.read_text(encoding="utf-8")) if out.exists() else {"does": "hangs"}
     )
@@ -257,7 +268,7 @@ def in_children(
             yield change, read(out)
 
 
-PROVEN = ("overruns", "the same")  # the changes that are proven
+PROVEN = ("overruns", "the same")  # changes for which the proof is tried
 COLOURS = ("red", "green", "open")
 
 
@@ -310,7 +321,7 @@ class Ledger:
 
 def run(every: list[Change], ledger: Ledger, jobs: int, minutes: float) -> None:
     """Judge changes until the time is up."""
-    importlib.import_module("z3")  # once, and not in every child
+    importlib.import_module("z3")  # once here, so that not every child has to import it
     ends = seconds() + 60 * minutes
     new = [change for change in every if key(change) not in ledger.known]
     digests = intact_digests({change.question for change in new})

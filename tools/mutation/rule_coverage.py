@@ -1,17 +1,19 @@
-"""Rule coverage: of the changed decisions that make a visible difference in a run, how many does a
-documented rule find?
+"""Rule coverage: how many of the changed decisions that show in a run does a documented rule find?
 
     make tool NAME=mutation.rule_coverage OPTIONS="vllm --sample 100"
 
-draws 100 changes from each list (0: all), seeded with `--seed`. The operators of cosmic-ray change
-the decisions of a system's model; other changes are written by hand, in `tests/mutants`. A change
-counts if lockstep can tell the changed model from the original: in one of this run's scenarios, a
-step differs by more than the names of blocks. Then the documented rules, without lockstep, judge
-first the same scenarios, then a search as large as in the `ci` profile. A change that no rule finds
-survives. It is either a hole, or a choice that the document leaves open; `rule_survivors.toml` or
-`tests/mutants` says which, and why.
+This judges 100 changes from each of two lists (0: all), drawn by `--seed`. One list contains
+changes that the operators of cosmic-ray make to the decisions of a system's model; the other
+contains changes written by hand, in `tests/mutants`.
 
-A change exists only in the memory of the forked process that judges it.
+A change counts only if it shows in a run: in some scenario, the changed model takes a step that
+differs from the original model's by more than the names of blocks. Then the documented rules,
+without the comparison with the model, judge first the same scenarios and then a search as large as
+in the `ci` profile.
+
+A change that no rule finds survives. It is either a hole in the rules, or a choice that the
+document leaves open. `rule_survivors.toml` or `tests/mutants` says which, and why. A change exists
+only in the memory of the forked process that judges it.
 """
 
 import argparse
@@ -40,8 +42,8 @@ REACHED = 0.95
 
 
 class Judging(NamedTuple):
-    """A revision, the documented rules that its model breaks (`breaks`), and the files that contain
-    its decisions. Files whose code only reads, prints or refuses are left out."""
+    """A revision, the documented rules that its model breaks (`breaks`), and the files that
+    contain its decisions. Files that only read, print or refuse are left out."""
 
     system: str
     revision: str
@@ -56,30 +58,32 @@ JUDGED = (
     Judging("spyre", "sound", SPYRE),
     Judging("vllm", "documented", ("kv_cache", "queue", "scheduler", "speculation")),
     Judging("nano_vllm", "documented", NANO_VLLM),
-    # The deck limits the number of running sequences; the release limits the number in one step.
+    # NAN-R40: the deck limits the running sequences; the release limits the sequences in a step.
     Judging("nano_vllm", "0.2.0", (*NANO_VLLM, "release_0_2_0"), frozenset({"NAN-R40"})),
     Judging("llmservingsim", "documented", (*LLMSERVINGSIM, "documented")),
-    # With a pipeline, the head of the branch lets a request emit before its prompt is computed.
+    # LSS-R32: with a pipeline, a request of the head of the branch may emit before its prompt is
+    # computed.
     Judging("llmservingsim", "head", (*LLMSERVINGSIM, "head"), frozenset({"LSS-R32"})),
 )
-# Runs per scale for lockstep, in addition to the seed corpus of the first scale.
+# Runs per scale that look for a visible difference, in addition to the seed corpus of the first
+# scale.
 SCALES = {"small": 150, "tight": 15}
 SEARCHED = 400  # runs per scale, as in the `ci` profile
 SECONDS = 150  # CPU seconds for one change
-LATE = "late"  # the answer for a change that hangs or takes too much memory
+LATE = "late"  # the answer for a change that hangs or needs too much memory
 
 
 class MutantVerdict(NamedTuple):
-    """The result for a change: its steps are the `same` in all scenarios; a rule has `found` it; it
-    hangs (`late`), which counts as found; or it `survives`."""
+    """The result for a change. `became` is "same" if it shows in no step, "found" if a rule
+    finds it, "late" if it hangs (which counts as found), and "survives" otherwise."""
 
     became: str
     rule: str = ""
 
 
 def observe(system: str, revision: str, scenarios: list[Any]) -> Iterator[list[Any]]:
-    """Yield the steps of each scenario on the model that is loaded in this process; a crash counts
-    as a step."""
+    """Yield the steps of each scenario on the model that is loaded in this process. A crash
+    counts as a step."""
     from schedproof.model.target import ModelTarget
     from schedproof.properties.checking.replay import replay
 
@@ -123,7 +127,7 @@ def differ(own: list[Any], steps: list[Any]) -> bool:
 
 
 def prepare(judging: Judging) -> dict[str, Any]:
-    """Return, as JSON, the scenarios of a revision and the steps that its model takes in them."""
+    """Return, as JSON, the scenarios for a revision, and the steps that its model takes in them."""
     import msgspec
 
     from schedproof.gate.corpus.folder import seed_corpus
@@ -143,8 +147,8 @@ def prepare(judging: Judging) -> dict[str, Any]:
 
 
 def shown(judging: Judging, known: dict[str, Any]) -> Iterator[Any]:
-    """Yield the scenarios in which the changed model, which is loaded in this process, behaves
-    differently."""
+    """Yield the scenarios that show the change, on the changed model that is loaded in this
+    process."""
     import msgspec
 
     from schedproof.model.scenario import Scenario
@@ -165,7 +169,7 @@ def rules_of(judging: Judging) -> list[Any]:
 
 
 def judged(judging: Judging, known: dict[str, Any]) -> MutantVerdict | None:
-    """Judge the changed model, which is loaded in this process; return None if the change shows in
+    """Judge the changed model that is loaded in this process. Return None if the change shows in
     no step."""
     from schedproof.model.faults import TargetBroken
     from schedproof.model.target import ModelTarget
@@ -190,7 +194,7 @@ def judged(judging: Judging, known: dict[str, Any]) -> MutantVerdict | None:
     return MutantVerdict("survives")
 
 
-# A question about the model that is loaded in this process; the answer is JSON, or None if the
+# A question about the model that is loaded in this process. The answer is JSON, or None if the
 # change shows in no step.
 Question = Callable[[Judging, dict[str, Any]], Any]
 
@@ -229,7 +233,7 @@ def start(
             known = json.loads(data.read_text(encoding="utf-8"))
             out.write_text(json.dumps(question(judging, known)), encoding="utf-8")
             os._exit(0)
-    except MemoryError:  # raised outside the target; inside it would be a finding
+    except MemoryError:  # raised outside the target; inside it, it would be a finding
         out.write_text(json.dumps(LATE), encoding="utf-8")
         os._exit(0)
     except BaseException:
@@ -248,7 +252,7 @@ def ask_all(
 ) -> Iterator[tuple[Mutant, Any]]:
     """Yield each change with the answer, or with `LATE` if it hangs or needs too much memory.
 
-    `seconds` is the CPU time that each change gets.
+    `seconds` is the CPU time for each change.
     """
     data = folder / f"{judging.system}-{judging.revision}.json"
     prepares = start(judging, None, data, data, question, seconds)
@@ -287,7 +291,7 @@ def judged_all(
 
 
 def lists_of(judging: Judging) -> dict[str, list[Mutant]]:
-    """Return the changes made by the operators, and those written by hand."""
+    """Return two lists: the changes made by the operators, and those written by hand."""
     reasons = {
         Change(*[survivor[key] for key in Change._fields]): (
             survivor.get("open", ""),
@@ -314,13 +318,13 @@ def by_hand(system: str) -> Iterator[Mutant]:
 
 
 def sampled(mutants: list[Mutant], size: int, seed: int) -> list[Mutant]:
-    """Return this many changes of a list, drawn by the seed; 0 means all."""
+    """Return this many changes of a list, drawn by the seed. 0 means all."""
     return random.Random(seed).sample(mutants, min(size or len(mutants), len(mutants)))
 
 
 def main() -> int:
-    """Judge the changes and print the figures; return 1 if an unlisted change survives, or too few
-    are found."""
+    """Judge the changes and print the figures. Return 1 if an unlisted change survives or too
+    few are found."""
     systems = list(dict.fromkeys(judging.system for judging in JUDGED))
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("systems", nargs="*", default=systems, help=f"of {', '.join(systems)}")
@@ -354,14 +358,14 @@ def main() -> int:
 
 
 def share_found(became: Counter[str]) -> float:
-    """Among visible changes that the document does not leave open, return the share that a rule
-    found."""
+    """Return the share of changes that a rule finds, among visible changes that the document
+    does not leave open."""
     found = became["found"] + became["late"]
     return found / max(found + became["survives"], 1)
 
 
 def row(judging: Judging, name: str, every: int, became: Counter[str]) -> str:
-    """Return the table row with the figures for a list of changes."""
+    """Return the row of the table with the figures for a list of changes."""
     late, left_open, survive = became["late"], became["open"], became["survives"]
     found = became["found"] + late
     changes = every if became.total() == every else f"{became.total()} of {every}"

@@ -1,6 +1,7 @@
 """Small runs of Spyre's model, in which a change may exceed the limit or alter a step.
 
-They import the model when they are called, since a fault may be planted by then.
+The functions import the model when they are called, so that a fault planted before the call takes
+effect.
 """
 
 import hashlib
@@ -10,11 +11,11 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-PAIRED_BLOCK = 2  # tokens of a block in the runs of two requests
+PAIRED_BLOCK = 2  # the block size, in tokens, in runs of two requests
 
 
 class Question(NamedTuple):
-    """A revision that stays within the limit, with the formula or check by which it admits
+    """A revision that stays within the limit, and the formula or check by which it admits
     requests."""
 
     revision: str
@@ -36,14 +37,14 @@ def model_of(question: Question, **lengths: Any) -> Any:
 
 
 def volume(lengths: list[int], block: int) -> int:
-    """Return batch x largest tkv of a decode step; `lengths` counts the tokens of each of its
-    requests, including this step's."""
+    """Return batch x largest tkv of a decode step. `lengths` gives the tokens of each request in
+    it, including those of this step."""
     widest = max(-(-tokens // block) for tokens in lengths)
     return len(lengths) * max((widest + -tokens // block) * block + tokens for tokens in lengths)
 
 
 class Seen(NamedTuple):
-    """A step: the limit, the block, the lengths in a decode step, and what is observed."""
+    """A step: the limit, the block size, the lengths in a decode step, and the observation."""
 
     limit: int
     block: int
@@ -51,10 +52,11 @@ class Seen(NamedTuple):
     observed: dict[str, Any]
 
 
-Lengths = tuple[int, int, int]  # tokens of the prompt, max_tokens, tokens until the request ends
+# Prompt tokens, max_tokens, and the tokens at which the request ends.
+Lengths = tuple[int, int, int]
 KINDS: list[Lengths] = [(1, 5, 5), (3, 3, 3), (2, 7, 4), (5, 4, 4), (1, 2, 1), (3, 6, 6)]
 RANDOM_RUNS = 1000
-MORE_RUNS = 1500  # of a change that differs
+MORE_RUNS = 1500  # additional runs of a change that differs
 STEPS = 30  # the length of a random run
 
 
@@ -68,7 +70,7 @@ def small_runs(question: Question) -> Iterator[Seen]:
 
 
 def request_of(name: int, lengths: Lengths, *, start: int = 0, shared: bool = False) -> Any:
-    """Return a request of a scenario; all `shared` prompts begin with the same tokens."""
+    """Return a request of a scenario. All `shared` prompts begin with the same tokens."""
     from schedproof.model.scenario import Request
 
     prompt, tokens, ends = lengths
@@ -78,7 +80,7 @@ def request_of(name: int, lengths: Lengths, *, start: int = 0, shared: bool = Fa
 
 
 def runs_of_pair(question: Question, first: Lengths, second: Lengths) -> Iterator[Seen]:
-    """Run two requests with every possible abort."""
+    """Run two requests, with every possible abort."""
     from schedproof.tests.solver.every_run import moves
 
     limit = 8
@@ -93,7 +95,7 @@ def runs_of_pair(question: Question, first: Lengths, second: Lengths) -> Iterato
 
 
 class RandomLoad(NamedTuple):
-    """Requests, a limit, and which request is aborted in which step, before or inside it."""
+    """Requests, a limit, and the abort: which request, in which step, before or inside it."""
 
     limit: int
     keys: dict[str, Any]
@@ -108,7 +110,8 @@ def random_load(question: Question, seed: int) -> RandomLoad:
     caching, chunk = chance.random() < 0.3, block * chance.randint(1, 2)
     keys = {"max_batch_tkv": limit, "chunk_size": chunk, "prefix_caching": caching}
     keys |= {"block_size": block, "max_num_seqs": chance.choice([2, 3, 6, 6])}
-    if chance.random() < 0.3 and question.revision != "2.1.2":  # which would run out of blocks
+    # In 2.1.2, this would run out of blocks.
+    if chance.random() < 0.3 and question.revision != "2.1.2":
         keys["num_blocks"] = chance.randint(1, 3) - -9 // block
     requests = []
     for number in range(count):
@@ -147,16 +150,18 @@ def _paused(move: Any) -> Any:
 
 
 def decoded(seen: dict[str, Any], prompts: dict[str, int], generated: dict[str, int]) -> list[int]:
-    """Return the lengths of the requests that decode in this step, including the token that the
-    step computes."""
+    """Return the lengths of the requests that decode in this step, including the token that it
+    computes."""
     if seen["kind"] != "decode":
         return []
     return [prompts[name] + generated.get(name, 0) for name in seen["scheduled"]]
 
 
 def what_it_does(question: Question, intact: str) -> str:
-    """Describe what the model that is loaded in this process does in small runs. `intact` is the
-    digest of the unchanged model's runs; if it is empty, return the digest instead."""
+    """Describe what the model that is loaded in this process does in small runs.
+
+    `intact` is the digest of the unchanged model's runs. If it is empty, return the digest instead.
+    """
     digest = hashlib.sha256()
     try:
         for step in small_runs(question):

@@ -1,16 +1,19 @@
-"""Reach: which share of the changed decisions does a gate find by itself, and how soon?
+"""Time to find: which share of the changed decisions does a gate find by itself, and how soon?
 
     make tool NAME=mutation.time_to_find OPTIONS="vllm --sample 40"
 
-draws 40 changes from each list (0: all), seeded with `--seed`. The changes are those of rule
-coverage: decisions of a model, changed by operators or by hand, whose change is visible in a run
-and not left open by the document. Each change is judged without lockstep, in its own process: by
-a whole gate of the profile `quick` from each of `--seeds` seeds, by one of the profile `ci`, and by
-plain Hypothesis with the same rules. Plain Hypothesis draws lists of requests evenly, in
-configurations as small as those of the gate. Times are CPU times until the first finding, with the
-rest of the part of the gate that found it. If nothing is found, the time is a lower bound. A change
-that some seed of `quick` misses is named on stderr. `--json FILE` writes each change with its
-times.
+This tries 40 changes from each list of `rule_coverage` (0: all), drawn by `--seed`. Only changes
+that show in a run and that the document does not leave open are measured. Each change is judged
+without the comparison with the model, in its own process:
+
+- by a whole gate of the profile `quick`, with each of `--seeds` seeds;
+- by a gate of the profile `ci`;
+- by plain Hypothesis with the same rules. It draws lists of requests evenly, in configurations as
+  small as those of the gate.
+
+The time is the CPU time until the first finding, including the rest of the stage that found it. If
+nothing is found, the time is a lower bound. Changes that some seed of `quick` misses are named on
+stderr. `--json FILE` writes each change with its times.
 """
 
 import argparse
@@ -40,17 +43,19 @@ from schedproof.tools.mutation.times import Took, rows
 
 CI, PLAIN = "gate, ci, seed 0", "plain Hypothesis"
 PLAIN_SECONDS = 10.0  # CPU seconds for one change
-SECONDS = 1_500  # CPU seconds for one change, all engines together
+SECONDS = 1_500  # CPU seconds for one change and all engines together
 
 
 def quick(seed: int) -> str:
-    """Return the name of a gate of the profile quick with this seed."""
+    """Return the column name of a gate of the profile quick with this seed."""
     return f"gate, quick, seed {seed}"
 
 
 def time_engines(seeds: int, judging: Judging, known: dict[str, Any]) -> dict[str, Took] | None:
-    """Run every engine on the changed model, which is loaded in this process, and return the times.
-    Return None if the change shows in no step. `seeds`: the number of quick gates."""
+    """Run every engine on the changed model that is loaded in this process, and return the times.
+
+    Return None if the change shows in no step. `seeds` is the number of quick gates.
+    """
     if not any(True for _ in shown(judging, known)):
         return None
     from schedproof.model.faults import TargetBroken
@@ -70,7 +75,7 @@ def time_engines(seeds: int, judging: Judging, known: dict[str, Any]) -> dict[st
 
 
 def by_whole_gate(judging: Judging, profile: str, seed: int) -> Any:
-    """Run a gate as a user does, but without shrinking, until a part of it has a finding."""
+    """Run a gate as a user would, but without shrinking, until a stage has a finding."""
     from schedproof.gate.judging.context import GateContext, GateOptions
     from schedproof.gate.judging.judge import judge
     from schedproof.gate.targets.target_spec import model_spec
@@ -78,7 +83,7 @@ def by_whole_gate(judging: Judging, profile: str, seed: int) -> Any:
     from schedproof.properties.explanations.evidence import Evidence
     from schedproof.tools.benchmarks.finding import Trial
 
-    # Explanations run the models, and in this process, these are the changed ones.
+    # Explanations run the models; in this process, those are changed.
     Evidence.cause = lambda *_: None  # type: ignore[method-assign]
     began = time.process_time()
     with tempfile.TemporaryDirectory() as folder:
@@ -101,8 +106,8 @@ def by_whole_gate(judging: Judging, profile: str, seed: int) -> Any:
 
 
 def _trial(look: Any) -> tuple[bool, float, int]:
-    """Return whether the fault was found, and in how many seconds and steps. An invalid reply
-    counts as found."""
+    """Return whether the fault was found, and the seconds and steps that it took. An invalid
+    reply counts as found."""
     from schedproof.model.faults import TargetBroken
 
     began = time.process_time()

@@ -15,8 +15,8 @@ class Took(NamedTuple):
 
 
 def rows(system: str, trials: Sequence[dict[str, Took]]) -> Iterator[str]:
-    """Yield a row for each engine: how many changes it found, and the median and 95th percentile of
-    its times. A change that was not found ranks after all that were."""
+    """Yield a row for each engine: how many changes it found, and the median and 95th percentile
+    of its times. Changes that were not found rank after all others."""
     for engine in trials[0] if trials else ():
         ones = sorted(
             (trial[engine] for trial in trials), key=lambda took: (not took.found, took.seconds)

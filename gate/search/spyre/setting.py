@@ -1,4 +1,4 @@
-"""Interpret `--revision` and `--param KEY=VALUE` of `schedproof search`."""
+"""Interpret the options `--revision` and `--param KEY=VALUE` of `schedproof search`."""
 
 from dataclasses import replace
 from typing import Any
@@ -17,14 +17,14 @@ LENGTHS = {
     "max_batch_tkv": "limit",
     "max_model_len": "max_model_len",
 }
-# Releases that make the same decisions as 2.1.2, except that each has its own admission formula.
+# Releases that decide like 2.1.2, except that each has its own admission formula.
 RELEASED_FORMULAS = ("2.0.1", "2.1.0")
 SWITCHES = ("early_eos", "interleave", "pausing")
 
 
 def read_setting(revision: str | None, changes: list[str]) -> Setting:
-    """Return the setting that `--revision` and `--param` describe; it has 0 requests if no number
-    is given."""
+    """Return the setting that `--revision` and `--param` describe. If they give no number of
+    requests, it has 0."""
     name = "sound" if revision is None else revision
     formula = ADMITS_BY.get(name)
     if name in RELEASED_FORMULAS:
@@ -84,6 +84,6 @@ def read_formula(name: str) -> str:
 
 
 def kept_instead(rule: str) -> str:
-    """Describe what the target respects instead, if a run breaks the limit rule on the model but
-    not on the target. Empty for other rules."""
+    """Return a text that says what the target respects instead of the limit, for a run that
+    breaks the rule on the model but not on the target. Return "" for other rules."""
     return "the limit in this run, because it admits by another formula" * (rule == LIMIT)

@@ -1,7 +1,7 @@
-"""`schedproof search --engine vectorized`: thousands of random loads at once.
+"""`schedproof search --engine vectorized`: run thousands of random loads at once.
 
-It can find a counterexample, but never prove a rule. A load that breaks the rule is replayed on the
-model and reported in the same way as by the other engines.
+It can find a counterexample, but it never proves a rule. A load that breaks the rule is replayed on
+the model and reported like a finding of any other engine.
 """
 
 import time
@@ -26,17 +26,19 @@ from .setting import LENGTHS, kept_instead, read_setting
 
 JUDGED = ("SPY-R07", "SPY-R35")
 REQUESTS = 8
-# Each batch has twice as many lanes as the one before, until a batch takes about a second. If
-# requests may take many steps, this happens with fewer lanes.
+# Each batch has twice as many lanes as the previous one, until a batch takes about a second. If
+# requests may take many steps, fewer lanes already take that long.
 MIN_LANES, MAX_LANES = 256, 1024
 STEPS_OF_A_NET = 1 << 25
 
 
 @dataclass
 class Cast:
-    """A vectorized search: how to draw its nets, which are batches of random loads, and how many
-    lanes (loads) and steps have run. `config` is the configuration of every net, or None to draw
-    one for each; with `published`, only block sizes that releases accept are drawn."""
+    """A vectorized search. Each of its nets is a batch of random loads, and each load is a lane.
+
+    `config` is the configuration of every net; None draws one for each net. With `published`, only
+    block sizes that releases accept are drawn. `runs` and `steps` count the lanes and steps so far.
+    """
 
     rule: str
     revision: str
@@ -97,7 +99,7 @@ def run_vectorized(
 
 
 def read_cast(rule: str, revision: str | None, changes: Sequence[str]) -> Cast:
-    """Return the search that the options describe. If they set a length, all nets have the same
+    """Return the search that the options describe. If they set a length, all nets share one
     configuration."""
     from ....model.spyre.lanes import REVISIONS, read_rules
 
@@ -124,7 +126,8 @@ def read_cast(rule: str, revision: str | None, changes: Sequence[str]) -> Cast:
 
 
 def cast_net(cast: Cast, number: int) -> Scenario | None:
-    """Draw and run the net with this number; return its smallest load that breaks the rule."""
+    """Draw and run the net with this number. Return its smallest load that breaks the rule, or
+    None."""
     import numpy as np
 
     from ....model.spyre.lanes import read_rules, run

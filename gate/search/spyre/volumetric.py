@@ -1,5 +1,5 @@
-"""Search for a counterexample to one of Spyre's volumetric rules with Z3, or prove the rule, and
-print results as they arrive."""
+"""Search with Z3 for a counterexample to one of Spyre's volumetric rules, or prove the rule.
+Print results as they arrive."""
 
 import time
 from collections.abc import Callable, Iterator
@@ -47,23 +47,23 @@ from . import vectorized
 from .setting import LENGTHS, MAX_REQUESTS, kept_instead, read_formula, read_setting
 
 FOUND, PROVEN = BROKEN, CONFORMS
-# Terms that occur in the lemmas about one request.
+# Explanations of the terms in the lemmas about one request.
 TERMS = (
     "  tkv:  the position of the batch's next token; a newcomer with a longer prompt moves it "
     "forward",
     "  base: the larger of the newcomer's prompt and the tkv that admission uses",
     "  term: the largest tkv that one request can reach, by the formula",
-    "  walk: in ascending order of terms, the formula compares the requests still to come x term "
-    "with the limit, until it can answer",
-    "  a lemma for any number of requests considers one or two of them, in any batch; the code "
+    "  walk: in ascending order of terms, the formula compares (requests still to come) x term "
+    "with the limit, until it has an answer",
+    "  a lemma for any number of requests is about one or two of them, in any batch; the code "
     "runs with as many requests as the lemma's name says",
 )
 
 
 @dataclass
 class VolumeSearch:
-    """A question about a rule, and where to report its answer. `block` is the block size in tokens,
-    or None for any size; `also` is a second target on which to replay."""
+    """A question about a rule, and where to report the answer. `block` is the block size in
+    tokens, or None for any size. `also` is a second target on which to replay."""
 
     console: Console
     rule: str
@@ -92,7 +92,8 @@ def answer(console: Console, question: Question) -> int:
             raise InputError("--param", f"{problem}block_size; else a release accepts no request")
         setting = replace(setting, release_door=True)
     with counterexample.open_second_target(console, question.target, "spyre") as also:
-        settles = setting.pauses and question.rule == LIMIT  # these lemmas need a fixed block size
+        # These lemmas hold only for a fixed block size.
+        settles = setting.pauses and question.rule == LIMIT
         block = None if any_block and not settles else setting.block
         search = VolumeSearch(
             *(console, question.rule, setting, block, question.out, question.time_limit, also),
@@ -124,7 +125,7 @@ def _check(question: Question, setting: Setting) -> None:
         valid = f"{LIMIT}, and a revision that does not pause"
         raise InputError("--maximize", f"{question.maximize!r} of {question.rule}; valid: {valid}")
     if question.maximize == "waste" and setting.stale and not setting.interleave:
-        # If requests join one directly after the other, each is admitted with a different tkv.
+        # If requests join one right after another, each is admitted with a different tkv.
         valid = "interleave=true, or a revision that remembers no tkv"
         raise InputError("--param", f"interleave=false with --maximize waste; valid: {valid}")
 
@@ -140,8 +141,8 @@ def run_search(search: VolumeSearch) -> int:
 
 
 def run_own(search: VolumeSearch) -> int:
-    """Decide whether a user's formula is sound. If it is not, show a run that exceeds the limit and
-    by how much. The run's lengths are a few tokens, so that it is easy to follow."""
+    """Decide whether a user's formula is sound. If not, show a run that exceeds the limit, and
+    by how much. The run has lengths of a few tokens, so that it is easy to follow."""
     setting = search.setting
     search.say(f"search {search.rule}, {_describe(setting)}")
     if _proven_first(search):
@@ -159,7 +160,7 @@ def run_own(search: VolumeSearch) -> int:
 
 
 def _smallest(search: VolumeSearch) -> int:
-    """Search for a run with blocks of 2 tokens that is short enough to be checked on paper."""
+    """Search for a run with blocks of 2 tokens, short enough to check on paper."""
     search.say("with blocks of 2 tokens and max_model_len 6:")
     try:
         for small, arrivals in bounded(search.time_limit, _small, search.setting):
@@ -187,14 +188,14 @@ def _say_slack(search: VolumeSearch) -> None:
         search.say(f"slack: inconclusive: {why}")
         return
     if tokens is None:
-        search.say(f"slack: {most} more tokens per request are not enough")
+        search.say(f"slack: {most} more tokens per request are still not enough")
     elif tokens == 0:
         search.say("slack: none is needed; every lemma about the formula holds")
     else:
         more = f"--param formula={with_slack(formula, tokens)}"
         search.say(
-            f"slack: every request needs {tokens} more tokens, with which the lemmas about the "
-            f"formula hold: {more}"
+            f"slack: with {tokens} more tokens for every request, the lemmas about the formula "
+            f"hold: {more}"
         )
 
 
@@ -238,7 +239,7 @@ def _proven_first(search: VolumeSearch) -> bool:
         group = ""
         for title, discharged in bounded(search.time_limit, _discharge, *_scope(search)):
             if title != group and any(lemma.status != "proven" for lemma in lemmas):
-                break  # the lemmas about the formula suffice; the lemmas about the code take longer
+                break  # the lemmas about the formula suffice here; those about the code take longer
             group = title
             lemmas.append(discharged)
     except Unanswered as why:
@@ -402,8 +403,8 @@ def _write(search: VolumeSearch, scenario: Scenario, name: str) -> Path:
 def _replay_run(
     search: VolumeSearch, arrivals: list[Any], most: Callable[[Step], int] | None = None
 ) -> int:
-    """Replay the solver's run on the model and show it: shrunk, up to its first step over the
-    limit, or with `most`, unshrunk, up to its worst step."""
+    """Replay the solver's run on the model and show it. Shrink it and stop at its first step
+    over the limit; with `most`, do not shrink it, and stop at its worst step."""
     scenario = _scenario(search, arrivals)
     [rule] = select(load("spyre"), [search.rule])
     return counterexample.show(

@@ -1,4 +1,4 @@
-"""A checkout of LLMServingSim: its scheduler, its memory, and the defaults of its command line."""
+"""Load a checkout of LLMServingSim: its scheduler, its memory and its command-line defaults."""
 
 import argparse
 import ast
@@ -18,14 +18,14 @@ from .main_loop import DECODE
 
 MODEL = "meta-llama/Llama-3.1-8B"  # a model in the checkout's configs/model
 GIB = 1024**3
-BITS = 16  # bits of a number in memory
+BITS = 16  # bits per number in memory
 NPU = 0  # the number of the only accelerator, which starts and ends every batch
-# GiB that are enough for the model, and a block size, with which its memory is measured.
+# Enough GiB for the model, and a block size; used to measure how much memory the model needs.
 PROBE = (17, 16)
 PACKAGES = ("serving.core", "inference_serving")  # possible names, the newer one first
 MAINS = ("serving/__main__.py", "main.py")  # the simulator's entry point, the newer one first
-# Only the trace generator needs these modules, to read tables and fit curves to them, and only a
-# profile of the simulator needs the last one.
+# The trace generator alone needs these modules, to read tables and fit curves. Only profiling the
+# simulator needs the last one.
 NOT_NEEDED = ("pandas", "sklearn", "joblib", "pyinstrument")
 
 
@@ -33,8 +33,8 @@ class Checkout(NamedTuple):
     """The scheduler of a checkout, and its memory needs.
 
     `token` is the size of one token's KV cache, in bytes. `has_pool` says whether the code has a
-    pool of numbered blocks. `defaults` are those of its command line, by configuration key.
-    `has_router`: whether requests reach the scheduler through a router when they arrive.
+    pool of numbered blocks. `has_router` says whether requests reach the scheduler through a
+    router. `defaults` are the command-line defaults by configuration key.
     """
 
     version: str
@@ -79,8 +79,8 @@ def load(folder: str, keys: Iterable[str] = ()) -> Checkout:
 def command_line_defaults(folder: Path, keys: Iterable[str]) -> dict[str, Any]:
     """Return the defaults of the simulator's command line, by configuration key.
 
-    The checkout defines its options inside `main`, which also starts the simulator; so only the
-    calls that add an option run here.
+    The checkout defines its options inside `main`, which also starts the simulator. So run only
+    those calls of `main` that add an option.
     """
     source = next((folder / name for name in MAINS if (folder / name).is_file()), None)
     if source is None:
@@ -112,7 +112,7 @@ OPTIONS = (
     *("max_num_batched_tokens", "block_size", "enable_prefix_caching", "prioritize_prefill"),
     *("enable_chunked_prefill", "long_prefill_token_threshold"),
 )
-# In release 1.0.0; all other parameters have the same name in every release.
+# The parameter's name in release 1.0.0. All other parameters have kept their names.
 OLD_NAMES = {"max_num_seqs": "max_batch", "num_npus": "npu_num", "pp_size": "npu_group"}
 
 
@@ -124,8 +124,8 @@ def build(
     host: float = 0,
     kind: str | None = None,
 ) -> Any:
-    """Return a scheduler for one accelerator with `gib` and a host with `host` GiB of memory.
-    `kind`: of two instances, whether this one is for "prefill" or "decode"."""
+    """Return a scheduler for one accelerator with `gib` GiB and a host with `host` GiB of
+    memory. `kind` is "prefill" or "decode" if there are two instances, else None."""
     known = inspect.signature(scheduler).parameters
     values = {
         **{"model": MODEL, "node_id": 0, "instance_id": 0, "num_npus": 1, "tp_size": 1},
@@ -142,7 +142,7 @@ def build(
 
 
 def version_of(place: Path) -> str:
-    """Return the newest release in the checkout's changelog, with a note if the code is newer."""
+    """Return the newest release in the checkout's changelog. Add a note if the code is newer."""
     changes = place / "CHANGELOG.md"
     lines = changes.read_text("utf-8").splitlines() if changes.is_file() else []
     titles = [line.partition("[")[2].partition("]")[0] for line in lines if line[:4] == "## ["]

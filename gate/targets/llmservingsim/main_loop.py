@@ -1,12 +1,11 @@
-"""Run the simulator's own main loop, with its router, around the checkout's schedulers.
+"""Run the simulator's own main loop and router around the checkout's schedulers.
 
-Only the simulator of the hardware is replaced, and what is written for it: traces, graphs, and
-files that describe the hardware. The stand-in completes batches in the order of the adapter's
-steps. The loop runs in a thread of its own, and stands still before and after each decision of the
-first scheduler.
+Only the simulated hardware is replaced, together with the files for it: traces, graphs and hardware
+descriptions. The stand-in completes the batches that the adapter chooses. The loop runs in its own
+thread, which waits for the adapter before and after each decision of the first scheduler.
 
-With two instances, the first one prefills on accelerator 0, and sends what it has computed to
-accelerator 1. The second one decodes on accelerator 2; in each step, it runs until it is idle.
+With two instances, the first one prefills on accelerator 0 and sends the computed tokens to
+accelerator 1. The second instance decodes on accelerator 2; in each step, it runs until it is idle.
 
 Source: serving/__main__.py, serving/core/router.py and serving/core/controller.py of the checkout.
 """
@@ -26,11 +25,11 @@ from ..protocol_checks import Output
 
 PREFILL, RECEIVER, DECODE = 0, 1, 2  # accelerators
 NOTHING: tuple[Any, ...] = (0, 0, [])  # the result of `add_done` if no batch completes
-WORKLOAD = "workload"  # the loop's answer to an accelerator that is to run a batch
+WORKLOAD = "workload"  # the loop's message to an accelerator that has a batch to run
 
 
 class _End(BaseException):
-    """Ends the thread of the main loop."""
+    """Raised in the thread of the main loop to end it."""
 
 
 class MainLoop:
@@ -43,8 +42,8 @@ class MainLoop:
     """
 
     def __init__(self, main: Any, schedulers: Sequence[Any]) -> None:
-        """Start the checkout's module `main` around one scheduler, or around one that prefills and
-        one that decodes."""
+        """Start the checkout's module `main` with one scheduler, or with one for prefill and one
+        for decode."""
         self.schedulers = list(schedulers)
         self.router: Any = None
         self.over, self.now = False, 0
@@ -71,8 +70,8 @@ class MainLoop:
     # --- what the adapter calls -------------------------------------------------------------
 
     def add(self, prompt: list[int], output: Output, wait: int) -> None:
-        """Hand a request to the router; if `wait` is not 0, as a session's that waits this long
-        for its tool."""
+        """Hand a request to the router. If `wait` is not 0, the request belongs to a session
+        that waits this long for its tool."""
         answer = [output.token(index) for index in range(output.length)]
         row: dict[str, Any] = {"input_toks": len(prompt), "output_toks": output.length}
         row |= {"input_tok_ids": prompt, "output_tok_ids": answer}
@@ -82,21 +81,22 @@ class MainLoop:
         self.router.load_requests(self._dataset(), self.schedulers[0].enable_prefix_caching)
 
     def schedule(self) -> Any:
-        """Return the batch that the first scheduler builds now, or None."""
+        """Let the first scheduler make its next decision, and return its batch, or None."""
         self._go_on()
         return self._batch
 
     def complete(self, due: Any, busy: bool) -> Any:
-        """Complete a batch, if there is one; return the three results that the loop gets for it.
+        """Complete the batch `due`, if there is one, and return the three values that the
+        scheduler's `add_done` gives to the loop.
 
-        `busy`: whether any batch was in flight, so that time goes on.
+        `busy` says whether any batch was in flight, in which case time passes.
         """
         self._due, self._busy, self._result = due, busy, NOTHING
         self._go_on()
         return self._result
 
     def deferred(self) -> list[int]:
-        """Return the numbers of the requests that the router keeps, in the order of their time."""
+        """Return the numbers of the requests that the router holds back, in order of arrival."""
         router = self.router
         return [row["index"] for row in router._pending_requests[router._pending_idx :]]
 
@@ -132,7 +132,8 @@ class MainLoop:
         self._ours.release()
 
     def _watch(self, scheduler: Any) -> None:
-        """Let the loop stand still around the decisions of a scheduler, and note its results."""
+        """Make the loop wait for the adapter before and after each decision of a scheduler, and
+        record the results."""
         schedule, add_done = scheduler.schedule, scheduler.add_done
 
         def decide(current: int, npu: int, number: int = -1) -> Any:
@@ -140,8 +141,8 @@ class MainLoop:
                 return schedule(current, npu, number)
             self.now = current
             self._stand_still()
-            # The loop routes what has arrived when it learns the time. The client's requests come
-            # only now.
+            # The loop has routed the arrived requests already. Route again, since the client adds
+            # its requests only now.
             self.router.route_arrived_requests(current)
             self._batch = schedule(current, npu, number)
             self._stand_still()
@@ -156,7 +157,7 @@ class MainLoop:
         scheduler.schedule, scheduler.add_done = decide, completed
 
     def _globals(self, main: Any) -> dict[str, Any]:
-        """Return the names that the loop sees: those of the checkout, without the hardware."""
+        """Return the globals of the loop: those of the checkout, without the hardware."""
         names = dict(vars(main))
 
         def nothing(*_: Any, **__: Any) -> None:
@@ -184,7 +185,8 @@ class MainLoop:
         return names
 
     def _dataset(self) -> str:
-        """Return the path of the requests' file, from the parent of the current folder."""
+        """Return the path of the file of requests, relative to the parent of the working
+        directory."""
         return os.path.relpath(self._rows, os.path.dirname(os.getcwd()))
 
     # --- the simulator ----------------------------------------------------------------------
@@ -198,7 +200,7 @@ class MainLoop:
         return next(self._lines)
 
     def _reports(self) -> Iterator[str]:
-        """Yield the lines of the simulator, which the loop reads one by one."""
+        """Yield the simulator's output line by line, as the loop reads it."""
         waiting, drained = "Waiting\n", 0
         yield from (report(PREFILL, 0, 0), waiting)
         while True:
@@ -221,7 +223,7 @@ class MainLoop:
 
 
 class _Process:
-    """What stands for the simulator's process."""
+    """A stand-in for the simulator's process."""
 
     def __init__(self, loop: MainLoop) -> None:
         self.stdin = types.SimpleNamespace(
@@ -237,7 +239,8 @@ def report(npu: int, number: int, time: int) -> str:
 
 
 def cluster(schedulers: Sequence[Any]) -> dict[str, Any]:
-    """Return the description of the hardware, as the checkout's own function does."""
+    """Return the description of the hardware in the form that the checkout's own function
+    returns."""
     alone = len(schedulers) == 1
     starts = {0: PREFILL} if alone else {0: PREFILL, 1: DECODE}
     return {

@@ -1,6 +1,5 @@
-"""Checkouts of LLMServingSim, which is not on any package index, and the configurations in which to
-judge them.
-"""
+"""The checkouts of LLMServingSim, and the configurations to judge them in. No package index has
+LLMServingSim."""
 
 from ..checkouts import Checkout
 from ..scales import POOL, GateScales
@@ -19,7 +18,7 @@ SCALES = GateScales(
         {"prioritize_prefill": True},
         {"long_prefill_token_threshold": 4},
         {"max_num_seqs": 0},
-        {"instances": 2},  # shows what a single instance shows, and more
+        {"instances": 2},  # shows everything that a single instance shows, and more
     ),
     chunk_key="max_num_batched_tokens",
 )

@@ -6,14 +6,14 @@ size of the pool follows from the memory of the accelerator. There are two gener
 - The newer one has a block pool.
 - Releases 1.0.0 and 1.1.0 have one queue of requests, and a radix tree as prefix cache.
   LLMServingSim's page on continuous batching describes them. The pool is the memory that the
-  model's weights leave free, and its blocks have no numbers. Requests that the scheduler evicts are
-  moved to the host, which has room for all of them. These keep their computed tokens, so no request
-  is preempted.
+  model's weights leave free, and its blocks have no numbers. Requests that the scheduler evicts
+  move to the host, which has room for all of them. They keep their computed tokens, so they do not
+  count as preempted.
 
 With several pipeline stages (`pp_size`), batches stay in flight. In a step in which the scheduler
 builds no batch, the oldest one completes.
 
-With `instances`, the simulator's own main loop and router run around the scheduler, see
+With `instances`, the simulator's own main loop and router run around the scheduler; see
 `main_loop`.
 
 Source: serving/core/scheduler.py of the checkout, inference_serving/scheduler.py of 1.0.0.
@@ -53,15 +53,17 @@ KEYS = {
 }
 FIELDS = ["emitted", "waiting", "running", "prefilling", "preempted", "finished"]
 FIELDS += ["prompt_throughput", "decode_throughput"]
-NEVER = -1  # stands for times that are not known yet
-PLENTY = 20_000  # blocks of a pool that stands for an unbounded one; building it takes 20 ms
-ROOMY = 10**9  # blocks of such a pool without numbered blocks, and of the host's memory
+NEVER = -1  # a time that is not known yet
+PLENTY = 20_000  # blocks of an effectively unbounded pool; building it takes 20 ms
+ROOMY = 10**9  # the same without numbered blocks; also the size of the host's memory
 
 
 class Engine:
     """A fresh scheduler of the checkout for one configuration, of either generation of the code.
-    Once the main loop has ended a simulation, the next request begins another one, with an empty
-    memory."""
+
+    When the main loop has ended a simulation, the next request starts another one with an empty
+    memory.
+    """
 
     def __init__(self, checkout: Checkout, config: Mapping[str, Any]) -> None:
         if config["instances"] and not checkout.has_router:
@@ -91,7 +93,8 @@ class Engine:
             self.loop = MainLoop(main, [self.scheduler, *self.decoders])
 
     def build(self, kind: str | None) -> Any:
-        """Return a scheduler of the checkout; see `build`."""
+        """Return a scheduler of the checkout. `kind` is "prefill" or "decode" if there are two
+        instances, else None."""
         raise NotImplementedError
 
     def close(self) -> None:
@@ -108,7 +111,8 @@ class Engine:
         return [*FIELDS, *hit, *loop, *(["free_blocks"] if self.config["num_blocks"] else [])]
 
     def completing(self, batch: Any) -> Any:
-        """Return the batch that completes in this step, or None; `batch` was just built."""
+        """Return the batch that completes in this step, or None. `batch` is the one that was
+        just built."""
         stages = self.config["pp_size"]
         self.flights += [] if batch is None else [batch]
         if stages == 1 or batch is None or len(self.flights) > stages:
@@ -134,8 +138,8 @@ class Engine:
         )
 
     def check_room(self, tokens: int) -> None:
-        """Refuse a request of this many tokens if the pool that stands for an unbounded one has no
-        room for it."""
+        """Refuse a request of this many tokens if it does not fit into the effectively unbounded
+        pool."""
 
     def schedule(self) -> Any:
         if self.loop is not None:
@@ -148,8 +152,8 @@ class Engine:
         return batch
 
     def complete(self, batch: Any) -> dict[str, Any]:
-        """Complete a batch, if there is one; return the fields of the step that describe the
-        completion."""
+        """Complete a batch, if there is one, and return the fields of the step that it
+        determines."""
         loop: dict[str, Any] = {}
         if self.loop is not None:
             prompts, generated, finished = self.loop.complete(
@@ -160,14 +164,14 @@ class Engine:
         elif batch is None:
             prompts, generated, finished = 0, 0, []
         else:
-            # To report a batch as done, the simulator passes the batch's number plus 1.
+            # The simulator reports a completed batch as the batch's number plus 1.
             prompts, generated, finished = self.scheduler.add_done(
                 batch.batch_id + 1, NPU, self.time
             )
         self.ended.update(request.id for request in finished)
         return {
             **loop,
-            # The simulator itself knows only lengths.
+            # The simulator knows how long an output is, but not why it ends.
             "finished": {
                 self.name(request): "eos" if self.outputs[request.id].ends_with_eos else "length"
                 for request in finished
@@ -190,7 +194,7 @@ class Engine:
         }
 
     def kept(self) -> list[str]:
-        """Return the requests that the router keeps until their time has come."""
+        """Return the requests that the router holds back until they are due."""
         return [self.outputs[n].id for n in self.loop.deferred()] if self.loop else []
 
     def name(self, request: Any) -> str:
@@ -211,13 +215,13 @@ class PoolEngine(Engine):
     def begin(self) -> None:
         super().begin()
         self.pool = self.scheduler.memory.npu_pool
-        self._requested_blocks = 0  # needed by all requests so far, including finished ones
+        self._requested_blocks = 0  # needed by all requests of the run, including finished ones
 
     def build(self, kind: str | None) -> Any:
         config, checkout = self.config, self.checkout
         blocks = PLENTY if kind == "decode" else config["num_blocks"] or PLENTY
         weight = checkout.weight_of(config["pp_size"])
-        # One byte more, because the number of GiB is rounded.
+        # Add one byte, because the number of GiB is rounded.
         gib = (weight + blocks * checkout.token * config["block_size"] + 1) / GIB
         made = build(checkout.scheduler, gib, config, config["pp_size"], 0, kind)
         assert made.memory.npu_pool.num_blocks == blocks, made.memory.npu_pool.num_blocks
@@ -234,7 +238,7 @@ class PoolEngine(Engine):
         if blocks > PLENTY:
             raise RefusedError(
                 f"refused by the target: the requests so far fill {self._requested_blocks} of the "
-                f"{PLENTY} blocks that stand for an unbounded pool; set num_blocks"
+                f"{PLENTY} blocks that stand in for an unbounded pool; set num_blocks"
             )
         self._requested_blocks = blocks
 
@@ -243,7 +247,7 @@ class PoolEngine(Engine):
         batch = self.schedule()
         requests = [] if batch is None else batch.requests
         tokens = {} if batch is None else batch.scheduled_tokens
-        # The scheduler counts a batch's tokens as computed as soon as it has built the batch.
+        # The scheduler counts the tokens of a batch as computed as soon as it has built the batch.
         start = {
             request.id: request.num_computed_tokens - tokens[request.id] for request in requests
         }
@@ -254,7 +258,7 @@ class PoolEngine(Engine):
             if request.num_preemptions > before.get(request.id, request.num_preemptions)
         ]
         due = self.completing(batch)
-        # The second instance goes on with requests that have ended here.
+        # Leave out requests that have ended here and continue in the second instance.
         ending = [] if due is None else [r for r in due.requests if r.id not in self.ended]
         reached = {request.id: request.num_tokens_reached for request in ending}
         completed = self.complete(due)
@@ -286,7 +290,7 @@ class PoolEngine(Engine):
                 for request in (*running, *waiting)
                 if request.num_computed_tokens
             },
-            # The pool's first block has number 1.
+            # The protocol numbers blocks from 1.
             "blocks": {
                 self.outputs[number].id: [block.block_id + 1 for block in blocks]
                 for number, blocks in self.scheduler.kv.req_to_blocks.items()
@@ -294,7 +298,7 @@ class PoolEngine(Engine):
             },
         }
         if self.config["enable_prefix_caching"]:
-            # Waiting requests are left out: they were also looked up, but may find other tokens
+            # Leave out waiting requests: they have been looked up too, but may find other tokens
             # next time.
             seen["prefix_hit"] = {self.name(request): request.npu_cache_hit for request in running}
         if self.config["num_blocks"] is not None:
@@ -303,8 +307,8 @@ class PoolEngine(Engine):
 
 
 def decodes_at(request: Any, computed: int) -> bool:
-    """Return whether, after `computed` tokens, at most the last generated token remains to be
-    computed."""
+    """Return whether a request with `computed` tokens decodes: at most its last generated token
+    remains to be computed."""
     generated: int = request.num_tokens_reached - request.original_input
     return generated > 0 and request.num_tokens_reached - computed <= 1
 
@@ -329,7 +333,7 @@ class RadixEngine(Engine):
     def build(self, kind: str | None) -> Any:
         config, checkout = self.config, self.checkout
         pool = ((kind != "decode" and config["num_blocks"]) or ROOMY) * self.block
-        # One byte more, because the number of GiB is rounded.
+        # Add one byte, because the number of GiB is rounded.
         gib = (checkout.weight_of(config["pp_size"]) + pool + 1) / GIB
         host = ROOMY * self.block / GIB
         return build(checkout.scheduler, gib, config, config["pp_size"], host, kind)
@@ -340,15 +344,15 @@ class RadixEngine(Engine):
 
     @property
     def counts(self) -> bool:
-        """Return whether requests have a count of computed tokens that includes all decisions:
-        release 1.0.0 has none, and tokens in flight are not counted."""
+        """Whether requests have a count of computed tokens that includes all decisions. Release
+        1.0.0 has no count, and with several pipeline stages the count omits tokens in flight."""
         return self.checkout.has_router and self.config["pp_size"] == 1
 
     def step(self) -> dict[str, Any]:
         batch = self.schedule()
         requests = [] if batch is None else list(batch.requests)
         tokens = [] if batch is None else list(batch.q_list)
-        # Such a request has generated a token.
+        # A request with `is_init` false has generated a token.
         decodes = {not request.is_init for request in requests}
         due = self.completing(batch)
         ending = [] if due is None else list(due.requests)
@@ -368,7 +372,7 @@ class RadixEngine(Engine):
         }
 
     def _seen_after(self) -> dict[str, Any]:
-        # A request leaves the queue for as long as it is in a batch in flight.
+        # A request is in no queue while its batch is in flight.
         away = [request for batch in self.flights for request in batch.requests]
         waiting = [request for request in self.scheduler.request if not has_started(request)]
         running = away + [request for request in self.scheduler.request if has_started(request)]
@@ -395,13 +399,13 @@ class RadixEngine(Engine):
 
 
 def has_started(request: Any) -> bool:
-    """Return whether the request has been in a batch, in which case it has a delay, or is no longer
-    new."""
+    """Return whether the request has ever been in a batch. If it has, a delay is recorded or the
+    request is no longer new."""
     return request.queuing_delay != NEVER or not request.is_init
 
 
 class LlmServingSimTarget(HostedTarget):
-    """The protocol's operations on one checkout, which the first `start` imports."""
+    """Serve the protocol's operations with one checkout. The first `start` imports it."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,5 +1,5 @@
-"""Checkouts of nano-vLLM, which is not on any package index, and the configurations in which to
-judge them."""
+"""The checkouts of nano-vLLM, and the configurations to judge them in. No package index has
+nano-vLLM."""
 
 from ..checkouts import Checkout
 from ..scales import GateScales

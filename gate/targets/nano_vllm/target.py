@@ -2,10 +2,10 @@
 
     SCHEDPROOF_NANO_VLLM=DIR python gate/targets/run_adapter.py nano_vllm
 
-The tokens that a step computes, and their slots, are those that the checkout's model runner hands
-to the device: `prepare_prefill` and `prepare_decode` are the checkout's code. No kernel ever runs;
-tensors are lists, and empty modules replace the model, its layers and its weights. Everything else
-comes from the scheduler; this module computes nothing itself.
+The checkout's own `prepare_prefill` and `prepare_decode` determine the tokens of a step and their
+slots in the cache. Nothing is computed: tensors are lists, and empty modules replace the model, its
+layers and its weights. This module makes no decision itself; everything it reports comes from the
+scheduler.
 """
 
 import hashlib
@@ -31,21 +31,21 @@ EMPTY = (
 
 
 class Work(NamedTuple):
-    """The positions and slots of the tokens that a step computes for one sequence."""
+    """The positions and cache slots of the tokens that a step computes for one sequence."""
 
     positions: list[int]
     slots: list[int]
 
 
 class Tensor(list[Any]):
-    """A tensor that stays a list, whatever device it is moved to."""
+    """A list that stands for a tensor, and stays a list when it is moved to a device."""
 
     def cuda(self, **_: Any) -> "Tensor":
         return self
 
 
 class Nothing(ModuleType):
-    """A module in which every name is an empty class."""
+    """A module in which every attribute is an empty class."""
 
     def __getattr__(self, name: str) -> type:
         if name.startswith("__"):
@@ -101,7 +101,7 @@ KEYS = {
 
 
 class NanoTarget(HostedTarget):
-    """The protocol's operations on the checkout's scheduler, which has no aborts."""
+    """Serve the protocol's operations with the checkout's scheduler, which has no aborts."""
 
     def open(self, system: str, config: dict[str, Any]) -> Hosted:
         protocol_checks.check_system(system, "nano_vllm")
@@ -129,7 +129,7 @@ class NanoTarget(HostedTarget):
 
 
 class Engine:
-    """A scheduler with its requests. The scheduler numbers them itself."""
+    """A scheduler with its requests. The scheduler assigns the sequence numbers."""
 
     def __init__(self, config: dict[str, Any]) -> None:
         engine = import_engine(os.environ.get(CHECKOUT, ""))
@@ -151,14 +151,18 @@ class Engine:
         # whether a prompt may be computed in chunks
         self._chunked = "is_prefill" in inspect.signature(self.scheduler.postprocess).parameters
         self._outputs: dict[int, Output] = {}
-        # For each sequence: tokens found in the cache, and tokens computed so far.
+        # For each sequence: the tokens found in the cache, and the tokens computed so far.
         self._hits: dict[int, int] = {}
         self._computed: dict[int, int] = {}
 
     @property
     def version(self) -> str:
-        """The version of the checkout. The older code, which the deck describes, also calls itself
-        0.2.0, and so does the code between the two, which cuts prompts but publishes no blocks."""
+        """The version of the checkout.
+
+        Three states of the code call themselves 0.2.0: the one that the deck describes, the newest
+        one, and one in between, which cuts prompts into chunks but publishes no blocks. The result
+        tells them apart.
+        """
         named = version()
         if hasattr(self.scheduler.block_manager, "hash_blocks"):
             return named
@@ -213,8 +217,8 @@ class Engine:
         return self._outputs[sequence.seq_id].id
 
     def _blocks(self, work: Work) -> list[int]:
-        """Return the blocks that a step writes, in order; the pool's first block has number 1. A
-        token that is not at its own offset in a block is shown as 0."""
+        """Return the blocks that a step writes, in order. The first block of the pool has number
+        1. Report 0 for a token that is written at the wrong offset of its block."""
         size, places = self._block_size, zip(work.positions, work.slots, strict=True)
         return list(
             dict.fromkeys((slot // size + 1) * (slot % size == at % size) for at, slot in places)
@@ -263,7 +267,7 @@ def import_engine(checkout: str) -> dict[str, ModuleType]:
 
 
 def stand_in_for_hashing() -> None:
-    """Replace xxhash and NumPy if they are missing; any other hash of the tokens will do."""
+    """Replace xxhash and NumPy if they are missing. Any other hash of the tokens works as well."""
     if _is_missing("xxhash"):
         xxhash = ModuleType("xxhash")
         xxhash.xxh64 = _Hash  # type: ignore[attr-defined]

@@ -1,4 +1,4 @@
-"""The Spyre release on the path: import and configure it."""
+"""Import the Spyre release on the path, and configure it."""
 
 import functools
 import gc
@@ -14,7 +14,7 @@ from ..release_adapter import StartUp, checked_start
 from ..vllm import start_up
 from ..vllm.offline import engine_config, prepare_environment, version_of
 
-# Maps an import name to the name on the package index and the prefix of environment variables.
+# For each import name: the name on the package index, and the prefix of environment variables.
 PACKAGES = {
     "sendnn_inference": ("sendnn-inference", "SENDNN_INFERENCE_"),
     "vllm_spyre": ("vllm-spyre", "VLLM_SPYRE_"),
@@ -25,7 +25,7 @@ PADDING_BLOCK = 1  # block 0 of the pool is padding and belongs to no request
 
 @dataclass(frozen=True)
 class Release:
-    """An installed release: its identity and the parts that the target drives."""
+    """An installed release: its name and version, and the parts that the target drives."""
 
     name: str
     version: str
@@ -37,8 +37,8 @@ class Release:
     defaults: dict[str, Any]
 
     def has_option(self, option: str) -> bool:
-        """Return whether the release reads this environment variable, which is named without its
-        prefix."""
+        """Return whether the release reads this environment variable. `option` is its name
+        without the prefix."""
         return self.prefix + option in self.envs.environment_variables
 
 
@@ -53,8 +53,8 @@ def load_release() -> Release:
     name, prefix = PACKAGES[package]
     os.environ.pop(prefix + INTERLEAVE, None)  # unset, so that the release's own default is read
     _prepare_environment(prefix)
-    # On first use, vLLM chooses its platform, and thereby imports the plugin. Import vLLM before
-    # the plugin, because otherwise releases such as 2.4.0 fail with a circular import.
+    # vLLM chooses its platform on first use, and thereby imports the plugin. Import vLLM before the
+    # plugin; the other way round, releases such as 2.4.0 fail with a circular import.
     importlib.import_module("vllm.engine.arg_utils")
     # Tensors are tiny, so threads would only cost time.
     importlib.import_module("torch").set_num_threads(1)
@@ -77,15 +77,15 @@ def load_release() -> Release:
         ).ChunkedPrefillModelRunner,
         defaults={"interleave": bool(interleaves())} if interleaves else {},
     )
-    # Objects that the imports created stay alive, so exclude them from garbage collection.
+    # The imported objects are never freed, so exclude them from garbage collection.
     gc.collect()
     gc.freeze()
     return release
 
 
 def _make_starts_cheap() -> None:
-    """Make vLLM search for plugins only once, because each search opens every package's metadata
-    (10 ms)."""
+    """Let vLLM search for plugins only once. Each search would open the metadata of every
+    package, which takes 10 ms."""
     processors: Any = importlib.import_module("vllm.v1.sample.logits_processor")
     processors._load_logitsprocs_plugins = functools.cache(processors._load_logitsprocs_plugins)
 
@@ -93,7 +93,7 @@ def _make_starts_cheap() -> None:
 def _prepare_environment(prefix: str) -> None:
     prepare_environment(plugins="sendnn_inference,spyre")
     os.environ[prefix + "DYNAMO_BACKEND"] = "eager"
-    # vllm-spyre 1.x uses these variables to choose its scheduler; later releases ignore them.
+    # vllm-spyre 1.x chooses its scheduler by these variables; later releases ignore them.
     os.environ["VLLM_SPYRE_USE_CB"] = "1"
     os.environ["VLLM_SPYRE_USE_CHUNKED_PREFILL"] = "1"
 
@@ -108,7 +108,7 @@ def _apply_options(release: Release, config: dict[str, Any]) -> None:
         if release.has_option(option):
             os.environ[release.prefix + option] = str(int(value))
     os.environ["VLLM_DT_MAX_BATCH_TKV_LIMIT"] = str(config["max_batch_tkv"])
-    # The platform sets this variable itself, and 1.x would treat an existing value as an override.
+    # The platform sets this variable itself; 1.x would treat an existing value as an override.
     os.environ.pop("VLLM_DT_CHUNK_LEN", None)
     release.envs.clear_env_cache()
     if hasattr(release.platform, "_max_batch_tkv_limit"):
@@ -146,7 +146,7 @@ def check_start(release: Release, config: dict[str, Any]) -> StartUp:
         total = getattr(release.platform, "get_total_spyre_blocks", None)
         if total is not None:
             try:
-                total(vllm_config)  # the model runner's `complete_warmup` does this as well
+                total(vllm_config)  # `complete_warmup` of the model runner does the same
             except ValueError as error:
                 why = f"{release.name} {release.version} does not start (warm-up: {error})"
                 raise _too_few(config, why) from error
@@ -162,8 +162,10 @@ def _too_few(config: dict[str, Any], why: str) -> RefusedError:
 
 
 def configure(release: Release, config: dict[str, Any], num_blocks: int | None = None) -> Any:
-    """Apply a configuration to this process, and return it as a vLLM configuration. `num_blocks` is
-    the size of the server's pool; None lets the platform choose it."""
+    """Apply a configuration to this process, and return it as a vLLM configuration.
+
+    `num_blocks` is the size of the server's pool; None lets the platform choose it.
+    """
     _apply_options(release, config)
     try:
         vllm_config = _engine_config(

@@ -1,5 +1,5 @@
-"""Releases and checkouts of vLLM's Spyre plugins, their processes, and the configurations in which
-to judge them."""
+"""Releases and checkouts of vLLM's Spyre plugins: how to run them, and the configurations to
+judge them in."""
 
 from ....properties.spyre import FEWER_BLOCKS
 from ....spec.systems import SYSTEMS

@@ -5,7 +5,8 @@ Runs in an environment that contains a release, but not schedproof:
     PYTHONPATH=vllm-0.19.1:sendnn-inference-2.1.2 python gate/targets/run_adapter.py spyre
 
 Everything that decides, pads, allocates and counts is the release's own code. Only the model is
-replaced: it returns constant logits, and "samples" the tokens that the scenario prescribes.
+replaced. The stand-in returns constant logits, and "samples" the tokens that the scenario
+prescribes.
 """
 
 import contextlib
@@ -24,19 +25,19 @@ from ..vllm.offline import block_hasher, fix_hash_seed
 from .release import PACKAGES, PADDING_BLOCK, Release, check_start, configure, load_release
 
 BLOCK_SIZE = 64  # tokens; the hardware fixes this in every release
-VOCABULARY_SIZE = 32_000  # the vocabulary size passed to the runner; no token is looked up
+VOCABULARY_SIZE = 32_000  # the vocabulary size that the runner gets; no token is ever looked up
 
 # --- the model ------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class Forward:
-    """The input that the runner passed to the model in a step."""
+    """The input that the runner gave to the model in a step."""
 
     is_prefill: bool
-    chunk_start: int  # prefill: the prompt tokens of the chunk, without padding
+    chunk_start: int  # for a prefill, the prompt tokens of the chunk, without padding
     chunk_end: int
-    # For each row, the block that is written at each block position.
+    # For each row and each block position, the block that is written.
     slot_blocks: dict[str, list[int]]
 
 
@@ -65,14 +66,14 @@ class WeightlessModel:
         """Do nothing: there is no KV cache to allocate."""
 
     def get_maybe_mm_embeddings(self, *_args: Any, **_options: Any) -> None:
-        """Return None: there are only tokens, no embeddings."""
+        """Return None: the input consists of tokens, without embeddings."""
 
     def __call__(self, *, positions: Any, is_prompt: bool, **_inputs: Any) -> Any:
         batch = self._runner.prefill_batch if is_prompt else self._runner.input_batch
         self._rows = batch.sorted_requests_ids
         metadata = self._forward_context.get_forward_context().attn_metadata
         blocks = self._written(metadata.slot_mapping, is_prompt).tolist()
-        # Padding has position 0, so the first and the greatest position bound the real tokens.
+        # Padding has position 0, so the first and the largest position delimit the real tokens.
         chunk = positions[0].tolist()
         self.forward = Forward(
             is_prefill=is_prompt,
@@ -84,9 +85,11 @@ class WeightlessModel:
         return self._torch.zeros((len(self._rows), 1))
 
     def _written(self, slots: Any, is_prompt: bool) -> Any:
-        """Return the block at each block position. There is a slot for each token, and the first
-        one determines the block. Tokens of a prompt that are not at their own offset in the block
-        are written to no block of theirs, which is shown as 0."""
+        """Return the block that is written at each block position of each row.
+
+        Each token has a slot, and the first slot of a position determines the block. If a prompt's
+        tokens do not all lie at their own offset in that block, the result is 0 there.
+        """
         numbers = slots[:, ::BLOCK_SIZE] // BLOCK_SIZE
         if not is_prompt:
             return numbers
@@ -106,10 +109,11 @@ class WeightlessModel:
 
 
 class WatchedLimit(int):
-    """A limit on batch × tkv that records when `volume <= limit` is false, but always returns True.
+    """A limit on batch × tkv that never fails: `volume <= limit` is always true, and `exceeded`
+    records whether it should have been false.
 
     The runner asserts this comparison before it calls the model. Python calls `__ge__` of the right
-    operand first, because the right operand's class is a subclass of the left one's.
+    operand first, because its class is a subclass of the left operand's class.
     """
 
     exceeded = False
@@ -130,7 +134,8 @@ class SpyreEngine:
         self.release = release
         self.config = config
         self.outputs: dict[str, Output] = {}
-        self.broken_assertion: str | None = None  # the runner's, if it failed in the last step
+        # The message of the runner's assertion, if it failed in the last step.
+        self.broken_assertion: str | None = None
         self.start_up = check_start(release, config)
         self._vllm_config = configure(release, config)
         self._usable_blocks = config["num_blocks"] or plenty_of_blocks(config)
@@ -173,8 +178,8 @@ class SpyreEngine:
             interface.KVCacheGroupSpec(layer_names=[layer], kv_cache_spec=spec)
             for layer, spec in self.runner.get_kv_cache_spec().items()
         ]
-        # Set the size of the scheduler's pool. The platform rounds `num_gpu_blocks_override` to a
-        # multiple of the batch size, and refuses small values.
+        # Set the size of the scheduler's pool directly. The platform would round
+        # `num_gpu_blocks_override` to a multiple of the batch size, and it refuses small values.
         self._vllm_config.cache_config.num_gpu_blocks = num_blocks
         return self.release.scheduler_class(
             vllm_config=self._vllm_config,
@@ -257,9 +262,11 @@ class SpyreEngine:
 
 
 def plenty_of_blocks(config: dict[str, Any]) -> int:
-    """Return the size of a pool that stands for an unbounded one. It has room for a full batch and
-    as many paused requests, and for so much more that a scenario never reuses a block with cached
-    contents."""
+    """Return the size, in blocks, of an effectively unbounded pool.
+
+    It has room for a full batch, for as many paused requests, and for enough further blocks that a
+    scenario never reuses a block with cached contents.
+    """
     per_request: int = config["max_model_len"] // BLOCK_SIZE + 1
     return 2 * int(config["max_num_seqs"]) * per_request + 1024
 
@@ -276,11 +283,11 @@ KEYS = {
     "pausing": protocol_checks.FLAG,
     "long_output_priority": protocol_checks.FLAG,
 }
-LONGEST_MODEL_LEN = 131072  # max_position_embeddings of the stand-in model
+LONGEST_MODEL_LEN = 131072  # max_position_embeddings of the replaced model
 
 
 class SpyreTarget(HostedTarget):
-    """The protocol's operations on the release that is on the path."""
+    """Serve the protocol's operations with the release on the path."""
 
     def open(self, system: str, config: dict[str, Any]) -> Hosted:
         protocol_checks.check_system(system, "spyre")
@@ -330,7 +337,8 @@ def check_config(config: dict[str, Any]) -> None:
 
 
 def check_options(release: Release, config: dict[str, Any]) -> None:
-    """Refuse options that this release lacks, except `pausing`, which `start` always includes."""
+    """Refuse options that this release lacks. `pausing` is an exception, because `start` always
+    contains it."""
     if config["long_output_priority"] and not release.has_option("LONG_OUT_PRIO"):
         lacks = f"false ({release.name} {release.version} has no such option)"
         raise protocol_checks.refuse("long_output_priority", True, lacks)
@@ -375,8 +383,8 @@ def observed_fields(engine: SpyreEngine) -> list[str]:
     return fields
 
 
-# On 1.x, the runner allocates blocks and frees them one step late, and the scheduler's count of
-# computed tokens ignores prefix hits. So neither field would mean what the protocol says.
+# On 1.x, these fields would not mean what the protocol says: the runner allocates blocks and frees
+# them one step late, and the scheduler's count of computed tokens ignores prefix hits.
 
 
 def shows_free_blocks(engine: SpyreEngine) -> bool:
@@ -430,9 +438,11 @@ def step_kind(engine: SpyreEngine, decision: Any) -> str:
 
 
 def scheduled_tokens(engine: SpyreEngine, decision: Any, kind: str) -> dict[str, int]:
-    """Return the number of real tokens that each request computes, in scheduling order. In releases
-    up to 2.3, the scheduler's own count includes the left padding of the first chunk, so this
-    function counts the tokens in the chunk that the runner prepared."""
+    """Return the number of real tokens that each request computes, in scheduling order.
+
+    Up to release 2.3, the scheduler counts the left padding of the first chunk as well. So count
+    the tokens in the chunk that the runner prepared.
+    """
     scheduled: dict[str, int] = dict(decision.num_scheduled_tokens)
     if kind != "prefill":
         return scheduled
@@ -445,8 +455,7 @@ def scheduled_tokens(engine: SpyreEngine, decision: Any, kind: str) -> dict[str,
 
 
 def hit_tokens(engine: SpyreEngine, request: str) -> int:
-    """Return the number of tokens that were found in the prefix cache at admission, whether usable
-    or not."""
+    """Return the number of tokens found in the prefix cache at admission, usable or not."""
     return int(engine.runner.requests[request].total_hit_blocks) * BLOCK_SIZE
 
 

@@ -1,5 +1,4 @@
-"""A connector for vLLM that offers and loads tokens as a scenario prescribes; nothing is stored
-anywhere.
+"""A vLLM connector that offers and loads tokens as a scenario prescribes, without storing any.
 
 vLLM imports this module by its name.
 """
@@ -23,14 +22,14 @@ class FromNowhere(Base):  # type: ignore[misc]
         except TypeError:  # earlier releases take two arguments
             super().__init__(vllm_config, role)
         self.loads = Loads()
-        self._found = 0  # tokens that the last request found in the prefix cache
+        self._found = 0  # how many tokens the last request found in the prefix cache
         self._block_size = vllm_config.cache_config.block_size
 
     def get_num_new_matched_tokens(
         self, request: Any, num_computed_tokens: int
     ) -> tuple[int | None, bool]:
-        """Return how many tokens can be loaded (None if not known yet), and whether other requests
-        run during the load."""
+        """Return how many tokens can be loaded, and whether other requests run during the load.
+        The number is None if it is not known yet."""
         if self.loads.defers(request.request_id):
             return None, False
         self._found = num_computed_tokens
@@ -50,11 +49,11 @@ class FromNowhere(Base):  # type: ignore[misc]
             self.loads.begin(request.request_id, covered, num_external_tokens)
 
     def build_connector_meta(self, scheduler_output: Any) -> Any:
-        """Return empty metadata, since there is no worker."""
+        """Return empty metadata: there is no worker to read it."""
         return Metadata()
 
     def request_finished(self, request: Any, block_ids: list[int]) -> tuple[bool, None]:
-        """Return whether the blocks must still be sent and so cannot be freed yet, and no
+        """Return whether the blocks must be kept until they are sent, and None in place of transfer
         parameters."""
         return self.loads.ended(request.request_id, request.status.name, bool(block_ids)), None
 

@@ -14,17 +14,17 @@ from ..protocol_checks import FIRST_TOKEN, Output
 from .offline import MODEL
 
 PER_BATCH_SIZE = "num_speculative_tokens_per_batch_size"
-# These keys are absent without speculative decoding.
+# Configuration keys that are absent without speculative decoding.
 KEYS = ("num_speculative_tokens", "num_lookahead_tokens", PER_BATCH_SIZE)
-NO_DRAFT = -1  # padding of some releases in place of missing drafts
+NO_DRAFT = -1  # some releases fill up missing drafts with this value
 
 
 Ranges = tuple[tuple[int, ...], ...]
 
 
 def drafter(config: Mapping[str, Any]) -> tuple[str, int, Ranges] | None:
-    """Return vLLM's method, the number of drafts, and the numbers by batch size, if any; n-gram has
-    no KV cache of its own."""
+    """Return vLLM's name of the drafter, the number of drafts, and the numbers by batch size, if
+    any. n-gram is a drafter without a KV cache."""
     drafts = config.get("num_speculative_tokens", 0)
     if not drafts:
         return None
@@ -33,8 +33,7 @@ def drafter(config: Mapping[str, Any]) -> tuple[str, int, Ranges] | None:
 
 
 def speculative_config(method: str, drafts: int, ranges: Ranges) -> dict[str, Any]:
-    """Return vLLM's option for a drafter. No draft is ever computed, so the drafter needs no
-    weights."""
+    """Return vLLM's option for a drafter. No draft is ever computed, so no weights are needed."""
     own: dict[str, Any] = {"model": MODEL} if method == "eagle" else {"prompt_lookup_max": 2}
     dynamic = {PER_BATCH_SIZE: [*map(list, ranges)]} if ranges else {}
     return {"method": method, "num_speculative_tokens": drafts, **own, **dynamic}
@@ -48,13 +47,13 @@ def is_ranges(value: Any) -> bool:
 
 
 def count_drafts(scheduled: Sequence[int], ahead: bool) -> int:
-    """Return how many of the scheduled drafts have tokens that the worker knows. If the scheduler
-    decides `ahead`, it does not know the drafts itself, but the worker knows all of them."""
+    """Return how many of the scheduled drafts the worker knows. If the scheduler decides
+    `ahead`, it does not know the drafts itself, but the worker knows all of them."""
     return len(scheduled) if ahead else sum(token != NO_DRAFT for token in scheduled)
 
 
 class Drafts:
-    """The drafts of all requests of one engine; after each token, `count` drafts are proposed."""
+    """The drafts of all requests of one engine. After each token, `count` drafts are proposed."""
 
     def __init__(self, config: Mapping[str, Any]) -> None:
         ahead = config.get("async_scheduling")
@@ -70,7 +69,7 @@ class Drafts:
         return min(drafts, output.accepted[time % len(output.accepted)])
 
     def take_back(self, name: str) -> None:
-        """Undo the count of one verification, because its result is dropped."""
+        """Undo the count of one verification whose result was dropped."""
         if name in self._verified:
             self._verified[name] -= 1
 
@@ -78,10 +77,10 @@ class Drafts:
         self._verified.pop(name, None)
 
     def propose(self, scheduler: Any, decision: Any, output: Any) -> None:
-        """Propose drafts for every request to which a decision gives a token.
+        """Propose drafts for every request that gets a token from a decision.
 
-        The engine core asks its workers for the drafts of the newest decision, even if earlier ones
-        have not completed (EngineCore.post_step), because its workers do everything in order.
+        The workers do everything in order. So the engine core may ask them for the drafts of the
+        newest decision even if earlier decisions have not completed (EngineCore.post_step).
         """
         if not self.count:
             return

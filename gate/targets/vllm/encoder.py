@@ -1,4 +1,5 @@
-"""The parts of a prompt that an encoder computes, in vLLM's form: placeholders for images.
+"""Encoder inputs: the parts of a prompt that an encoder computes, in vLLM's form of image
+placeholders.
 
 No model with an encoder is loaded. The encoder's budget and cache size come from the configuration,
 and must be values that vLLM would derive for some model.
@@ -14,14 +15,14 @@ BUDGET, ROOM = KEYS = ("max_num_encoder_input_tokens", "encoder_cache_size")
 
 
 def check(config: Mapping[str, Any]) -> None:
-    """Refuse an encoder for which only one of the two keys is set."""
+    """Refuse an encoder with only one of its two keys set."""
     for key, other in (KEYS, KEYS[::-1]):
         if config.get(other) and not config.get(key):
             raise refuse(key, config.get(key, 0), f"at least 1: {other} is {config[other]}")
 
 
 def check_derived(release: Any, config: Mapping[str, Any], vllm_config: Any) -> None:
-    """Refuse a budget or a cache size that vLLM would not derive for any model, since neither is an
+    """Refuse a budget or a cache size that vLLM would not derive for any model. Neither is an
     option of vLLM."""
     if not config.get(BUDGET):
         return
@@ -54,7 +55,7 @@ def equip(scheduler: Any, config: Mapping[str, Any]) -> None:
 
 def features(config: Mapping[str, Any], request: CheckedRequest) -> list[Any]:
     """Return the encoder inputs of a request in vLLM's form. Refuse an input that no step could
-    compute, as vLLM's input processor does if it knows the model."""
+    compute, as vLLM's input processor would for a known model."""
     inputs = importlib.import_module("vllm.multimodal.inputs")
     specs, longest = [], longest_input(config)
     for segment in request.inputs:

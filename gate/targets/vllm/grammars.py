@@ -1,7 +1,8 @@
-"""Grammars that take as many steps to compile as a scenario prescribes, and then allow every token.
+"""Grammars that take as many steps to compile as a scenario prescribes, and that then allow every
+token.
 
-Source: StructuredOutputManager.grammar_init, which gives a request the `Future` of its grammar
-before the scheduler sees the request.
+Source: StructuredOutputManager.grammar_init, which stores the `Future` of the grammar in a request
+before the scheduler sees it.
 """
 
 import functools
@@ -13,13 +14,13 @@ KEY = "structured_outputs"
 
 
 class Grammars:
-    """The grammars that are being compiled, each with the number of steps left."""
+    """The grammars that are being compiled, with the number of steps left."""
 
     def __init__(self) -> None:
         self._left: list[tuple[int, Future[Any], bool]] = []
 
     def compile(self, request: Any, steps: int, fails: bool) -> None:
-        """Make the request wait for its grammar for this many steps; if `fails`, the compilation
+        """Let the request wait for its grammar for this many steps. If `fails`, the compilation
         then raises an error."""
         grammar: Future[Any] = Future()
         request.structured_output_request.grammar = grammar

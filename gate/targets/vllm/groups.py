@@ -17,7 +17,7 @@ KEY, RETENTION, MODE = KEYS = (
 )
 MODES = ("none", "align", "all")
 FULL, WINDOW, CHUNKS, MAMBA = KINDS = ("full", "sliding_window", "chunked_local", "mamba")
-# Keys that cannot be used with several groups, with the values that mean that they are unused.
+# Keys that cannot be combined with several groups, each with its value when unused.
 NOT_WITH = {
     "pipeline_parallel_size": 1,
     "kv_connector": False,
@@ -35,8 +35,8 @@ def after_first(config: Mapping[str, Any]) -> list[Mapping[str, Any]]:
 
 
 def check(config: Mapping[str, Any]) -> None:
-    """Refuse groups for which there are no such layers, and features that are not judged with
-    several groups."""
+    """Refuse groups that no layers could form, and features that are not judged with several
+    groups."""
     groups = config.get(KEY, [{"kind": FULL}])
     if not groups or groups[0] != {"kind": FULL}:
         raise refuse(KEY, groups, f'a list that begins with {{"kind": "{FULL}"}}')
@@ -83,8 +83,8 @@ def has_mamba(config: Mapping[str, Any]) -> bool:
 
 
 def derive_mamba(vllm_config: Any) -> None:
-    """Let vLLM derive the mode and block size of the Mamba cache, as it does for a model with Mamba
-    layers. The mode all needs layers that support it."""
+    """Let vLLM derive the mode and the block size of the Mamba cache, as for a model with Mamba
+    layers. The mode "all" works only with layers that support it."""
     if vllm_config.cache_config.mamba_cache_mode == "all":
         model = vllm_config.model_config
         supports = {"supports_mamba_prefix_caching": True}
@@ -93,7 +93,7 @@ def derive_mamba(vllm_config: Any) -> None:
     models.MambaModelConfig.verify_and_update_config(vllm_config)
 
 
-# Kind, window and block size of the layers of a group, in tokens.
+# The kind, the window in tokens and the block size in tokens of a group's layers.
 Kind = tuple[str, int | None, int]
 
 
@@ -105,7 +105,7 @@ def kinds(config: Mapping[str, Any]) -> tuple[Kind, ...]:
 
 
 def specs(groups: Collection[Kind], cache_config: Any, drafts: int) -> list[Any]:
-    # Blocks of all groups have the same number of bytes.
+    # The blocks of all groups have the same size in bytes.
     largest = math.lcm(*(size for _, _, size in groups))
     layers = [start_up.attention(size, largest // size) for _, _, size in groups]
     return [
@@ -115,10 +115,11 @@ def specs(groups: Collection[Kind], cache_config: Any, drafts: int) -> list[Any]
 
 
 def block_sizes(specs: list[Any], vllm_config: Any, kv_cache_config: Any) -> Any:
-    """Return the block size of the scheduler, and the tokens of a hash, as the release's engine
+    """Return the scheduler's block size and the number of tokens per hash, as the release's engine
     core derives them from the groups.
 
-    Older releases hash the tokens of the smallest block. Refuse sizes for which they do not start.
+    Older releases hash the tokens of the smallest block. Refuse block sizes with which they do not
+    start.
     """
     sizes = [spec.block_size for spec in specs]
     utils = importlib.import_module("vllm.v1.core.kv_cache_utils")

@@ -1,9 +1,9 @@
-"""Decisions in flight around vLLM's scheduler.
+"""Keep decisions in flight around vLLM's scheduler.
 
 Decisions wait in a queue, as in the engine core. A worker samples a token as soon as all preceding
 tokens are computed.
 
-Source: EngineCore.step_with_batch_queue of release 0.19.1, which checks whether the worker is done
+Source: EngineCore.step_with_batch_queue. In release 0.19.1, it checks whether the worker is done
 with the oldest decision; later releases (0.28.0) wait until the queue is full.
 """
 
@@ -18,11 +18,11 @@ KEYS = (
     "async_scheduling",
     "pipeline_parallel_size",
     "early_completions",
-)  # these keys are absent if every step completes immediately
+)  # absent if every step completes at once
 
 
 def check(config: Mapping[str, Any]) -> None:
-    """Refuse a fast worker if no decision is ever in flight; raises RefusedError."""
+    """Refuse `early_completions` if no decision is ever in flight. Raise RefusedError."""
     early = config.get("early_completions", 0)
     if early and depth(config) == 1:
         valid = "0, or any with async_scheduling or a pipeline_parallel_size of at least 2"
@@ -37,8 +37,8 @@ def depth(config: Mapping[str, Any]) -> int:
 class Flight(NamedTuple):
     """A decision that is being computed.
 
-    For each request that gets tokens, `first` is the position of the first of them in the request's
-    output, and `drafts` the number of proposed drafts that are computed before it.
+    For each request that gets tokens, `first` is the position of its first new token in its output,
+    and `drafts` is the number of drafts computed before that token.
     """
 
     decision: Any
@@ -48,11 +48,11 @@ class Flight(NamedTuple):
 
 
 class Flights:
-    """The decisions in flight, the oldest first, and how many tokens the worker has sampled.
+    """The decisions in flight, oldest first, and the number of tokens that the worker has sampled.
 
     At most `most` decisions are in flight. If the worker is fast, the oldest decision completes
-    even if there is room for more. This happens in `early` consecutive steps; then one more
-    decision stays in flight.
+    even though there is room for more. This happens in at most `early` steps in a row; after that,
+    the number of decisions in flight grows by one.
     """
 
     def __init__(self, most: int, early: int = 0) -> None:
@@ -62,8 +62,8 @@ class Flights:
         self._known: dict[str, int] = {}  # how many tokens of each request the worker knows
 
     def known(self, name: str, request: Any, joins: bool) -> int:
-        """Return how many tokens of a request the worker knows; a joining request is sent with all
-        its tokens."""
+        """Return how many tokens of a request the worker knows. A request that joins the batch
+        is sent with all of its tokens."""
         if joins or self.most == 1:
             self._known[name] = request.num_tokens
         return self._known[name]
@@ -84,8 +84,8 @@ class Flights:
         return coming
 
     def drop(self, names: set[str]) -> list[str]:
-        """Expect no more tokens for these requests from the decisions in flight. Return the
-        requests of dropped results that verify drafts, once for each such result."""
+        """Drop the tokens that these requests would get from decisions in flight. Return the
+        requests whose dropped results verify drafts, once for each such result."""
         verified = []
         for flight in self._queue:
             for name in names & flight.first.keys():
@@ -94,8 +94,10 @@ class Flights:
         return verified
 
     def take(self, flight: Flight) -> bool:
-        """Put a decision in flight. Return whether the oldest decision must complete now, because
-        no more can be in flight, or because the new one is empty and waits for the others."""
+        """Put a decision in flight, and return whether the oldest one must complete now.
+
+        It must if no more decisions fit, or if the new decision is empty and waits for the others.
+        """
         while self._queue and not self._queue[0].decision.num_scheduled_tokens:
             self._queue.popleft()  # a server would not have waited for an empty decision
         empty = not flight.decision.num_scheduled_tokens
@@ -104,13 +106,13 @@ class Flights:
         return empty or len(self._queue) == self.most
 
     def completed(self, decision: Any) -> Flight | None:
-        """Remove the decision from the queue and return it; None if it is not the oldest one."""
+        """Remove a decision from the queue and return it, or None if it is not the oldest one."""
         if self._queue and self._queue[0].decision is decision:
             return self._queue.popleft()
         return None
 
     def set_off(self, flight: Flight) -> Flight | None:
-        """Put a decision in flight; return the decision that completes now, if any."""
+        """Put a decision in flight. Return the decision that completes now, or None."""
         if self.take(flight):
             self._in_a_row = 0
             return self._queue.popleft()

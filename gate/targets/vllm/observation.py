@@ -1,4 +1,4 @@
-"""Observe a step of vLLM's scheduler in the form of the protocol."""
+"""Report a step of vLLM's scheduler in the form of the protocol."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
@@ -17,11 +17,11 @@ class SchedulerView:
         self.config = config
         self.flights = Flights(depth(config), config.get("early_completions", 0))
         self.drafts = Drafts(config)
-        # For each request: how many cached tokens it found at its last admission, and the segments
-        # of its prompt that the encoder computes.
+        # For each request: the cached tokens found at its last admission, and the parts of its
+        # prompt that the encoder computes.
         self.hits: dict[str, int] = {}
         self.encoded: dict[str, tuple[int, ...]] = {}
-        # For each request, as of the last call of `blocks`: vLLM's blocks, and their numbers.
+        # For each request, as of the last call of `blocks`: vLLM's block objects and their numbers.
         self._tables: dict[str, list[Any]] = {}
         self._held: dict[str, list[int]] = {}
 
@@ -38,7 +38,7 @@ class SchedulerView:
         for name in decision.num_scheduled_tokens:
             request = self.requests[name]
             known = self.flights.known(name, request, name in joining)
-            # The scheduler already counts the tokens of this step as computed.
+            # The scheduler already counts this step's tokens as computed.
             if request.num_computed_tokens >= known:
                 first[name] = known - request.num_prompt_tokens
         ahead = bool(self.config.get("async_scheduling"))
@@ -52,16 +52,16 @@ class SchedulerView:
     def blocks(self) -> dict[str, list[int]]:
         """Return the physical blocks of every request that holds any.
 
-        A request that has ended keeps the blocks that vLLM has not freed yet, because a decision in
-        flight may still write to them. If a request's blocks have not changed since the last call,
-        the list is the same object.
+        A request that has ended may still hold blocks, because a decision in flight may write to
+        them. If a request's blocks have not changed since the last call, its list is the same
+        object.
         """
         tables: dict[str, list[Any]] = {}
         held: dict[str, list[int]] = {}
         for name, blocks in self._managers[0].req_to_blocks.items():
             if not blocks:
                 continue
-            if self._tables.get(name) == blocks:  # equal objects have equal numbers
+            if self._tables.get(name) == blocks:  # the same block objects have the same numbers
                 tables[name], held[name] = self._tables[name], self._held[name]
             else:
                 tables[name], held[name] = [*blocks], [block.block_id for block in blocks]
@@ -98,14 +98,14 @@ class SchedulerView:
 
 FIELDS = ["emitted", "waiting", "running", "prefilling", "preempted", "finished"]
 FIELDS += ["computed", "blocks"]
-# Queues of waiting requests, in the order in which they are served. Releases keep requests that
-# wait for a remote cache, an adapter or a grammar in separate queues.
+# The queues of waiting requests, in the order in which they are served. Some releases keep requests
+# that wait for a remote cache, an adapter or a grammar in a separate queue.
 QUEUES = ("skipped_waiting", "kv_holding_waiting", "waiting")
 
 
 def observed_fields(engine: SchedulerView) -> list[str]:
     fields = [*FIELDS]
-    if not engine.config.get(sessions.KEY):  # vLLM sends further turns as new requests
+    if not engine.config.get(sessions.KEY):  # vLLM receives further turns as new requests
         fields.append("sent")
     if engine.config["enable_prefix_caching"]:
         fields.append("prefix_hit")
@@ -142,7 +142,10 @@ def look_before(engine: SchedulerView) -> dict[str, int]:
 
 def look_at(engine: SchedulerView, before: dict[str, int], decision: Any) -> Decided:
     """Return the visible parts of a decision that has not completed yet, and record the prefix hits
-    of admitted requests. `before` is the result of `look_before`, called before the decision."""
+    of admitted requests.
+
+    `before` is the result of calling `look_before` before the decision.
+    """
     requests, scheduled = engine.requests, dict[str, int](decision.num_scheduled_tokens)
     # The scheduler counts the tokens of this step as computed as soon as it has decided.
     start = {
@@ -150,7 +153,8 @@ def look_at(engine: SchedulerView, before: dict[str, int], decision: Any) -> Dec
     }
     decodes = {decodes_at(engine, requests[name], computed) for name, computed in start.items()}
     preempted = [name for name, count in before.items() if requests[name].num_preemptions > count]
-    # A joining request has computed nothing yet, so the tokens that it starts with were cached.
+    # A request that joins has computed nothing itself, so the tokens that it starts with were
+    # cached.
     engine.hits |= {name: start[name] for name in scheduled if name not in before}
     seen = encoder.encoder_fields(decision, engine.encoded)
     sent = worker.sent(engine.scheduler, decision)
@@ -158,7 +162,7 @@ def look_at(engine: SchedulerView, before: dict[str, int], decision: Any) -> Dec
 
 
 def decodes_at(engine: SchedulerView, request: Any, computed: int) -> bool:
-    """Return whether only the last sampled token remains to be computed; cached tokens count as
+    """Return whether only the last sampled token remains to be computed. Cached tokens count as
     `computed`."""
     coming = engine.flights.tokens_in_flight(request.request_id)
     behind: int = request.num_tokens + coming - computed
@@ -172,12 +176,12 @@ def observe(
     aborted: list[str],
     first: dict[str, int],
 ) -> dict[str, Any]:
-    """Return the step in the protocol's form; `first` gives the position of each request's first
-    new token."""
+    """Return the step in the form of the protocol. `first` contains the position of each
+    request's first new token."""
     scheduler, running = engine.scheduler, engine.scheduler.running
     waiting = [request for queue in QUEUES for request in getattr(scheduler, queue, ())]
     if engine.config["policy"] == "priority":
-        # vLLM takes the more important of the requests at the heads of the queues.
+        # vLLM compares the requests at the heads of the queues, and takes the more important one.
         waiting.sort()
     seen: dict[str, Any] = {
         "kind": decided.kind,
@@ -213,20 +217,20 @@ def observe(
     if engine.config["num_blocks"] is not None:
         seen["free_blocks"] = engine.free_blocks()
     if engine.flights.most > 1:
-        # A release may emit a token that was computed for an earlier request with the same id, or
-        # for an earlier turn of a session.
+        # A release may emit a token that it computed for an earlier request with the same id, or
+        # for an earlier turn of the session.
         seen["emitted_at"] = {name: max(first.get(name, 0), 0) for name in seen["emitted"]}
     if engine.config.get(encoder.BUDGET):
         seen |= decided.encoder
     if groups.after_first(engine.config):
         seen["group_blocks"] = engine.group_blocks(seen["blocks"])
     for name in seen["finished"]:
-        if name not in engine.requests:  # unless a new request already has the same id
+        if name not in engine.requests:  # unless a new request has taken over the id
             engine.forget(name)
     return seen
 
 
 def non_empty(amounts: dict[str, int]) -> dict[str, int]:
-    """Return the amounts above 0. A release that takes back more tokens than it has computed counts
-    fewer than 0 (the fault V15), and has none."""
+    """Return the amounts above 0. A release with the known bug V15 takes back more tokens than
+    it has computed, and then counts fewer than 0."""
     return {name: amount for name, amount in amounts.items() if amount > 0}

@@ -1,5 +1,5 @@
-"""Set up vLLM to run without a network, weights or an accelerator, for every target that imports
-it."""
+"""Set up vLLM to run without a network, weights or an accelerator. Every target that imports
+vLLM needs this."""
 
 import importlib
 import importlib.metadata
@@ -25,26 +25,25 @@ def fix_hash_seed() -> None:
 
 
 def prepare_environment(plugins: str) -> None:
-    """Set the environment variables that vLLM reads on its first import, including the plugins to
-    load."""
+    """Set the environment variables that vLLM reads when it is first imported. `plugins` names
+    the plugins to load."""
     os.environ["HF_HUB_OFFLINE"] = "1"
     os.environ["TRANSFORMERS_OFFLINE"] = "1"
     os.environ["VLLM_NO_USAGE_STATS"] = "1"
     os.environ["VLLM_LOGGING_LEVEL"] = "ERROR"
     os.environ["VLLM_PLUGINS"] = plugins
-    # One folder per user, which is kept, because vLLM takes ten seconds longer if the folder is
-    # new.
+    # Keep one folder per user: in a new folder, vLLM takes ten seconds longer.
     cache = Path(tempfile.gettempdir(), f"schedproof-vllm-{os.getuid()}")
     os.environ.setdefault("VLLM_CACHE_ROOT", str(cache))
-    # Kernels are missing here, and not needed. Without this, vLLM's message about them would be
-    # part of every finding.
+    # Kernels are missing but not needed. Without this, vLLM's message about them would be part of
+    # every finding.
     importlib.import_module("vllm.logger")  # this import resets the levels of vLLM's loggers
     logging.getLogger("vllm.model_executor").setLevel(logging.CRITICAL)
 
 
 def engine_config(**options: Any) -> Any:
-    """Return vLLM's configuration as its engine would build it, for a model of one layer, in about
-    10 ms. Any exception from this function means that vLLM refuses the options."""
+    """Return vLLM's configuration as its engine would build it, for a model with one layer. This
+    takes about 10 ms. If vLLM refuses the options, it raises an exception of any type."""
     return (
         importlib.import_module("vllm.engine.arg_utils")
         .EngineArgs(
@@ -61,8 +60,8 @@ def engine_config(**options: Any) -> Any:
 
 
 def block_hasher(vllm_config: Any, tokens: int | None = None) -> Any:
-    """Return the engine core's function that hashes the tokens of a request, as many at a time as a
-    block has unless `tokens` says otherwise; None without a prefix cache."""
+    """Return the engine core's function that hashes the tokens of a request, or None without a
+    prefix cache. A hash covers `tokens` tokens, by default those of a block."""
     cache = vllm_config.cache_config
     if not cache.enable_prefix_caching:
         return None
@@ -70,7 +69,7 @@ def block_hasher(vllm_config: Any, tokens: int | None = None) -> Any:
     hashing = importlib.import_module("vllm.utils.hashing")
     function = hashing.get_hash_fn_by_name(cache.prefix_caching_hash_algo)
     utils.init_none_hash(function)
-    # Since 0.33, a hash may cover tokens after its block.
+    # Since 0.33, a hash may also cover tokens that follow its block.
     beyond = getattr(vllm_config, "num_hash_lookahead_tokens", 0)
     size = tokens or cache.block_size
     return utils.get_request_block_hasher(size, function, *([beyond] if beyond else []))

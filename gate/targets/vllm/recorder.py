@@ -1,12 +1,12 @@
 r"""A scheduler class that records its decisions in a trace, inside a vLLM server.
 
     SCHEDPROOF_TRACE=run.jsonl vllm serve … \
-      --scheduler-cls schedproof.gate.targets.vllm.recorder.Recorder
+        --scheduler-cls schedproof.gate.targets.vllm.recorder.Recorder
 
-It needs nothing but vLLM: if schedproof is not installed, put its folder `gate` on PYTHONPATH and
-pass `targets.vllm.recorder.Recorder` as the class. `recording(MyScheduler)` records another class.
-An error in this module never reaches the server; instead the record ends, and a line on stderr
-gives the reason. `schedproof check-trace run.jsonl` judges the trace.
+It needs nothing but vLLM. If schedproof is not installed, put its folder `gate` on PYTHONPATH and
+use `targets.vllm.recorder.Recorder` as the class. To record another class, use
+`recording(MyScheduler)`. An error in this module never reaches the server: recording stops, and a
+line on stderr gives the reason. `schedproof check-trace run.jsonl` judges the trace.
 """
 
 import functools
@@ -21,11 +21,11 @@ from typing import IO, Any
 from .observation import Decided, SchedulerView, look_at, look_before, observe, observed_fields
 
 TRACE = "SCHEDPROOF_TRACE"
-LIMIT = "SCHEDPROOF_TRACE_MIB"  # the size at which the record ends
+LIMIT = "SCHEDPROOF_TRACE_MIB"  # the size in MiB at which recording stops
 USUAL_LIMIT = 1024
 NULL_BLOCK = 1  # one block of vLLM's pool is never given to a request
 MANAGER = "FullAttentionManager"
-# Features that make a request wait or share blocks, and that no scenario can express: for each, an
+# Features that make a request wait or share blocks and that no scenario can express. For each: an
 # attribute of the request, and a description for the user.
 NOT_IN_SCENARIOS = {
     "structured_output_request": "waits for a grammar",
@@ -41,7 +41,8 @@ FACTOR = 8  # how many hashes to remember per block of the pool
 SPARE = 10_000
 
 
-REVISIONS = ("0.25", "0.30", "0.31", "0.33")  # of the model, which is not imported here
+# Revisions of the model, which cannot be imported here.
+REVISIONS = ("0.25", "0.30", "0.31", "0.33")
 
 
 def revision_of(version: str) -> str:
@@ -55,7 +56,8 @@ class RecordEnds(Exception):  # noqa: N818 (not an error of the server's)
 
 
 class Record:
-    """The conversation that a client of the protocol would have had with this scheduler."""
+    """A scheduler's run, written as the requests and replies that a client of the protocol would
+    see."""
 
     def __init__(self, scheduler: Any, file: IO[str], limit: int) -> None:
         self._file, self._left = file, limit
@@ -63,13 +65,13 @@ class Record:
         self._view = SchedulerView(scheduler, config)
         self._contents = Contents(config["block_size"], config["num_blocks"])
         self._before: dict[str, int] = {}
-        # The step that has not been written yet: its decision, and its observation if nothing
+        # The step that has not been written yet: its decision, and what was observed if nothing
         # completes in it.
         self._decided: Decided | None = None
         self._seen: dict[str, Any] | None = None
-        self._late: list[str] = []  # aborted inside that step, or after it
-        self._aborted: list[str] = []  # aborts that the next step reports
-        self._blocks: dict[str, list[int]] = {}  # the blocks of the step that was written last
+        self._late: list[str] = []  # requests aborted inside that step or after it
+        self._aborted: list[str] = []  # requests whose aborts the next step reports
+        self._blocks: dict[str, list[int]] = {}  # the blocks in the last written step
         version = importlib.import_module("vllm").__version__
         revision = revision_of(version)
         started = {"op": "start", "system": "vllm", "revision": revision, "config": config}
@@ -86,8 +88,8 @@ class Record:
         self._write({"op": "add", "request": entry}, {"ok": True})
 
     def aborted(self, names: list[str]) -> None:
-        """Record aborts. If a step has been decided but not written, and still completes, the
-        aborts came inside that step."""
+        """Record aborts. If a decided step has not been written yet, hold them back: if the step
+        still completes, they came inside it."""
         if self._decided is not None:
             self._late += names
         else:
@@ -98,11 +100,12 @@ class Record:
         self._before = look_before(self._view)
 
     def decided(self, decision: Any) -> None:
-        """Record a decision. The next event shows whether a decision completes in this step."""
+        """Record a decision. Only the next event shows whether the step also completes a
+        decision."""
         self._decided = look_at(self._view, self._before, decision)
         for name in self._decided.scheduled.keys() - self._before.keys():
             self._contents.check_hit(self._view.requests[name], self._view.hits[name])
-        self._view.blocks()  # note blocks now, before requests end in this step
+        self._view.blocks()  # read the blocks now, before requests end in this step
         flight = self._view.flight(decision)
         for name in flight.first:
             self._view.flights.sampled(name, 1)
@@ -111,8 +114,8 @@ class Record:
             self._seen = observe(self._view, self._decided, {}, self._aborted, {})
 
     def completed(self, decision: Any, completion: Any) -> None:
-        """Record that the oldest decision in flight has completed. If another decision completed
-        just before, this one completes in a step that makes no decision."""
+        """Record that the oldest decision in flight has completed. If no decision was made since
+        the last completion, it completes in an idle step."""
         flight = self._view.flights.completed(decision)
         if flight is None:
             if decision.num_scheduled_tokens:
@@ -165,9 +168,11 @@ class Record:
 
 
 def changed(before: Mapping[str, list[int]], now: Mapping[str, list[int]]) -> dict[str, Any]:
-    """Return how the blocks of each request changed: a list of the number of previous blocks that
-    it keeps and the blocks that follow them, or None if it no longer has any blocks. Requests whose
-    blocks did not change are left out."""
+    """Return how the blocks of each request changed, without unchanged requests.
+
+    A change is a list of two: how many of the previous blocks remain, and the blocks after them. It
+    is None if the request no longer has any blocks.
+    """
     changes: dict[str, Any] = {name: None for name in before if name not in now}
     for name, blocks in now.items():
         had = before.get(name, [])
@@ -238,7 +243,7 @@ def recording(scheduler: Any) -> Any:
                 self._record = None
                 is_ours = isinstance(error, RecordEnds | SameTokens)
                 why = str(error) if is_ours else repr(error)
-                print(f"schedproof: the record ends: {why}", file=sys.stderr)
+                print(f"schedproof: the recording stops: {why}", file=sys.stderr)
 
     Recording.__name__ = Recording.__qualname__ = scheduler.__name__
     return Recording
@@ -253,8 +258,8 @@ def _open(scheduler: Any) -> Record:
 
 @functools.cache
 def _file(path: str) -> IO[str]:
-    """Open a file for this scheduler's record, to be written line by line. If the file exists,
-    perhaps because another process writes to it, open a file with a similar name."""
+    """Open a file for this scheduler's record, written line by line. If the file exists, perhaps
+    because another process writes to it, open a file with a similar name."""
     try:
         return open(path, "x", encoding="utf-8", buffering=1)
     except FileExistsError:
@@ -262,7 +267,7 @@ def _file(path: str) -> IO[str]:
 
 
 def __getattr__(name: str) -> Any:
-    """Import `Recorder` and `AsyncRecorder`, for vLLM's own two schedulers, on first use."""
+    """Make `Recorder` and `AsyncRecorder`, which record vLLM's own two schedulers, on first use."""
     if name == "Recorder":
         return recording(importlib.import_module("vllm.v1.core.sched.scheduler").Scheduler)
     if name == "AsyncRecorder":
@@ -275,8 +280,8 @@ def __getattr__(name: str) -> Any:
 
 
 def request_of(request: Any) -> dict[str, Any]:
-    """Return a request without its prompt, as a trace records it; raise RecordEnds if a scenario
-    cannot express it."""
+    """Return a request as a trace records it, without its prompt. Raise RecordEnds if a scenario
+    cannot express the request."""
     for attribute, words in NOT_IN_SCENARIOS.items():
         if getattr(request, attribute, None):
             raise RecordEnds(f"{request.request_id} {words}")
@@ -301,7 +306,7 @@ def config_of(scheduler: Any) -> dict[str, Any]:
     stages = vllm_config.parallel_config.pipeline_parallel_size
     drafts = getattr(scheduler, "num_spec_tokens", 0)
     if drafts and getattr(options, "async_scheduling", False):
-        raise RecordEnds("with decisions ahead, it is not known yet which drafts are right")
+        raise RecordEnds("if steps are decided ahead, it is not known yet which drafts are right")
     usual = {
         "async_scheduling": (bool(getattr(options, "async_scheduling", False)), False),
         "pipeline_parallel_size": (stages, 1),
@@ -334,13 +339,13 @@ def config_of(scheduler: Any) -> dict[str, Any]:
 
 
 class SameTokens(Exception):  # noqa: N818 (not an error of the server's)
-    """Raised if a prompt begins with tokens that two requests generated independently, so that the
-    hashes do not show which of the two requests the prompt continues."""
+    """Raised if two requests generated the same tokens independently. The hashes then do not
+    show which of the two a prompt continues."""
 
 
 class Contents:
-    """Describes prompts as segments: the request in which the content first occurred, and a
-    length."""
+    """Describe prompts as segments. A segment consists of a length and the name of the request
+    in which these tokens first occurred."""
 
     def __init__(self, block_size: int, num_blocks: int) -> None:
         self._block_size = block_size
@@ -350,12 +355,13 @@ class Contents:
         self._owned: dict[str, int] = {}
         self._seen: dict[str, int] = {}  # for each request, how many of its hashes have been read
         self._live: set[str] = set()
-        self._twice: set[Any] = set()  # hashes of tokens that two requests generated independently
+        # Hashes of tokens that two requests generated independently of each other.
+        self._twice: set[Any] = set()
 
     def prompt_of(self, request: Any) -> Segments:
-        """Return the segments of a new request's prompt; a part that occurred in an earlier request
-        gets that request's name. Raise SameTokens if two earlier requests generated the same tokens
-        by chance."""
+        """Return the segments of a new request's prompt. Parts that occurred in an earlier
+        request get the earlier request's name. Raise SameTokens if two earlier requests
+        generated the same tokens by chance."""
         name, tokens = request.request_id, request.num_prompt_tokens
         hashes = list(request.block_hashes)[: tokens // self._block_size]
         known = next((n for n in range(len(hashes), 0, -1) if hashes[n - 1] in self._owner), 0)
@@ -375,8 +381,8 @@ class Contents:
         return segments
 
     def check_hit(self, request: Any, tokens: int) -> None:
-        """Raise SameTokens if the cached tokens that a starting request found occurred in several
-        requests, so that it is unknown whose blocks they are."""
+        """Raise SameTokens if several requests generated the cached tokens that a starting
+        request found: it is then unknown whose blocks they are."""
         hashes = list(request.block_hashes)[: tokens // self._block_size]
         if not self._twice.isdisjoint(hashes):
             raise SameTokens(f"{request.request_id} found tokens that two other requests share")
@@ -401,7 +407,7 @@ class Contents:
         for number in range(self._seen[name], len(hashes)):
             owner = self._owner.pop(hashes[number], None)
             self._owned[name] += owner is None
-            self._owner[hashes[number]] = owner or name  # the most recently used hash comes last
+            self._owner[hashes[number]] = owner or name  # the hash that was used last comes last
         self._seen[name] = len(hashes)
         while len(self._owner) > self._most:
             oldest = next(iter(self._owner))

@@ -1,4 +1,4 @@
-"""The vLLM release on the path: import and configure it."""
+"""Import the vLLM release on the path, and configure it."""
 
 import functools
 import gc
@@ -21,11 +21,11 @@ from .encoder import check_derived
 from .loads import IN_STEP
 from .offline import engine_config, prepare_environment, version_of
 
-# Keys of the scenario format that have a different name in vLLM.
+# Keys of the scenario format that vLLM calls by another name.
 VLLM_NAMES = {"policy": "scheduling_policy", "reserve_full_isl": "scheduler_reserve_full_isl"}
 NULL_BLOCK = 1  # one block of vLLM's pool is never given to a request
-# Keys that are not passed to vLLM as options. vLLM counts the null block as part of the pool. The
-# drafter and the connector have two keys each, but only one vLLM option each. vLLM derives the
+# Keys that are not passed to vLLM as options. vLLM counts the null block as part of the pool. A
+# drafter and a connector have two keys each, but vLLM has one option for each. vLLM derives the
 # limits of an encoder, and the groups of the KV cache, from the model.
 NOT_OPTIONS = frozenset(
     {
@@ -34,14 +34,14 @@ NOT_OPTIONS = frozenset(
         *(*DRAFT_KEYS, *ENCODER_KEYS, groups.KEY),
     }
 )
-# Options of vLLM's scheduler whose defaults do not depend on the hardware.
+# Options of vLLM's scheduler whose defaults are the same on all hardware.
 OPTIONS = (
     *("policy", "watermark", "reserve_full_isl", "enable_chunked_prefill"),
     "long_prefill_token_threshold",
 )
-# Exceptions that an adapter gets if a release has moved or renamed something.
+# Exceptions that occur if a release has moved or renamed something that the adapter uses.
 PARTS_MISSING = (AttributeError, TypeError, ImportError, LookupError)
-# The values that describe a release without these options.
+# The values of options that describe a release without the option.
 WITHOUT_OPTION = {
     **{"watermark": 0, "reserve_full_isl": False, groups.RETENTION: None},
     **{"max_num_active_seqs": None, "long_prefill_token_threshold_adaptive": False},
@@ -51,7 +51,7 @@ WITHOUT_OPTION = {
 @dataclass(frozen=True)
 class Release:
     """An imported release: its name and version, its options, and the class that the target
-    drives."""
+    runs."""
 
     version: str
     options: frozenset[str]
@@ -66,14 +66,14 @@ def load_release() -> Release:
     if importlib.util.find_spec("vllm") is None:
         raise RefusedError("no vLLM on the path: put an unpacked vllm on PYTHONPATH")
     prepare_environment(plugins="")
-    # On first use, vLLM chooses a platform according to the machine's hardware. Choose one before
-    # that, so that the same code runs everywhere.
+    # On first use, vLLM chooses a platform to match the hardware. Choose one before that, so that
+    # the same code runs everywhere.
     platforms: Any = importlib.import_module("vllm.platforms")
     platforms._current_platform = _plain_cpu()
     arguments = importlib.import_module("vllm.engine.arg_utils").EngineArgs
     own = importlib.import_module("vllm.v1.core.sched.scheduler").Scheduler
     importlib.import_module("torch").set_num_threads(1)
-    # Objects that the imports created stay alive, so exclude them from garbage collection.
+    # The imported objects are never freed, so exclude them from garbage collection.
     gc.collect()
     gc.freeze()
     return Release(
@@ -84,8 +84,11 @@ def load_release() -> Release:
 
 
 def _plain_cpu() -> Any:
-    """Return a CPU platform that leaves a configuration unchanged. vLLM's own CPU platform needs
-    kernels, and chooses the cache size according to the machine's memory."""
+    """Return a CPU platform that leaves a configuration unchanged.
+
+    vLLM's own CPU platform needs kernels, and sets the cache size according to the machine's
+    memory.
+    """
     interface = importlib.import_module("vllm.platforms.interface")
     body = {
         "_enum": interface.PlatformEnum.OOT,
@@ -165,9 +168,11 @@ def cached_config(
     mamba: bool = False,
     **options: Any,
 ) -> Any:
-    """Return vLLM's configuration with these options, and vLLM's defaults for all others. If a
-    `policy` for failed loads is given, the configuration has a connector. With `mamba`, it is that
-    of a model with Mamba layers."""
+    """Return vLLM's configuration with these options, and with vLLM's defaults for all others.
+
+    If a `policy` for failed loads is given, the configuration has a connector. With `mamba`, it is
+    the configuration of a model with Mamba layers.
+    """
     if drafts is not None:
         options["speculative_config"] = speculative_config(*drafts)
     if policy is not None:
@@ -177,7 +182,7 @@ def cached_config(
             kv_role="kv_both",
             kv_load_failure_policy=policy,
         )
-    # Unless the configuration says otherwise, a decision completes before the next one is made.
+    # By default, a decision completes before the next one is made.
     vllm_config = engine_config(**{"async_scheduling": False, **options})
     if mamba:
         groups.derive_mamba(vllm_config)
@@ -229,4 +234,4 @@ def _check_honoured(release: Release, config: Mapping[str, Any], vllm_config: An
         has = _value_of(vllm_config, key)
         if has != config[key]:
             instead = json.dumps(has, default=repr)
-            raise refuse(key, config[key], f"{instead}, which {release} puts in its place")
+            raise refuse(key, config[key], f"{instead}, which {release} uses instead")

@@ -1,5 +1,4 @@
-"""Releases and checkouts of vLLM, their processes, and the configurations in which to judge
-them."""
+"""Releases and checkouts of vLLM: how to run them, and the configurations to judge them in."""
 
 from packaging.version import Version
 
@@ -17,11 +16,11 @@ from ..scales import POOL, Configuration, GateScales
 from ..supported_releases import Package
 
 ASYNC, CONNECTOR = {"async_scheduling": True}, {"kv_connector": True}
-# vLLM derives an encoder's budget and cache size from the token budget of a step.
+# vLLM derives an encoder's budget and cache size from max_num_batched_tokens.
 ENCODER = dict.fromkeys(
     ("max_num_encoder_input_tokens", "encoder_cache_size", "max_num_batched_tokens"), 32
 )
-# Full attention, and a sliding window that is one token longer than a block.
+# A group with full attention, and one with a sliding window one token longer than a block.
 GROUPS = {"kv_groups": [{"kind": "full"}, {"kind": "sliding_window", "window": 17}]}
 MAMBA = {"kv_groups": [{"kind": "full"}, {"kind": "mamba"}]}
 
@@ -46,7 +45,8 @@ SCALES = GateScales(
         {"async_scheduling": True},
         {"pipeline_parallel_size": 2},
         {"early_completions": 1, "pipeline_parallel_size": 2},
-        # For classes that always decide ahead, which accept a pipeline only in this combination.
+        # For classes that always decide ahead; they accept a pipeline only together with
+        # async_scheduling.
         {"pipeline_parallel_size": 2, "async_scheduling": True},
         {"early_completions": 1, "async_scheduling": True},
         {"kv_connector": True},
@@ -119,8 +119,8 @@ VLLM = Package(
         "VLLM_PLUGINS": "",
     },
     settings=("VLLM_",),
-    # Each version needs its own folder: file names are the same in all versions, and each version
-    # deletes the others' files.
+    # Each version gets its own folder, since file names are the same in all versions and each
+    # version deletes the others' files.
     cache_variable="VLLM_CACHE_ROOT",
 )
 RELEASES = (VLLM,)

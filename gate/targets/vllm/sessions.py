@@ -1,4 +1,4 @@
-"""Sessions: requests with several turns, whose further inputs are sent as a client would send them.
+"""Sessions: requests with several turns. Further inputs are sent as a client would send them.
 
 Source: AsyncLLM._add_streaming_input_request, which sends each input as a resumable request with
 the id of the first, and at the end of the inputs a request that is not resumable.
@@ -14,8 +14,8 @@ KEY = "streaming_inputs"
 
 
 class Session:
-    """A session: the output of the current turn, those of the turns already sent, and the turns
-    that are left to send."""
+    """A session: the output of the current turn, the outputs of turns already sent, and the
+    turns left to send."""
 
     def __init__(self, first: Output, turns: tuple[Turn, ...]) -> None:
         self.output = first
@@ -25,8 +25,8 @@ class Session:
 
 
 class Sending(NamedTuple):
-    """How to send an input: `turn` makes a resumable request, `end` makes the request that ends a
-    session, and `add` gives a request to the scheduler."""
+    """How to send an input. `turn` creates a resumable request, `end` creates the request that
+    ends a session, and `add` passes a request to the scheduler."""
 
     turn: Callable[[str, Turn], Any]
     end: Callable[[str], Any]
@@ -34,14 +34,15 @@ class Sending(NamedTuple):
 
 
 class Sessions:
-    """The unfinished sessions by id."""
+    """The unfinished sessions, by id."""
 
     def __init__(self, sending: Sending) -> None:
         self._sending = sending
         self._sessions: dict[str, Session] = {}
 
     def begin(self, name: str, first: Output, turns: tuple[Turn, ...]) -> None:
-        """Note a session after its first input has been sent; send what comes together with it."""
+        """Register a session whose first input has been sent, and send the inputs that come
+        together with it."""
         self._sessions[name] = Session(first, turns)
         self._send(name, self._sessions[name])
 
@@ -59,13 +60,14 @@ class Sessions:
                     session.waited += 1
 
     def output(self, name: str) -> Output | None:
-        """Return the output of the turn that a session computes; None if it is no session."""
+        """Return the output of a session's current turn, or None if the request is not a
+        session."""
         session = self._sessions.get(name)
         return None if session is None else session.output
 
     def turns_end(self, completion: Any, requests: Any) -> set[str]:
-        """Remove from the outputs of a step the reasons with which turns end, because their
-        sessions continue; return these sessions."""
+        """Return the sessions in which a turn ends in this step. A session continues after a
+        turn, so remove the finish reason of the turn from the outputs."""
         ended = set()
         for client in completion.values():
             for output in client.outputs:
@@ -93,8 +95,8 @@ class Sessions:
 
 
 def check_length(request: Any, longest: int) -> int:
-    """Return the most tokens that a session can have; raise RefusedError if they are more than
-    `longest`, since vLLM checks only each input alone."""
+    """Return the most tokens that a session can have. Raise RefusedError if that exceeds
+    `longest`: vLLM checks each input separately."""
     tokens: int = len(request.prompt) + request.max_tokens
     tokens += sum(len(turn.prompt) + turn.max_tokens for turn in request.turns)
     if request.turns and tokens > longest:

@@ -1,7 +1,7 @@
 """Run the start-up check of a vLLM release: the release's own planning of the KV cache.
 
-The engine core itself is not started, because it would load a model. Its unmodified method that
-plans the cache runs with an executor whose workers have plenty of memory and nothing to load.
+The engine core itself is not started, because it would load a model. Only its planning method runs,
+unmodified. Its workers are stand-ins that have plenty of memory and nothing to load.
 """
 
 import functools
@@ -17,7 +17,7 @@ LONGEST = re.compile(r"[^.]*estimated maximum model length is \d+")
 
 
 class _Executor:
-    """Stand-in for workers that have memory for the KV cache but do nothing."""
+    """A stand-in for workers: they have memory for the KV cache, but do nothing."""
 
     def __init__(self, specs: list[dict[str, Any]]) -> None:
         self._specs = specs
@@ -37,7 +37,7 @@ class _Executor:
 
 
 class _EngineCore:
-    """The parts of an engine core that the planning of the KV cache reads."""
+    """The parts of an engine core that the planning method reads."""
 
     def __init__(self, specs: list[dict[str, Any]]) -> None:
         self.model_executor = _Executor(specs)
@@ -48,8 +48,10 @@ class _EngineCore:
 
 
 def refusal(vllm_config: Any, layers: Sequence[Any]) -> str | None:
-    """Return the release's message if it does not start with this configuration; otherwise None.
-    `layers` describes the KV caches of the layers in one pipeline stage; all stages are alike."""
+    """Return the release's message if it does not start with this configuration, otherwise None.
+
+    `layers` describes the KV caches of the layers in one pipeline stage; all stages are alike.
+    """
     stages = vllm_config.parallel_config.pipeline_parallel_size
     specs = [
         {f"layer {stage}.{number}": spec for number, spec in enumerate(layers)}
@@ -60,13 +62,15 @@ def refusal(vllm_config: Any, layers: Sequence[Any]) -> str | None:
     try:
         core._initialize_kv_caches(_EngineCore(specs), vllm_config)
     except (AssertionError, NotImplementedError, ValueError) as error:
-        # An assertion may have no words; then the line of code says what is expected.
+        # An assertion may have no message. Then quote its line of code, which shows what is
+        # expected.
         line = traceback.extract_tb(error.__traceback__)[-1].line
         words = " ".join(str(error).split()) or str(line)
         longest = LONGEST.search(words)
         return longest[0].strip() if longest else words.partition(". ")[0]
     finally:
-        # Planning puts the smallest block size of all groups there; the configuration is reused.
+        # Planning stores the smallest block size of all groups here, but the configuration is used
+        # again.
         vllm_config.cache_config.block_size = block_size
     return None
 

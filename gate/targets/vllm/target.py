@@ -30,9 +30,9 @@ from .observation import SchedulerView, look_at, look_before, observe, observed_
 from .offline import block_hasher, fix_hash_seed
 from .release import NULL_BLOCK, Release, cached_config, configure, defaults, load_release
 
-AHEAD = "AsyncScheduler"  # vLLM's class that decides a step before the last one is computed
+AHEAD = "AsyncScheduler"  # vLLM's class that makes a decision before the previous one is computed
 SPARE_REQUESTS = 64  # an unbounded pool has room for the cached contents of this many requests
-ROOMY = 7_000  # blocks, for the contents of the thousand short requests of the longest workload
+ROOMY = 7_000  # blocks for the contents of the longest workload, a thousand short requests
 MAX_BLOCKS = 1_000_000  # the largest such pool; building it takes a second and 150 MB
 
 
@@ -65,7 +65,7 @@ class VllmEngine(SchedulerView):
         self._outputs: dict[str, Output] = {}
         self._arrivals = 0
         self._adapters: dict[str, int] = {}  # vLLM's number of each adapter
-        self._requested_blocks = 0  # needed by all requests so far, including finished ones
+        self._requested_blocks = 0  # needed by all requests of the run, including finished ones
 
     def add(self, request: CheckedRequest) -> None:
         name = request.output.id
@@ -89,7 +89,7 @@ class VllmEngine(SchedulerView):
             self.grammars.compile(own, request.grammar_steps, request.grammar_fails)
         self.scheduler.add_request(own)
         self._outputs[name] = request.output
-        self.flights.drop({name})  # results that belong to an earlier request with the same id
+        self.flights.drop({name})  # drop results that belong to an earlier request with the same id
         self.drafts.forget(name)
         if self._loads is not None:
             self._offer(self._loads, request)
@@ -97,7 +97,7 @@ class VllmEngine(SchedulerView):
             self.sessions.begin(name, request.output, request.turns)
 
     def _turn(self, name: str, turn: Turn) -> Any:
-        """Return the request with which a client sends a further input of a session."""
+        """Return the request that a client would send as a further input of a session."""
         self._arrivals += 1
         request = CheckedRequest(turn.prompt, turn.max_tokens, 0, turn.output)
         longest = self.config["max_model_len"]
@@ -106,7 +106,8 @@ class VllmEngine(SchedulerView):
         return self._request_class.from_engine_core_request(taken, self._hasher)
 
     def _end_of_session(self, name: str) -> Any:
-        """Return the request with which a client ends a session: one token, not resumable."""
+        """Return the request that a client would send to end a session: one token, not
+        resumable."""
         request = CheckedRequest([0], 1, 0, Output(name, 1, False))
         taken = core_request(self.release, self.config["max_model_len"], request, 0.0)
         return self._request_class.from_engine_core_request(taken, self._hasher)
@@ -136,7 +137,7 @@ class VllmEngine(SchedulerView):
         if blocks > self.usable_blocks:
             raise RefusedError(
                 f"refused by the target: the requests so far fill {self._requested_blocks} of the "
-                f"{self.usable_blocks} blocks that stand for an unbounded pool; set num_blocks"
+                f"{self.usable_blocks} blocks that stand in for an unbounded pool; set num_blocks"
             )
         self._requested_blocks = blocks
 
@@ -150,7 +151,7 @@ class VllmEngine(SchedulerView):
         return carry_out(self, kind)
 
     def drop_results(self, names: set[str]) -> None:
-        """Expect nothing for these requests from the decisions in flight."""
+        """Drop the results that decisions in flight would give to these requests."""
         for name in self.flights.drop(names):
             self.drafts.take_back(name)
 
@@ -204,9 +205,9 @@ class VllmEngine(SchedulerView):
 def class_for(release: Release, config: Mapping[str, Any]) -> Any:
     """Return the scheduler class that vLLM chooses for the configuration.
 
-    Refuse the user's class if the configuration requires deciding ahead and the class cannot.
-    Refuse a class that always decides ahead if the configuration has a pipeline but not
-    `async_scheduling`, because vLLM's workers would wait for tokens that never come.
+    Refuse the user's class if the configuration requires deciding ahead (`async_scheduling`) and
+    the class cannot do so. Also refuse a class that always decides ahead if the configuration has a
+    pipeline without `async_scheduling`: vLLM's workers would wait for tokens that never come.
     """
     if not config.get("async_scheduling"):
         decides_ahead = any(base.__name__ == AHEAD for base in release.scheduler_class.__mro__)
@@ -228,17 +229,19 @@ def blocks_for(tokens: int, block_size: int) -> int:
 
 
 def plenty_of_blocks(config: Mapping[str, Any]) -> int:
-    """Return the size of a pool that stands for an unbounded one. In addition to the watermark,
-    which is a fraction of the pool, it has room for a full batch of the longest requests and for
-    the cached contents of some more requests, or of a thousand short ones."""
+    """Return the size, in blocks, of an effectively unbounded pool.
+
+    It has room for a full batch of the longest requests, and for the cached contents of some more
+    requests or of a thousand short ones. The watermark, a fraction of the pool, comes on top.
+    """
     longest = sum(blocks_for(config["max_model_len"], size) for _, _, size in groups.kinds(config))
     needed = max((config["max_num_seqs"] + SPARE_REQUESTS) * longest, ROOMY)
     plenty = int(needed / (1 - config["watermark"])) + 1
     if plenty > MAX_BLOCKS:
         valid = (
-            f"a number of blocks: a pool that stands for an unbounded one would have {plenty} "
+            f"a number of blocks: the pool that stands in for an unbounded one would have {plenty} "
             f"(by max_num_seqs, max_model_len, block_size and watermark), and at most {MAX_BLOCKS} "
-            f"are possible"
+            "are possible"
         )
         raise refuse("num_blocks", None, valid)
     return plenty
@@ -247,9 +250,8 @@ def plenty_of_blocks(config: Mapping[str, Any]) -> int:
 def _scheduler(
     chosen: Any, vllm_config: Any, specs: list[Any], usable_blocks: int, retained: int | None
 ) -> tuple[Any, int]:
-    """Return a scheduler that has its own pool, and one KV cache group for each of `specs`, and the
-    number of tokens that one hash covers. This takes 1 ms, and another 1 ms for each 1,000
-    blocks."""
+    """Return a scheduler with its own pool and one KV cache group for each of `specs`, and the
+    number of tokens that one hash covers. This takes 1 ms, plus 1 ms for each 1,000 blocks."""
     interface = importlib.import_module("vllm.v1.kv_cache_interface")
     structured = importlib.import_module("vllm.v1.structured_output")
     num_blocks = usable_blocks + NULL_BLOCK
@@ -258,7 +260,7 @@ def _scheduler(
         for number, spec in enumerate(specs)
     ]
     vllm_config.cache_config.num_gpu_blocks = num_blocks
-    # Some releases keep every block of a window and lack this field.
+    # Releases without this field keep every block of a window.
     retention = {groups.RETENTION: retained} if retained is not None else {}
     kv_cache_config = interface.KVCacheConfig(
         num_blocks=num_blocks, kv_cache_tensors=[], kv_cache_groups=layers, **retention
@@ -277,15 +279,17 @@ def _scheduler(
 
 # --- the front door -------------------------------------------------------------------------
 
-# Two parts of vLLM check lengths before the scheduler sees a request: the server checks prompt and
-# max_tokens together, and then the engine's input processor. Neither needs a tokenizer if the
-# prompt is given as tokens.
+# vLLM checks lengths in two places before the scheduler sees a request. The server checks prompt
+# and max_tokens together; then the engine's input processor checks the prompt. Neither needs a
+# tokenizer if the prompt is given as tokens.
 
 
 def core_request(release: Release, longest: int, request: CheckedRequest, arrival: float) -> Any:
-    """Return the request as vLLM hands it to its engine core. `longest` is max_model_len in tokens,
-    and `arrival` the request's place in the order of arrival. Raise RefusedError if vLLM refuses
-    it; the message is vLLM's."""
+    """Return the request as vLLM hands it to its engine core.
+
+    `longest` is max_model_len in tokens, and `arrival` is the request's place in the order of
+    arrival. Raise RefusedError, with vLLM's message, if vLLM refuses the request.
+    """
     params = importlib.import_module("vllm.sampling_params").SamplingParams(
         max_tokens=request.max_tokens, temperature=0.0, detokenize=False
     )
@@ -300,8 +304,8 @@ def core_request(release: Release, longest: int, request: CheckedRequest, arriva
             prompt,
             params,
             supported_tasks=("generate",),
-            # Do not use the time of day, because the clock must not decide which of two requests
-            # came first.
+            # Do not use the time of day: the clock must not decide which of two requests came
+            # first.
             arrival_time=arrival,
             priority=request.priority,
         )
@@ -374,7 +378,7 @@ MAY_MISS = (
 
 
 class VllmTarget(HostedTarget):
-    """The protocol's operations on the vLLM release that is on the path."""
+    """Serve the protocol's operations with the vLLM release on the path."""
 
     def open(self, system: str, config: dict[str, Any]) -> Hosted:
         protocol_checks.check_system(system, "vllm")
@@ -397,7 +401,7 @@ class VllmTarget(HostedTarget):
         preempted = getattr(decision, "preempted_req_ids", None) or ()
         engine.drop_results({name for name in preempted if drops_results(engine.requests[name])})
         decided = look_at(engine, before, decision)
-        engine.blocks()  # note blocks now, before requests end in this step
+        engine.blocks()  # read the blocks now, before requests end in this step
         flight = engine.execute(decision)
         done = engine.flights.set_off(flight)
         aborted = self.abort_inside(engine)
@@ -423,8 +427,8 @@ RESETS = ("reset_prefix_cache", OF_RUNNING)
 
 
 def accepted_events(engine: SchedulerView) -> tuple[str, ...]:
-    """Return the control events that this scheduler accepts. A reset does not wait for a
-    connector's transfers, nor for sessions, so with them there are no such events."""
+    """Return the control events that this scheduler accepts. With a connector or with sessions
+    there are none, because a reset does not wait for them."""
     if engine.config.get("kv_connector") or engine.config.get(sessions.KEY):
         return ()
     own = type(engine.scheduler)
@@ -433,7 +437,7 @@ def accepted_events(engine: SchedulerView) -> tuple[str, ...]:
 
 
 def drops_results(request: Any) -> bool:
-    """Return whether a preempted request loses its tokens in flight, as it does with a connector
+    """Return whether a preempted request loses its tokens in flight. It does with a connector
     that delivers blocks."""
     return bool(getattr(request, "drop_stale_output", False))
 

@@ -1,4 +1,4 @@
-"""What vLLM's scheduler sends to its workers with a decision.
+"""Report what vLLM's scheduler sends to its workers with a decision.
 
 Source: releases 0.19.1 to 0.33.0, GPUModelRunner._update_states, and the second model runner's
 finish_requests, add_requests and update_requests.
@@ -8,10 +8,10 @@ from typing import Any
 
 
 def sent(scheduler: Any, decision: Any) -> dict[str, Any]:
-    """Return what the worker is told about the requests.
+    """Return what the worker learns about requests.
 
-    The first model runner keeps preempted requests, and is told that they resume. The second one
-    forgets them, and also whatever it has of a request that is sent as a new one.
+    The first model runner keeps preempted requests, and learns that they resume. The second one
+    forgets them. It also forgets what it knew of a request that is sent as a new one.
     """
     cached = decision.scheduled_cached_reqs
     computed = dict(zip(cached.req_ids, cached.num_computed_tokens, strict=True))
@@ -27,7 +27,7 @@ def sent(scheduler: Any, decision: Any) -> dict[str, Any]:
     if cached.resumed_req_ids:
         told["resumed"] = sorted(cached.resumed_req_ids)
     if blocks:
-        # The worker appends to these lists, and so may the scheduler.
+        # Copy these lists: the worker appends to them, and the scheduler may do so too.
         told["blocks"] = {name: [[*group] for group in groups] for name, groups in blocks.items()}
     dropped = {*decision.finished_req_ids}
     if getattr(scheduler, "use_v2_model_runner", False):
@@ -40,14 +40,16 @@ def sent(scheduler: Any, decision: Any) -> dict[str, Any]:
 
 
 def sends_tokens(scheduler: Any) -> bool:
-    """Return whether the first stage of a pipeline is sent the tokens that the last one samples."""
+    """Return whether the first stage of a pipeline receives the tokens that the last stage
+    samples."""
     return bool(
         getattr(scheduler, "use_pp", False) and not scheduler.scheduler_config.async_scheduling
     )
 
 
 def tokens(decision: Any) -> dict[str, int]:
-    """Return how many tokens of each request the first stage then knows, with drafts."""
+    """Return how many tokens of each request, including drafts, the first stage knows after
+    receiving them."""
     cached, drafts = decision.scheduled_cached_reqs, decision.scheduled_spec_decode_tokens
     known = {
         request.req_id: len(request.prefill_token_ids or request.prompt_token_ids)

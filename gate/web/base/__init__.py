@@ -1,1 +1,1 @@
-"""The style that all pages share, and the functions that assemble a page in one file."""
+"""The style shared by all pages, and functions that put a page together in one file."""

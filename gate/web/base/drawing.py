@@ -1,6 +1,5 @@
-"""Lay out the picture of a failure's cause in percent, so that it fits any width and needs no
-script.
-"""
+"""Lay out the picture of a failure's cause. All sizes are percentages, so the picture fits any
+width and needs no script."""
 
 import re
 from collections.abc import Sequence
@@ -29,12 +28,12 @@ STATES = {
     "named": "held",
 }
 STEP = re.compile(r"step (\d+): (.*)", re.DOTALL)
-ROOM = 8.0  # percent of the height that is left free above and below a curve
-WIDE = 4.5  # percent; a narrower piece of a bar is drawn without its number
+ROOM = 8.0  # percent of the height left free above and below a curve
+WIDE = 4.5  # percent; narrower pieces of a bar get no number
 
 
 class Piece(NamedTuple):
-    """A part of a bar: from `x` on, `width` wide, in percent."""
+    """A part of a bar that begins at `x` and is `width` wide, in percent."""
 
     kind: str
     tokens: int
@@ -50,11 +49,11 @@ class Spot(NamedTuple):
 
 
 class Chart(NamedTuple):
-    """A curve near its limit: points in percent, the limit's height, where it is crossed, the
-    lowest value.
+    """A curve near its limit: its points, the height of the limit, the point where the curve
+    crosses it, and the lowest value.
 
-    Two further lines lead from the step of admission to the last step: what admission projected,
-    and what is still to come.
+    Two further lines run from the step of admission to the last step. One shows what admission
+    projected, the other what is still to come.
     """
 
     curve: Curve
@@ -70,7 +69,7 @@ class Chart(NamedTuple):
 
 
 class Picture(NamedTuple):
-    """The values of the template `cause.html`. `why` contains pairs of a step (or "") and a
+    """The values for the template `cause.html`. `why` contains pairs: a step (or "") and a
     sentence."""
 
     cause: Cause
@@ -128,7 +127,8 @@ def _chart(curve: Curve) -> Chart:
     beyond = max(value - base, 1)
     low = max(base - beyond * 2 // 5, 0) if base > 2 * beyond else 0
     near = [*takewhile(lambda point: point[1] >= low, reversed(curve.points))][::-1]
-    near = [*curve.points[-len(near) - 1 :]]  # one more point, for a jump from below the axis
+    # With one more point, since a curve may jump up from below the axis.
+    near = [*curve.points[-len(near) - 1 :]]
     first = min([step for step, _ in near] + [begin])
 
     def spot(step: int, height_of: int) -> Spot:

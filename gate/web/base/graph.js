@@ -47,7 +47,7 @@ function drawn(name, attributes, text) {
 const firstBroken = rules.find((candidate) => candidate.verdict === "broken");
 
 function straighten() {
-  for (const number of [...((firstBroken && firstBroken.path) || [])].reverse()) { // the first ones win
+  for (const number of [...((firstBroken && firstBroken.path) || [])].reverse()) { // backwards, so that the first moves win
     const state = states[moves[number].to ?? moves[number].from];
     const level = states.filter((other) => other.depth === state.depth);
     const middle = Math.floor(Math.min(level.length, ROWS) / 2);
@@ -124,7 +124,7 @@ function shape(number, extra) {
 function highlight() {
   layers.way.replaceChildren();
   layers.ring.replaceChildren();
-  element("graph").classList.toggle("chosen", way.length > 0); // the rest is faded
+  element("graph").classList.toggle("chosen", way.length > 0); // the page fades everything else
   way.forEach((number, place) => {
     const move = moves[number];
     const bad = move.broken ? " bad" : "";
@@ -159,7 +159,7 @@ function bringIntoView() {
   }
 }
 
-/* The moves by which a state was first reached; its fields are as after this path. */
+/* The moves that first reached a state. The fields of the state are those after this path. */
 function pathTo(state) {
   const path = [];
   for (let move = states[state].first; move !== null; move = states[moves[move].from].first) {
@@ -262,7 +262,7 @@ function choose(id) {
     told.append(make("p", "No run with these lengths shows it in a replay.", { class: "quiet" }));
   }
   const last = way.length ? moves[way[way.length - 1]] : null;
-  select(last ? last.from : selected); // what the last move leads to may have been reached otherwise
+  select(last ? last.from : selected); // the next state may first have been reached by another path
 }
 
 function follow(key) {

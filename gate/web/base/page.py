@@ -1,4 +1,4 @@
-"""Assemble a page in one file: its HTML with the styles, scripts and data."""
+"""Put a page together in one file: its HTML, styles, scripts and data."""
 
 import hashlib
 import json
@@ -12,8 +12,8 @@ from markupsafe import Markup
 
 from ...console import output
 
-# A page loads nothing, and only our own styles and scripts apply. A page sent by a server may fetch
-# from that server.
+# A page loads nothing, and only its own styles and scripts apply. A page that a server sends may
+# fetch data from that server.
 POLICY = (
     "default-src 'none'; style-src {style}; script-src {script}; "
     "img-src data:; connect-src {connect}; base-uri 'none'; form-action 'none'"
@@ -21,8 +21,8 @@ POLICY = (
 
 
 def render_page(name: str, data: Any, *, connect: str = "'none'") -> str:
-    """Return the page `name.html` of this package, including `base.css`, `name.css`, `name.js` and
-    the data. The page may fetch only from the origin `connect`."""
+    """Return the page `name.html` of this package, including `base.css`, `name.css`, `name.js`
+    and the data. `connect` is the only origin from which the page may fetch."""
     return render_template(name, {"data": Markup(_harmless(data))}, [name], connect=connect)
 
 
@@ -35,12 +35,16 @@ def render_template(
     connect: str = "'none'",
 ) -> str:
     """Render the template `name.html`, including `base.css`, `styles`, `name.css` and the scripts,
-    in this order. The values are escaped unless they are `Markup`; the page may fetch only from the
-    origin `connect`."""
+    in this order.
+
+    Values are escaped unless they are `Markup`. `connect` is the only origin from which the page
+    may fetch.
+    """
     style, script = _parts(name, scripts, styles)
     policy = POLICY.format(style=_source(style), script=_source(script), connect=connect)
     own = {"policy": policy, "style": style, "script": script}
-    made = {part: Markup(text) for part, text in own.items()}  # the policy fits into quotes
+    # The policy needs no escaping inside quotes.
+    made = {part: Markup(text) for part, text in own.items()}
     return _templates().get_template(f"{name}.html").render({**made, **values})
 
 

@@ -102,7 +102,7 @@ function drawRow(svg, request, step, x, top, cut) {
   const draw = (part, from, tokens, indent = 0) => {
     if (!tokens) return;
     const wide = x(from + tokens) - x(from);
-    if (cut && !wide) return; // it ends before the axis begins, or begins behind its end
+    if (cut && !wide) return; // the part lies outside the axis
     const rect = element("svg:rect", {
       class: `part part-${part}`, "data-part": part, "data-tokens": tokens,
       x: x(from), y: top, width: Math.max(wide, 0.75), height: BAR,
@@ -122,7 +122,7 @@ function drawRow(svg, request, step, x, top, cut) {
     place += tokens;
   }
   const left = of(request, "left", step) || 0;
-  if (cut && left) { // what the cut hides, and what a wider batch often comes from
+  if (cut && left) { // the cut hides the padding, which often explains a wide batch
     const stub = element("svg:rect", { class: "part part-left stub", x: x(cut) + 4, y: top + 2, width: 14, height: BAR - 4 });
     stub.append(element("svg:title", {}, `${name}: ${PARTS.left}, ${shown(left)} tokens, before the axis begins`));
     group.append(element("svg:rect", { x: x(cut) + 4, y: top + 2, width: 14, height: BAR - 4, fill: "var(--paper)" }), stub);

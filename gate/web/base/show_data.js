@@ -1,4 +1,4 @@
-// The run as Python has judged it. Every number was recorded step by step; the page computes none.
+// The run that Python has judged. Every number was recorded step by step; the page computes none.
 
 const run = await unpacked(document.getElementById("data").textContent);
 const last = Math.max(run.steps - 1, 0);
@@ -107,7 +107,7 @@ function element(name, attributes = {}, ...children) {
     : document.createElement(name);
   for (const [key, value] of Object.entries(attributes)) {
     if (key === "click") made.addEventListener("click", value);
-    else if (key === "style") made.style.cssText = value; // the page's policy allows no attribute
+    else if (key === "style") made.style.cssText = value; // the page's policy forbids style attributes
     else if (value !== null && value !== undefined) made.setAttribute(key, value);
   }
   made.append(...children);

@@ -2,7 +2,7 @@
 
 const MOST_LETTERS = 14;
 const MOST_REPEATED = 40, MOST_BARS = 300, MOST_MARKED = 60, MOST_NAMED = 12;
-const NEAR = 20; // times the tokens beyond the limit
+const NEAR = 20; // the range shown, in multiples of the tokens beyond the limit
 const TURN = 137; // degrees: hues that follow each other are far apart
 const hue = (request) => `hsl(${request * TURN % 360}deg 65% var(--tone))`;
 

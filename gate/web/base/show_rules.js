@@ -26,7 +26,7 @@ function drawRules(step) {
 
 const broken = new Set(run.broken.map(([id]) => id));
 
-// Rules that were never exercised in this run are only named.
+// List only the names of rules that this run never exercised.
 function foldNever() {
   const never = run.rules.filter((rule) => !rule.stakes.length && !broken.has(rule.id));
   const fold = byId("never");

@@ -98,7 +98,7 @@ function measure([name, value, limit, unit]) {
   return box;
 }
 
-/* How much of a limit each step used, as a line over the steps, below the line of the limit. */
+/* Draw how much of a limit each step used: a line over the steps, below the line of the limit. */
 const SVG = "http://www.w3.org/2000/svg";
 const [WIDE, HIGH] = [600, 90];
 

@@ -8,9 +8,11 @@ QUEUES = ("waiting", "running", "prefilling", "paused", "parked")
 
 
 def queues(book: RunHistory) -> dict[str, list[str]]:
-    """Return the requests that are now waiting, running, prefilling, paused or parked, in queue
-    order: as after the last step, but without requests that have ended since then, and with new
-    arrivals at the end."""
+    """Return the requests that are waiting, running, prefilling, paused or parked, in queue order.
+
+    The queues are those after the last step. Requests that have ended since then are removed, and
+    new arrivals are appended.
+    """
     last = book.last
     shown = {
         name: [request for request in getattr(last, name) if request not in book.aborts_to_report]

@@ -1,1 +1,1 @@
-"""`schedproof show`: render one run as a page. `recording` makes the run, `page` renders it."""
+"""`schedproof show`: render one run as a page. `recording` produces the run, `page` renders it."""

@@ -1,11 +1,11 @@
 """Follow a run step by step, and collect everything that the page shows about each request.
 
-Lengths are in tokens unless the text says blocks. Values that the target does not show come from
-the history, or are left out.
+Lengths are in tokens unless stated otherwise. Values that the target does not show come from the
+history, or are left out.
 
-Numbers are stored as linear segments. In most steps, a number stays the same or grows by one; when
+Numbers are stored as linear segments. In most steps a number stays the same or grows by one; when
 prefill and decode steps alternate, a pattern repeats. So a few segments can represent thousands of
-steps. The page expands them again, and no number is lost or rounded.
+steps. The page expands them without losing or rounding any number.
 """
 
 from collections import Counter, defaultdict
@@ -23,11 +23,11 @@ from ..base.words import QUEUES
 
 
 class Segment(NamedTuple):
-    """The values of `steps` steps from step `first` on: `value`, `value` + `slope`, `value` + 2
-    `slope` …
+    """The values of `steps` steps that begin at step `first`: `value`, `value` + `slope`, `value` +
+    2 `slope` …
 
-    The whole sequence occurs `times` times, each time `stride` steps later and with values that are
-    larger by `rise`.
+    This sequence occurs `times` times. Each repetition starts `stride` steps later, and its values
+    are larger by `rise`.
     """
 
     first: int
@@ -39,8 +39,8 @@ class Segment(NamedTuple):
     times: int = 1
 
     def at(self, step: int) -> int | None:
-        """Return the number in a step, or None if it has none. The step must not precede the
-        first."""
+        """Return the number in a step, or None if the step has none. `step` must not come before
+        `first`."""
         time = min((step - self.first) // self.stride, self.times - 1) if self.stride else 0
         later = step - self.first - time * self.stride
         if 0 <= later < self.steps:
@@ -48,7 +48,7 @@ class Segment(NamedTuple):
         return None
 
     def then(self, other: "Segment") -> "Segment | None":
-        """Return both segments as one if `other` repeats this one; otherwise None."""
+        """Return both segments as one if `other` repeats this one, and otherwise None."""
         if (other.slope, other.steps) != (self.slope, self.steps):
             return None
         stride, rise = other.first - self.first, other.value - self.value
@@ -60,23 +60,23 @@ class Segment(NamedTuple):
 
 
 class Line:
-    """A number for each step; a step without a recorded number has none."""
+    """A number for each step. A step without a recorded number has none."""
 
     __slots__ = ("_closed", "_due", "_last", "_next")
 
     def __init__(self) -> None:
         self._closed: list[Segment] = []
-        # The last segment, which may still grow: first, value, slope, steps.
+        # The last segment, which may still grow, as a list: first, value, slope, steps.
         self._last: list[int] = []
-        self._next = -1  # the step that follows the last recorded one
-        self._due = 0  # the next value, if the last segment continues
+        self._next = -1  # the step after the last recorded one
+        self._due = 0  # the next value if the last segment goes on
 
     @property
     def pieces(self) -> list[Segment]:
         return [*self._closed, Segment(*self._last)] if self._last else []
 
     def note(self, step: int, value: int | None) -> None:
-        """Record the number in a step that follows all recorded ones; None records nothing."""
+        """Record the number in a step after all recorded ones. Record nothing for None."""
         if value is None:
             return
         last = self._last
@@ -93,7 +93,7 @@ class Line:
         self._due = value + self._last[2]
 
     def hold(self, first: int, step: int) -> None:
-        """Record the number of the step before `first` again in all steps up to `step`."""
+        """Repeat the number of the step before `first` in all steps up to `step`."""
         if self._next != first:
             return
         if self._last[3] > 1 and self._last[2]:
@@ -109,7 +109,7 @@ class Line:
         )
 
     def flat(self) -> list[int]:
-        """Return all segments in one list, seven numbers each."""
+        """Return all segments in one flat list of seven numbers each."""
         return [number for piece in self.pieces for number in piece]
 
     def _begin(self, step: int, value: int) -> None:
@@ -142,10 +142,10 @@ STATES = (
     *("waiting", "prefill", "decode", "held", "paused", "preempted"),
     *("loading", "in_flight", "sending", "between_turns"),
 )
-MOST_STEPS = 300_000  # a page of this many steps takes a minute or two, and 300 MB
+MOST_STEPS = 300_000  # a page with this many steps takes one or two minutes and 300 MB
 KINDS = ("prefill", "decode", "mixed", "idle")
-# The sentences of the page; `{0}` is a request, `{1}` and `{2}` are numbers, `{3}` is a word or a
-# message.
+# The sentences of the page. `{0}` is a request, `{1}` and `{2}` are numbers, and `{3}` is a word or
+# a message.
 WORDS = {
     "broken": "{3}",
     "arrived": "{0} arrives: prompt {1}, max_tokens {2}",
@@ -163,7 +163,7 @@ WORDS = {
     "border": "{0} begins its block {2} (token {1})",
     "finished": "{0} finishes ({3})",
 }
-# Events at which the keys N and P stop.
+# The keys N and P jump to these events.
 STOPS = (
     "broken",
     "preempted",
@@ -180,7 +180,7 @@ STOPS = (
 
 
 class Happening(NamedTuple):
-    """An event of a request. `what` is a key of WORDS; the other fields fill its sentence."""
+    """An event of a request. `what` is a key of WORDS; the other fields complete its sentence."""
 
     step: int
     what: str
@@ -191,12 +191,11 @@ class Happening(NamedTuple):
 
 
 class Follower:
-    """Collects the data of a run.
+    """Collect the data of a run.
 
-    `run` contains the numbers of the whole run, by name and step, and `requests` the numbers of
-    each request, as `_note` describes. `queues` and `blocks` give the state after each step;
-    `stakes` contains a 1 for each step in which a rule was exercised. `widest` is the position at
-    which the longest row of any step ends.
+    `run` contains the numbers of the whole run, by name. `requests` contains the numbers of each
+    request; see `_note`. `queues` and `blocks` give the state after each step. `stakes` has a 1 for
+    each step that exercised a rule. `widest` is the length of the longest row in any step.
     """
 
     def __init__(self, system: str, config: Mapping[str, Any], rules: Sequence[str]) -> None:
@@ -217,11 +216,12 @@ class Follower:
         self._counted: dict[str, int] = {}
         self._paused: frozenset[str] = frozenset()
         self._parked: frozenset[str] = frozenset()
-        self._ended_turns: set[str] = set()  # the parked requests that wait for their next turn
+        self._ended_turns: set[str] = set()  # parked requests that wait for their next turn
         self._decoded_at: dict[str, int] = {}
         self._pool_seen: Any = None
         self._pool_counts: dict[str, int] = {}
-        self._left: dict[str, int] = {}  # left padding of each request in blocks, as last shown
+        # Left padding of each request in blocks, as last shown by the target.
+        self._left: dict[str, int] = {}
 
     def follow(self, step: Step, history: RunHistory, exercised: Counter[str]) -> None:
         number = len(self.steps)
@@ -249,8 +249,7 @@ class Follower:
         self._accounts = dict(history.live)
 
     def repeat(self, last: int) -> None:
-        """Continue with copies of the last step, in which nothing happened, up to the step with
-        this number."""
+        """Repeat the last step, in which nothing happened, up to the step with this number."""
         first = len(self.steps)
         self.steps += [self.steps[-1]] * (last + 1 - first)
         for line in self.run.values():
@@ -277,7 +276,8 @@ class Follower:
                 changes.note(number, queue)
 
     def _pool(self, step: Step) -> dict[str, int]:
-        """Count each held block once. The counts are cached, since few steps change them."""
+        """Count the held blocks, each one once. The counts are cached, because few steps change
+        them."""
         if step.blocks is None:
             return {}
         seen = (step.blocks, step.group_blocks, step.prefix_hit)
@@ -317,12 +317,13 @@ class Follower:
         return "preempted" if request.preemptions else "waiting"
 
     def _note(self, number: int, step: Step, request: RequestHistory, state: str) -> None:
-        """Record the numbers of one request. First come the parts of its row, from left to right:
+        """Record the numbers of one request. The first ones are the parts of its row, from left to
+        right:
 
-        `left` padding, `cached` (found in the prefix cache), `prompt` and `generated` computed
-        before, `now` computed in this step, `rest` still to be computed, `right` (padding up to the
-        end of the block, or room in held blocks), `future` (tokens that the request may still
-        generate).
+        `left` padding, `cached` (found in the prefix cache), `prompt` and `generated` (computed
+        before), `now` (computed in this step), `rest` (still to be computed), `right` (padding up
+        to the end of the block, or room in held blocks), `future` (tokens that the request may
+        still generate).
         """
         now = step.scheduled.get(request.id, 0)
         computed = (step.computed or {}).get(request.id, request.computed)
@@ -402,8 +403,10 @@ class Follower:
     def _decode_events(
         self, number: int, name: str, lines: Mapping[str, Line], tokens: int
     ) -> list[Happening]:
-        """Return the events of a request that decodes: its tkv jumps, or it begins a block. The tkv
-        jumps if it has changed by a number other than 1 since the request last decoded."""
+        """Return the events of a request that decodes: it begins a block, or its tkv jumps.
+
+        The tkv jumps if it has not simply grown by 1 since the request last decoded.
+        """
         changes = []
         tkv = lines["tkv"].at(number)
         before = self._decoded_at.pop(name, None)

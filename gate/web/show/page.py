@@ -1,7 +1,7 @@
-"""Render a run as one page, which opens from a folder without a network or a server.
+"""Render a run as one page that opens from a folder, without a network or a server.
 
-The page's scripts draw the steps from compact data of numbers and names. The parts of the page that
-do not depend on a step are filled in here.
+The scripts of the page draw the steps from compact data. Parts of the page that do not depend on a
+step are filled in here.
 """
 
 import base64
@@ -29,7 +29,7 @@ SCRIPTS = [
 ]
 LOSSES = ("preempted", "paused")
 JOINED = re.compile(r"step (\d+): (.*) joins; ", re.DOTALL)  # the beginning of an explanation
-MAX_LINES = 8  # an explanation with more lines is collapsed
+MAX_LINES = 8  # longer explanations are collapsed
 
 
 def page(run: RecordedRun) -> str:
@@ -42,9 +42,12 @@ def pack(run: RecordedRun) -> str:
 
 
 def plain(run: RecordedRun) -> dict[str, Any]:
-    """Return the run as the data of a page. Numbers by step have the form of `following.Line.flat`,
-    and a request is represented by its index in `ids`. Characters that would end a line or reverse
-    its direction are removed from names and texts."""
+    """Return the run as the data of a page.
+
+    Numbers by step have the form of `following.Line.flat`, and a request is replaced by its index
+    in `ids`. Characters that would end a line or reverse its direction are removed from names and
+    texts.
+    """
     followed = run.followed
     ids_sent = run.scenario.request_ids
     ids = {name: place for place, name in enumerate(_names(run, ids_sent))}
@@ -97,8 +100,8 @@ def plain(run: RecordedRun) -> dict[str, Any]:
 
 
 def opens_at(run: RecordedRun) -> int:
-    """Return the step in which a rule was broken; otherwise the first in which a request loses its
-    place; otherwise the first."""
+    """Return the step at which the page opens: the one that breaks a rule, else the first in
+    which a request loses its place, else the first."""
     last = max(len(run.steps) - 1, 0)
     if run.broken:
         return min(run.broken[0].step, last)
@@ -111,8 +114,8 @@ def _cause(run: RecordedRun, ids: Mapping[str, int]) -> list[int] | None:
 
 
 def _never(run: RecordedRun, ids: Mapping[str, int]) -> list[int] | None:
-    """Return the request whose prefix hit includes tokens that nobody computed, and the range of
-    these tokens."""
+    """Return the request whose prefix hit includes tokens that nobody computed, with the first
+    of these tokens and the end of their range."""
     bar = next(iter(run.cause.bars), None) if run.cause is not None else None
     if bar is None or bar.request not in ids or bar.parts[0].kind not in ("cached", "never"):
         return None
@@ -170,7 +173,7 @@ def _lines(lines: Mapping[str, Line]) -> dict[str, list[int]]:
 
 
 def _growth(changes: Changes | None) -> list[list[Any]]:
-    """Return each change of a request's blocks: the step, how many blocks stay, and the new
+    """Return every change of a request's blocks: the step, how many blocks remain, and the new
     blocks."""
     grown: list[list[Any]] = []
     before: Sequence[int] = ()
@@ -184,7 +187,7 @@ def _growth(changes: Changes | None) -> list[list[Any]]:
 
 
 class Field(NamedTuple):
-    """A field of a step in words: as the target shows it, and as the model does."""
+    """A field of a step in words: the target's value, and the model's."""
 
     name: str
     differs: bool

@@ -1,4 +1,4 @@
-"""Make the run for a page: run a scenario on a target and judge every step, or read a trace."""
+"""Produce the run for a page: run a scenario on a target and judge every step, or read a trace."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -32,10 +32,10 @@ from .following import MOST_STEPS, Follower, Happening
 class RecordedRun:
     """A run, judged up to the first step that breaks a rule, with everything that a page shows.
 
-    `scenario` is what the target was sent, as far as a trace records it. `broken` lists the rules
-    that the last step breaks; if the target crashed, that step did not complete. `expected` is the
-    last step as the model would have taken it. `projected` contains the volumes that admission
-    computed, if the target's formula is known.
+    `scenario` is what the target was sent; a trace may record only part of it. `broken` lists the
+    rules that the last step breaks; if the target crashed, that step did not complete. `expected`
+    is the last step as the model would have taken it. `projected` contains the volumes that
+    admission computed, if the target's formula is known.
     """
 
     name: str
@@ -126,7 +126,7 @@ def recorded(
 
 
 def with_projections(run: RecordedRun) -> RecordedRun:
-    if len(run.steps) <= MOST_STEPS:  # projections must be computed step by step
+    if len(run.steps) <= MOST_STEPS:  # projections have to be computed step by step
         run.projected = projections(run.scenario, run.started.version, run.steps)
     return run
 
@@ -174,8 +174,8 @@ def _judged(run: RecordedRun) -> list[Happening]:
 
 @dataclass
 class _Sent:
-    """The requests and aborts of one run. A missing output length is taken from the request's
-    end."""
+    """The requests and aborts of one run. If a trace does not record an output length, the length
+    at the end of the request is used."""
 
     begun: Begun
     step: int = 0
@@ -227,8 +227,8 @@ def recorded_trace(
     revision: str | None = None,
     rules: Sequence[str] = (),
 ) -> RecordedRun:
-    """Return the first run of a trace that breaks one of `rules` (default: all); if there is none,
-    the first run."""
+    """Return the first run of a trace that breaks one of `rules` (default: all), or else the
+    first run."""
     per_run: list[_Sent] = []
     followers: dict[int, tuple[Follower, Evidence]] = {}
     first: list[RecordedRun] = []

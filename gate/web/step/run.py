@@ -1,8 +1,7 @@
 """Run a scheduler by hand: the user chooses what the clients do next, and each step is judged.
 
-The clients' actions form a growing scenario. Steps are taken through a `Session`, so a rule is
-broken here just when it is in `gate` and `replay`. To undo a move, the scenario without that move
-runs again.
+The clients' actions form a growing scenario. Steps go through a `Session`, so rules are judged
+exactly as in `gate` and `replay`. To undo a move, the scenario without that move runs again.
 """
 
 from collections import Counter
@@ -31,11 +30,12 @@ MAX_STEPS = 5_000
 MAX_TOKENS = 131_072  # the longest prompt, and the longest output
 EXAMPLE = ((0, 6, 6), (1, 11, 5), (2, 3, 8))  # arrival, prompt tokens, max_tokens
 EXAMPLE_STEPS = 6
-SHARED = "shared"  # prompts with a shared prefix begin with this token stream
+SHARED = "shared"  # the token stream at the beginning of prompts with a shared prefix
 
 
 class NotNow(ValueError):  # noqa: N818 (an answer to the user, not an error)
-    """Raised for a move that the run does not allow now; one line names the allowed moves."""
+    """Raised for a move that the run does not allow now. The message, of one line, names the
+    allowed moves."""
 
 
 class StepSetup(NamedTuple):
@@ -58,7 +58,7 @@ class Clients(NamedTuple):
 
 @dataclass(frozen=True)
 class Taken:
-    """A step that was taken; `step` is None if the scheduler crashed or hung."""
+    """A step of the run. `step` is None if the scheduler crashed or hung in it."""
 
     number: int
     step: Step | None
@@ -70,8 +70,8 @@ class ByHand:
     """A run that advances by one move at a time.
 
     `clients` includes what the clients do in the next step. `padding` is the left padding of each
-    request in blocks, as last shown. `fault` says why the target cannot continue, unless this
-    breaks a rule.
+    request in blocks, as last shown. `fault` says why the target cannot continue, if no broken rule
+    says so.
     """
 
     def __init__(self, setup: StepSetup) -> None:
@@ -86,7 +86,7 @@ class ByHand:
 
     @property
     def ended(self) -> bool:
-        """Return whether the run has ended: the target is gone, or nothing more can be judged."""
+        """Whether the run has ended: the target is gone, or nothing more can be judged."""
         broken = (failure for taken in self.taken for failure in taken.broken)
         return self.fault is not None or ends_run(broken)
 
@@ -113,7 +113,8 @@ class ByHand:
         shared: int = 0,
         **loads: Any,
     ) -> None:
-        """Add a request before the next step; its first `shared` tokens are common to all."""
+        """Add a request before the next step. Its first `shared` tokens are common to all
+        requests."""
         self._must_go_on()
         if len(self.clients.requests) == MAX_REQUESTS:
             raise NotNow(
@@ -139,8 +140,8 @@ class ByHand:
             self.notice = f"{name} can never run in this configuration, so it must be refused"
 
     def load(self, scenario: Scenario) -> None:
-        """Start over with the configuration and the clients of a scenario, before its first step.
-        Its requests arrive, and are aborted, in the steps that the scenario names."""
+        """Start over with the configuration and the clients of a scenario, before its first
+        step. Requests arrive and are aborted in the steps that the scenario names."""
         setup = self.setup
         if scenario.system != setup.system:
             here = f"{setup.system}, which is stepped here"
@@ -154,14 +155,14 @@ class ByHand:
             raise NotNow(f"the scenario: {error}") from None
         before, self.setup = self.setup, setup._replace(config=config)
         self.restart()
-        if self.fault is not None:  # the target refuses the scenario's configuration
+        if self.fault is not None:  # the target refused the configuration of the scenario
             why, self.setup = self.fault, before
             self.restart()
             raise NotNow(f"the target refuses its configuration: {why}")
         self.clients = Clients(scenario.requests)
 
     def show_example(self) -> None:
-        """Take a few steps with requests that can run, so that the page does not open empty."""
+        """Take a few steps with requests that can run, so that the page is not empty at first."""
         beyond = bounds_of(self.setup.system).beyond
         self.clients = Clients(
             tuple(
@@ -187,8 +188,8 @@ class ByHand:
         self._do(self._changed(name, abort_at=self.clients.steps, abort_inside=inside))
 
     def end(self, name: str) -> None:
-        """Make the next token of a request EOS. A target learns the output length when the request
-        arrives, so the whole run is repeated with the new length."""
+        """Make the next token of a request EOS. A target learns the output length when a request
+        arrives, so repeat the whole run with the new length."""
         self._must_go_on()
         request = self._must_be_here(name)
         account = self.session.monitor.history.live.get(name)
@@ -202,7 +203,7 @@ class ByHand:
             self._again()
 
     def step(self, times: int = 1) -> None:
-        """Take a step, or several, up to the first that breaks a rule."""
+        """Take a number of steps. Stop at the first one that breaks a rule."""
         self._must_go_on()
         if self.clients.steps + times > MAX_STEPS:
             raise NotNow(
@@ -318,4 +319,6 @@ class ByHand:
             for request in self.clients.requests
             if request.id in live or request.arrival == self.clients.steps
         ]
-        raise NotNow(f"{name!r:.40} is not here; valid: {', '.join(here) or 'none yet'}")
+        raise NotNow(
+            f"{name!r:.40} is not an unfinished request; valid: {', '.join(here) or 'none yet'}"
+        )

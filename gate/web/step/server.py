@@ -1,6 +1,5 @@
-"""Serve the page of a run by hand, on this machine only. The server holds the run, and the page
-shows the data that `view` returns.
-"""
+"""Serve the page of a run by hand, on this machine only. The server keeps the run; the page
+shows the data that `view` returns."""
 
 import secrets
 import sys
@@ -32,19 +31,21 @@ from ..base.words import QUEUES, progress, queues
 from .run import MAX_TOKENS, ByHand, NotNow, Taken
 
 KINDS = ("padding", "cached", "prompt", "generated")
-MAX_ALONE = 24  # in a row of at most this many blocks, each block is drawn separately
+MAX_ALONE = 24  # in a row with at most this many blocks, each block is drawn by itself
 
 
 class Cell(NamedTuple):
-    """Consecutive equal blocks, with the number of tokens of each kind in one of them."""
+    """Consecutive equal blocks, with the number of tokens of each kind in one of these blocks."""
 
     blocks: int
     tokens: tuple[tuple[str, int], ...]
 
 
 def cells(padding: int, cached: int, prompt: int, generated: int, block_size: int) -> list[Cell]:
-    """Return the row of a request as cells; in a long row, equal neighbouring blocks form one cell.
-    `padding` is in blocks, and the other lengths are tokens whose KV is computed."""
+    """Return the row of a request as cells. In a long row, equal neighbouring blocks form one cell.
+
+    `padding` is in blocks. The other lengths are in tokens whose KV is computed.
+    """
     lengths = (padding * block_size, cached, prompt, generated)
     row = list(_blocks(lengths, block_size))
     if len(row) <= MAX_ALONE:
@@ -53,7 +54,7 @@ def cells(padding: int, cached: int, prompt: int, generated: int, block_size: in
 
 
 def _blocks(lengths: tuple[int, ...], block_size: int) -> Iterator[tuple[tuple[str, int], ...]]:
-    """Yield for each block the number of tokens of each kind."""
+    """Yield the number of tokens of each kind, block by block."""
     remaining = dict(zip(KINDS, lengths, strict=True))
     while any(remaining.values()):
         room = block_size
@@ -109,13 +110,13 @@ def verdict(run: ByHand) -> str:
         return one_line(f"{first.rule} is broken in step {first.step}: {first.message}")
     staked = {rule for taken in run.taken for rule in taken.exercised}
     if not staked:
-        return "no rule was exercised yet"
+        return "no rule has been exercised yet"
     return f"no rule is broken; {len(staked)} of {len(run.session.checked)} rules were exercised"
 
 
 def _measures(run: ByHand) -> list[Measure]:
-    """Return how much of each limit the last step used; for the volume, how much the last decode
-    step used."""
+    """Return how much of each limit the last step used. The volume is that of the last decode
+    step."""
     config = run.setup.config
     reported = measures(run.session.monitor.history.last, config)
     decodes = [
@@ -243,7 +244,7 @@ HOST = "127.0.0.1"
 MAX_BODY = 256 * 1024  # bytes; enough for a scenario
 PATIENCE = 10.0  # seconds within which a request must arrive completely
 FILE = "by-hand.json"
-NOTHING = "default-src 'none'"  # the content security policy of answers other than the page
+NOTHING = "default-src 'none'"  # the content security policy of all answers except the page
 
 Amount = Annotated[int, msgspec.Meta(ge=0, le=MAX_TOKENS)]
 Tokens = Annotated[int, msgspec.Meta(ge=1, le=MAX_TOKENS)]
@@ -314,10 +315,13 @@ MOVES: dict[str, Move] = {
 
 
 class Server(ThreadingHTTPServer):
-    """Serves one run, which only one HTTP request at a time can change. Other users of this machine
-    can connect, so all paths begin with a secret, which is part of the printed address."""
+    """Serve one run. One HTTP request at a time can change it.
 
-    request_queue_size = 64  # a browser may open many connections at once
+    Other users of this machine can connect too. So all paths begin with a secret, which is part of
+    the printed address.
+    """
+
+    request_queue_size = 64  # a browser may open many connections at the same time
     daemon_threads = True
     block_on_close = False
 
@@ -339,8 +343,7 @@ class Server(ThreadingHTTPServer):
         return f"http://{HOST}:{self.server_port}/{self.secret}/"
 
     def names(self) -> frozenset[str]:
-        """Return the host names of this server. A request with any other name comes from another
-        site."""
+        """The host names of this server. A request for any other name comes from another site."""
         return frozenset(f"{name}:{self.server_port}" for name in (HOST, "localhost"))
 
     def handle_error(self, request: Any, client_address: Any) -> None:
@@ -404,19 +407,19 @@ class Handler(BaseHTTPRequestHandler):
         self._answer(HTTPStatus.OK, json_line(shown), "application/json")
 
     def log_message(self, *_: Any) -> None:
-        """Print nothing, because the browser's requests do not belong in the terminal."""
+        """Print nothing: the browser's requests do not belong in the terminal."""
 
     def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:
         self.close_connection = True
         self._refuse(HTTPStatus(code), message or HTTPStatus(code).phrase)
 
     def _path(self) -> str | None:
-        """Return the path after the secret, or refuse a request that does not come from the
-        server's page.
+        """Return the path after the secret. Refuse a request that does not come from the server's
+        page.
 
         Another site's page can send requests here in two ways: with a form, which the Origin header
         reveals, or through a host name of its own that resolves to this machine, which the Host
-        header reveals. Another user does not know the secret.
+        header reveals. Another user of this machine does not know the secret.
         """
         names = self.server.names()
         hosts, origins = (self.headers.get_all(name, []) for name in ("Host", "Origin"))

@@ -370,7 +370,7 @@ def test_rare_commands_and_options_are_shown_by_help_all_alone(run):
     assert re.search("^  campaign ", run("--help", "--all").out, re.MULTILINE)
     for command, options in RARE_OPTIONS.items():
         common, everything = run(command, "--help").out, run(command, "--help", "--all").out
-        assert "--help --all also shows the rare options." in common
+        assert "--help --all also shows rarely used options." in common
         for option in options:
             assert f"  {option} " not in common
             assert f"  {option} " in everything

@@ -64,7 +64,7 @@ def filled(path, settings=SETTINGS, items=60):
         (["--items", "1", "--rule", "SPY-R99"], "'SPY-R99'"),
         (
             ["--items", "1", "--target", "m:f", "--system", "vllm,spyre"],
-            "--system and --revision: m:f is judged as one system and by one revision; ",
+            "--system and --revision: m:f is one target, so it needs one system and one revision; ",
         ),
         (["--items", "1", "--cluster", "here"], "--cluster: 'here'; valid: tcp://HOST:PORT"),
         (

@@ -102,7 +102,7 @@ def test_what_breaks_nothing_is_a_witness_of_the_rule_that_is_named(run, tmp_pat
     assert refused.code == 2
     assert "breaks no rule on model; valid as a witness: name its rule with --rule" in refused.err
     beside = run("corpus", "add", str(file), "--corpus", str(corpus), "--rule", "NAN-R19")
-    assert "NAN-R19 is never exercised on model, so this is no witness" in beside.err
+    assert "NAN-R19 is never exercised on model, so this is not a witness" in beside.err
     reported = run("corpus", "add", str(file), "--corpus", str(corpus), "--rule", "NAN-R14")
     assert (reported.code, "a witness" in reported.out) == (0, True)
     [entry] = entries(corpus)
@@ -219,7 +219,7 @@ def test_verify_has_a_line_for_each_problem(run, tmp_path):
         (("export", "--as", "xml"), "--as: 'xml'; valid: pytest, json, upstream"),
         (
             ("export", "--as", "json", "--corpus", ".", "-o", "x.json"),
-            "--out: x.json: a .json file in the corpus counts as an entry; valid: another place",
+            "--out: x.json: a .json file in the corpus would be an entry; valid: another folder",
         ),
     ],
 )

@@ -213,7 +213,7 @@ def test_two_systems_are_asked_in_common_terms_and_each_gets_a_file_of_its_own(d
         "synchronous_loads false, watermark 0.0" in result.out
     )
     assert (
-        "B gets the configuration as llmservingsim has it, with prioritize_prefill false, pp_"
+        "B gets the configuration translated to llmservingsim, with prioritize_prefill false, pp_"
         in (result.out)
     )
     [found] = read_json("d.json")["differences"]
@@ -287,8 +287,8 @@ def recorded(**changes):
         (header(system="no") + END, "line 1: $.system: 'no' is not a system"),
         (header(seed="a") + END, "line 1: Expected `int`, got `str` - at `$.seed`"),
         (header(more=1) + END, "line 1: Object contains unknown field `more`"),
-        (header(), "cut off after 0 records: its last line is missing"),
-        (header() + b'{"records":2}\n', "line 2: $.records: 2, but 0 precede it"),
+        (header(), "cut off after 0 records, without the last line"),
+        (header() + b'{"records":2}\n', "line 2: $.records: 2, but the file contains 0"),
         (header() + END + END, "line 3: nothing may follow the end"),
         (header() + b"{\xff}\n", "line 2: "),
         *(

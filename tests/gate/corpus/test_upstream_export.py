@@ -50,7 +50,7 @@ def test_a_rule_with_words_of_the_target_is_asserted_in_every_step(tmp_path):
 
 def test_other_rules_have_the_steps_of_the_model(tmp_path):
     text = exported(tmp_path, (SPYRE, "SPY-R04"))
-    assert "# What the scheduler of revision 2.1.2 does." in text
+    assert "# The steps of the scheduler of revision 2.1.2." in text
     assert "ends_after=4, abort_step=9" in text
     rows = [line for line in text.splitlines() if line.strip().startswith("dict(step=")]
     assert rows[0].startswith("            dict(step=1, kind='prefill', scheduled={'a': ")
@@ -64,7 +64,7 @@ def test_the_steps_are_those_of_a_model_that_keeps_the_rule(tmp_path):
         folder["a-token-too-little-of-slack.json"], revision="documented", expect=None
     )
     text = exported(tmp_path, (scenario, "SPY-R47"))
-    assert "# What the scheduler of revision sound does." in text
+    assert "# The steps of the scheduler of revision sound." in text
 
 
 def test_what_is_known_to_break_is_expected_to_fail(tmp_path):

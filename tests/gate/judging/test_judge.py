@@ -513,4 +513,4 @@ def test_a_scale_without_a_single_run_is_inconclusive(gate):
     verdict = judge(judged)
     assert entry(verdict, "ALL-R03").status == "held"
     assert verdict.exit_code == 3
-    assert (broken_off(verdict) or "").startswith("nothing is judged of scale tight, because")
+    assert (broken_off(verdict) or "").startswith("the gate did not judge scale tight, because")

@@ -58,7 +58,9 @@ def test_what_contradicts_itself_is_refused(words, exclude, says):
 
 
 def test_a_named_rule_that_is_broken_by_design_is_refused_with_the_option_that_says_so():
-    with pytest.raises(InputError, match="--deviations: V1-R09 is by design, but --rule names it"):
+    with pytest.raises(
+        InputError, match="--deviations: V1-R09 is excluded by design, but --rule names it"
+    ):
         gate_options(
             parse_target("model"), system="vllm", rules=["V1-R09"], by_design={"V1-R09": "ours"}
         )

@@ -142,5 +142,5 @@ def test_a_rule_that_was_not_shrunk_is_broken_and_can_be_replayed(gate):
     }
     for rule in hidden:
         judged = entry(few, rule)
-        words = rf"not shrunk \(\d others? came first\): --rule {rule} shows it; "
+        words = rf"not shrunk \(\d others? came first\): use --rule {rule} to shrink it; "
         assert (judged.status, bool(re.match(words, judged.message or ""))) == ("violated", True)

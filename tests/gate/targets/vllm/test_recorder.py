@@ -70,14 +70,14 @@ def uses(scheduler):
 def test_where_no_file_is_named_the_scheduler_decides_as_ever_and_says_so_once(monkeypatch, capsys):
     monkeypatch.delenv(TRACE, raising=False)
     assert uses(recording(Plain)(10)) == [11, 12, 13, 24]
-    assert capsys.readouterr().err == f"schedproof: the record ends: {TRACE} names no file\n"
+    assert capsys.readouterr().err == f"schedproof: the recording stops: {TRACE} names no file\n"
 
 
 def test_what_goes_wrong_in_the_record_does_not_reach_the_server(monkeypatch, capsys, tmp_path):
     monkeypatch.setenv(TRACE, str(tmp_path / "run.jsonl"))
     assert uses(recording(Plain)(10)) == [11, 12, 13, 24]
     [line] = capsys.readouterr().err.splitlines()
-    assert line.startswith("schedproof: the record ends: AttributeError(")
+    assert line.startswith("schedproof: the recording stops: AttributeError(")
 
 
 def test_the_recording_class_has_the_name_of_the_one_that_decides():

@@ -185,8 +185,8 @@ def test_it_says_what_it_is_and_what_it_shows(vllm):
         ),
         (
             {"num_blocks": None, "block_size": 1, "max_model_len": 100_000},
-            "$.config.num_blocks is null; valid is a number of blocks: a pool that stands for an "
-            "unbounded one would have 6700001",
+            "$.config.num_blocks is null; valid is a number of blocks: the pool that stands in for "
+            "an unbounded one would have 6700001",
         ),
     ],
 )
@@ -695,8 +695,8 @@ def test_an_unbounded_pool_says_when_it_would_forget(vllm):
         vllm.ask(f"r{number}", ("same", 999), max_tokens=1)
     reply = vllm.pipe.add({"id": "more", "prompt": [["same", 3]], "max_tokens": 1})
     assert reply["message"] == (
-        "refused by the target: the requests so far fill 65000 of the 65001 blocks that stand for "
-        "an unbounded pool; set num_blocks"
+        "refused by the target: the requests so far fill 65000 of the 65001 blocks that stand in "
+        "for an unbounded pool; set num_blocks"
     )
 
 

@@ -243,7 +243,7 @@ def test_who_is_refused_at_the_door_is_told_and_is_not_here():
     first, second = view(run, "")["requests"]
     assert first["where"].startswith("refused: prompt + max_tokens - 1 = 43")
     assert (first["here"], second["here"]) == (False, True)
-    with pytest.raises(NotNow, match="'r0' is not here; valid: r1"):
+    with pytest.raises(NotNow, match="'r0' is not an unfinished request; valid: r1"):
         run.abort("r0", inside=False)
 
 
@@ -253,7 +253,7 @@ def test_what_a_run_does_not_allow_changes_nothing(monkeypatch):
     before = view(run, "")
     with pytest.raises(NotNow, match="one token left of its 1, so it ends anyway"):
         run.end("r0")
-    with pytest.raises(NotNow, match="'none_there' is not here; valid: r0"):
+    with pytest.raises(NotNow, match="'none_there' is not an unfinished request; valid: r0"):
         run.abort("none_there", inside=True)
     with pytest.raises(NotNow, match="shared 7; valid: 0 to 6"):
         run.arrive(6, 1, shared=7)
