@@ -63,8 +63,8 @@ from ..smt.on_symbols import on_symbols
 from .admission_lemmas import BLOCK, request
 from .step_lemmas import between_steps
 from .symbolic_admission import SIZES, Lengths, blocks, length, own_tkv
-from .symbolic_state import plain, several
-from .symbolic_step import MODULES, Step, StepConfiguration, Stepped
+from .symbolic_state import StepConfiguration, plain, several
+from .symbolic_step import MODULES, Step, Stepped
 
 # The numbers of requests that decode, and that are paused, before a step. The last decoding request
 # stands for any number.

@@ -370,8 +370,8 @@ def run_proof(search: VolumeSearch) -> int:
         return INCONCLUSIVE
     spent = time.monotonic() - began
     search.say(
-        f"proven in {spent:.1f} s, for {proven_for(*_scope(search))}; the guard of each lemma is "
-        "refuted"
+        f"proven in {spent:.1f} s, about the model, for {proven_for(*_scope(search))}; the guard "
+        "of each lemma is refuted; solver/spyre/argument.md says what is assumed"
     )
     return PROVEN
 
