@@ -255,6 +255,6 @@ def _check_encoder_inputs(requests: tuple[Request, ...]) -> None:
             if number not in request.encoder_inputs or length != known:
                 raise InputError(
                     f"$.requests[{index}].prompt[{number}]",
-                    f"{name!r} is an encoder input of {known} tokens in request {first!r}; valid: "
-                    "the same length everywhere, or another name",
+                    f"{name!r} is an encoder input of {known} tokens in request {first!r}, but not "
+                    "here; use the same kind and length everywhere, or another name",
                 )

@@ -123,6 +123,12 @@ def test_a_hostile_target_is_a_word_and_nothing_else(tmp_path, target):
     assert not (tmp_path / "hacked").exists()
 
 
+@pytest.mark.parametrize("out", ["x\nverdict=/etc/passwd", "", "--help"])
+def test_a_folder_that_would_forge_an_output_or_is_none_is_refused(tmp_path, out):
+    assert gated(tmp_path, out=out) == (2, "schedproof: out: valid: the name of a folder\n")
+    assert not (tmp_path / "output").exists()
+
+
 @pytest.mark.parametrize("hook", HOOKS, ids=lambda hook: str(hook["id"]))
 def test_a_hook_calls_a_command_that_there_is(hook, monkeypatch, capsys):
     monkeypatch.setattr(sys, "argv", [*hook["entry"].split(), "--help"])

@@ -217,7 +217,7 @@ def details(record: Record) -> Iterator[str]:
         newest = _newest_broken(record, fault)
         if newest:
             command = f"schedproof replay {fault.scenario} --target {newest} --rule {fault.rule}"
-            yield f"- To repeat the replay: `{command}`"
+            yield f"- To replay it: `{command}`"
 
 
 def red_lines_page(record: Record) -> Iterator[str]:

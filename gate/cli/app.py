@@ -28,6 +28,7 @@ BAD_INPUT = (
     *(ConfigRefused, TargetNotStarted, RuleFault),
 )
 TYPER_INTERRUPTED = 130  # Typer's exit code if Ctrl-C ends a command
+TYPER_BROKEN_PIPE = 1  # and if nobody reads its output, although 1 says that a rule is broken
 
 app = typer.Typer(
     cls=Grouped,
@@ -77,6 +78,10 @@ def run(
         code = commands(words, standalone_mode=False, obj=None if project else NO_PROJECT)
         if code == TYPER_INTERRUPTED:
             raise KeyboardInterrupt
+    except SystemExit as left:
+        if left.code == TYPER_BROKEN_PIPE:
+            raise BrokenPipeError from None
+        raise
     except COMMAND_LINE_ERROR as error:
         _explain_usage(error)
         code = USAGE

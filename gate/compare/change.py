@@ -168,8 +168,8 @@ class ChangeReporter(Terminal):
 
 
 def causes_of(faults: Sequence[Fault]) -> dict[int, Fault]:
-    """Return the first cause of each fault that may be a consequence, by the number of the
-    fault."""
+    """Map the number of each fault that another fault may have caused to the first fault of that
+    chain."""
     by_number = {fault.number: fault for fault in faults}
     causes = {}
     for fault in faults:

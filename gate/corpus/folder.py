@@ -185,7 +185,8 @@ def _real(path: Path) -> Path:
 
 
 def origin_of(scenario: Scenario, path: str) -> Origin:
-    """Return the origin that a scenario names. Error messages call the file `path`."""
+    """Return the origin that a scenario names. `path` is the file name to show in error
+    messages."""
     if not (scenario.origin or {}).get("rule"):
         what = 'nothing; valid: the id of a rule ("schedproof corpus add" writes it)'
         raise FileError(f"{path}: $.origin.rule: {what}")

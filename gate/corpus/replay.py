@@ -133,8 +133,8 @@ def _of_its_own_rule(
 
 
 def expecting(scenario: Scenario, violates: Sequence[str] | None) -> Scenario:
-    """Return the scenario with an expectation: one step breaks these rules or, if there are
-    none, every rule holds."""
+    """Return the scenario with an expectation: that one step breaks these rules or, if `rules` is
+    empty, that every rule holds."""
     reported = Expectation(violates=tuple(violates)) if violates else Expectation(holds=True)
     return replace(scenario, expect=reported)
 

@@ -177,7 +177,7 @@ def explore(
     """
     context = multiprocessing.get_context("spawn")
     stop = context.Event()
-    ends = time.time() + budget.seconds
+    ends = time.monotonic() + budget.seconds
     remaining = list(parts)
     running: dict[Connection, tuple[Any, ExploreOptions]] = {}
 
@@ -189,7 +189,7 @@ def explore(
     before = signal.signal(signal.SIGINT, interrupted)
     try:
         while remaining or running:
-            if time.time() > ends or stop.is_set():
+            if time.monotonic() > ends or stop.is_set():
                 remaining.clear()
             while remaining and len(running) < jobs:
                 options = remaining.pop(0)
@@ -235,7 +235,7 @@ def _work(
     """Explore one part in a separate process. It stops only between two reports, when no state
     is half expanded."""
     gc.set_threshold(100_000, 20, 50)  # states are kept, so garbage collection would find little
-    began = reported = time.time()
+    began = reported = time.monotonic()
     try:
         run = load(budget.checkpoint, options, rules) if budget.checkpoint else None
         if run is None:
@@ -243,7 +243,7 @@ def _work(
             run = Exploration(options, rules, choose)
         why = ""
         for state in run.search.run():
-            now = time.time()
+            now = time.monotonic()
             if stop.is_set():
                 why = "interrupted"
             elif now > ends:
@@ -263,7 +263,7 @@ def _work(
                 save_checkpoint(budget.checkpoint, run)
             except FileError as error:
                 why = f"{why or 'all explored'}, but not saved: {error}"
-        pipe.send(Ended(result, why, time.time() - began, memory_mb()))
+        pipe.send(Ended(result, why, time.monotonic() - began, memory_mb()))
     except Exception as error:
         pipe.send(Failed(options, f"{type(error).__name__}: {error}"))
 
@@ -316,6 +316,7 @@ HARMLESS = {
     ("builtins", "range"),
     ("builtins", "set"),
     ("collections", "deque"),
+    ("msgspec._core", "UNSET"),
     ("msgspec._utils", "rebuild"),
 }
 

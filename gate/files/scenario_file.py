@@ -80,8 +80,10 @@ def write_scenario(scenario: Scenario, folder: Path, rule: str) -> Path:
     path = folder / file_name(scenario, rule)
     with naming_file(folder):
         folder.mkdir(parents=True, exist_ok=True)
-        if path.is_symlink():
-            path.unlink()  # never write through a link, which may lead to another user's file
+        # Never write through a link, which may lead to another user's file, or into a pipe, which
+        # may have no reader.
+        if path.is_symlink() or path.is_fifo():
+            path.unlink()
     write(path, scenario_json(scenario).encode())
     return path
 
@@ -128,7 +130,10 @@ def _check_expectation(scenario: Scenario) -> None:
     if scenario.expect is None:
         return
     if scenario.expect.holds is False:
-        raise InputError("$.expect.holds", "false; valid: true, or violates with the rules' ids")
+        raise InputError(
+            "$.expect.holds",
+            "false; valid: true; to expect broken rules, use `violates` with their ids instead",
+        )
     for index, entry in enumerate(scenario.expect.steps or ()):
         number = entry.get("step")
         if not isinstance(number, int) or isinstance(number, bool) or number < 0:

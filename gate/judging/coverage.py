@@ -31,7 +31,7 @@ class FunctionCoverage(msgspec.Struct, frozen=True):
 
 
 class FileCoverage(msgspec.Struct, frozen=True):
-    """The coverage of an imported module of the target; only lines of functions count."""
+    """The coverage of an imported module of the target. Only lines inside functions count."""
 
     name: str
     path: str

@@ -230,8 +230,9 @@ def is_adapters_fault(first: Broken, behind: Sequence[str], spec: TargetSpec) ->
 
 
 def _behind(gate: GateContext, place: Place, scenario: Scenario, first: Broken) -> tuple[str, ...]:
-    """Return the known rules that the run breaks before `first`, since they may be its cause.
-    Leave out the comparison with the model: a difference would have ended the run."""
+    """Return the rules that the run breaks before it breaks `first`: any of them may be the cause.
+    The rule that compares the target with the model is left out, because the run would have ended
+    at the first difference."""
     if not place.known and not gate.deviations.covered:
         return ()
     others = [rule for rule in gate.options.rules if rule.id not in (LOCKSTEP, first.rule)]

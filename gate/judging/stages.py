@@ -27,10 +27,10 @@ from .verdict import Found
 class Stage:
     """A stage of a gate: one engine at one scale.
 
-    `known` lists the rules known to be broken; `shrunk` of them count towards --max-failures.
-    `choices` contains the values of the configuration keys that the target declares. `avoid` lists
-    the kinds of configuration that the target refuses. Workloads start from the configuration of
-    the scale `within`.
+    `known` lists the rules known to be broken, and `shrunk` says how many of them count towards
+    --max-failures. `choices` contains the values of the configuration keys that the target
+    declares. `avoid` lists the kinds of configuration that the target refuses. Workloads start from
+    the configuration of the scale `within`.
     """
 
     kind: Literal["seeds", "builtin", "search", "workloads"]

@@ -287,8 +287,8 @@ def judge(
 
 @contextmanager
 def _arguments() -> Iterator[None]:
-    """Make input errors in the block name the Python argument instead of the command-line
-    option."""
+    """Inside the `with` block, make input errors name the Python argument instead of the
+    command-line option."""
     try:
         yield
     except InputError as error:

@@ -58,7 +58,8 @@ def markdown(verdict: Verdict) -> str:
 
 
 def escaped(text: str) -> str:
-    return PUNCTUATION.sub(r"\\\1", _short(text))
+    # GitHub notifies whoever an @ names, even behind a backslash; a zero-width space prevents it.
+    return PUNCTUATION.sub(r"\\\1", _short(text)).replace("@", "@\u200b")
 
 
 def _lines(fault: Fault) -> tuple[str, str]:

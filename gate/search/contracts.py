@@ -31,9 +31,8 @@ START_UP = 20.0  # seconds that a new process may take to import CrossHair on a 
 
 
 class Claim(NamedTuple):
-    """What an engine claims about a contract. `holds` is true if it explored every path and
-    found no counterexample. `why` contains the counterexample, or the reason for having no
-    answer."""
+    """What an engine claims about a contract. `holds` is true if it explored every path and found
+    no counterexample. `why` contains the counterexample, or says why there is no answer."""
 
     holds: bool
     why: str = ""
@@ -126,7 +125,8 @@ def by_hypothesis(name: str, seconds: float) -> Iterator[Claim]:
     def holds(arguments: dict[str, Any]) -> None:
         assume(contract.applies(**arguments))
         tried.update(arguments)
-        assert contract.holds(**arguments)
+        if not contract.holds(**arguments):  # no `assert`, which `python -O` leaves out
+            raise AssertionError("it does not hold")
 
     try:
         holds()

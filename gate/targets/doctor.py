@@ -54,7 +54,7 @@ Says = Literal["ok", "wrong", "note"]
 
 
 class Remark(NamedTuple):
-    """The result of one check; only "wrong" is a fault of the adapter."""
+    """The result of one check. Of all results, only "wrong" is a fault of the adapter."""
 
     says: Says
     what: str

@@ -57,6 +57,7 @@ def opened(
     command, env = _command(spec, imports, offline=offline, report=report)
     env = {**(os.environ if env is None else env)}
     env.pop(coverage.VARIABLE, None)  # another gate may have started this process
+    env.pop("PYTHONOPTIMIZE", None)  # an engine's failed assertions are findings
     if spec.coverage is not None:
         env[coverage.VARIABLE] = str(spec.coverage)
     pipe = PipeTarget(

@@ -196,6 +196,7 @@ class Child:
         # After a fork, the target belongs to the parent.
         if self._ended or os.getpid() != self._owner:
             return
+        self._ended = True  # first, because two threads may end it (`schedproof step`)
         self._stdin.close()
         if nicely and self.returncode_soon() is None:
             self._process.signal_group(signal.SIGTERM)
@@ -203,7 +204,6 @@ class Child:
         self._process.end()
         self._drain.join(EXIT_PATIENCE)
         self._stdout.close()
-        self._ended = True
         if self._sizes is not None:
             os.close(self._sizes)
 
@@ -341,7 +341,7 @@ class PipeTarget:
             returncode = child.returncode_soon(DEATH_PATIENCE)
             self._end()
             if returncode is None:
-                raise TargetBroken(op, "it closed its output but kept running", "") from None
+                raise TargetBroken(op, "it closed a pipe but kept running", "") from None
             if not self._has_answered:
                 why = f"it ended with {ending(returncode)} before it answered the first start"
                 raise TargetNotStarted(self.command, why, self.stderr_tail) from None
@@ -353,10 +353,10 @@ class PipeTarget:
         return reply
 
     def _end(self, *, nicely: bool = False) -> None:
-        if self._child is not None:
-            self._child.end(nicely=nicely)
+        child, self._child = self._child, None
+        if child is not None:
+            child.end(nicely=nicely)
             self._forget.detach()
-            self._child = None
 
 
 def read_reply(op: str, line: bytes) -> Reply:

@@ -54,7 +54,8 @@ class Capabilities:
         why = "left out, because the target refuses"
         if in_one and len(self.refused) > 1:
             first = next(iter(self.refused.values()))
-            return [f"{', '.join(self.refused)} {why} them; the first: {first}", *self.left_out]
+            names = ", ".join(self.refused)
+            return [f"{names}: {why} them. Its reason for the first: {first}", *self.left_out]
         refused = [f"{what} {why} it: {reason}" for what, reason in self.refused.items()]
         return refused + self.left_out
 

@@ -133,7 +133,7 @@ class Turn(NamedTuple):
     Attributes:
         prompt: the tokens of the input.
         delay: the number of steps that the session waits for the input; None if it is sent together
-            with the turn before.
+            with the previous turn's input.
     """
 
     prompt: list[int]

@@ -34,8 +34,8 @@ class GateScales(NamedTuple):
         scales: for each scale (small, short, tight), a configuration that a target must accept.
         plain: values that turn off every optional feature.
         features: optional features, each of which a target may refuse separately.
-        kinds: kinds of configuration that a target may refuse, with an example of each; a search
-            avoids the ones that were refused.
+        kinds: kinds of configuration that a target may refuse, with an example of each. A search
+            avoids the kinds that the target has refused.
         chunk_key: the key that bounds the prompt tokens in a step; None if prompts are computed
             whole.
         configurations: the configurations in which `matrix` and `campaign` judge each release.

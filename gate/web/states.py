@@ -70,12 +70,12 @@ def draw(
     html: Path,
 ) -> int:
     """Explore, report as usual, and write the page. Return the exit code."""
-    began = time.time()
+    began = time.monotonic()
     reporter = Reporter(console, [options], rules, out)
     graph = drawn(options, rules, MAX_STATES)
     cut = cut_line(graph)
     why = "" if graph.result.complete else cut or "paths were cut"
-    reporter(Ended(graph.result, why, time.time() - began, memory_mb()))
+    reporter(Ended(graph.result, why, time.monotonic() - began, memory_mb()))
     page = render_page("graph", page_data(graph, list(rules)))
     write(html, page.encode())
     code = reporter.conclude(chosen, json_file)
@@ -89,8 +89,8 @@ MAX_TRIED = 300  # how many runs to try for a rule at most
 class Shown(NamedTuple):
     """The shortest run for a rule, confirmed by a replay on the model.
 
-    If `broken` is set, the run breaks the rule; otherwise one of its steps exercises the rule.
-    `path` lists the edges of the run, and `message` gives the numbers.
+    If `broken` is set, the run breaks the rule. If not, one of its steps exercises the rule. `path`
+    lists the edges of the run, and `message` gives the numbers.
     """
 
     path: tuple[int, ...]
@@ -312,5 +312,5 @@ def _decided(graph: Graph, edge: int) -> Iterator[tuple[Label, ...]]:
 
 
 def possible(candidates: Candidates) -> list[int]:
-    """Return the items of the request menu that a request may still turn out to be."""
+    """Return the items of the request menu that are still possible for a request."""
     return [number for number in candidates.numbers() if candidates.menu.accepted[number]]

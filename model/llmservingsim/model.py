@@ -57,7 +57,7 @@ class LlmServingSimModel(ReferenceModel[State]):
             config.max_num_batched_tokens
         ):
             return (
-                f"{sentence} is beyond max_num_batched_tokens ({config.max_num_batched_tokens}), "
+                f"{sentence} exceeds max_num_batched_tokens ({config.max_num_batched_tokens}), "
                 "and prompts are not chunked"
             )
         return None

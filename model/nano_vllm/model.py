@@ -61,8 +61,7 @@ class NanoModel(ReferenceModel[State]):
         bound = REVISIONS[self.revision].longest_prefill(config)
         if bound is not None and longest > bound:
             return (
-                f"{sentence} is beyond max_num_batched_tokens ({bound}), "
-                "and prompts are not chunked"
+                f"{sentence} exceeds max_num_batched_tokens ({bound}), and prompts are not chunked"
             )
         return None
 

@@ -58,9 +58,9 @@ class SpyreModel(ReferenceModel[State]):
         longest = request.prompt_len + request.max_tokens - 1
         sentence = f"prompt + max_tokens - 1 = {longest} tokens"
         if longest > self.config.max_model_len:
-            return f"{sentence} is beyond max_model_len ({self.config.max_model_len})"
+            return f"{sentence} exceeds max_model_len ({self.config.max_model_len})"
         if longest > self.config.max_batch_tkv:
-            return f"{sentence} is beyond max_batch_tkv ({self.config.max_batch_tkv})"
+            return f"{sentence} exceeds max_batch_tkv ({self.config.max_batch_tkv})"
         needed = blocks_for(longest, self.config.block_size)
         if self.config.num_blocks is not None and needed > self.config.num_blocks:
             return f"{sentence} needs {needed} blocks of {self.config.num_blocks}"

@@ -1,5 +1,5 @@
-"""The page, but with a projection that keeps batches within the page's limit, so that every rule
-holds.
+"""The behaviour that the Spyre scheduling page documents, except that the projection keeps every
+batch within the page's limit. With it, every rule holds.
 
 The page's own projection is too low (SPY-R43, SPY-R44). Here, every request is projected from the
 larger of the batch's tkv and the newcomer's prompt, rounded up to whole blocks, without an

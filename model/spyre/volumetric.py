@@ -190,14 +190,15 @@ def newcomer_2_1_0(
 def newcomer_2_1_2(
     tkv: Tokens, base: Tokens, prompt: Tokens, remaining: Tokens, block: Tokens
 ) -> Tokens:
-    """Project from the newcomer's place in the batch, rounded up, and add a block."""
+    """Project from the newcomer's place in the batch, rounded up to whole blocks, and add a
+    block."""
     return newcomer_2_1_0(tkv, base, prompt, remaining, block) + block
 
 
 def newcomer_common_base(
     tkv: Tokens, base: Tokens, prompt: Tokens, remaining: Tokens, block: Tokens
 ) -> Tokens:
-    """Project from the larger of the batch's tkv and the prompt, rounded up."""
+    """Project from the larger of the batch's tkv and the prompt, rounded up to whole blocks."""
     return round_up(base + remaining, block)
 
 
@@ -257,14 +258,15 @@ def member_2_0_1(
 def member_common_base(
     larger: Any, tkv: Tokens, base: Tokens, prompt: Tokens, member: Any, block: Tokens
 ) -> Tokens:
-    """Project from the larger of the batch's tkv and the prompt, rounded up."""
+    """Project from the larger of the batch's tkv and the prompt, rounded up to whole blocks."""
     return round_up(base + member.remaining, block)
 
 
 def member_2_1_2(
     larger: Any, tkv: Tokens, base: Tokens, prompt: Tokens, member: Any, block: Tokens
 ) -> Tokens:
-    """Project from the larger of the batch's tkv and the prompt, rounded up, and add a block."""
+    """Project from the larger of the batch's tkv and the prompt, rounded up to whole blocks, and
+    add a block."""
     return member_common_base(larger, tkv, base, prompt, member, block) + block
 
 

@@ -58,7 +58,7 @@ def read_config(values: Mapping[str, Any], revision: str) -> VllmConfig:
     if config.long_prefill_token_threshold > config.max_model_len:
         raise InputError(
             "$.config.long_prefill_token_threshold",
-            f"{config.long_prefill_token_threshold} is beyond max_model_len "
+            f"{config.long_prefill_token_threshold} exceeds max_model_len "
             f"({config.max_model_len}); valid: 0 to {config.max_model_len}",
         )
     _check(config)
@@ -281,7 +281,7 @@ def _check_adapters(config: VllmConfig) -> None:
 
 def _check_limits(config: VllmConfig) -> None:
     if config.slots > config.max_num_seqs:
-        problem = f"{config.slots} is beyond max_num_seqs ({config.max_num_seqs})"
+        problem = f"{config.slots} exceeds max_num_seqs ({config.max_num_seqs})"
         valid = f"1 to {config.max_num_seqs}, or null"
         raise InputError("$.config.max_num_active_seqs", f"{problem}; valid: {valid}")
     if config.disable_chunked_mm_input is not True:

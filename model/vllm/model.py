@@ -77,7 +77,7 @@ class VllmModel(ReferenceModel[State]):
         longest = sum(request.whole)
         if longest > config.max_model_len:
             return (
-                f"prompt + max_tokens = {longest} tokens is beyond max_model_len "
+                f"prompt + max_tokens = {longest} tokens exceeds max_model_len "
                 f"({config.max_model_len})"
             )
         sentence = f"prompt + max_tokens - 1 = {longest - 1} tokens"
@@ -90,13 +90,13 @@ class VllmModel(ReferenceModel[State]):
             return f"{sentence} needs {needed} blocks of {config.num_blocks}"
         if not config.enable_chunked_prefill and longest - 1 > config.max_num_batched_tokens:
             return (
-                f"{sentence} is beyond max_num_batched_tokens ({config.max_num_batched_tokens}), "
+                f"{sentence} exceeds max_num_batched_tokens ({config.max_num_batched_tokens}), "
                 "and prompts are not chunked"
             )
         longest_input = max((request.prompt[n][1] for n in request.encoder_inputs), default=0)
         if longest_input > config.longest_input:
             return (
-                f"an encoder input of {longest_input} tokens is beyond "
+                f"an encoder input of {longest_input} tokens exceeds "
                 f"max_num_encoder_input_tokens ({config.encoder_budget}) "
                 f"or encoder_cache_size ({config.encoder_room})"
             )

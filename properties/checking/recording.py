@@ -90,7 +90,8 @@ class Recorded:
         return self._checked("add")
 
     def abort(self, id: str, inside: bool = False) -> Reply:  # noqa: A002
-        """Return the recorded answer; for NO_REQUEST, only whether aborts were possible."""
+        """Return the recorded reply. If the id is NO_REQUEST, the reply says only whether the
+        target supported aborts."""
         if id != NO_REQUEST:
             return self._checked("abort")
         op, reply = (*self._answers, ("", {"ok": True}))[self._place]

@@ -318,8 +318,8 @@ class Names:
         self._told: dict[str, str] = {}  # `_newest` after the last step
 
     def chosen(self, request: Request, unfinished: Collection[str]) -> dict[str, str]:
-        """Return the fields to change when a request is sent to the target; none if it is sent
-        under its own id.
+        """Return the fields to change when a request is sent to the target. No field changes if it
+        is sent under its own id.
 
         The id is the one that the request reuses, unless an unfinished request has it. The stream
         of its output keeps the request's own name.

@@ -27,8 +27,8 @@ class Cell(msgspec.Struct, frozen=True):
 
     Attributes:
         state: held, shared, free, lost, twice (both free and held), unwritten (read, but never
-            written), foreign (read, but holds other tokens). With `perhaps`, the block may be
-            in this state; only the number of such blocks is known.
+            written), foreign (read, but holds other tokens). With `perhaps`, the block may or may
+            not be in this state, because only the number of such blocks is known.
         owners: the requests that hold it, or the one that held it last.
         holds: the tokens that were written to it, if that was observed.
     """
@@ -57,8 +57,8 @@ class Curve(msgspec.Struct, frozen=True):
 
 
 class Need(msgspec.Struct, frozen=True):
-    """The quantity that a request needs for its next turn, and how much of it the step left
-    free."""
+    """The quantity that a request needs to compute its next tokens, and how much of it the step
+    left free."""
 
     what: str
     needs: int
@@ -68,8 +68,8 @@ class Need(msgspec.Struct, frozen=True):
 class Row(msgspec.Struct, frozen=True):
     """A request and its turns.
 
-    A turn is the number of tokens that the request got in a step, × for a preemption, · if it got
-    none, and empty if the request was not there.
+    A turn says what the request got in one step: the number of tokens, · for none, or × for a
+    preemption. It is empty if the request was not there.
     """
 
     request: str

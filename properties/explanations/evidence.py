@@ -1,8 +1,8 @@
 """Follow a run to find the cause of its failure.
 
-The evidence, not the rule, decides what is drawn. For a step that crosses a limit, this is a curve;
-for a hit, a bar of its tokens; for a block that is lost or read by mistake, the pool. For
-everything else, it is the requests, with what each needed and what was free. The numbers in the
+The evidence, not the rule, decides what is drawn. A step that crosses a limit is shown as a curve,
+a hit as a bar of its tokens, and a block that is lost or read by mistake as the pool. Everything
+else is shown as the requests, with what each of them needed and what was free. The numbers in the
 rule's message say which evidence matters, and the picture shows these numbers.
 """
 

@@ -29,7 +29,7 @@ class Projected(NamedTuple):
         newcomer: the request that asked to join.
         reaches: for each request, the largest tkv, in tokens, that it can still reach.
         largest: the largest batch x tkv that the check considered, in tokens.
-        joined: whether the newcomer ran in this step; otherwise the limit refused it.
+        joined: whether the newcomer ran in this step. If it did not, the limit refused it.
     """
 
     step: int
@@ -40,7 +40,7 @@ class Projected(NamedTuple):
 
 
 def projections(scenario: Scenario, version: str, steps: Sequence[Step]) -> list[Projected]:
-    """Return the projections of a run, in the order of the steps; none if they are unknown.
+    """Return the projections of a run, in the order of the steps, or nothing if they are unknown.
 
     `version` is what the target reports: a revision of the model, or a release.
     """
@@ -50,7 +50,7 @@ def projections(scenario: Scenario, version: str, steps: Sequence[Step]) -> list
 
 
 def explain(rule: str, scenario: Scenario, step: int, version: str) -> list[str]:
-    """Return sentences that explain how the rule came to break; none if unknown.
+    """Return sentences that explain how the rule came to break, or nothing if that is unknown.
 
     `version` is what the target reports: a revision of the model, or a release.
     """
@@ -68,7 +68,8 @@ class Failure:
         holders: for each block, the requests that hold or held it, each with the step since which
             it has held the block, or the last step in which it did.
         first: the first broken rule; `message` and `numbers` cover all of them.
-        ended_by_it: whether the last step breaks the rule; if not, the target raised or hung.
+        ended_by_it: whether the last step breaks the rule. If it does not, the target raised an
+            exception or hung.
         is_progress: whether the rule is about requests that wait too long.
     """
 

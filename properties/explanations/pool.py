@@ -1,4 +1,5 @@
-"""The cause of a block that is lost, free twice, or read by mistake: the pool, block by block."""
+"""Explain why a block is lost, listed as free twice, or read by mistake, by showing the pool block
+by block."""
 
 import re
 from collections.abc import Iterable, Mapping, Sequence

@@ -1,6 +1,6 @@
-"""The cause of every other failure: which requests had a turn in each step, and what the others
-lacked. If there is nothing to say about that, the sentences say what the requests in the message
-did last."""
+"""Explain every other failure by showing which requests computed tokens in each step, and what the
+others lacked. If there is nothing to say about that, the sentences say what the requests in the
+message did last."""
 
 import re
 from collections.abc import Iterator, Sequence
@@ -190,8 +190,8 @@ def _plausible(failure: Failure, account: RequestHistory) -> Iterator[Need]:
 
 
 def _needs(failure: Failure, account: RequestHistory) -> Iterator[Need]:
-    """Yield what a request needs for its next turn, as far as the target shows how much of it is
-    left."""
+    """Yield what a request needs to compute its next tokens, as far as the target shows how much of
+    it is left."""
     config, step, held = (
         failure.config,
         failure.last,

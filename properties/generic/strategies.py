@@ -27,9 +27,9 @@ _PUBLISHED: Mapping[str, Sequence[Any]] = {
 }
 WORKLOADS: Mapping[str, Mapping[str, Sequence[Any]]] = {
     "crowd": {
-        **{"max_num_seqs": (128, 64, 32), "max_num_batched_tokens": (2048, 160)},
+        **{"max_num_seqs": (64, 128, 32), "max_num_batched_tokens": (2048, 160)},
         **{"enable_prefix_caching": (True, False), "max_model_len": (512,)},
-        "num_blocks": (None, 1000),
+        "num_blocks": (1000, None),
     },
     "packed": {
         **_PUBLISHED,
@@ -52,7 +52,7 @@ WORKLOADS: Mapping[str, Mapping[str, Sequence[Any]]] = {
     },
     "full": {
         **{"max_num_seqs": (256, 512), "max_num_batched_tokens": (8192, 2048)},
-        **{"max_model_len": (16_384,), "num_blocks": (None, 2000)},
+        **{"max_model_len": (16_384,), "num_blocks": (1000, None)},
         "enable_prefix_caching": (True, False),
     },
     "scarce": {

@@ -178,8 +178,8 @@ class RunHistory(Generic[R]):
         self._note_first_in_line()
 
     def abort(self, request_id: str, inside: bool) -> None:
-        """Record that a client aborted the request; an unknown id, or that of a finished request,
-        has no effect."""
+        """Record that a client aborted the request. An unknown id has no effect, nor has the id of
+        a finished request."""
         if request_id not in self.live:
             return
         if inside:

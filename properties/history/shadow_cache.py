@@ -82,8 +82,8 @@ class ShadowCache:
         holds: the content by block number, in the order in which blocks were last written or found
             intact.
         unseen: tokens in blocks whose numbers were never shown, with the step that wrote them.
-        caches: whether a freed block can be found by its content; otherwise its content is
-            forgotten.
+        caches: whether a freed block can still be found by its content. If not, its content is
+            forgotten when it is freed.
         read: the blocks of each request in which it found its tokens.
         readers: the inverse of `read`, by block number.
         pool: number of blocks that can hold tokens; None if unbounded or unknown.

@@ -55,7 +55,8 @@ class Branch(Generic[R]):
 
 
 class SharedPrefixes(Generic[R]):
-    """Requests grouped by the stream of their first token; ended ones are kept in a tree."""
+    """Requests, grouped by the stream of their first token. Those that have ended are kept in a
+    tree."""
 
     def __init__(self, requests: Iterable[R], block_size: int) -> None:
         self._block_size = block_size
@@ -91,8 +92,8 @@ class SharedPrefixes(Generic[R]):
         self._grow(self._ended, request)
 
     def reset(self) -> None:
-        """Note that the cache was reset. Tokens of requests that ended before the reset can no
-        longer be found, so these requests must not replace ones that end later."""
+        """Record that the cache was reset. Tokens of requests that ended before the reset can no
+        longer be found, so these requests must not replace later ones in the tree."""
         ended = {id(request): request for request in _deciding((self._before, self._ended))}
         self._before, self._ended = {}, {}
         for request in ended.values():

@@ -27,9 +27,9 @@ def waits(
     unbounded.
 
     The wait is unbounded if a later request may take the blocks that the first one needs. According
-    to the page, this is always possible, since the next request is tried; at HEAD, it is possible
-    only with chunking off, if the first request exceeds the remaining budget. The wait of a session
-    is unbounded as well while its tool runs.
+    to the documentation page, this is always possible, because the scheduler tries the next
+    request. At HEAD, it is possible only with chunking off, if the first request exceeds the
+    remaining budget. The wait of a session is unbounded as well while its tool runs.
     """
     if isinstance(first, VllmRequestHistory) and first.blocked:
         return None

@@ -80,8 +80,8 @@ def only_tools_run(history: VllmRun) -> bool:
 
 
 def time_of_idle(history: VllmRun, step: Step) -> int:
-    """Return by how many steps the clock jumps if only sessions that wait for a tool are left;
-    otherwise 0."""
+    """If only sessions that wait for a tool are left, return the number of steps by which the clock
+    jumps. Return 0 in all other cases."""
     if step.scheduled or state_of(history).flights or not only_tools_run(history):
         return 0
     return min(request.blocked for request in history.live.values())

@@ -219,8 +219,8 @@ class Search:
 
     @property
     def last_step(self) -> int:
-        """Return the step of the smallest failure so far; a run that goes further cannot be
-        smaller."""
+        """Return the step of the smallest failure so far. A run that goes beyond this step cannot
+        become a smaller failure."""
         return NO_END if self.failure is None else self.failure[1][0].step
 
     def fail(self, scenario: Scenario, broken: list[Broken], shrink_runs: int) -> None:

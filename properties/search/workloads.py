@@ -34,8 +34,8 @@ class Shape(NamedTuple):
         sixteenths: whether the lengths of prompts are in sixteenths of a block instead.
         shared: percentage of prompts that begin like an earlier one.
         aborted: percentage of requests that are aborted.
-        long_prompts: one prompt in this many is a quarter to half as long as the largest length,
-            and its answer is not cut short; 0 means none.
+        long_prompts: one prompt in this many is a quarter to three quarters as long as the largest
+            length, and its answer is not cut short; 0 means none.
         common: percentage of prompts that begin like the first prompt, which is then the longest.
         patience: the most steps before a request is aborted; 0 means as many as its output has
             tokens.
@@ -58,7 +58,7 @@ class Shape(NamedTuple):
 
 
 SHAPES: Mapping[str, Shape] = {
-    "crowd": Shape((44, 100), (12, 40), (0, 12), (1, 140), (20, 120), long_prompts=42),
+    "crowd": Shape((80, 100), (12, 40), (0, 12), (1, 140), (60, 120), long_prompts=42),
     "packed": Shape((30, 60), (8, 40), (0, 12), (1, 300), (20, 120), aborted=10),
     "long": Shape((260, 1100), (1, 4), (1, 4), (1, 24), (1, 4), shared=25, sixteenths=True),
     "idle": Shape(
@@ -206,7 +206,7 @@ class _Requests:
         )
 
     def _long_prompt(self) -> int:
-        return self._draw.randint(self._longest // 4, self._longest // 2)
+        return self._draw.randint(self._longest // 4, self._longest * 3 // 4)
 
     def _long_content(self, name: str, length: int) -> Content:
         """Draw a prompt that has one of two first blocks and then always the same tokens. A cache

@@ -65,8 +65,8 @@ class Admission(NamedTuple):
 
 
 def explain_volume(model: SpyreModel, scenario: Scenario, step: int) -> list[str]:
-    """Return sentences that explain how batch x tkv came to exceed the limit in `step`; none if
-    unknown."""
+    """Return sentences that explain how batch x tkv came to exceed the limit in `step`, or nothing
+    if that is unknown."""
     admissions: dict[str, Admission] = {}
     for number, state in enumerate(states(model, scenario, step)):
         joins = _joining(model, state, number)
@@ -387,7 +387,7 @@ FORMULA_OF = {"2.0.0": "2.0.1"}
 
 
 def explain(rule: str, scenario: Scenario, step: int, version: str) -> list[str]:
-    """Return sentences that explain how the rule came to break; none if unknown.
+    """Return sentences that explain how the rule came to break, or nothing if that is unknown.
 
     `version` is what the target reports: a revision of the model, or a release.
     """

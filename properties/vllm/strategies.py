@@ -176,7 +176,10 @@ _PUBLISHED: Mapping[str, Sequence[Any]] = {
     **{"enable_prefix_caching": (True, False), "policy": ("fcfs", "priority")},
 }
 WORKLOADS: Mapping[str, Mapping[str, Sequence[Any]]] = {
-    "crowd": {**_PUBLISHED, "max_model_len": (512,), "num_blocks": (None,)},
+    "crowd": {
+        **{**_PUBLISHED, "max_model_len": (512,)},
+        **{"num_blocks": (1000, None), "watermark": (0.6, 0.0)},
+    },
     "packed": {
         **_PUBLISHED,
         **{"max_model_len": (512,), "num_blocks": (90, 48)},

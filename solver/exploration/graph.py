@@ -31,7 +31,7 @@ class Edge(NamedTuple):
 
     Attributes:
         target: the number of the state that follows; None if the scheduler crashed, or if the state
-            is beyond the bound.
+            exceeds the bound.
         step: the scheduler's step; None if only clients act.
         broken: the rules that the move breaks, the most important first.
         exercised: the rules whose witness occurs in the move.

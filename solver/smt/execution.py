@@ -127,6 +127,15 @@ class Truth:
     def __bool__(self) -> bool:
         return self.run.answer(self.of)
 
+    def __eq__(self, other: object) -> "Truth":  # type: ignore[override]
+        if isinstance(other, Truth | bool):
+            return Truth(self.run, self.of == condition(other))
+        if isinstance(other, Number | int):
+            return Truth(self.run, bare(self) == bare(other))
+        raise UndecidedError("compares a comparison with something else")
+
+    __hash__ = None  # type: ignore[assignment]
+
 
 class Number:
     """A symbolic integer of a run, with the operators of an int. The result of an operation on a
@@ -228,6 +237,13 @@ class Number:
         return Truth(self.run, self.of == bare(other))
 
     __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        raise UndecidedError("writes a number out")
+
+    def __format__(self, _: str) -> str:
+        """Return a text for messages; `smt.loops` finds other formatted texts."""
+        return "a number"
 
 
 class Ratio(NamedTuple):
@@ -353,7 +369,12 @@ class SymbolicLength:
         return bool(self.length >= 1)
 
     def __iter__(self) -> Iterator[Any]:
-        return iter(())
+        raise UndecidedError("looks at items of which only the number is known")
+
+    def __eq__(self, other: object) -> bool:
+        raise UndecidedError("compares a sequence of any length")
+
+    __hash__ = None  # type: ignore[assignment]
 
 
 class Prefix:
@@ -368,6 +389,11 @@ class Prefix:
 
     def __bool__(self) -> bool:
         return bool(self.length >= 1)
+
+    def __eq__(self, other: object) -> bool:
+        raise UndecidedError("compares a sequence of any length")
+
+    __hash__ = None  # type: ignore[assignment]
 
     def __iter__(self) -> Iterator[Any]:
         for at, item in enumerate(self.known):
@@ -406,6 +432,11 @@ def counted(number: Any, more: Any) -> Any:
         number = Number(number.run, number.of)
         number.counts_more = more
     return number
+
+
+def counted_like(number: Any, other: Any) -> Any:
+    """Return the number as one of the item that `other` is a number of."""
+    return counted(number, other.counts_more) if hasattr(other, "counts_more") else number
 
 
 def condition(value: "Truth | bool") -> Any:

@@ -1,12 +1,15 @@
 """Checks that a function's loops treat every item alike, whatever came before it.
 
 If they do, a few items can stand for any number of items. The check reads the syntax tree:
-`findings` reports every place where a loop distinguishes an item by its position, or remembers
-earlier items. It reads only the functions that it is given, not those that they call.
+`findings` reports every place where a loop distinguishes an item by its position, remembers earlier
+items, or could tell symbols from numbers. Like every check of syntax, it must be trusted: it does
+not follow where an object is passed on, or what its methods do.
 """
 
 import ast
-from collections.abc import Callable, Iterator
+import builtins
+import sys
+from collections.abc import Callable, Collection, Iterator
 from types import CodeType, FunctionType, ModuleType
 from typing import Any, cast
 
@@ -15,25 +18,144 @@ CHANGING = {"add", "append", "clear", "discard", "extend", "insert", "pop", "pop
 CHANGING |= {"reverse", "setdefault", "sort", "update", "appendleft", "extendleft", "popleft"}
 CHANGING |= {"rotate", "difference_update", "intersection_update", "symmetric_difference_update"}
 INSERTING = {"heappush", "insort", "insort_left", "insort_right"}
-# Functions that count or pair items, or take some of them.
-BY_PLACE = {"accumulate", "count", "cycle", "enumerate", "islice", "iter", "next", "pairwise"}
-BY_PLACE |= {"dropwhile", "index", "range", "reduce", "sum", "takewhile"}
-# Functions that can read or set a variable without naming it.
-BY_PLACE |= {"delattr", "eval", "exec", "globals", "locals", "setattr", "vars"}
-ENDS = (0, -1)  # a loop may use only these constants as indices
+# The only builtins that may be called: on symbols, they do what they do on numbers, and what they
+# return does not depend on the places of items.
+BUILTINS = {"all", "any", "bool", "dict", "len", "list", "max", "min", "reversed", "set", "sorted"}
+BUILTINS |= {"tuple", "zip"}
+COUNTING = {"count", "format", "index", "join"}  # methods that count, find or write items
+# The only names that may come from modules outside the package, apart from types.
+IMPORTED = {
+    "bisect": {"bisect_left", "insort"},
+    "dataclasses": {"dataclass", "replace"},
+    "functools": {"cache", "partial"},
+    "msgspec.structs": {"replace"},
+}
+TYPES = {"collections.abc", "typing"}
+# What could count items, remember one, or hide that the code cannot run on symbols.
+UNREAD: tuple[type[ast.AST], ...] = (ast.While, ast.Global, ast.Nonlocal, ast.NamedExpr, ast.Break)
+UNREAD += (ast.Match, ast.Try, ast.TryStar, ast.With, ast.Yield, ast.YieldFrom, ast.JoinedStr)
+CODE = (ast.FunctionDef, ast.ClassDef, ast.Lambda)
+ENDS = (0, -1)  # the only places that may be named
+WORDS = {"kind", "shows"}  # fields that may be compared with a text
 
 
 def findings(source: str) -> Iterator[str]:
-    """Yield `FUNCTION FINDING` for each reason why a function's loops may treat items differently.
-    The finding is the variable that a loop carries from one item to the next, or the expression
-    that distinguishes items."""
-    for name, function in functions(ast.parse(source)):
-        found = {what for node in ast.walk(function) for what in _by_place(node)}
+    """Yield `FUNCTION WHAT` for each thing that a function's loops do differently for some items:
+    the variable that a loop carries from one item to the next, or how items are told apart. Code
+    outside functions has no name."""
+    tree = ast.parse(source)
+    yield from (f"imports {name}" for name in _imported(tree))
+    own = _own_objects(tree)
+    for statement in _elsewhere(tree):
+        nodes = [*ast.walk(statement)]
+        found = {what for node in nodes for what in _by_place(node)}
+        found |= {ast.unparse(node)[:40] for node in nodes if isinstance(node, CODE)}
+        if _is_builtin(getattr(statement, "value", None)):
+            found.add(ast.unparse(statement))  # another name for it
+        yield from sorted(found)
+    for name, function in functions(tree):
+        nodes = [*ast.walk(function)]
+        found = {what for node in nodes for what in _by_place(node)}
+        found |= {what for node in nodes for what in _of_others(node)}
+        types = {id(part) for node in nodes for part in _types_of(node)}
+        read = (node for node in nodes if id(node) not in types)
+        found |= {name for node in read for name in _constants(node, own)}
         others = _other_names(function)
-        for node in ast.walk(function):
+        for node in nodes:
             if isinstance(node, ast.For):
                 found |= carried(node, others)
+        if name.rpartition(".")[2] in _called(name, tree):
+            found.add("recursion")
         yield from (f"{name} {what}" for what in sorted(found))
+
+
+def _imported(tree: ast.Module) -> Iterator[str]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        if isinstance(node, ast.ImportFrom) and not node.level and node.module not in TYPES:
+            known = IMPORTED.get(node.module or "", set())
+            yield from (alias.name for alias in node.names if alias.name not in known)
+
+
+def _own_objects(tree: ast.Module) -> set[str]:
+    """Return the names of a module's objects, except numbers. A function could ask such an object
+    for what symbols do not answer."""
+    made = [node for node in tree.body if isinstance(node, ast.Assign | ast.AnnAssign)]
+    found = set[str]()
+    for node in made:
+        if not isinstance(node.value, ast.Constant):
+            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+            found |= {name for target in targets for name in _names(target)}
+    return found
+
+
+def _types_of(node: ast.AST) -> Iterator[ast.AST]:
+    for name in ("annotation", "returns"):
+        if (annotation := getattr(node, name, None)) is not None:
+            yield from ast.walk(annotation)
+
+
+def _constants(node: ast.AST, own: set[str]) -> Iterator[str]:
+    """Yield the object of this or, by the way in which it is written, of another module that is
+    used here."""
+    if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load) and node.id in own:
+        yield node.id
+    if isinstance(node, ast.Attribute) and node.attr.isupper():
+        yield node.attr
+
+
+def _elsewhere(node: ast.AST) -> Iterator[ast.AST]:
+    """Yield every statement of a module that is in no function."""
+    for inner in ast.iter_child_nodes(node):
+        if isinstance(inner, ast.ClassDef):
+            yield from _elsewhere(inner)
+        elif not isinstance(inner, ast.FunctionDef):
+            yield inner
+
+
+def _called(name: str, tree: ast.Module) -> set[str]:
+    """Return the functions of a module that one of them calls, directly or not."""
+    calls = dict[str, set[str]]()
+    for own, function in functions(tree):
+        called = [node.func for node in ast.walk(function) if isinstance(node, ast.Call)]
+        names = {node.id for node in called if isinstance(node, ast.Name)}
+        names |= {
+            node.attr
+            for node in called
+            if isinstance(node, ast.Attribute)
+            and isinstance(node.value, ast.Name)
+            and node.value.id in ("self", "cls", "revision")
+        }
+        calls.setdefault(own.rpartition(".")[2], set()).update(names)
+    reached, waiting = set[str](), [*calls[name.rpartition(".")[2]]]
+    while waiting:
+        if (called_name := waiting.pop()) not in reached:
+            reached.add(called_name)
+            waiting += calls.get(called_name, ())
+    return reached
+
+
+def _is_builtin(node: Any) -> bool:
+    return isinstance(node, ast.Name) and hasattr(builtins, node.id)
+
+
+def _of_others(function: ast.AST) -> Iterator[str]:
+    """Yield the variables of others that a function changes: a loop that calls it could remember
+    something there."""
+    if not isinstance(function, ast.FunctionDef | ast.Lambda):
+        return
+    own: set[str] = set()
+    for node in ast.walk(function):
+        if isinstance(node, ast.Assign | ast.AnnAssign):
+            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+            own |= {target.id for each in targets for target in _set_whole(each)}
+    for node in ast.walk(function):
+        if isinstance(node, ast.Call | ast.Delete | ast.AugAssign | ast.Assign):
+            whole = {
+                target.id for each in getattr(node, "targets", ()) for target in _set_whole(each)
+            }
+            yield from (f"changes {name}" for name in {*_changes(node)} - whole - own)
 
 
 def functions(node: ast.AST, within: str = "") -> Iterator[tuple[str, ast.FunctionDef]]:
@@ -47,13 +169,28 @@ def functions(node: ast.AST, within: str = "") -> Iterator[tuple[str, ast.Functi
 
 
 def _by_place(node: ast.AST) -> Iterator[str]:
-    if isinstance(node, ast.While | ast.Global | ast.Nonlocal | ast.NamedExpr | ast.Break):
+    if isinstance(node, UNREAD):
         yield type(node).__name__.lower()
+    if isinstance(node, ast.For) and any(isinstance(inner, CODE) for inner in ast.walk(node)):
+        yield "code in a loop"
+    if isinstance(node, ast.Starred) and isinstance(node.ctx, ast.Store):
+        yield ast.unparse(node)
     if isinstance(node, ast.Call):
-        called = node.func
-        name = called.id if isinstance(called, ast.Name) else getattr(called, "attr", "")
-        if name in BY_PLACE:
-            yield f"{name}()"
+        yield from _called_by_place(node)
+    if isinstance(node, ast.Attribute):
+        if node.attr.startswith("__"):
+            yield f".{node.attr}"
+        if isinstance(node.ctx, ast.Store):
+            yield f"sets .{node.attr}"
+    if isinstance(node, ast.Compare):
+        yield from _compared(node)
+    if isinstance(node, ast.arguments):
+        yield from (f"={ast.unparse(each)}" for each in node.defaults if _is_builtin(each))
+    if isinstance(node, ast.ListComp | ast.SetComp | ast.GeneratorExp | ast.DictComp):
+        items = [node.key, node.value] if isinstance(node, ast.DictComp) else [node.elt]
+        targets = {name for part in node.generators for name in _names(part.target)}
+        if not targets & {name for item in items for name in _reads(item)}:
+            yield ast.unparse(node)
     if isinstance(node, ast.Subscript):
         parts = [*ast.walk(node.slice)]
         places = [part.value for part in parts if isinstance(part, ast.Constant)]
@@ -62,6 +199,35 @@ def _by_place(node: ast.AST) -> Iterator[str]:
         computed = isinstance(node.slice, ast.Slice | ast.BinOp | ast.Call)
         if computed or any(at not in ENDS for at in numbers):
             yield f"[{ast.unparse(node.slice)}]"
+
+
+def _called_by_place(call: ast.Call) -> Iterator[str]:
+    if _is_builtin(call.func):
+        name = cast(ast.Name, call.func).id
+        strict = any(
+            option.arg == "strict" and ast.unparse(option.value) == "True"
+            for option in call.keywords
+        )
+        if name not in BUILTINS or (name == "zip" and not strict):
+            yield f"{name}()"
+    elif isinstance(call.func, ast.Attribute) and call.func.attr in COUNTING:
+        yield f"{call.func.attr}()"
+
+
+def _compared(node: ast.Compare) -> Iterator[str]:
+    """Yield a comparison that Python answers without asking a symbol, or one of an id."""
+    sides = [node.left, *node.comparators]
+    constants = [
+        part.value for side in sides for part in ast.walk(side) if isinstance(part, ast.Constant)
+    ]
+    identity = any(isinstance(operator, ast.Is | ast.IsNot) for operator in node.ops)
+    words = any(getattr(side, "attr", "") in WORDS for side in sides)
+    of_objects = identity and constants != [None]
+    equality = any(isinstance(operator, ast.Eq | ast.NotEq) for operator in node.ops)
+    plain = any(isinstance(side, ast.Constant | ast.Attribute) for side in sides)  # no list
+    text = not words and any(isinstance(value, str) for value in constants)
+    if of_objects or (equality and not plain) or text:
+        yield ast.unparse(node)
 
 
 def _other_names(function: ast.AST) -> list[set[str]]:
@@ -186,6 +352,25 @@ def _reads(node: ast.AST) -> set[str]:
 def source_of(module: ModuleType) -> str:
     """Return the text that a module was imported from."""
     return cast(str, cast(Any, module.__loader__).get_source(module.__name__))
+
+
+def imported_by(module: ModuleType, apart: Collection[str]) -> list[ModuleType]:
+    """Return a module and all those of its package's parent that it imports, directly or not, by
+    their text; those with a name in `apart` are left out."""
+    top = module.__name__.rsplit(".", 2)[0]
+    found, waiting = dict[str, ModuleType](), [module.__name__]
+    while waiting:
+        name = waiting.pop()
+        if name not in sys.modules or name in found or name.removeprefix(f"{top}.") in apart:
+            continue
+        found[name] = sys.modules[name]
+        for node in ast.walk(ast.parse(source_of(found[name]))):
+            if isinstance(node, ast.ImportFrom) and node.level:
+                whence = ".".join([name.rsplit(".", node.level)[0], *filter(None, [node.module])])
+                names = [whence, *(f"{whence}.{alias.name}" for alias in node.names)]
+                waiting += [each for each in names if each.startswith(f"{top}.")]
+    packages = [name for name, each in found.items() if hasattr(each, "__path__")]
+    return [each for name, each in found.items() if name not in packages]
 
 
 def body_of(module: ModuleType, name: str) -> Callable[..., dict[str, Any]]:

@@ -6,9 +6,10 @@ from contextlib import ExitStack, contextmanager
 from types import ModuleType
 from typing import Any, cast
 
+import msgspec
 import z3
 
-from .execution import Number, Prefix, SymbolicLength, bare, stubbed
+from .execution import Number, Prefix, SymbolicLength, UndecidedError, bare, counted, stubbed
 
 
 @contextmanager
@@ -31,7 +32,17 @@ def length_of(collection: Any) -> Any:
     """Return a collection's length. An item that stands for `more` others adds 1 + `more`."""
     if isinstance(collection, SymbolicLength | Prefix):
         return collection.length
+    if not all(map(can_count, collection)):
+        raise UndecidedError("counts items that do not say of which request they are")
     return sum((more for item in collection for more in more_of(item)), len(collection))
+
+
+def can_count(item: Any) -> bool:
+    """Return whether an item could say that it counts as several."""
+    if isinstance(item, tuple):
+        return any(map(can_count, item))
+    named = isinstance(item, str) and type(item) is not str
+    return named or isinstance(item, Number | msgspec.Struct)
 
 
 def more_of(item: Any) -> list[Any]:
@@ -64,7 +75,9 @@ def _extreme(own: Any, of: Any, options: Any) -> Any:
         return own(items, **options)
     numbers = symbol.run.numbers
     terms = [z3.IntVal(item) if isinstance(item, int) else bare(item) for item in items]
-    return Number(symbol.run, numbers.extreme(terms, least=own is builtins.min))
+    extreme = Number(symbol.run, numbers.extreme(terms, least=own is builtins.min))
+    mores = [more for item in items for more in more_of(item)] if len(of) > 1 else []
+    return counted(extreme, mores[0]) if mores else extreme
 
 
 def in_order(collection: Any, *, key: Any = None, reverse: bool = False) -> list[Any]:
@@ -80,12 +93,18 @@ def in_order(collection: Any, *, key: Any = None, reverse: bool = False) -> list
     symbol = next((number for row in rows for number in row if isinstance(number, Number)), None)
     if symbol is None or key is not None:
         return sorted(items, key=key, reverse=reverse)
+    # In addition, each row carries as how many more it counts.
+    rows = [(*row, sum(more_of(row), 0)) for row in rows]
     for end in range(len(rows) - 1, 0, -1):
         for at in range(end):
             first, second = rows[at], rows[at + 1]
-            swap = goes_first(first, second) if reverse else goes_first(second, first)
+            pair = (first[:-1], second[:-1]) if reverse else (second[:-1], first[:-1])
+            swap = goes_first(*pair)
             rows[at] = chosen(symbol, swap, second, first)
             rows[at + 1] = chosen(symbol, swap, first, second)
+    if any(map(more_of, items)):
+        rows = [tuple(counted(number, row[-1]) for number in row) for row in rows]
+    rows = [row[:-1] for row in rows]
     return [
         row if isinstance(item, tuple) else row[0] for item, row in zip(items, rows, strict=True)
     ]

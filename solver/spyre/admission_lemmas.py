@@ -16,7 +16,16 @@ import z3
 from ...model.spyre import volumetric
 from ...model.spyre.state import Sequence as Request
 from ...model.spyre.volumetric import Check
-from ..smt.execution import Prefix, SymbolicRun, bare, counted, holds_on, paths, stubbed
+from ..smt.execution import (
+    Prefix,
+    SymbolicRun,
+    bare,
+    condition,
+    counted,
+    holds_on,
+    paths,
+    stubbed,
+)
 from ..smt.numbers import Numbers
 from ..smt.obligation import Obligation, lemma
 from ..smt.on_symbols import on_symbols
@@ -169,6 +178,7 @@ def formula_projects_every_member(check: Check, block: int, size: int, more: int
         [(projection, most)] = walked
         terms = [bare(projection.newcomer), *map(bare, projection.decoding)]
         covered = [term >= least for term, least in zip(terms, due, strict=True)]
-        return z3.And(says, bare(most) == limit + more, *covered)
+        stops = z3.Not(condition(projection.to_the_end))
+        return z3.And(says, stops, bare(most) == limit + more, *covered)
 
     return holds_on(numbers, taken, right)

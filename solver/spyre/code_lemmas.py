@@ -213,8 +213,9 @@ class Joined(NamedTuple):
     name="constraint_is_as_in_lemmas_{members}",
 )
 def constraint_is_as_in_lemmas(block: int, members: int, more: int) -> list[Any]:
-    """Claim that the code's constraint is that of the lemmas. In the guard (`more` is 1), the
-    lemma's max_model_len is one token larger than the code's."""
+    """Claim that the code's constraint is that of the lemmas. With `more` set to 1, this is the
+    lemma's guard, a variant that must fail: its max_model_len is one token larger than the
+    code's."""
     numbers = Numbers()
     joined, longest = Joined.make(numbers, members), length(numbers, "longest")
     current = length(numbers, "current", 0)
@@ -288,7 +289,8 @@ def step_obeys_length_constraint(block: int, unasked: int) -> list[Any]:
     """Claim that a step with one decoding request obeys the constraint, whatever the volumetric
     check answers.
 
-    In the guard (`unasked` is 1), chunks other than the last must obey it as well.
+    With `unasked` set to 1, this is the lemma's guard, a variant that must fail: it claims the same
+    of chunks other than the last.
     """
     numbers = Numbers()
     joined, says = Joined.make(numbers, 1), z3.Bool("says")

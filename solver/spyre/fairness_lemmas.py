@@ -61,8 +61,8 @@ def _settling(run: SymbolicRun) -> Callable[[Any, Any], bool]:
     name="step_keeps_fair_order_{decoding}_{paused}{longest}",
 )
 def step_keeps_fair_order(decoding: int, paused: int, longest: str, none_paused: int) -> list[Any]:
-    """Claim that a step keeps the order. In the guard (`none_paused` is 1), no request may be
-    paused after it."""
+    """Claim that a step keeps the order. With `none_paused` set to 1, this is the lemma's guard, a
+    variant that must fail: it claims that no request stays paused after the step."""
     numbers = Numbers()
     count = decoding + paused
     steps = [length(numbers, "steps", 0) for _ in range(count)]
@@ -129,7 +129,8 @@ def code_starts_newcomer_behind_paused(running: int, paused: int, more: int) -> 
     """Claim that a newcomer joins behind the paused requests. It starts only after the last running
     request has left.
 
-    In the guard (`more` is 1), one more slot must be free, and a newcomer must start in every case.
+    With `more` set to 1, this is the lemma's guard, a variant that must fail: it claims that one
+    more slot is free, and that a newcomer starts in every case.
     """
     numbers = Numbers()
     count = running + paused

@@ -5,14 +5,15 @@ number is itself a symbol. Each lemma has a guard, the same claim with a weaker 
 must refute.
 """
 
+from functools import partial
 from typing import Any, NamedTuple, cast
 
 import z3
 
 from ...model.spyre import volumetric
 from ...model.spyre.config import SpyreConfig
-from ...model.spyre.model import SpyreModel
-from ...model.spyre.sound import SOUND
+from ...model.spyre.model import REVISIONS, SpyreModel
+from ...model.spyre.revision import Revision
 from ...model.spyre.volumetric import Check
 from ..smt.execution import Path, SymbolicRun, bare, holds_on, paths
 from ..smt.numbers import Numbers, negated
@@ -162,7 +163,7 @@ def leaving_raises_no_tkv(lengths: Lengths, less: int) -> list[Any]:
 
 @lemma("If the walk accepts early, or passes an active request, all active requests fit together.")
 def walk_accepts_only_what_fits(beyond: int) -> list[Any]:
-    """Claim that one turn of the walk, at a request with any term, accepts only what fits.
+    """Claim that one iteration of the walk, at a request with any term, accepts only what fits.
 
     At some later step with some tkv, `active` of the requests still to visit (including the
     newcomer) run, and `others` do not.
@@ -200,15 +201,25 @@ def accepted_request_fits_alone(more: int) -> list[Any]:
     prompt, tokens, longest, limit, step = (
         length(numbers, name) for name in ("prompt", "tokens", "longest", "limit", "step")
     )
-    pool = length(numbers, "num_blocks")
+    pool, block, chunk, slots = (
+        length(numbers, name) for name in ("num_blocks", "block", "chunk", "slots")
+    )
 
-    def code(run: SymbolicRun) -> Any:
-        settings = SpyreConfig(max_model_len=run.number(longest), max_batch_tkv=run.number(limit))
-        config = cast(Any, SymbolicConfig(run, settings, pool))
+    def code(run: SymbolicRun, revision: Revision) -> Any:
+        settings = SpyreConfig(
+            block_size=run.number(block),
+            chunk_size=run.number(chunk),
+            max_num_seqs=run.number(slots),
+            max_model_len=run.number(longest),
+            max_batch_tkv=run.number(limit),
+            interleave=run.truth(z3.Bool("interleaving")),
+        )
+        config = cast(Any, SymbolicConfig(run, settings, pool, settles=True))
         arriving = cast(Any, ArrivingRequest(run.number(prompt), run.number(tokens)))
-        return SpyreModel(config, SOUND).refusal(arriving) is None
+        return SpyreModel(config, revision).refusal(arriving) is None
 
-    taken = list(paths(numbers, code))
+    of_each = (partial(code, revision=revision) for revision in REVISIONS.values())
+    taken = [path for each in of_each for path in paths(numbers, each)]
     numbers.facts.append(step <= tokens - 1)  # in decode steps; the first token needs none
     within = prompt + step + more <= limit  # alone, a request's tkv is its length
     return holds_on(numbers, taken, lambda let_in: z3.Or(z3.BoolVal(not let_in), within))

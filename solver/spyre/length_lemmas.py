@@ -133,7 +133,7 @@ def whole_blocks_keep_model_length(lengths: Lengths, more: int) -> list[Any]:
     return negated(numbers, tkv <= longest)
 
 
-@lemma("No tkv is beyond max_model_len, rounded up to whole blocks.")
+@lemma("No tkv exceeds max_model_len, rounded up to whole blocks.")
 def no_tkv_exceeds_rounded_model_length(lengths: Lengths, less: int) -> list[Any]:
     numbers = make_numbers(lengths)
     longest = numbers.fresh("longest", 1)
@@ -209,8 +209,8 @@ def _alone(numbers: Numbers, longest: Any) -> Joining:
 
 @lemma("Alone and with no tkv remembered, every request passes the constraint.")
 def lone_request_passes_length(lengths: Lengths, stale: int) -> list[Any]:
-    """Claim that a lone request passes the constraint. In the guard (`stale` is 1), the tkv may
-    come from any earlier batch."""
+    """Claim that a lone request passes the constraint. With `stale` set to 1, this is the lemma's
+    guard, a variant that must fail: the tkv may come from any earlier batch."""
     numbers = make_numbers(lengths)
     longest = numbers.fresh("longest", 1)
     newcomer = _alone(numbers, longest)

@@ -63,8 +63,8 @@ from ..smt.on_symbols import on_symbols
 from .admission_lemmas import BLOCK, request
 from .step_lemmas import between_steps
 from .symbolic_admission import SIZES, Lengths, blocks, length, own_tkv
-from .symbolic_state import plain, several
-from .symbolic_step import MODULES, Step, StepConfiguration, Stepped
+from .symbolic_state import StepConfiguration, plain, several
+from .symbolic_step import MODULES, Step, Stepped
 
 # The numbers of requests that decode, and that are paused, before a step. The last decoding request
 # stands for any number.
@@ -238,7 +238,8 @@ class SettlingStep(Step):
 def kept_requests_fit_after_each_turn(all_asked: int) -> list[Any]:
     """Claim that the requests kept by `settled` fit together, whichever batches fit.
 
-    In the guard (`all_asked` is 1), the requests that it pauses must fit as well.
+    With `all_asked` set to 1, this is the lemma's guard, a variant that must fail: it claims that
+    the requests that `settled` pauses fit as well.
     """
     numbers = Numbers()
 
@@ -468,7 +469,8 @@ def new_request_joins_behind(uncounted: int) -> list[Any]:
 def slots_bound_decoding_and_paused(none_there: int) -> list[Any]:
     """Claim the bound for the time from a step that decides on pauses to the next prefill.
 
-    In the guard (`none_there` is 1), that step may keep no request decoding.
+    With `none_there` set to 1, this is the lemma's guard, a variant that must fail: that step may
+    pause every request.
     """
     numbers = Numbers()
     slots, together = numbers.fresh("slots", 1), numbers.fresh("together", 0)

@@ -320,7 +320,8 @@ def nearest_offsets_are_found(block: int, more: int) -> list[Any]:
 
         def bisect_left(offsets: Any, sought: Any) -> Any:
             """Return an insertion point, as Python's documentation defines it."""
-            assert offsets is given
+            if offsets is not given:
+                raise AssertionError(offsets)
             return run.number(split)
 
         with on_symbols(peak), stubbed(peak, bisect_left=bisect_left):

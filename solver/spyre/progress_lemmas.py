@@ -106,7 +106,8 @@ def waiting_request_prevents_idling(revision: Revision, none_there: int) -> list
     """Claim that a newcomer that waits or prefills, alone or beside a decoding request, prevents an
     idle step.
 
-    In the guard (`none_there` is 1), there may be no newcomer.
+    With `none_there` set to 1, this is the lemma's guard, a variant that must fail: it also covers
+    steps without a newcomer.
     """
     numbers = Numbers()
     prompt, tokens, member, left = (length(numbers, name) for name in ("p", "m", "own", "left"))
@@ -143,8 +144,8 @@ def waiting_request_prevents_idling(revision: Revision, none_there: int) -> list
 def only_first_in_line_starts(revision: Revision, second: int) -> list[Any]:
     """Claim that only the first in line starts, whatever the volumetric check answers.
 
-    Two requests wait, and a third may prefill. In the guard (`second` is 1), the claim treats the
-    second as first in line.
+    Two requests wait, and a third may prefill. With `second` set to 1, this is the lemma's guard, a
+    variant that must fail: the claim treats the second as first in line.
     """
     numbers = Numbers()
     prompts = [length(numbers, "prompt") for _ in range(4)]
@@ -241,8 +242,8 @@ def every_other_step_lowers_rank(revision: Revision, more: int) -> list[Any]:
 
 @lemma("At rank 0 the first in line starts.", "spyre.documented.candidate")
 def first_in_line_starts_at_rank_zero(revision: Revision, beside: int) -> list[Any]:
-    """Claim that the first in line starts if no request prefills or decodes; in the guard (`beside`
-    is 1), one may decode."""
+    """Claim that the first in line starts if no request prefills or decodes. With `beside` set to
+    1, this is the lemma's guard, a variant that must fail: one request may decode."""
     numbers = Numbers()
     prompt, tokens, own, left = (length(numbers, name) for name in ("p", "m", "own", "left"))
 

@@ -26,7 +26,7 @@ from . import (
 )
 from .admission_sequences import ADMITS_BY, Setting
 from .symbolic_admission import LARGE, MANY
-from .symbolic_step import StepConfiguration
+from .symbolic_state import StepConfiguration
 
 # The volumetric rules: no decode step exceeds the limit; no request joins if its batch could exceed
 # it.
@@ -59,7 +59,7 @@ def limit_lemmas(rule: str, setting: Setting, block: int | None) -> list[Group]:
     chunk = setting.chunk if setting.chunk % tokens == 0 else 8 * tokens
     of_tokens = f"blocks of {tokens}"
     any_number = f"any number of requests ({of_tokens})"
-    sizes = f"{of_tokens}, chunks of {chunk}"
+    sizes = _sizes(setting, block)
     if pauses and rule == LIMIT:
         return [
             Group(any_number, pausing_lemmas.any_number(tokens)),
@@ -105,9 +105,15 @@ def proven_for(rule: str, setting: Setting, block: int | None) -> str:
         f"every number of steps and requests (the code runs with {run}; judged by their text, its "
         "loops treat all alike)"
     )
-    code = "" if block else f", the code in blocks of {setting.block}"
     room = "" if settles or setting.interleave else ", if the pool has room for every prompt"
-    return f"{requests}{room}{code}"
+    return f"{requests}{room}, the code in {_sizes(setting, block)}"
+
+
+def _sizes(setting: Setting, block: int | None) -> str:
+    """Name the only sizes with which the code runs, in tokens."""
+    tokens = block or setting.block
+    chunk = setting.chunk if setting.chunk % tokens == 0 else 8 * tokens
+    return f"blocks of {tokens}, chunks of {chunk}"
 
 
 def _check(setting: Setting) -> Check:

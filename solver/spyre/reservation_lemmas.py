@@ -86,8 +86,8 @@ def _within_need(lengths: Lengths, less: int, *, last_token: bool) -> list[Any]:
 
 @lemma("An admitted request finds its blocks free, and no more are promised than are left.")
 def admission_keeps_promises_covered(lengths: Lengths, more: int) -> list[Any]:
-    """In the guard (`more` is 1), one idle hit is subtracted from the need, as if a request held
-    it."""
+    """With `more` set to 1, this is the lemma's guard, a variant that must fail: one idle hit is
+    subtracted from the need, as if a request held it."""
     numbers = make_numbers(lengths)
     free, others, need = (_count(numbers, name) for name in ("free", "others", "need"))
     shared, idle, taken = (_count(numbers, name) for name in ("shared", "idle", "taken"))
@@ -118,7 +118,8 @@ def leaving_keeps_promises_covered(lengths: Lengths, lost: int) -> list[Any]:
 
 @lemma("Even if a promise outlives its request, no more blocks are promised than are free.")
 def abort_keeps_promises_covered(lengths: Lengths, more: int) -> list[Any]:
-    """In the guard (`more` is 1), one more block stays promised."""
+    """With `more` set to 1, this is the lemma's guard, a variant that must fail: one more block
+    stays promised."""
     numbers = make_numbers(lengths)
     free, others, need = (_count(numbers, name) for name in ("free", "others", "need"))
     held, returned = _count(numbers, "held"), _count(numbers, "returned")
@@ -140,8 +141,8 @@ def lone_request_is_admitted(lengths: Lengths, less: int) -> list[Any]:
     "even where its last token is promised a block."
 )
 def lone_request_is_admitted_with_last_token(lengths: Lengths, protocol: int) -> list[Any]:
-    """In the guard (`protocol` is 1), the front door is that of the target protocol, which does not
-    count the last token."""
+    """With `protocol` set to 1, this is the lemma's guard, a variant that must fail: the front door
+    is that of the target protocol, which does not count the last token."""
     numbers = make_numbers(lengths)
     prompt, max_tokens = numbers.fresh("prompt", 1), numbers.fresh("max_tokens", 1)
     longest = numbers.fresh("longest", 1)
@@ -303,7 +304,8 @@ def _after(state: State) -> Any:
 def step_keeps_promises_covered(block: int, name: str, kind: str, more: int) -> list[Any]:
     """Claim that no more blocks are promised than are free after a step.
 
-    In the guard (`more` is 1), one block more than is free may be promised before the step.
+    With `more` set to 1, this is the lemma's guard, a variant that must fail: before the step, one
+    block more than is free may be promised.
     """
     numbers = Numbers()
     revision, last_token = _promising(name)
@@ -367,7 +369,8 @@ def code_keeps_promises_covered_at_abort(block: int, name: str, more: int) -> li
     """Claim that no more blocks are promised than are free after an abort. The aborted request
     holds two blocks, one of which may be shared.
 
-    In the guard (`more` is 1), three blocks more than are free may be promised.
+    With `more` set to 1, this is the lemma's guard, a variant that must fail: before the abort,
+    three blocks more than are free may be promised.
     """
     numbers = Numbers()
     revision, last_token = _promising(name)

@@ -12,14 +12,15 @@ check for room in the pool may give any answer. The lemmas describe the state af
 The invariant holds before every step:
 
 1. each decoding request still has tokens to generate, and has computed its prompt and all generated
-   tokens except the last. At most one request prefills, and it is first or last in the queue;
+   tokens except the last. At most one request prefills, and it is first or last in the queue. Each
+   request is in one place, and has the prefix hit with which it started;
 2. if a release remembers a tkv, no decoding request is longer than that tkv. The exception, with
    interleaving, is the time after a prefill step: the check is not called then;
 3. if a release calls the check at the first chunk only, and does not interleave, the prefilling
    request was accepted together with the decoding ones.
 
 Every step keeps the invariant, and so do aborts and arrivals. Each request that joins was accepted
-together with all decoding requests, in their current state.
+together with all decoding requests, in their current state, and none of them runs in that step.
 """
 
 from collections.abc import Callable
@@ -29,7 +30,7 @@ from typing import Any, NamedTuple, cast
 
 import z3
 
-from ...model.spyre import documented, scheduler
+from ...model.spyre import blocks, documented, scheduler
 from ...model.spyre import model as model_of
 from ...model.spyre.model import SpyreModel, make_model
 from ...model.spyre.revision import Revision
@@ -39,7 +40,8 @@ from ..smt.numbers import Numbers
 from ..smt.obligation import Obligation, lemma
 from ..smt.on_symbols import on_symbols
 from .symbolic_admission import MANY, SIZES, length
-from .symbolic_step import MODULES, Step, StepConfiguration, Stepped
+from .symbolic_state import Name, StepConfiguration
+from .symbolic_step import MODULES, Step, Stepped
 
 Claim = Callable[[Step, int, Stepped], Any]
 AT_ONCE = 4  # how many requests of a large batch one lemma compares with a tkv
@@ -48,9 +50,9 @@ JOINING = "joining_request_was_accepted"
 ALONE = "A request that joins an empty batch has computed its prompt and generated one token."
 LEMMAS: dict[str, tuple[str, Claim]] = {
     JOINING: (
-        "If a request joins {requests} (if it starts, where the check is called only then), the "
-        "check has accepted it together with all of them, in their current state, at a tkv no less "
-        "than the length of any.",
+        "If a request joins {requests} (if it starts, where the check is called only then), none "
+        "of them runs, and the check has accepted it together with all of them, in their current "
+        "state, at a tkv no less than the length of any.",
         Step.joining_is_accepted,
     ),
     "decoding_requests_run_together": (
@@ -64,8 +66,8 @@ LEMMAS: dict[str, tuple[str, Claim]] = {
         Step.remembered_tkv_covers,
     ),
     "one_request_prefills": (
-        "After a step with {requests}, at most one request prefills, and the others "
-        "wait as before.",
+        "After a step with {requests}, at most one request prefills, the others wait as before, "
+        "and no request is new or in two places.",
         Step.one_prefills,
     ),
     "prefill_is_uninterrupted": (
@@ -117,8 +119,8 @@ def between_steps(revision: Revision) -> list[Obligation]:
     step."""
     return [
         model_decides_by_its_revision(revision),
-        abort_only_removes(revision),
-        arrival_waits_uncomputed(revision),
+        *(abort_only_removes(revision, size) for size in SIZES[:-1]),
+        *(arrival_waits_uncomputed(revision, size) for size in SIZES[:-1]),
     ]
 
 
@@ -176,25 +178,29 @@ def no_tkv_is_short(
 
 
 @lemma(
-    "An abort removes one request, and leaves the others, the tkvs and the kind of the last step "
-    "as they were.",
-    name=f"abort_only_removes_{MANY}",
+    "An abort removes one request, or none if it has left, and leaves the others, the tkvs and the "
+    "kind of the last step as they were.",
+    name="abort_only_removes_{size}",
 )
-def abort_only_removes(revision: Revision, more: int) -> list[Any]:
-    step = Step(StepConfiguration(revision), MANY)
+def abort_only_removes(revision: Revision, size: int, more: int) -> list[Any]:
+    step = Step(StepConfiguration(revision), size)
 
     def code(run: SymbolicRun) -> Any:
         config, before = step.config(run), step.state(run)
-        if step.configuration.pauses:
+        if step.configuration.pauses and size:
             before = before._replace(running=before.running[:-1], paused=before.running[-1:])
         claims = []
-        with on_symbols(*MODULES):
-            for request in (*before.waiting, *before.running, *before.paused):
+        ids = [request.id for request in (*before.waiting, *before.running, *before.paused)]
+        with (
+            on_symbols(*MODULES),
+            stubbed(blocks, release=lambda config, revision, state, request: state.pool),
+        ):
+            for name in (*ids, Name("gone")):
                 for after in (
-                    SpyreModel(config, revision).abort(before, request.id),
-                    scheduler.abort(config, revision, before, request.id, inside=True),
+                    SpyreModel(config, revision).abort(before, name),
+                    scheduler.abort(config, revision, before, name, inside=True),
                 ):
-                    claims.append(_without(before, after, request.id, more))
+                    claims.append(_without(before, after, name, more))
         return z3.And(claims)
 
     return holds_on(step.numbers, list(paths(step.numbers, code, quick=True)), lambda claim: claim)
@@ -208,7 +214,9 @@ def _without(before: State, after: State, name: str, more: int) -> Any:
     same = [
         len(left) == len(queue)
         and all(request is other for request, other in zip(left, queue, strict=True))
-        for left, queue in zip(queues, (after.waiting, after.running, after.paused), strict=True)
+        for left, queue in zip(
+            queues, map(tuple, (after.waiting, after.running, after.paused)), strict=True
+        )
     ]
     return z3.And(
         *same,
@@ -220,8 +228,9 @@ def _without(before: State, after: State, name: str, more: int) -> Any:
 
 @lemma("The model of a revision decides by that revision, in the configuration that it is given.")
 def model_decides_by_its_revision(revision: Revision, more: int) -> list[Any]:
-    """Claim that `make_model` keeps the revision and the configuration unchanged. In the guard
-    (`more` is 1), no revision is expected."""
+    """Claim that `make_model` keeps the revision and the configuration unchanged. With `more` set
+    to 1, this is the lemma's guard, a variant that must fail: it expects None instead of the
+    revision."""
     step = Step(StepConfiguration(revision), 0)
     expected = None if more else revision
 
@@ -234,16 +243,21 @@ def model_decides_by_its_revision(revision: Revision, more: int) -> list[Any]:
     return holds_on(step.numbers, list(paths(step.numbers, code)), z3.BoolVal)
 
 
-@lemma("A request that arrives waits behind the others, with nothing computed.")
-def arrival_waits_uncomputed(revision: Revision, more: int) -> list[Any]:
-    step = Step(StepConfiguration(revision), 1)
+@lemma(
+    "A request that arrives waits behind the others, with nothing computed, and leaves them as "
+    "they were.",
+    name="arrival_waits_uncomputed_{size}",
+)
+def arrival_waits_uncomputed(revision: Revision, size: int, more: int) -> list[Any]:
+    step = Step(StepConfiguration(revision), size)
     new = step.newcomers["w1"]
 
     def code(run: SymbolicRun) -> Any:
         before = step.state(run)
         arriving = Arriving("new", *map(run.number, (new.prompt, new.tokens, new.ends)))
         model = SpyreModel(step.config(run), revision)
-        after = model.arrive(before, cast(Any, arriving))
+        with on_symbols(*MODULES):
+            after = model.arrive(before, cast(Any, arriving))
         *others, last = after.waiting
         kept = all(request is other for request, other in zip(others, before.waiting, strict=True))
         return z3.And(
@@ -257,6 +271,10 @@ def arrival_waits_uncomputed(revision: Revision, more: int) -> list[Any]:
             bare(last.output_len) == new.ends,
             bare(last.computed) == more,
             bare(last.generated) == 0,
+            bare(last.prefix_hit) == 0,
+            bare(last.published) == 0,
+            bare(last.paused_steps) == 0,
+            last.blocks == (),
         )
 
     return holds_on(step.numbers, list(paths(step.numbers, code, quick=True)), lambda claim: claim)

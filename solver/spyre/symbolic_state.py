@@ -3,12 +3,16 @@
 A value leads to separate paths only where the code reads it.
 """
 
-from typing import Any
+import re
+from collections.abc import Iterator
+from typing import Any, NamedTuple, cast
 
 import z3
 
 from ...model.pool import Pool
+from ...model.spyre import release_2_1_2
 from ...model.spyre.config import SpyreConfig
+from ...model.spyre.revision import Revision
 from ...model.spyre.state import Sequence as Request
 from ...model.spyre.state import State
 from ..smt.execution import SymbolicLength, SymbolicRun, UndecidedError, counted
@@ -27,6 +31,35 @@ KNOWN = {
 }
 
 
+class StepConfiguration(NamedTuple):
+    """The configuration of a step. With `bounded`, the pool may have no room for a prompt."""
+
+    revision: Revision
+    interleave: bool = True
+    block: int = 64
+    chunk: int = 512
+    bounded: bool = False
+
+    @property
+    def remembers(self) -> bool:
+        """Whether admission uses the tkv that the last forward pass reported."""
+        return self.revision.current_tkv is release_2_1_2.current_tkv
+
+    @property
+    def asks_once(self) -> bool:
+        """Whether only the first chunk must meet the last-chunk constraints."""
+        at_first = self.revision.is_held_to_last_chunk is release_2_1_2.is_held_to_last_chunk
+        return at_first and not self.interleave
+
+    @property
+    def pauses(self) -> bool:
+        return "paused" in self.revision.shows
+
+
+# The ids that the proof gives to requests.
+OURS = re.compile(r"[rw]?[0-9]+|p|new|gone")
+
+
 def check_fields() -> None:
     """Refuse a model whose requests or states have fields that the proof does not set.
 
@@ -39,16 +72,17 @@ def check_fields() -> None:
 
 
 class Name(str):
-    """The id of a request. A step may only compare ids.
+    """The id of a request. A step may only compare it with other ids.
 
     Raises:
         UndecidedError: the step does anything else with an id.
     """
 
-    __slots__ = ()
     __hash__ = str.__hash__
 
     def __eq__(self, other: object) -> bool:
+        if type(other) is str and not OURS.fullmatch(other):
+            self._is_read()
         return str.__eq__(self, other)
 
     def _is_read(self, *_: Any, **__: Any) -> Any:
@@ -74,7 +108,13 @@ class Several(Request, frozen=True):
 
 def several(request: Request, more: Any) -> Several:
     fields = {name: counted(getattr(request, name), more) for name in request.__struct_fields__}
-    return Several(**fields, counts_more=more)
+    return Several(**(fields | {"id": several_names(request.id, more)}), counts_more=more)
+
+
+def several_names(name: str, more: Any) -> Name:
+    made: Any = Name(str.__str__(name))
+    made.counts_more = more
+    return cast(Name, made)
 
 
 class SymbolicConfig:
@@ -109,39 +149,58 @@ class SymbolicConfig:
 
 
 class Held(SymbolicLength):
-    """The blocks of a request, of which only the number is known."""
+    """The blocks of a request, of which only the number is known. `counts`: a decode step is told
+    the number."""
+
+    counts = False
 
     def __bool__(self) -> bool:
         return True
 
     def __getitem__(self, at: Any) -> Any:
-        return 0
+        return Unread()
+
+
+class Reported(SymbolicLength):
+    """Aborts to report, of which only the number is known; a loop over them visits none."""
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(())
 
 
 class Unread:
-    """The content of a prompt. A step must not read it, because the proof does not model it."""
+    """The content of a prompt, or the number of a block. A step must not read it, because the proof
+    does not model it."""
 
     __hash__ = None  # type: ignore[assignment]
 
     def __bool__(self) -> bool:
-        raise TypeError("the step reads the content of a prompt")
+        raise TypeError("the step reads the content of a prompt, or the number of a block")
 
     def __eq__(self, other: object) -> bool:
         return bool(self)
 
+    def __repr__(self) -> str:
+        return str(bool(self))
+
 
 class AnyPool(Pool):
-    """A pool of which only the number of free blocks is known. None of these was used before."""
+    """A pool of which only the numbers of free blocks are known."""
 
     run: SymbolicRun
-    free: Any
 
     @classmethod
-    def of(cls, run: SymbolicRun, free: Any) -> "AnyPool":
-        pool = cls()
-        pool.run, pool.free = run, free
+    def of(cls, run: SymbolicRun) -> "AnyPool":
+        free = (run.number(z3.Int(f"{name} blocks")) for name in ("head", "fresh", "tail"))
+        head, fresh, tail = free
+        pool = cls(
+            *(None, cast(Any, SymbolicLength(head)), fresh, cast(Any, SymbolicLength(tail))),
+            cast(Any, Unread()),
+        )
+        pool.run = run
         return pool
 
     @property
     def size(self) -> Any:
-        return self.run.number(self.free) if self.run.answer(z3.Bool("pool is bounded")) else None
+        bounded = self.run.answer(z3.Bool("pool is bounded"))
+        return self.run.number(z3.Int("blocks of the pool")) if bounded else None

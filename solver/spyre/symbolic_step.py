@@ -7,11 +7,12 @@ claims about it.
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import cached_property, partial
+from itertools import count
 from typing import Any, NamedTuple, cast
 
 import z3
 
-from ...model import allocator, members
+from ...model import allocator
 from ...model.spyre import (
     blocks,
     documented,
@@ -19,9 +20,9 @@ from ...model.spyre import (
     release_2_1_2,
     release_2_5_2,
     scheduler,
-    state,
     volumetric,
 )
+from ...model.spyre import model as model_of
 from ...model.spyre.config import SpyreConfig
 from ...model.spyre.forward import Forward
 from ...model.spyre.model import SpyreModel
@@ -33,11 +34,14 @@ from ..smt.execution import (
     Queue,
     SymbolicLength,
     SymbolicRun,
+    UndecidedError,
     bare,
     condition,
+    counted_like,
     paths,
     stubbed,
 )
+from ..smt.loops import imported_by
 from ..smt.numbers import Numbers
 from ..smt.on_symbols import length_of, on_symbols
 from .symbolic_admission import MANY, length
@@ -45,45 +49,23 @@ from .symbolic_state import (
     AnyPool,
     Held,
     Name,
+    Reported,
+    StepConfiguration,
     SymbolicConfig,
     Unread,
     check_fields,
     plain,
     several,
+    several_names,
 )
 
-MODULES = (
-    *(scheduler, documented, forward, blocks, volumetric, allocator, state, members),
-    *(release_2_1_2, release_2_5_2),
+# The modules that a step runs: all that the model imports, but those that only read input.
+MODULES = imported_by(
+    model_of, ("config", "errors", "own_code", "scenario", "systems", "spyre.own_formula")
 )
 FEW = 1  # with up to this many decoding requests, any request may be aborted within the step
 FEW_PAUSED = 2  # with more decoding and paused requests, none ends early or is aborted
 ENDING = 2  # this many may each end in the step; any others end only together
-
-
-class StepConfiguration(NamedTuple):
-    """The configuration of a step. With `bounded`, the pool may have no room for a prompt."""
-
-    revision: Revision
-    interleave: bool = True
-    block: int = 64
-    chunk: int = 512
-    bounded: bool = False
-
-    @property
-    def remembers(self) -> bool:
-        """Whether admission uses the tkv that the last forward pass reported."""
-        return self.revision.current_tkv is release_2_1_2.current_tkv
-
-    @property
-    def asks_once(self) -> bool:
-        """Whether only the first chunk must meet the last-chunk constraints."""
-        at_first = self.revision.is_held_to_last_chunk is release_2_1_2.is_held_to_last_chunk
-        return at_first and not self.interleave
-
-    @property
-    def pauses(self) -> bool:
-        return "paused" in self.revision.shows
 
 
 class Lengths(NamedTuple):
@@ -138,7 +120,6 @@ class Step:
         # requests may come before the members that follow it.
         self.counted = 1 if size == MANY else None
         self.in_line, self.pool = length(numbers, "waiting", 0), length(numbers, "num_blocks")
-        self.free = length(numbers, "free blocks", 0)
         self.reported = length(numbers, "aborts to report", 0)
         self._tkvs: dict[tuple[int, ...], tuple[Any, list[Any]]] = {}
         self.limit, self.slots, self.longest = (
@@ -214,6 +195,8 @@ class Step:
         running = [admitted(f"r{number}", of) for number, of in enumerate(self.members)]
         if self.counted is not None:
             running[self.counted] = several(running[self.counted], run.number(self.more))
+        if running and self.size <= ENDING:
+            cast(Any, running[0].blocks).counts = True
         first, others = (request(f"w{number}", of) for number, of in enumerate(self.waiting))
         in_line = run.number(self.in_line)
         waiting = Queue([first, several(others, in_line - 2)], in_line)
@@ -221,15 +204,17 @@ class Step:
             ongoing = admitted("p", self.ongoing)
             at_front = run.answer(z3.Bool("prefilling first"))
             running = [ongoing, *running] if at_front else [*running, ongoing]
+        reported: Any = run.number(self.reported)
+        gone = Queue([several_names("gone", reported - 1)], reported)
         return State(
             waiting=cast(Any, waiting),
             running=tuple(running),
             last_step_was_prefill=run.truth(self.was_prefill),
             tkv=run.number(self.tkv),
             runner_tkv=run.number(self.runner_tkv),
-            pool=AnyPool.of(run, self.free),
+            pool=AnyPool.of(run),
             lost_blocks=run.number(z3.Int("lost blocks")),
-            aborted=cast(Any, SymbolicLength(run.number(self.reported))),
+            aborted=cast(Any, gone if self.size == ENDING else Reported(reported)),
         )
 
     def config(self, run: SymbolicRun) -> Any:
@@ -252,12 +237,16 @@ class Step:
         observed, compared = list[Any](), list[tuple[list[Request], Any]]()
 
         def check(members: Any, newcomer: Any, block: Any, limit: Any, tkv: Any) -> bool:
+            if not isinstance(members, list | tuple):
+                raise UndecidedError("gives the check members that may be gone once they are read")
             answer = z3.Bool(f"accepted {len(calls)}")
             calls.append(Call([*members], newcomer, block, limit, tkv, answer))
             return run.answer(answer)
 
+        asked = count()
+
         def any_answer(name: str) -> Callable[..., bool]:
-            return lambda *given: run.answer(z3.Bool(f"{name} {plain(given[-1].id)}"))
+            return lambda *given: run.answer(z3.Bool(f"{name} {plain(given[-1].id)} {next(asked)}"))
 
         def fits_limit(config: SpyreConfig, batch: Any) -> bool:
             as_it_is = [any(request is other for other in before.running) for request in batch]
@@ -284,6 +273,7 @@ class Step:
                 return next(may, None)
 
             revision = replace(revision, candidate=candidate)
+        model = SpyreModel(config, revision)
         hits = {name: of.hit for name, of in self.newcomers.items()}
         room = any_answer("fits prompt") if self.configuration.bounded else lambda *_: True
         inside = next(
@@ -294,8 +284,11 @@ class Step:
             stubbed(scheduler, observe=lambda *given: observed.append(given)),
             stubbed(
                 documented,
-                written=lambda *_: [],
-                left_pad_blocks=lambda lengths, _: [0] * len(lengths),
+                written=lambda *_: Unread(),
+                left_pad_blocks=lambda lengths, _: [
+                    counted_like(run.number(z3.Int(f"padding {at}")), each)
+                    for at, each in enumerate(lengths)
+                ],
                 max_tkv=partial(self._max_tkv, run),
                 request_tkvs=partial(self._request_tkvs, run),
             ),
@@ -306,13 +299,15 @@ class Step:
                 release=lambda config, revision, state, request: state.pool,
             ),
             stubbed(allocator, touch=lambda pool, _: pool),
-            # The number of blocks that a request holds makes no difference, because `hold` is
-            # stubbed.
-            stubbed(forward, len=lambda of: 0 if isinstance(of, Held) else length_of(of)),
+            # Only a decode step asks how many blocks a request holds. One request that answers is
+            # enough, because the loops treat all requests alike.
+            stubbed(forward, len=lambda of: length_of(of) if getattr(of, "counts", True) else 0),
             stubbed(release_2_1_2, fits_prompt=room),
             stubbed(release_2_5_2, fits_limit=fits_limit),
         ):
-            after, _ = SpyreModel(config, revision).step(before, inside)
+            after, _ = model.step(before, inside)
+        if vars(model).keys() != {"config", "revision"}:
+            raise UndecidedError("keeps something for later calls in the model")
         [(*_, decision, computed, _, _)] = observed
         # A queue that no code has read is unchanged.
         unseen = after.waiting is before.waiting
@@ -325,10 +320,11 @@ class Step:
         """Return any number that the lemma `no_length_exceeds_its_tkv_N` allows."""
         if not lengths:
             return 0
-        return run.number(self._at_least([bare(each) for each in lengths]))
+        tkv = run.number(self._at_least([bare(each) for each in lengths]))
+        return tkv if lengths[1:] else counted_like(tkv, lengths[0])
 
     def _request_tkvs(self, run: SymbolicRun, lengths: list[Any], block: int) -> list[Any]:
-        return [run.number(self._at_least([bare(each)])) for each in lengths]
+        return [self._max_tkv(run, [each], block) for each in lengths]
 
     def _at_least(self, lengths: list[Any]) -> Any:
         key = tuple(each.get_id() for each in lengths)
@@ -354,6 +350,8 @@ class Step:
 
     def joining_is_accepted(self, more: int, step: Stepped) -> Any:
         started = {request.id for request in step.before.waiting}
+        # The check is about batches in which nobody has run since.
+        none_ran = not {f"r{at}" for at in range(self.size)} & {*step.computed.scheduled}
         claims = []
         for request in self._others(step.after):
             own = self.newcomers[request.id]
@@ -364,12 +362,16 @@ class Step:
                 bare(request.computed) == own.prompt, bare(request.generated) == 1 + more
             )
             claims += [z3.Implies(due, z3.Or(not self.size, *accepted)), z3.Implies(decodes, whole)]
+            claims.append(z3.Implies(z3.Or(due, decodes), none_ran))
         return z3.And(claims)
 
     def _accepts(self, call: Call, newcomer: Lengths, more: int) -> Any:
         """Return whether the call accepted this newcomer together with the current decoding
         requests."""
         if len(call.members) != self.size or call.block != self.configuration.block:
+            return z3.BoolVal(False)
+        kinds = {type(call.newcomer), *map(type, call.members)}
+        if kinds != {volumetric.Newcomer, volumetric.Decoding}:
             return z3.BoolVal(False)
 
         def place(judged: Any) -> int:
@@ -409,7 +411,10 @@ class Step:
         decoded = {f"r{number}" for number in range(self.size)}
         paused = {request.id for request in step.after.paused} <= decoded
         others = step._replace(after=step.after._replace(paused=()))
-        return z3.And(once, paused, *self._kept(more, step), self.one_prefills(more, others))
+        fresh = [bare(request.paused_steps) == 0 for request in step.after.running]
+        return z3.And(
+            once, paused, *fresh, *self._kept(more, step), self.one_prefills(more, others)
+        )
 
     def _kept(self, more: int, step: Stepped) -> Iterator[Any]:
         """Yield, for each decoding or paused request, the claim that it has one token more if it
@@ -449,7 +454,10 @@ class Step:
         waits = [request.id for request in after.waiting]
         kept = all(known.get(request.id) is request for request in after.waiting)
         in_line = [name for name in known if name in waits] == waits
-        if len(others) > 1 or after.paused or not kept or not in_line:
+        names = [*waits, *(request.id for request in after.running)]
+        admitted = {request.id for request in step.before.admitted}
+        once = len({*names}) == len(names) and {*names} <= admitted | known.keys()
+        if len(others) > 1 or after.paused or not kept or not in_line or not once:
             return z3.BoolVal(False)
         for name in {request.id for request in (*step.before.running, *step.before.waiting)}:
             if name in self.newcomers and name not in {*waits, *step.aborted}:
@@ -463,7 +471,6 @@ class Step:
                 at_border,
                 computed >= 1,
                 bare(request.generated) == more,
-                bare(request.prefix_hit) == own.hit * self.configuration.block,
                 own.hit * self.configuration.block <= computed,
             )
             claims.append(z3.Or(computed >= own.prompt, prefilling))
@@ -485,3 +492,4 @@ class Step:
         yield bare(request.prompt) == of.prompt
         yield bare(request.max_tokens) == of.tokens
         yield bare(request.output_len) == of.ends
+        yield bare(request.prefix_hit) == of.hit * self.configuration.block

@@ -121,7 +121,8 @@ def door_refuses_what_lemmas_assume(block: int, more: int) -> list[Any]:
     """Claim that the front door rejects exactly the requests that exceed the model's length, the
     pool or, without chunking, the budget.
 
-    In the guard (`more` is 1), the claim assumes that the model's length is one token shorter.
+    With `more` set to 1, this is the lemma's guard, a variant that must fail: the claim assumes
+    that the model's length is one token shorter.
     """
     numbers = Numbers()
     prompt, tokens = some(numbers, "prompt", 1), some(numbers, "tokens", 1)
@@ -162,8 +163,8 @@ def admission_decides_as_in_lemmas(block: int, hit: int, idle: int, more: int) -
     """Claim that `kv_cache.admit` decides as `admission_lemmas.gate` does, and leaves as many
     blocks free.
 
-    The request finds `hit` blocks, of which `idle` are held by no request. In the guard (`more` is
-    1), one more block is reserved.
+    The request finds `hit` blocks, of which `idle` are held by no request. With `more` set to 1,
+    this is the lemma's guard, a variant that must fail: one more block is reserved.
     """
     numbers = Numbers()
     known, tokens = some(numbers, "known", 1), some(numbers, "tokens", 1)
@@ -265,8 +266,8 @@ def growth_decides_as_in_lemmas(block: int, held: int, more: int) -> list[Any]:
 def hit_leaves_last_token(block: int, size: int, more: int) -> list[Any]:
     """Claim that `pool.cached_blocks` leaves the last token uncached even if every block is cached.
 
-    The prompt has up to `size` blocks plus one token. In the guard (`more` is 1), the hit may
-    include the last token.
+    The prompt has up to `size` blocks plus one token. With `more` set to 1, this is the lemma's
+    guard, a variant that must fail: the hit may include the last token.
     """
 
     class Everything(dict[Any, Any]):
@@ -298,8 +299,8 @@ def code_admits_first_in_line(block: int, hit: int, reserve: int) -> list[Any]:
     """Claim that a whole decision admits the first in line if no request runs. The front door has
     accepted this request.
 
-    `hit` blocks are cached and free. In the guard (`reserve` is 1), the front door assumed one
-    block more than the pool has.
+    `hit` blocks are cached and free. With `reserve` set to 1, this is the lemma's guard, a variant
+    that must fail: the front door assumed one block more than the pool has.
     """
     numbers = Numbers()
     request = Symbolic.make(numbers, 0, runs=False)

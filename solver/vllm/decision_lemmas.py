@@ -211,8 +211,8 @@ def decision_keeps_first(policy: str, running: int, waiting: int, other: int) ->
     keeps its place.
 
     The claim also says that no request moves in front of one that stays running, and that a step
-    that computes nothing preempts a request and admits none. In the guard (`other` is 1), the claim
-    forbids every other preemption.
+    that computes nothing preempts a request and admits none. With `other` set to 1, this is the
+    lemma's guard, a variant that must fail: the claim forbids every other preemption.
     """
     decision = decided(policy, running, waiting)
     ran = decision.ran
@@ -260,7 +260,8 @@ def completion_leaves_next_token(more: int) -> list[Any]:
     """Claim that a whole step counts the tokens that it computes, and emits tokens only for
     requests whose known tokens are all computed.
 
-    A request that continues must have a token left to compute; in the guard (`more` is 1), two.
+    It also claims that a request that continues has a token left to compute. With `more` set to 1,
+    this is the lemma's guard, a variant that must fail: it claims two tokens.
     """
     before: list[Symbolic] = []
 

@@ -70,7 +70,8 @@ def before(first: tuple[Any, Any], other: tuple[Any, Any]) -> Any:
 
 @lemma("Under FCFS, the first of several running requests is never preempted.")
 def first_running_is_never_preempted(block: Any, fewer: int) -> list[Any]:
-    """In the guard (`fewer` is 1), the first may be the only running request."""
+    """With `fewer` set to 1, this is the lemma's guard, a variant that must fail: the first may be
+    the only running request."""
     numbers = Numbers()
     running = some(numbers, "running", 2 - fewer)
     victim = running - 1  # its place
@@ -79,7 +80,8 @@ def first_running_is_never_preempted(block: Any, fewer: int) -> list[Any]:
 
 @lemma("Under the priority policy, exactly one of two running requests is preempted first.")
 def one_of_two_is_preempted_first(block: Any, alike: int) -> list[Any]:
-    """In the guard (`alike` is 1), both may have arrived at the same time."""
+    """With `alike` set to 1, this is the lemma's guard, a variant that must fail: both may have
+    arrived at the same time."""
     numbers = Numbers()
     first, other = ((z3.Int(f"priority {n}"), some(numbers, f"arrival {n}")) for n in (0, 1))
     if not alike:
@@ -101,7 +103,8 @@ def request_with_budget_advances(block: Any, nothing: int) -> list[Any]:
 
 @lemma("If no request runs, the first in line is admitted.")
 def first_in_line_is_admitted_if_none_run(block: Any, reserve: int) -> list[Any]:
-    """In the guard (`reserve` is 1), the watermark applies although no request runs."""
+    """With `reserve` set to 1, this is the lemma's guard, a variant that must fail: the watermark
+    applies although no request runs."""
     numbers = make_numbers(block)
     entry = gate(numbers, block, z3.Bool("whole"))
     pool = at_the_door(numbers, block, entry.request)
@@ -121,7 +124,8 @@ def first_in_line_is_admitted_if_none_run(block: Any, reserve: int) -> list[Any]
 
 @lemma("No request moves in front of a running request.")
 def no_request_overtakes_running(block: Any, in_front: int) -> list[Any]:
-    """In the guard (`in_front` is 1), newcomers go to the front of the queue."""
+    """With `in_front` set to 1, this is the lemma's guard, a variant that must fail: newcomers go
+    to the front of the queue."""
     numbers = Numbers()
     place, gone, new = (some(numbers, name) for name in ("place", "gone", "new"))
     numbers.facts.append(gone <= place)
@@ -131,8 +135,8 @@ def no_request_overtakes_running(block: Any, in_front: int) -> list[Any]:
 @lemma("A step in which the first request computes lowers every rank behind it.")
 def computing_lowers_every_rank(block: Any, nothing: int) -> list[Any]:
     """Claim that the ranks fall if the first request computes tokens, or if it leaves, after which
-    the computed tokens of the next one count. In the guard (`nothing` is 1), a step may compute no
-    token."""
+    the computed tokens of the next one count. With `nothing` set to 1, this is the lemma's guard, a
+    variant that must fail: a step may compute no token."""
     numbers = Numbers()
     others, next_computed = some(numbers, "others"), some(numbers, "next")
     longest, computed = some(numbers, "longest", 1), some(numbers, "computed")
@@ -147,7 +151,8 @@ def computing_lowers_every_rank(block: Any, nothing: int) -> list[Any]:
 
 @lemma("Each request before another one adds at most max_model_len to its rank.")
 def each_predecessor_adds_one_length(block: Any, more: int) -> list[Any]:
-    """In the guard (`more` is 1), the added request may be a token longer than max_model_len."""
+    """With `more` set to 1, this is the lemma's guard, a variant that must fail: the added request
+    may be a token longer than max_model_len."""
     numbers = Numbers()
     rank_before, bound = some(numbers, "rank"), some(numbers, "bound")
     longest, room = some(numbers, "longest", 1), some(numbers, "room", 1)
@@ -157,7 +162,8 @@ def each_predecessor_adds_one_length(block: Any, more: int) -> list[Any]:
 
 @lemma("There are fewer consecutive steps in which no request computes than slots.")
 def idle_steps_are_fewer_than_slots(block: Any, none_there: int) -> list[Any]:
-    """In the guard (`none_there` is 1), an idle step preempts no request."""
+    """With `none_there` set to 1, this is the lemma's guard, a variant that must fail: an idle step
+    preempts no request."""
     numbers = Numbers()
     slots, running, idle = (some(numbers, n, low) for n, low in (("s", 1), ("r", 1), ("idle", 0)))
     numbers.facts.append(idle + running <= slots)

@@ -163,19 +163,19 @@ NO_CHUNKS = {"enable_chunked_prefill": False}
     [
         ("spyre", "sound", {}, 18, None),
         ("spyre", "sound", {"max_model_len": 21}, 18, None),
-        ("spyre", "sound", {"max_model_len": 20}, 18, "21 tokens is beyond max_model_len (20)"),
+        ("spyre", "sound", {"max_model_len": 20}, 18, "21 tokens exceeds max_model_len (20)"),
         ("spyre", "sound", {"max_batch_tkv": 21}, 18, None),
-        ("spyre", "sound", {"max_batch_tkv": 20}, 18, "21 tokens is beyond max_batch_tkv (20)"),
+        ("spyre", "sound", {"max_batch_tkv": 20}, 18, "21 tokens exceeds max_batch_tkv (20)"),
         ("spyre", "sound", {"num_blocks": 6}, 18, None),
         ("spyre", "sound", {"num_blocks": 5}, 18, "21 tokens needs 6 blocks of 5"),
         # Of several reasons the first one is given.
         (
             *("spyre", "sound", {"max_model_len": 20, "max_batch_tkv": 20, "num_blocks": 5}, 18),
-            "21 tokens is beyond max_model_len (20)",
+            "21 tokens exceeds max_model_len (20)",
         ),
         ("vllm", "documented", {}, 18, None),
         ("vllm", "documented", {"max_model_len": 22}, 18, None),
-        ("vllm", "documented", {"max_model_len": 21}, 18, "22 tokens is beyond max_model_len (21)"),
+        ("vllm", "documented", {"max_model_len": 21}, 18, "22 tokens exceeds max_model_len (21)"),
         ("vllm", "documented", {"num_blocks": 6}, 18, None),
         ("vllm", "documented", {"num_blocks": 7}, 18, None),
         ("vllm", "documented", {"num_blocks": 5}, 18, "21 tokens needs 6 blocks of 5"),
@@ -185,11 +185,11 @@ NO_CHUNKS = {"enable_chunked_prefill": False}
         ("vllm", "documented", NO_CHUNKS | {"max_num_batched_tokens": 22}, 18, None),
         (
             *("vllm", "documented", NO_CHUNKS | {"max_num_batched_tokens": 20}, 18),
-            f"21 tokens is beyond max_num_batched_tokens (20), {WHOLE}",
+            f"21 tokens exceeds max_num_batched_tokens (20), {WHOLE}",
         ),
         (
             *("vllm", "documented", {"max_model_len": 21, "num_blocks": 5}, 18),
-            "22 tokens is beyond max_model_len (21)",
+            "22 tokens exceeds max_model_len (21)",
         ),
         *(
             ("nano_vllm", revision, {"num_blocks": blocks, "max_num_batched_tokens": 99}, 18, why)
@@ -203,7 +203,7 @@ NO_CHUNKS = {"enable_chunked_prefill": False}
         ("nano_vllm", "documented", {"max_num_batched_tokens": 21}, 18, None),
         (
             *("nano_vllm", "documented", {"max_num_batched_tokens": 20}, 18),
-            f"21 tokens is beyond max_num_batched_tokens (20), {WHOLE}",
+            f"21 tokens exceeds max_num_batched_tokens (20), {WHOLE}",
         ),
         ("nano_vllm", "0.2.0", {"max_num_batched_tokens": 20}, 18, None),
         (
@@ -215,7 +215,7 @@ NO_CHUNKS = {"enable_chunked_prefill": False}
         ("llmservingsim", "head", NO_CHUNKS, 13, None),
         (
             *("llmservingsim", "head", NO_CHUNKS, 14),
-            f"17 tokens is beyond max_num_batched_tokens (16), {WHOLE}",
+            f"17 tokens exceeds max_num_batched_tokens (16), {WHOLE}",
         ),
         ("llmservingsim", "head", NO_CHUNKS | {"long_prefill_token_threshold": 16}, 14, None),
         ("llmservingsim", "head", {}, 14, None),

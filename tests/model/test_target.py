@@ -94,12 +94,12 @@ def test_a_release_takes_the_smallest_pool_with_which_it_starts(revision, blocks
         (
             {"max_model_len": 64},
             request(tokens=60, max_tokens=6),
-            "prompt + max_tokens - 1 = 65 tokens is beyond max_model_len (64)",
+            "prompt + max_tokens - 1 = 65 tokens exceeds max_model_len (64)",
         ),
         (
             {"max_batch_tkv": 64},
             request(tokens=60, max_tokens=6),
-            "prompt + max_tokens - 1 = 65 tokens is beyond max_batch_tkv (64)",
+            "prompt + max_tokens - 1 = 65 tokens exceeds max_batch_tkv (64)",
         ),
         (
             {"num_blocks": 1},

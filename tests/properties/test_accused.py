@@ -154,6 +154,17 @@ ALLOWED = {
         ],
         ["ok_tkv_of_the_batch.json"],
     ),
+    "room for a request does not count on blocks that it shares": (
+        "spyre",
+        [
+            (
+                "spyre/blocks.py",
+                "blocks_at_end(config, newcomer) - shared",
+                "blocks_at_end(config, newcomer)",
+            )
+        ],
+        [],
+    ),
     "a block more is promised": (
         "spyre",
         [

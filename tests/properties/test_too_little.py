@@ -9,7 +9,7 @@ from schedproof.model.observation import Step
 from schedproof.model.systems import full_config
 from schedproof.properties.history.request_history import RequestHistory
 from schedproof.properties.history.run_history import RunHistory
-from schedproof.properties.spyre.predicates import admission
+from schedproof.properties.spyre.predicates import admission, decode
 from schedproof.tests.mutants.faults import mutants_of
 from schedproof.tests.mutants.planting import imported_anew, planted
 from schedproof.tests.properties.build import known
@@ -110,3 +110,14 @@ def test_a_scheduler_may_count_the_last_token_which_is_never_computed(
     history = RunHistory(config, "sound", "spyre", **known(accounts))
     accused = admission.refused(history, Step(kind="decode", scheduled={"a": 1}))
     assert (accused is None) is refusable
+
+
+@pytest.mark.parametrize(("blocks", "breaks"), [(2, False), (3, True)])
+def test_release_2_1_2_holds_no_block_beyond_the_prompt_and_the_next_token_either(blocks, breaks):
+    values = {"block_size": 4, "chunk_size": 8, "max_num_seqs": 2, "max_model_len": 64}
+    config = full_config("spyre", "2.1.2", {**values, "max_batch_tkv": 256})
+    account = RequestHistory("a", 6, 4, 4, content=(("a", 6),))
+    history = RunHistory(config, "2.1.2", "spyre", **known((account,)))
+    held = tuple(range(1, blocks + 1))
+    step = Step(kind="prefill", scheduled={"a": 6}, prefix_hit={"a": 0}, blocks={"a": held})
+    assert (decode.wrong_blocks(history, step) is not None) is breaks

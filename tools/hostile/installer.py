@@ -31,7 +31,7 @@ def members(package: str, version: str) -> dict[str, str]:
 
 
 def install(text: str) -> int:
-    """Install a release, and return the exit code as a command of schedproof would."""
+    """Install a release, and return the exit code that a schedproof command would."""
     release = parse_release(text)
     assert release is not None
     try:

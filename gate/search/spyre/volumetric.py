@@ -88,8 +88,9 @@ def answer(console: Console, question: Question) -> int:
     _check(question, setting)
     if question.target is not None:
         if setting.max_model_len <= setting.block:
-            problem = f"max_model_len {setting.max_model_len}; valid with --target: more than "
-            raise InputError("--param", f"{problem}block_size; else a release accepts no request")
+            problem = f"max_model_len {setting.max_model_len}; valid with --target: more than"
+            why = "otherwise a release accepts no requests"
+            raise InputError("--param", f"{problem} block_size; {why}")
         setting = replace(setting, release_door=True)
     with counterexample.open_second_target(console, question.target, "spyre") as also:
         # These lemmas hold only for a fixed block size.
@@ -369,8 +370,8 @@ def run_proof(search: VolumeSearch) -> int:
         return INCONCLUSIVE
     spent = time.monotonic() - began
     search.say(
-        f"proven in {spent:.1f} s, for {proven_for(*_scope(search))}; the guard of each lemma is "
-        "refuted"
+        f"proven in {spent:.1f} s, about the model, for {proven_for(*_scope(search))}; the guard "
+        "of each lemma is refuted; solver/spyre/argument.md says what is assumed"
     )
     return PROVEN
 

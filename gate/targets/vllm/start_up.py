@@ -50,7 +50,8 @@ class _EngineCore:
 def refusal(vllm_config: Any, layers: Sequence[Any]) -> str | None:
     """Return the release's message if it does not start with this configuration, otherwise None.
 
-    `layers` describes the KV caches of the layers in one pipeline stage; all stages are alike.
+    `layers` describes the KV caches of the layers in one pipeline stage. All stages have the same
+    layers.
     """
     stages = vllm_config.parallel_config.pipeline_parallel_size
     specs = [

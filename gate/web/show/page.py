@@ -100,8 +100,8 @@ def plain(run: RecordedRun) -> dict[str, Any]:
 
 
 def opens_at(run: RecordedRun) -> int:
-    """Return the step at which the page opens: the one that breaks a rule, else the first in
-    which a request loses its place, else the first."""
+    """Return the step at which the page opens: the one that breaks a rule. If there is none, return
+    the first step in which a request loses its place or, failing that, the first step."""
     last = max(len(run.steps) - 1, 0)
     if run.broken:
         return min(run.broken[0].step, last)

@@ -121,10 +121,10 @@ class ByHand:
                 f"{MAX_REQUESTS} requests have arrived, the most that a run by hand may have"
             )
         if shared > prompt:
-            raise NotNow(f"shared {shared}; valid: 0 to {prompt}, the tokens of the prompt")
+            raise NotNow(f"shared {shared}; valid: 0 to {prompt}, the length of the prompt")
         external = loads.get("external_tokens", 0)
         if external > prompt:
-            raise NotNow(f"load {external}; valid: 0 to {prompt}, the tokens of the prompt")
+            raise NotNow(f"load {external}; valid: 0 to {prompt}, the length of the prompt")
         name = self._free_name()
         segments = ((SHARED, shared), (name, prompt - shared))
         request = Request(

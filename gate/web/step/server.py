@@ -242,7 +242,7 @@ def _details(run: ByHand) -> list[str]:
 
 HOST = "127.0.0.1"
 MAX_BODY = 256 * 1024  # bytes; enough for a scenario
-PATIENCE = 10.0  # seconds within which a request must arrive completely
+PATIENCE = 10.0  # seconds of silence in a request after which the connection is closed
 FILE = "by-hand.json"
 NOTHING = "default-src 'none'"  # the content security policy of all answers except the page
 

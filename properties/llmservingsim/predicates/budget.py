@@ -2,8 +2,8 @@
 throughput that a step reports.
 
 Source: continuous-batching page, "Two scheduling paths" and "What the scheduler picks each step",
-"What the scheduler hands back" and "Gotchas"; the code at HEAD for the emission. If the page states
-a rule as vLLM's documents do, the rule shares vLLM's predicate.
+"What the scheduler hands back" and "Gotchas"; the code at HEAD for the emission. If LLMServingSim's
+documentation page states a rule as vLLM's documents do, the rule shares vLLM's predicate.
 """
 
 from ....model.observation import Step

@@ -53,8 +53,8 @@ def shares_with_running(history: VllmRun, step: Step) -> bool:
 
 
 def hit_at_least(history: VllmRun, step: Step, request: VllmRequestHistory) -> int:
-    """Return how many tokens a starting request must find; all of them are in blocks that others
-    hold.
+    """Return how many tokens a starting request must find in the cache. All of them are in blocks
+    that other requests hold.
 
     According to the page, a batch in flight may publish its blocks only when it completes.
     """

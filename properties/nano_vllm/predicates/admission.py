@@ -26,12 +26,15 @@ from .decision import (
 
 
 def phases_mixed(history: RunHistory, step: Step) -> str | None:
-    """A step prefills or decodes, never both (NAN-R11)."""
+    """A step prefills or decodes, never both (NAN-R11).
+
+    If a preempted sequence lacks only its last token, both kinds are right.
+    """
     new = prefilled(history, step)
     old = [request for request in ran_before(history) if request.id in step.scheduled]
     if new and old:
         return f"{names(new)} prefilled and {names(old)} decoded in one step"
-    if step.kind == "mixed":
+    if step.kind == "mixed" and not any(0 < one.emitted <= one.regenerated for one in new):
         return "the kind of the step is mixed"
     return None
 
@@ -148,7 +151,8 @@ def hit_costs_budget(history: RunHistory, step: Step) -> str | None:
 
 
 def fits_by_its_hit(history: RunHistory, step: Step) -> bool:
-    """When its turn comes, a request fits the budget only if its cached tokens do not count."""
+    """Return whether a request, when the scheduler reaches it, fits the budget only if its cached
+    tokens do not count."""
     budget = history.config["max_num_batched_tokens"]
     for request in waited_before(history):
         hit = _must_find(history, step, request)
@@ -197,8 +201,8 @@ def _passes(
 def _needed(history: RunHistory, request: RequestHistory) -> int:
     """Return an upper bound on the free blocks that a newcomer needs.
 
-    In revisions with chunks, shared blocks cost nothing; in the others, the check counts all blocks
-    (NAN-R09).
+    In revisions that compute prompts in chunks, shared blocks cost nothing. In all other revisions,
+    the check counts all blocks (NAN-R09).
     """
     needed = blocks_for(history, request.num_tokens)
     if history.revision == WHOLE_PROMPTS:

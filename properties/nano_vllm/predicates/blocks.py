@@ -49,7 +49,7 @@ def shared_wrongly(history: RunHistory, step: Step) -> str | None:
                 return f"block {number} is block {place} of {name} and {other_place} of {other}"
             end = (place + 1) * block
             if min((step.computed or {}).get(n, 0) for n in (name, other)) < end:
-                return f"{name} and {other} share block {number}, which is still written to"
+                return f"{name} and {other} share block {number}, which is still being written"
             if in_common_after(history, step, name, other) < end:
                 return f"{name} and {other} share block {number}, and differ before token {end}"
     return None
@@ -111,8 +111,8 @@ def shares_with_running(history: RunHistory, step: Step) -> bool:
 
 
 def hit_at_least(history: RunHistory, request: RequestHistory) -> int:
-    """Return how many tokens a starting sequence must find; all of them are in blocks that others
-    hold."""
+    """Return how many tokens a starting sequence must find in the cache. All of them are in blocks
+    that other sequences hold."""
     block = history.config["block_size"]
     return surely_shared(request, ran_before(history), history.kin(request), block)
 

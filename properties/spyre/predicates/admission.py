@@ -134,24 +134,25 @@ def pool_surely_has(history: RunHistory, step: Step, newcomer: RequestHistory) -
 
     There is room if blocks are free for all tokens of the newcomer, except those shared with
     running requests. The last token needs no block, but may be promised one. The page does not
-    describe a pool, so its revisions may promise each request one more block.
+    describe a pool, so its revisions may promise each request one more block, and may count shared
+    blocks as new.
     """
     size, block = history.config["num_blocks"], history.config["block_size"]
     if size is None:
         return True
     started = [request for request in history.live.values() if request.started]
     tables, held = tables_before(history), held_before(history)
+    by_page = history.revision == "documented"
     shared = 0
-    if history.config["prefix_caching"]:
+    if history.config["prefix_caching"] and not by_page:
         shared = surely_shared(newcomer, started, history.kin(newcomer), block) // block
         if history.kept is not None:
             found = history.kept.must_find(history, step, newcomer, among=held)
             shared = max(shared, found // block)
-    more = int(history.revision == "documented")
     needed = len(held) - shared
     for request in (*started, newcomer):
         tokens = request.prompt + request.max_tokens
-        needed += max(ceil(tokens / block) + more - len(tables.get(request.id, ())), 0)
+        needed += max(ceil(tokens / block) + by_page - len(tables.get(request.id, ())), 0)
     return bool(needed <= size)
 
 

@@ -119,8 +119,7 @@ def wrong_blocks(history: RunHistory, step: Step) -> str | None:
     """A request holds a block for every block_size tokens that it has computed (SPY-R02).
 
     In release 2.5.2, a request holds blocks in advance only for the tokens of a prefix hit.
-    According to the page, it may get the blocks of its whole prompt at once, and the block of its
-    next token.
+    Elsewhere, it may get the blocks of its whole prompt at once, and the block of its next token.
     """
     block = history.config["block_size"]
     for name, held in (step.blocks or {}).items():
@@ -129,12 +128,11 @@ def wrong_blocks(history: RunHistory, step: Step) -> str | None:
             continue
         hit = 0 if request.started else history.hit_now(step, request) or 0
         tokens = request.computed + step.scheduled.get(name, 0) + hit
-        ahead = False
         if history.revision in REVISIONS_THAT_PAUSE:
             cached = request.prefix_hit if request.started else hit
             most = ceil(min(tokens + cached, max(request.prompt, tokens)) / block)
             ahead = len(held) > most
-        elif history.revision in ("sound", "documented"):
+        else:
             ahead = len(held) > ceil((max(tokens, request.prompt) + 1) / block)
         if len(held) * block < tokens or ahead:
             return f"{name} has computed {tokens} tokens and holds {len(held)} blocks of {block}"

@@ -1,4 +1,5 @@
-"""The work of a prefill step: one right-aligned chunk, and a token from the last chunk.
+"""The work of a prefill step: it computes one right-aligned chunk, and the last chunk yields a
+token.
 
 Source: Spyre scheduling page, "Prefill padding", "Chunked Prefill" and "Skipping full chunks".
 """

@@ -132,7 +132,7 @@ def prompt_is_shared(history: RunHistory, step: Step) -> bool:
 
 
 def output_not_shared(history: RunHistory, step: Step) -> str | None:
-    """Tokens that a running request has generated can be hit as well (SPY-R60)."""
+    """A prefix hit can also cover tokens that a running request has generated (SPY-R60)."""
     for request in starting(history, step):
         hit = history.hit_now(step, request)
         due = shareable(history, request, of_prompts=False)
@@ -152,7 +152,8 @@ def output_is_shared(history: RunHistory, step: Step) -> bool:
 
 
 def starting(history: RunHistory, step: Step) -> list[RequestHistory]:
-    """Return the requests whose first chunk runs in this step; none without prefix caching."""
+    """Return the requests whose first chunk runs in this step, or no requests if prefix caching is
+    off."""
     if not history.config["prefix_caching"]:
         return []
     return [request for request in history.prefill_members(step) if not request.started]

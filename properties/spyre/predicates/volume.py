@@ -66,8 +66,8 @@ def pauses(history: RunHistory) -> bool:
 
 
 def overrun_with(history: RunHistory, newcomer: RequestHistory) -> Overrun | None:
-    """Return the first decode step that includes the newcomer and can exceed the limit; otherwise
-    None."""
+    """Return the first decode step that includes the newcomer and can exceed the limit, or None if
+    there is no such step."""
     batch = [
         Member(request.computed, request.max_tokens - request.emitted)
         for request in history.decoding()

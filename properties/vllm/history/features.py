@@ -248,7 +248,8 @@ class VllmFeatures(Features):
     def emissions(
         self, history: RunHistory[Any], step: Step, completes: Mapping[str, Coming]
     ) -> dict[str, int]:
-        """Return, for each request that emits tokens, their number: one plus its correct drafts."""
+        """Return how many tokens each request emits: one, plus one for each correct draft. Leave
+        out requests that emit none."""
         return {
             name: min(
                 1 + speculation.right_of(of(request), coming.proposed), max(request.tokens_left, 1)

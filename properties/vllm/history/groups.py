@@ -6,7 +6,6 @@ their specs.
 
 import math
 from collections.abc import Mapping
-from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from ....model.pool import Content, blocks_for, prefix
@@ -42,7 +41,7 @@ class Groups(NamedTuple):
             step.
     """
 
-    holds: Mapping[int, tuple[int, Content]] = MappingProxyType({})
+    holds: Mapping[int, tuple[int, Content]] = {}
     unseen: frozenset[tuple[int, Content]] = frozenset()
 
 

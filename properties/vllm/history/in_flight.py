@@ -118,7 +118,8 @@ def _is_waited_for(history: VllmRun, step: Step) -> bool:
 
 
 def due(history: VllmRun, step: Step) -> Flight:
-    """Return the earlier decision that completes in this step; an empty decision if none does."""
+    """Return the earlier decision that completes in this step, or an empty decision if no decision
+    completes."""
     flights = state_of(history).flights
     return flights[0] if flights and reports(history, step) else {}
 

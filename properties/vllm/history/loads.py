@@ -28,7 +28,7 @@ def meet_decisions(config: Mapping[str, Any]) -> bool:
 
 
 def book(history: VllmRun, step: Step) -> None:
-    """Record the requests that this step parks; a request is parked for a load only once. If the
+    """Record the requests that this step parks. Each request is parked for a load only once. If the
     worker reports in this step, all loads are one report closer to their end."""
     config, requests = history.config, history.requests
     for name in step.parked or ():

@@ -1,7 +1,6 @@
 """A run of vLLM: its state beyond the kernel's, and the encoder's work in a step."""
 
 from collections.abc import Mapping
-from types import MappingProxyType
 from typing import Any, NamedTuple, TypeAlias, cast
 
 from ....model.observation import Step
@@ -53,11 +52,11 @@ class VllmState(NamedTuple):
 
     flights: tuple[Flight, ...] = ()
     early: int = 0
-    outputs: Mapping[str, int] = MappingProxyType({})
+    outputs: Mapping[str, int] = {}
     groups: Groups = Groups()
     was_reset: bool = False
-    worker: Worker = MappingProxyType({})
-    unfilled: Mapping[int, int] = MappingProxyType({})
+    worker: Worker = {}  # noqa: RUF012 (a Mapping)
+    unfilled: Mapping[int, int] = {}
 
 
 def of(account: RequestHistory) -> VllmRequestHistory:

@@ -175,7 +175,8 @@ def _is_passed(history: VllmRun, step: Step) -> bool:
 
 
 def outlives_its_grammar(history: VllmRun, step: Step) -> str | None:
-    """A request with an invalid grammar ends with an error at its turn, not before (V1-R43)."""
+    """A request with an invalid grammar ends with an error when the scheduler reaches it, not
+    before (V1-R43)."""
     for name, reason in (step.finished or {}).items():
         request = history.live.get(name)
         if request is None or not request.invalid or name in history.aborts_inside:

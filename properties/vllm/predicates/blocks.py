@@ -67,8 +67,8 @@ def block_border_crossed(history: VllmRun, step: Step) -> bool:
 
 
 def shared_wrongly(history: VllmRun, step: Step) -> str | None:
-    """A shared block is full, is not written to any more, and holds tokens that both requests have
-    (V1-R12)."""
+    """A shared block is full, is not written to any more, and holds tokens that both requests have;
+    without prefix caching, no block is shared (V1-R12)."""
     block, computed = history.config["block_size"], step.computed or {}
     shared = history.holders.shared(step.blocks or {})
     seen: dict[int, tuple[str, int]] = {}
@@ -87,6 +87,8 @@ def shared_wrongly(history: VllmRun, step: Step) -> str | None:
             other, other_place = seen[number]
             if place != other_place or name == other:
                 return f"block {number} is block {place} of {name} and {other_place} of {other}"
+            if not caches(history.config):
+                return f"{other} and {name} share block {number}, although prefix caching is off"
             end = (place + 1) * block
             if (name, other) not in common:
                 common[name, other] = in_common_after(history, step, name, other)
@@ -95,7 +97,7 @@ def shared_wrongly(history: VllmRun, step: Step) -> str | None:
             if min(computed.get(name, end), computed.get(other, end)) < end:
                 if _computes_again(history, step, {name, other}):
                     continue
-                return f"{name} and {other} share block {number}, which is still written to"
+                return f"{name} and {other} share block {number}, which is still being written"
     return None
 
 

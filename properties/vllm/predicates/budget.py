@@ -133,7 +133,7 @@ def chunked_although_off(history: VllmRun, step: Step) -> str | None:
         left = behind(history, step, request)
         if left is None or stops_at_input(history, step, request):
             continue
-        if step.scheduled[request.id] < min(left, threshold(history)):
+        if step.scheduled[request.id] < min(left, prefill_limit(history) or left):
             return (
                 f"{request.id} starts with {step.scheduled[request.id]} of {left} tokens, "
                 "although prompts are not chunked"
@@ -177,8 +177,8 @@ def emission_wrong(history: VllmRun, step: Step) -> str | None:
 
 
 def _as_due(comes: bool, emits: int, drafts: int) -> bool:
-    """Return whether a request emits as many tokens as it should: none unless a token `comes`; then
-    one, or more with drafts."""
+    """Return whether a request emits as many tokens as it should: none if no token `comes`, and
+    otherwise one, or more with drafts."""
     return comes == (emits > 0) and (drafts > 0 or emits <= 1)
 
 
@@ -316,7 +316,7 @@ def aligned(history: VllmRun, step: Step, request: VllmRequestHistory, tokens: i
 
 def last_draft(history: VllmRun, request: VllmRequestHistory) -> int:
     """Return 1 if a request may compute a draft at the last position, which no document of this
-    revision forbids; otherwise 0."""
+    revision forbids, and 0 if it may not."""
     if not request.drafted or history.revision in since("0.25"):
         return 0
     return int(request.drafted > speculation.drafts_to_compute(history.config, request) >= 0)

@@ -441,7 +441,7 @@ def wants(history: VllmRun, request: VllmRequestHistory) -> int:
 
 def round_may_end(history: VllmRun, request: VllmRequestHistory) -> bool:
     """Return whether a running request may lack blocks because decisions in flight still write to
-    those of a preempted one. Later requests then get no turn (V1-R24)."""
+    those of a preempted one. Later requests are then not scheduled in this step (V1-R24)."""
     if not loads.meet_decisions(history.config) or history.config["num_blocks"] is None:
         return False
     return wants(history, request) > 0

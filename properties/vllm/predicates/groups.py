@@ -280,7 +280,8 @@ def a_window_saves_room(history: VllmRun, step: Step) -> bool:
 
 
 def held_twice(history: VllmRun, step: Step) -> str | None:
-    """A block belongs to only one group, and has only one place in the tables (V1-R55)."""
+    """A block belongs to only one group, and has the same index in every table that lists it
+    (V1-R55)."""
     seen: dict[int, tuple[int, int]] = {}
     for name, tables in (step.group_blocks or {}).items():
         for number, table in enumerate(((step.blocks or {}).get(name, ()), *tables)):

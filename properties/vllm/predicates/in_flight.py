@@ -95,7 +95,7 @@ def _verified(history: VllmRun, step: Step) -> list[tuple[VllmRequestHistory, in
 
 
 def scheduled_for_nothing(history: VllmRun, step: Step) -> str | None:
-    """A request with nothing to compute yet is passed over, and those behind it get their turn
+    """A request with nothing to compute yet is skipped, and the requests behind it are scheduled
     (V1-R06)."""
     passed = None
     remaining = history.config["max_num_batched_tokens"] - sum(step.scheduled.values())

@@ -10,7 +10,7 @@ from ...rules.predicate import PHASES, Predicate
 from ..history import groups, in_flight, loads, sessions, speculation, synchronous
 from ..history.request_history import VllmRequestHistory
 from ..history.run import VllmRun
-from .decision import kept, key, names, preempted, ran_before, wants, was_set_aside
+from .decision import admitted, kept, key, names, preempted, ran_before, wants, was_set_aside
 
 
 def victim_not_the_tail(history: VllmRun, step: Step) -> str | None:
@@ -196,15 +196,14 @@ def preempted_and_new_wait(history: VllmRun, step: Step) -> bool:
 
 
 def stops_running(history: VllmRun, step: Step) -> str | None:
-    """A running request keeps running until it ends or is preempted (V1CP-R03)."""
+    """A request runs from its admission until it ends or is preempted (V1CP-R03)."""
     running = step.running or ()
-    for request in kept(history, step):
-        ended = request.id in (step.finished or {}) or request.id in history.aborts_inside
-        ended = ended or request.id in _parked(history, step)
-        if not ended and request.id not in running:
-            return (
-                f"{request.id} was running, did not end and was not preempted, but no longer runs"
-            )
+    gone = {*(step.finished or ()), *(step.preempted or ()), *history.aborts_inside}
+    for request in (*kept(history, step), *admitted(history, step)):
+        if request.id in running or request.id in gone or request.id in _parked(history, step):
+            continue
+        began = "was admitted" if request in admitted(history, step) else "was running"
+        return f"{request.id} {began}, did not end and was not preempted, but does not run"
     return None
 
 
@@ -290,7 +289,7 @@ PREDICATES = {
     "V1CP-R03": Predicate(
         stops_running,
         prompt_goes_on,
-        reads=("finished", "parked", PHASES, "preempted", "running"),
+        reads=("finished", "parked", PHASES, "preempted", "running", "scheduled"),
     ),
     "V1CP-R29": Predicate(
         preemption_not_counted,

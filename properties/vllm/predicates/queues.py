@@ -277,10 +277,10 @@ def someone_joins(history: VllmRun, step: Step) -> bool:
 
 
 def passed_by(history: VllmRun, step: Step) -> str | None:
-    """Every running request gets its turn while the budget lasts (V1-P01).
+    """Every running request is scheduled while the budget lasts (V1-P01).
 
-    Under the priority policy, the requests behind one that is its own victim may get nothing; in
-    some revisions, they still get their turn.
+    Under the priority policy, the requests behind one that is its own victim may get nothing. In
+    some revisions, they are still scheduled.
     """
     budget = history.config["max_num_batched_tokens"]
     if history.pause == "pause_all" or sum(step.scheduled.values()) >= budget:

@@ -221,7 +221,7 @@ def test_one_rule_is_shown_in_full(run):
     assert two.code == 0
     assert two.out.startswith(result.out + "\nV1-R05 (decision): ")
     unchecked = run("rules", "SPY-R01").out
-    assert "  unchecked: Definition. This describes the scheme" in unchecked
+    assert "  unchecked: Consequence. This describes the scheme" in unchecked
     assert "  stands in: SPY-R20, SPY-R22, ALL-R03\n" in unchecked
 
 

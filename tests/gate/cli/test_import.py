@@ -119,16 +119,16 @@ def test_rows_that_cannot_run_are_refused_and_left_out_only_where_that_is_wanted
     rows = [*MOONCAKE, {**MOONCAKE[2], "output_length": 0}]
     words = ("import", "mooncake", mooncake(rows), "--config", "max_model_len=1400")
     run(*words).refused(
-        "trace.jsonl: row 2: prompt + max_tokens = 1503 tokens is beyond max_model_len (1400), "
+        "trace.jsonl: row 2: prompt + max_tokens = 1503 tokens exceeds max_model_len (1400), "
         "and 2 more of 5 rows cannot run; valid: --config with larger limits, or --skip-unfit"
     )
     assert not Path("trace.json").exists()
     result = run(*words, "--skip-unfit")
     assert result.out.splitlines()[:4] == [
         "3 of 5 rows cannot run and are left out:",
-        "  row 2: prompt + max_tokens = 1503 tokens is beyond max_model_len (1400)",
+        "  row 2: prompt + max_tokens = 1503 tokens exceeds max_model_len (1400)",
         "  row 5: 600 prompt tokens, 0 generated",
-        "  row 4: prompt + max_tokens = 2009 tokens is beyond max_model_len (1400)",
+        "  row 4: prompt + max_tokens = 2009 tokens exceeds max_model_len (1400)",
     ]
     assert [*requests()] == ["r1", "r3"]
 

@@ -58,10 +58,11 @@ def test_a_full_disk_behind_stdout_is_one_line(words):
 
 
 @pytest.mark.slow
-def test_a_reader_that_goes_away_gets_no_traceback():
+@pytest.mark.parametrize("words", [("rules",), ("--help",), ("gate", "--help"), ("--version",)])
+def test_a_reader_that_goes_away_gets_no_traceback(words):
     reader, writer = os.pipe()
     os.close(reader)
-    command = [sys.executable, "-m", "schedproof", "rules"]
+    command = [sys.executable, "-m", "schedproof", *words]
     done = subprocess.run(command, stdout=writer, stderr=subprocess.PIPE, timeout=PATIENCE)
     os.close(writer)
     assert (done.returncode, done.stderr) == (3, b"")

@@ -21,10 +21,12 @@ from schedproof.gate.explore.explorer import (
     save_checkpoint,
 )
 from schedproof.gate.files.scenario_file import FileError
+from schedproof.model.systems import revisions_of
 from schedproof.solver.exploration.exploration import Exploration, ExploreOptions
 from schedproof.solver.exploration.scheduler_space import SchedulerSpace
 from schedproof.solver.exploration.scope import lengths
 from schedproof.solver.spyre.space import SHARED, Scope
+from schedproof.solver.systems import explored_systems, space_of
 from schedproof.spec.catalogue import load as load_catalogue
 from schedproof.spec.catalogue import select
 
@@ -67,6 +69,27 @@ def test_prompts_that_begin_alike_can_be_put_by_too(tmp_path):
     options = ExploreOptions("2.5.2", CACHE)
     save_checkpoint(tmp_path, broken_off(options, 1))
     assert finished(load(tmp_path, options, RULES)) == finished(Exploration(options, RULES))
+
+
+EVERY_SCOPE = [
+    pytest.param(scope, marks=pytest.mark.slow if number else (), id=f"{system} {scope.name}")
+    for system in explored_systems()
+    for number, scope in enumerate(reversed(space_of(system).scopes))
+]
+
+
+@pytest.mark.parametrize("scope", EVERY_SCOPE)
+def test_what_is_put_by_of_every_scope_goes_on_as_if_it_had_not_been(tmp_path, scope):
+    rules = [rule for rule in load_catalogue(scope.system) if rule.checked]
+    [revision, *_] = scope.revisions or revisions_of(scope.system)
+    options = ExploreOptions(revision, replace(scope, limits=scope.limits[:1]))
+    run = broken_off(options, 1, rules)
+    save_checkpoint(tmp_path, run)
+    again = load(tmp_path, options, rules)
+    assert again is not None
+    for each in (run, again):
+        next(each.search.run(), None)
+    assert again.result() == run.result()
 
 
 def test_an_exploration_can_be_broken_off_more_than_once(tmp_path):

@@ -1,5 +1,6 @@
 """Parts explored in processes: what is told, what Ctrl-C leaves, and what counts as broken."""
 
+import itertools
 import multiprocessing
 import os
 import signal
@@ -44,6 +45,15 @@ def finished(options):
     for _ in run.search.run():
         pass
     return run.result()
+
+
+@pytest.mark.slow
+def test_a_clock_that_is_set_forward_is_no_time_limit(monkeypatch):
+    days = itertools.count(time.time(), 86_400.0)
+    monkeypatch.setattr(explorer.time, "time", lambda: next(days))
+    [*_, last] = explore([SMALL], RULES, 1, BUDGET)
+    assert isinstance(last, Ended)
+    assert last.why == ""
 
 
 @pytest.mark.slow

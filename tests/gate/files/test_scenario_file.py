@@ -1,6 +1,7 @@
 """The file edge: one line that says what is wrong, and nothing lost between write and read."""
 
 import json
+import os
 import re
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -144,7 +145,8 @@ def test_a_truncated_file_is_never_taken_for_a_scenario(file):
         ),
         (
             {"expect": {"holds": False}},
-            "$.expect.holds: false; valid: true, or violates with the rules' ids",
+            "$.expect.holds: false; valid: true; to expect broken rules, use `violates` with their "
+            "ids instead",
         ),
         (
             {"expect": {"steps": [{"step": 0}, {"step": -1}]}},
@@ -386,6 +388,17 @@ def test_a_number_beyond_floats_does_not_become_a_file_that_cannot_be_read(file)
         return
     file.write_text(scenario_json(scenario))
     assert read_scenario(file) == scenario
+
+
+def test_a_pipe_under_the_name_of_a_counterexample_is_replaced(tmp_path):
+    scenario = msgspec.convert(GOOD, Scenario)
+    path = write_scenario(scenario, tmp_path, "R")
+    path.unlink()
+    os.mkfifo(path)
+    reader = os.open(path, os.O_RDONLY | os.O_NONBLOCK)  # without one, writing would wait for ever
+    assert write_scenario(scenario, tmp_path, "R") == path
+    os.close(reader)
+    assert read_scenario(path).requests == scenario.requests
 
 
 def test_a_write_that_fails_leaves_no_partial_file_behind(tmp_path):

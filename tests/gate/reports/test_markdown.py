@@ -37,6 +37,13 @@ def test_against_a_base_only_new_faults_are_counted():
     assert r"compared with vllm 0\.28\.0\: 3 kinds of difference; repairs ALL\-R05" in text
 
 
+def test_nobody_is_mentioned():
+    target = replace(reported.verdict().target, name="@octocat @org/team")
+    text = markdown(replace(reported.verdict(), target=target)).partition("```")[0]
+    assert "octocat" in text
+    assert "@o" not in text  # a backslash before @ does not keep GitHub from notifying
+
+
 def test_hostile_words_are_text(tmp_path):
     file = tmp_path / "comment.md"
     report = FileReport(file, reported.RULES, lambda verdict, *_: markdown(verdict))

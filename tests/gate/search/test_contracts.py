@@ -180,6 +180,22 @@ def test_the_backend_of_the_nightly_profile_finds_a_planted_fault(plant, tmp_pat
     assert confirm_claim(CONTRACTS[name], claim).status == "refuted"
 
 
+@pytest.mark.slow
+def test_a_planted_fault_is_found_by_a_python_without_assertions(tmp_path, monkeypatch):
+    monkeypatch.setenv("HYPOTHESIS_STORAGE_DIRECTORY", str(tmp_path))
+    planted = """
+from schedproof.gate.search import contracts
+from schedproof.model.spyre import documented
+contracts.PROFILES["nightly"] = 10
+documented.is_last_chunk = lambda prompt, computed, size: prompt - computed < size
+[claim] = contracts.by_hypothesis("last_chunk/production", 60)
+print(claim.holds)
+"""
+    command = [sys.executable, "-O", "-c", planted]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE)
+    assert (done.stdout, done.stderr) == ("False\n", "")
+
+
 def test_an_error_of_the_backend_itself_is_inconclusive(tmp_path, monkeypatch):
     name = "last_chunk/production"
     monkeypatch.setenv("HYPOTHESIS_STORAGE_DIRECTORY", str(tmp_path))

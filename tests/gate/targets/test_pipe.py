@@ -6,6 +6,7 @@ import pickle
 import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -16,6 +17,7 @@ from schedproof.gate.targets.pipe import PipeTarget
 from schedproof.model.faults import (
     TargetBroken,
     TargetDied,
+    TargetFault,
     TargetHung,
     TargetNotStarted,
     TargetTooLarge,
@@ -311,9 +313,16 @@ def test_output_without_a_question_is_a_broken_target():
             target.step()  # were the machine too slow for the pause: as an unreadable reply
 
 
+def test_a_target_that_closes_its_input_and_stays_is_broken():
+    target = started("ask(); reply(); ask(); os.close(0); reply(step={}); hang()")
+    target.step()
+    with pytest.raises(TargetBroken, match="it closed a pipe but kept running"):
+        target.step()
+
+
 def test_a_target_that_closes_its_output_and_stays_is_broken():
     target = started("ask(); reply(); ask(); os.close(1); hang()")
-    with pytest.raises(TargetBroken, match="closed its output"):
+    with pytest.raises(TargetBroken, match="it closed a pipe"):
         target.step()
 
 
@@ -357,6 +366,23 @@ def test_close_ends_a_process_and_may_be_repeated(echo):
     echo.close()
     echo.close()
     assert is_gone(pid)
+
+
+def test_a_target_may_be_closed_while_another_thread_waits_for_its_answer():
+    target, faults = started("ask(); reply(); ask(); hang()"), list[TargetFault]()
+
+    def step():
+        try:
+            target.step()
+        except TargetFault as fault:
+            faults.append(fault)
+
+    waits = threading.Thread(target=step)
+    waits.start()
+    time.sleep(SHORT)
+    target.close()
+    waits.join(PATIENT)
+    assert [type(fault) for fault in faults] == [TargetDied]
 
 
 def test_close_ends_a_process_that_ignores_sigterm():

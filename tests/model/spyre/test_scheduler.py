@@ -574,7 +574,7 @@ def test_a_request_that_fits_max_model_len_exactly_runs_to_its_end(revision):
     assert steps[-1]["tkv"] == 32
     too_long = {"id": "b", "prompt": [["b", 20]], "max_tokens": 14}
     assert target.add(too_long)["message"] == (
-        "prompt + max_tokens - 1 = 33 tokens is beyond max_model_len (32)"
+        "prompt + max_tokens - 1 = 33 tokens exceeds max_model_len (32)"
     )
 
 

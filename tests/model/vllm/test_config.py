@@ -29,7 +29,7 @@ def test_a_threshold_is_0_or_up_to_the_longest_request():
         values = {"max_model_len": 100, "long_prefill_token_threshold": threshold}
         assert read_config(values, REVISION).long_prefill_token_threshold == threshold
     assert refusal(max_model_len=100, long_prefill_token_threshold=101) == (
-        "$.config.long_prefill_token_threshold: 101 is beyond max_model_len (100); valid: 0 to 100"
+        "$.config.long_prefill_token_threshold: 101 exceeds max_model_len (100); valid: 0 to 100"
     )
     negative = refusal(long_prefill_token_threshold=-1)
     assert negative.startswith("$.config.long_prefill_token_threshold: -1: Expected `int` >= 0")

@@ -148,7 +148,7 @@ def test_an_input_that_no_step_can_compute_is_refused_at_the_door():
     refused = target().add(request("a", ("X", 5)))
     assert refused["error"] == "rejected"
     assert refused["message"] == (
-        "an encoder input of 5 tokens is beyond max_num_encoder_input_tokens (4) or "
+        "an encoder input of 5 tokens exceeds max_num_encoder_input_tokens (4) or "
         "encoder_cache_size (8)"
     )
 

@@ -61,7 +61,7 @@ def test_an_input_that_is_longer_than_the_threshold_is_split():
     [
         (
             {"max_num_seqs": 2, "max_num_active_seqs": 3},
-            "$.config.max_num_active_seqs: 3 is beyond max_num_seqs (2); valid: 1 to 2, or null",
+            "$.config.max_num_active_seqs: 3 exceeds max_num_seqs (2); valid: 1 to 2, or null",
         ),
         (
             {"disable_chunked_mm_input": True},

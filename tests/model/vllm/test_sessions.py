@@ -132,7 +132,7 @@ def test_a_session_that_is_aborted_while_it_waits_is_gone():
 def test_a_session_whose_turns_are_too_long_together_is_refused():
     target = started()
     request = {"id": "a", "prompt": [["a", 20]], "max_tokens": 2, "turns": [turn("b", tokens=9)]}
-    assert "33 tokens is beyond max_model_len" in target.add(request)["message"]
+    assert "33 tokens exceeds max_model_len" in target.add(request)["message"]
 
 
 def test_a_token_computed_ahead_is_dropped_with_the_last_one_of_its_turn():

@@ -4,7 +4,7 @@ import importlib.util
 
 import pytest
 
-from schedproof.solver.smt.loops import body_of, findings
+from schedproof.solver.smt.loops import body_of, findings, imported_by
 
 ALIKE = """
 def grown(state, block):
@@ -36,7 +36,6 @@ def test_a_loop_that_does_the_same_for_each_item_is_not_found():
         ("kept.append(request)", "kept.append(kept.pop() if gone else request)", "gone"),
         ("in state.running:", "in state.running[:6]:", "[:6]"),
         ("in state.running:", "in state.running + (state.running[4],):", "[4]"),
-        ("in state.running:", "in islice(state.running, 9):", "islice()"),
         ("kept[-1]", "kept[len(kept) - 3]", "[len(kept) - 3]"),
         ("max(names.values())", "[at for at, _ in enumerate(kept)]", "enumerate()"),
         ("    return", "    while kept: kept.pop()\n    return", "while"),
@@ -47,6 +46,34 @@ def test_a_loop_that_does_the_same_for_each_item_is_not_found():
         ("gone.append(request)", "names[1] = len(gone); gone.appendleft(1)", "gone"),
         ("gone.append(request)", "names[1] = len(gone); gone.difference_update(kept)", "gone"),
         ("gone.append(request)", "setattr(state, 'seen', request)", "setattr()"),
+        ("gone.append(request)", "state.seen = request", "sets .seen"),
+        ("gone.append(request)", "state.lengths.append(1)", "changes state"),
+        ("gone.append(request)", "block[0] = block[0] + 1", "changes block"),
+        ("if length % block:", "if kept.__len__() == 6:", ".__len__"),
+        ("if length % block:", "if state.running.index(request) == 6:", "index()"),
+        ("if length % block:", "if isinstance(length, int):", "isinstance()"),
+        ("if length % block:", "if str(length) == '7':", "str()"),
+        ("if length % block:", "if f'{length}' > block:", "joinedstr"),
+        ("if length % block:", "if (length > 3) is True:", "(length > 3) is True"),
+        ("if length % block:", "if request.id == 'r7':", "request.id == 'r7'"),
+        ("if length % block:", "if request.id in {'r7'}:", "request.id in {'r7'}"),
+        ("if length % block:", "if len(grown(state, block)) == 6:", "recursion"),
+        ("if length % block:", "if kept == block:", "kept == block"),
+        ("if length % block:", "if [1] == block:", "[1] == block"),
+        ("if length % block:", "if length in state.EARLY:", "EARLY"),
+        ("(state, block)", "(state, block, size=len)", "=len"),
+        ("strict=True", "strict=False", "zip()"),
+        ("    return", "    first, *rest = kept\n    return", "*rest"),
+        ("    return", "    ones = [1 for one in kept]\n    return", "[1 for one in kept]"),
+        (
+            *(
+                "    return",
+                "    match kept:\n        case (_, _, _):\n            pass\n    return",
+            ),
+            "match",
+        ),
+        ("gone.append(request)", "try: kept[-1]\n            except Exception: pass", "try"),
+        ("gone.append(request)", "gone.append(lambda: request)", "code in a loop"),
         (
             "if length % block:\n",
             "if last is not None:\n            request = last\n        if length:\n"
@@ -63,6 +90,34 @@ def test_what_tells_items_apart_is_found(line, instead, found):
 def test_another_name_of_a_list_that_a_loop_fills_is_found():
     filled = ALIKE.replace("    for request", "    seen = kept\n    for request")
     assert "grown seen" in [*findings(filled.replace("if length % block:", "if len(seen) == 6:"))]
+
+
+@pytest.mark.parametrize(
+    ("line", "found"),
+    [
+        ("from itertools import islice", "imports islice"),
+        ("import random", "imports random"),
+        ("size = len", "size = len"),
+        ("crowded = lambda batch: len(batch) > 6", "lambda batch: len(batch) > 6"),
+        ("if True:\n    def seventh(batch): pass", "def seventh(batch):\n    pass"),
+    ],
+)
+def test_what_hides_code_from_the_check_is_found(line, found):
+    assert found in [*findings(f"{line}\n{ALIKE}")]
+
+
+def test_an_object_of_the_module_is_found_but_a_number_is_not():
+    asked = ALIKE.replace("if length % block:", "if length in early:")
+    assert "grown early" in [*findings(f"early = {{7}}\n{asked}")]
+    assert [*findings(f"block = 7\n{ALIKE}")] == []
+
+
+def test_a_module_that_the_model_imports_only_indirectly_is_read():
+    from schedproof.model.spyre import model
+
+    names = {module.__name__.rpartition(".")[2] for module in imported_by(model, {"systems"})}
+    assert {"model", "sound", "pool", "sequence"} <= names
+    assert "systems" not in names
 
 
 LOOPS = """

@@ -21,7 +21,7 @@ from schedproof.solver.spyre import step_lemmas, symbolic_state
 from schedproof.solver.spyre.admission_sequences import ADMITS_BY, Setting
 from schedproof.solver.spyre.proofs_by_rule import JOIN, LIMIT, limit_lemmas
 from schedproof.solver.spyre.step_lemmas import obligations
-from schedproof.solver.spyre.symbolic_step import StepConfiguration
+from schedproof.solver.spyre.symbolic_state import StepConfiguration
 
 
 def statuses(revision, *names, rule=JOIN, formula=None, interleave=True, block=64):

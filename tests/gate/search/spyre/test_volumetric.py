@@ -196,7 +196,8 @@ def test_a_sound_formula_is_proven_for_every_number_of_steps(run):
     lines = result.out.splitlines()
     assert lines[0].startswith(
         "prove SPY-R07 for every number of steps and requests (the code runs with 0 to 5 or 32 "
-        "that decode; judged by their text, its loops treat all alike), formula "
+        "that decode; judged by their text, its loops treat all alike), the code in blocks of 64, "
+        "chunks of 512, formula "
     )
     terms = [line for line in lines if line.startswith("  ")]
     assert [line.split(":")[0].strip() for line in terms[:4]] == ["tkv", "base", "term", "walk"]
@@ -204,7 +205,8 @@ def test_a_sound_formula_is_proven_for_every_number_of_steps(run):
     assert all(line.startswith("proven ") for line in lemmas)
     assert len(lines) > 8
     assert lines[-1].startswith("proven in ")
-    assert lines[-1].endswith("; the guard of each lemma is refuted")
+    assert "the code in blocks of 64, chunks of 512; " in lines[-1]
+    assert lines[-1].endswith("; solver/spyre/argument.md says what is assumed")
 
 
 @pytest.mark.slow
@@ -232,7 +234,10 @@ def test_a_release_is_proven_in_its_configurations(run, rule, words, assumed):
         "(the code runs with 0 to 5 or 32 that decode; judged by their text, its loops treat all "
         "alike)"
     )
-    assert f"\nproven for every number of steps and requests {beside}{assumed}: " in result.out
+    sizes = ", the code in blocks of 64, chunks of 512"
+    assert (
+        f"\nproven for every number of steps and requests {beside}{assumed}{sizes}: " in result.out
+    )
 
 
 @pytest.mark.nightly
@@ -483,7 +488,7 @@ def test_ctrl_c_before_there_is_an_answer_is_one_line_and_exit_3(run, monkeypatc
         (["SPY-R07", "--param", "max_model_len=1"], "--param: max_model_len 1; valid: at least 2"),
         (
             ["SPY-R07", "--param", "max_model_len=64", "--target", "model"],
-            "--param: max_model_len 64; valid with --target: more than block_size; else a release",
+            "--param: max_model_len 64; valid with --target: more than block_size; otherwise ",
         ),
         (["SPY-R07", "--param", "max_batch_tkv=9"], "--param: max_batch_tkv 9; valid: at least"),
         (["SPY-R07", "--param", "requests=1"], "--param: 'requests=1'; valid: 2 to 32 requests"),

@@ -103,7 +103,7 @@ def test_a_request_may_say_what_a_connector_has_of_it():
         status, text, _ = ask(
             server, "POST", "/arrive", {"prompt": 4, "max_tokens": 1, "external_tokens": 5}
         )
-        assert (status, text) == (400, "load 5; valid: 0 to 4, the tokens of the prompt\n")
+        assert (status, text) == (400, "load 5; valid: 0 to 4, the length of the prompt\n")
 
 
 def test_the_page_loads_nothing_and_may_not_be_framed(server):

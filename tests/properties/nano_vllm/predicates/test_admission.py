@@ -25,6 +25,15 @@ def test_a_step_that_calls_itself_mixed_breaks_the_rule():
     assert reported == "the kind of the step is mixed"
 
 
+def test_a_step_in_which_a_resumed_sequence_lacks_only_its_last_token_may_call_itself_mixed():
+    resumed = request("a", emitted=2, regenerated=2)
+    step = ran({"a": 1, "b": 6}, "ab", kind="mixed")
+    assert admission.phases_mixed(book(resumed, request("b")), step) is None
+    # It has gone on since, so it decodes.
+    further = request("a", emitted=3, regenerated=2)
+    assert admission.phases_mixed(book(further, request("b")), step) is not None
+
+
 @pytest.mark.parametrize(
     ("requests", "running", "exercised"),
     [("ab", "a", True), ("ab", "ab", False), ("ab", "", False)],

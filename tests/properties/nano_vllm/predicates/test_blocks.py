@@ -69,7 +69,7 @@ def test_slots_are_at_stake_when_one_is_scheduled_and_goes_on():
         ((("s", 4), ("b", 8)), (1, 2, 4), "b and a share block 2, and differ before token 8"),
         ((("b", 12),), (1, 5, 4), "b and a share block 1, and differ before token 4"),
         ((("s", 8), ("b", 4)), (2, 1, 4), "block 2 is block 0 of b and 1 of a"),
-        ((("s", 8), ("b", 4)), (1, 2, 3), "b and a share block 3, which is still written to"),
+        ((("s", 8), ("b", 4)), (1, 2, 3), "b and a share block 3, which is still being written"),
     ],
 )
 def test_blocks_are_shared_only_at_the_same_place_full_and_with_the_same_tokens(

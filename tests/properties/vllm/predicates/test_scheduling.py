@@ -204,6 +204,12 @@ def test_without_chunking_the_budget_does_not_cut_a_prompt():
     assert reported == "b starts with 1 of 9 tokens, although prompts are not chunked"
 
 
+def test_without_chunking_a_prompt_beyond_the_whole_budget_does_not_start():
+    history = book(request("a", 14), enable_chunked_prefill=False)
+    reported = budget.chunked_although_off(history, ran({"a": 10}, prefix_hit={"a": 0}))
+    assert reported == "a starts with 10 of 14 tokens, although prompts are not chunked"
+
+
 def test_without_chunking_the_threshold_still_cuts():
     history = book(request("a", 9), enable_chunked_prefill=False, long_prefill_token_threshold=4)
     assert budget.chunked_although_off(history, ran({"a": 4})) is None
@@ -300,6 +306,13 @@ def test_who_runs_goes_on_or_is_counted_as_preempted():
     )
 
 
+@pytest.mark.parametrize(("running", "waiting", "breaks"), [("a", "", False), ("", "a", True)])
+def test_who_joins_with_a_part_of_its_prompt_is_running_after_the_step(running, waiting, breaks):
+    history = book(request("a", 20))
+    step = ran({"a": 10}, running, waiting, prefix_hit={"a": 0})
+    assert (preemption.stops_running(history, step) is not None) is breaks
+
+
 @pytest.mark.parametrize(("computed", "breaks"), [(10, False), (6, True), (11, True)])
 def test_the_counter_is_what_was_cached_and_what_was_scheduled(computed, breaks):
     step = ran({"a": 6}, "a", computed={"a": computed}, prefix_hit={"a": 4})
@@ -308,6 +321,17 @@ def test_the_counter_is_what_was_cached_and_what_was_scheduled(computed, breaks)
 
 
 COMMON = (("s", 8),)
+
+
+@pytest.mark.parametrize("caching", [True, False])
+def test_without_prefix_caching_no_block_is_shared(caching):
+    accounts = [request(name, 8, 8, 1, content=COMMON) for name in "ab"]
+    history = book(*accounts, running="ab", enable_prefix_caching=caching)
+    tables = {"a": (1, 2, 3), "b": (1, 2, 4)}
+    step = ran({"a": 1, "b": 1}, "ab", computed={"a": 9, "b": 9}, blocks=tables)
+    reported = blocks.shared_wrongly(history, step)
+    without = "a and b share block 1, although prefix caching is off"
+    assert reported == (None if caching else without)
 
 
 def test_nobody_holds_the_null_block():
@@ -342,7 +366,7 @@ def test_a_block_that_is_still_written_to_is_not_shared():
     step = ran({}, "ab", computed={"a": 6, "b": 8}, blocks={"a": (1, 2), "b": (1, 2)})
     reported = blocks.shared_wrongly(history, step)
     assert reported is not None
-    assert reported.endswith("share block 2, which is still written to")
+    assert reported.endswith("share block 2, which is still being written")
 
 
 @pytest.mark.parametrize(("hit", "breaks"), [(0, False), (4, False), (8, True), (3, True)])
