@@ -75,6 +75,10 @@ RELEASE_ALONE = [
         "aborted-while-it-is-loaded-and-sent",
         "a-loaded-window-lacks-a-block",
         "a-failed-load-of-groups",
+        "eagle-drops-a-block-in-every-pass",
+        "a-landed-load-behind-a-deferred-request",
+        "drafts-after-a-failed-load",
+        "an-output-is-dropped-when-its-step-is-scheduled",
     }
 ]
 PAGES = FOLDER.parents[1] / "docs" / "findings"

@@ -14,9 +14,11 @@ from schedproof.tools.track_record import (
     PAGE,
     RED_LINES,
     ROOT,
+    UNKNOWN,
     Span,
     details,
     faults,
+    lasts,
     recorded,
     red_lines,
     red_lines_page,
@@ -54,7 +56,7 @@ def test_a_red_line_is_a_fault_that_its_release_has_or_a_decision_with_a_reason(
 
 def test_each_id_is_one_fault_and_the_page_stays_short():
     assert len({fault.id for fault in FAULTS}) == len(FAULTS)
-    assert sum(len(fault.releases) for fault in FAULTS) <= ROWS
+    assert len([*table(recorded())][2:]) <= ROWS
 
 
 def test_every_row_is_seen_on_a_release_that_starts():
@@ -75,6 +77,24 @@ def test_every_row_is_seen_on_a_release_that_starts():
 def test_since_and_until_are_the_first_and_the_last_release_that_has_it(states, span):
     assert span_of(states) == Span(*span)
     assert span_of({"0.9.0": HOLDS}) is None
+
+
+@pytest.mark.parametrize(
+    ("states", "words"),
+    [
+        ({"0.1": HOLDS, "0.2": BROKEN, "0.3": HOLDS}, "vllm 0.2 to 0.2"),
+        ({"0.1": UNKNOWN, "0.2": BROKEN, "0.3": UNKNOWN}, "vllm 0.2 or before to 0.2 or later"),
+        (
+            {"0.1": HOLDS, "0.2": UNKNOWN, "0.3": BROKEN, "0.4": UNKNOWN, "0.5": HOLDS},
+            "vllm after 0.1 to 0.3, not in 0.5",
+        ),
+        ({"0.1": BROKEN, "0.2": NO_START}, "vllm 0.1 or before to 0.1 (does not start later)"),
+        ({"0.1": NO_START, "0.2": BROKEN}, "vllm 0.2 or before, **still**"),
+        ({"0.1": HOLDS}, ""),
+    ],
+)
+def test_the_releases_are_named_as_exactly_as_the_replays_can_tell(states, words):
+    assert lasts("vllm", states) == words
 
 
 def test_no_scenario_is_kept_for_what_is_no_fault():

@@ -156,7 +156,7 @@ def test_a_version_of_two_words_is_no_class_of_a_scheduler(gate, revision, versi
     [
         ({}, None),
         ({"kv_connector": True}, "one queue"),
-        ({"max_num_encoder_input_tokens": 8, "encoder_cache_size": 8}, "ends the round"),
+        ({"max_num_encoder_input_tokens": 8, "encoder_cache_size": 8}, "ends admission"),
     ],
 )
 def test_a_known_difference_excuses_only_a_configuration_in_which_it_can_occur(gate, config, known):

@@ -1,5 +1,5 @@
 """Findings of gates of vLLM's releases (profile ci, seed 0), each with its cause: an entry of the
-track record, or a decision of upstream. `known` numbers the divergences of the catalogue."""
+track record. `known` numbers the divergences of the catalogue."""
 
 import csv
 from collections import Counter
