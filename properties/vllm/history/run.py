@@ -137,5 +137,6 @@ def groups_after(history: RunHistory[Any], step: Step) -> Groups:
         tables = (step.group_blocks or {}).get(account.id, ())
         for number, (group, table) in enumerate(zip(groups.further(config), tables, strict=False)):
             for place, block in enumerate(table[: tokens // group.size]):
-                holds[block] = number, groups.content_until(group, of(account), place)
+                if block != groups.NULL_BLOCK:
+                    holds[block] = number, groups.content_until(group, of(account), place)
     return Groups(holds, frozenset(unseen))

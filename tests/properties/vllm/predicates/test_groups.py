@@ -3,7 +3,7 @@
 from msgspec.structs import replace
 
 from schedproof.properties.vllm.history.groups import Groups
-from schedproof.properties.vllm.history.run import VllmState
+from schedproof.properties.vllm.history.run import VllmState, groups_after
 from schedproof.properties.vllm.predicates import groups
 
 from .build import book, ran, request
@@ -46,6 +46,12 @@ def test_a_request_that_ends_in_the_step_has_given_its_window_back():
     history = before(request("a", 12, 9), running="a", kv_connector=True)
     step = after({"a": 1}, (0, 0, 9), running="", finished={"a": "length"})
     assert groups.lost_in_the_window(history, step) is None
+
+
+def test_the_places_that_a_load_leaves_empty_hold_nothing():
+    history = before(request("a", 12, external=12, load_steps=1), kv_connector=True)
+    step = after({}, (0, 0, 9), running="", parked=("a",))
+    assert groups_after(history, step).holds == {9: (0, (("a", 12),))}
 
 
 def test_a_hit_is_whole_only_if_the_window_holds_its_tokens():
