@@ -34,9 +34,15 @@ def phases_mixed(history: RunHistory, step: Step) -> str | None:
     old = [request for request in ran_before(history) if request.id in step.scheduled]
     if new and old:
         return f"{names(new)} prefilled and {names(old)} decoded in one step"
-    if step.kind == "mixed" and not any(0 < one.emitted <= one.regenerated for one in new):
+    if step.kind == "mixed" and not any(_may_decode(history, step, request) for request in new):
         return "the kind of the step is mixed"
     return None
+
+
+def _may_decode(history: RunHistory, step: Step, request: RequestHistory) -> bool:
+    """Return whether a sequence was preempted, and may lack only its last token."""
+    is_resumed = 0 < request.emitted <= request.regenerated
+    return is_resumed and behind(history, step, request) in (None, 1)
 
 
 def both_phases_wanted(history: RunHistory, step: Step) -> bool:

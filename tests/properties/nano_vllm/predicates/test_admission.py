@@ -1,6 +1,7 @@
 """Which request is admitted, with how many tokens, and past which others, by example."""
 
 import pytest
+from msgspec.structs import replace
 
 from schedproof.properties.nano_vllm.predicates import admission
 
@@ -26,11 +27,13 @@ def test_a_step_that_calls_itself_mixed_breaks_the_rule():
 
 
 def test_a_step_in_which_a_resumed_sequence_lacks_only_its_last_token_may_call_itself_mixed():
-    resumed = request("a", emitted=2, regenerated=2)
-    step = ran({"a": 1, "b": 6}, "ab", kind="mixed")
+    resumed = request("a", 7, emitted=2, regenerated=2)
+    step = ran({"a": 1, "b": 6}, "ab", kind="mixed", prefix_hit={"a": 8, "b": 0})
     assert admission.phases_mixed(book(resumed, request("b")), step) is None
+    lacks_a_block = replace(step, prefix_hit={"a": 4, "b": 0})
+    assert admission.phases_mixed(book(resumed, request("b")), lacks_a_block) is not None
     # It has gone on since, so it decodes.
-    further = request("a", emitted=3, regenerated=2)
+    further = request("a", 7, emitted=3, regenerated=2)
     assert admission.phases_mixed(book(further, request("b")), step) is not None
 
 
