@@ -28,7 +28,6 @@ BAD_INPUT = (
     *(ConfigRefused, TargetNotStarted, RuleFault),
 )
 TYPER_INTERRUPTED = 130  # Typer's exit code if Ctrl-C ends a command
-TYPER_BROKEN_PIPE = 1  # and if nobody reads its output, although 1 says that a rule is broken
 
 app = typer.Typer(
     cls=Grouped,
@@ -79,7 +78,8 @@ def run(
         if code == TYPER_INTERRUPTED:
             raise KeyboardInterrupt
     except SystemExit as left:
-        if left.code == TYPER_BROKEN_PIPE:
+        # If nobody reads the output of Typer, it leaves with 1, which means a broken rule here.
+        if isinstance(left.__context__, BrokenPipeError):
             raise BrokenPipeError from None
         raise
     except COMMAND_LINE_ERROR as error:

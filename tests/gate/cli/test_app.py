@@ -191,6 +191,13 @@ def test_no_arguments_show_the_help(run):
     assert all(name in result.err for name in ("gate", "replay", "rules", "serve"))
 
 
+def test_a_command_that_leaves_with_1_is_not_taken_for_output_that_nobody_reads():
+    own = typer.Typer()
+    own.command()(lambda: sys.exit(1))
+    with pytest.raises(SystemExit, match="1"):
+        app.run(own, [])
+
+
 def test_the_version_is_that_of_the_package(run):
     assert run("--version") == Result(0, f"schedproof {__version__}\n", "")
 
