@@ -6,6 +6,7 @@ import pytest
 
 from schedproof.model.spyre.model import REVISIONS
 from schedproof.solver.smt.obligation import discharge
+from schedproof.solver.spyre import loop_lemmas
 from schedproof.tests.mutants.faults import MODEL
 from schedproof.tests.mutants.planting import imported_anew
 
@@ -23,6 +24,10 @@ def statuses(file="", line="", instead=""):
 def test_every_lemma_on_the_loops_is_proven_and_guarded():
     assert set(statuses().values()) == {"proven"}
     assert len(statuses()) == 4
+
+
+def test_every_exception_of_the_check_of_loops_is_needed():
+    assert {*loop_lemmas.told_apart()} == loop_lemmas.APART | loop_lemmas.BY_INDUCTION
 
 
 @pytest.mark.parametrize(
