@@ -97,8 +97,8 @@ def in_more_groups(
     for a load up to `covered` tokens."""
     if not config.more_groups:
         return 0, 0
-    asked = config, pool, sequence, len(hit), covered
-    return group_loads.missing(*asked, whole=True), group_loads.missing(*asked, whole=False)
+    load = config, pool, sequence, len(hit), covered
+    return group_loads.missing(*load, whole=True), group_loads.missing(*load, whole=False)
 
 
 def park(
@@ -108,7 +108,8 @@ def park(
     sequence, pool = allocator.start(pool, sequence, hit, config.block_size)
     if config.more_groups:
         sequence, pool = group_loads.begin(config, pool, sequence, covered)
-    sequence, pool = allocator.hold(pool, sequence, covered, config.block_size)
+    else:
+        sequence, pool = allocator.hold(pool, sequence, covered, config.block_size)
     parked = sequence._replace(
         computed=covered, prefix_hit=0, was_loaded=True, loading=sequence.load_steps
     )
@@ -249,7 +250,7 @@ def admit(
         covered = max(sequence.num_tokens, covered)
     missing = max(allocator.missing_blocks(sequence, covered, config.block_size), 0)
     if config.more_groups:
-        missing += group_loads.missing_to_go_on(config, sequence, missing, tokens)
+        missing = group_loads.missing_to_go_on(config, sequence, missing, tokens)
     if not fits(pool, missing + reserve):
         return None
     return kv_cache.hold(config, pool, sequence._replace(prefix_hit=sequence.computed), tokens)

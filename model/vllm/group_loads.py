@@ -8,7 +8,7 @@ from collections.abc import Iterable
 
 from .. import allocator
 from ..pool import Pool, blocks_for, forget, give_back, take, touch, unheld
-from . import kv_groups
+from . import kv_cache, kv_groups
 from .config import VllmConfig
 from .kv_groups import NULL, Table
 from .state import Sequence
@@ -72,19 +72,19 @@ def promised(config: VllmConfig, sequence: Sequence, tokens: int) -> int:
 
 
 def missing_to_go_on(config: VllmConfig, sequence: Sequence, in_first: int, tokens: int) -> int:
-    """Return how many blocks a loaded request lacks, beside `in_first` in the first group, to
+    """Return how many blocks a loaded request lacks in all groups, with `in_first` in the first, to
     compute `tokens` more tokens; if the whole request must fit, at least what is reserved for it.
     """
     covered = sequence.computed + tokens
     step = kv_groups.missing_to_grow(config, sequence, covered)
     if not config.reserve_full_isl:
-        return step
+        return in_first + step
     size = config.block_size
-    ahead = min(covered + config.lookahead, config.max_model_len)
-    first = max(blocks_for(ahead, size), 0) - len(sequence.blocks)
+    ahead = kv_cache.slots(config, covered)
+    first = max(blocks_for(ahead, size) - len(sequence.blocks), 0)
     whole = max(blocks_for(sequence.num_tokens, size) - len(sequence.blocks), 0)
     whole += promised(config, sequence, sequence.num_tokens)
-    return max(max(first, 0) + step, whole) - in_first
+    return max(first + step, whole)
 
 
 def of_a_step(config: VllmConfig, tokens: int) -> int:
