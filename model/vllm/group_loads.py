@@ -7,7 +7,7 @@ allocate_external_computed_blocks, Scheduler._request_remaining_blocks, _handle_
 from collections.abc import Iterable
 
 from .. import allocator
-from ..pool import Pool, blocks_for, forget, give_back, take, touch, unheld
+from ..pool import Content, Pool, blocks_for, give_back, take, touch, unheld
 from . import kv_cache, kv_groups
 from .config import VllmConfig
 from .kv_groups import NULL, Table
@@ -105,16 +105,10 @@ def free_together(
 ) -> Pool:
     """Return the pool without the blocks of a request to which a decision in flight has written.
     They are freed together, those of the last group first."""
-    others = [other for other in holders if other.id != sequence.id]
-    freed: list[tuple[int, tuple[tuple[str, int], ...] | None]] = []
+    freed: list[tuple[int, Content | None]] = []
     for number in reversed(range(len(sequence.tables))):
         pool = kv_groups.forget_unfilled(config, pool, sequence, number)
         every_place = range(len(sequence.tables[number]))
         freed += kv_groups.freed_places(config, pool, sequence, number, every_place, holders)
-    filled = sequence.computed // config.block_size
-    for number in range(filled, sequence.published):
-        pool = forget(pool, sequence.name(number, config.block_size), sequence.blocks[number])
-    cut = sequence._replace(published=min(filled, sequence.published))
-    held = {block for other in others for block in other.blocks}
-    freed += allocator.freed(cut, held, config.block_size)
-    return give_back(pool, freed, nameless_first=True)
+    pool, in_first = kv_cache.freed(config, pool, sequence, holders)
+    return give_back(pool, freed + in_first, nameless_first=True)

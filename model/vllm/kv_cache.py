@@ -6,7 +6,7 @@ scheduler asks this module for room. Counts are in blocks.
 """
 
 from .. import allocator
-from ..pool import Pool, blocks_for, cached_blocks, fits, forget, give_back, unheld
+from ..pool import Content, Pool, blocks_for, cached_blocks, fits, forget, give_back, unheld
 from . import kv_groups
 from .config import VllmConfig
 from .state import Sequence
@@ -109,8 +109,20 @@ def free(config: VllmConfig, pool: Pool, sequence: Sequence, others: tuple[Seque
 
     Their content can be found until they are handed out (V1CP-R36).
 
-    Blocks that `others` hold stay in use. If a request is aborted in the step that would have
-    filled a block, the block stays unfilled and can no longer be hit.
+    Blocks that `others` hold stay in use.
+    """
+    pool, given_back = freed(config, pool, sequence, others)
+    pool = give_back(pool, given_back, nameless_first=True)
+    return kv_groups.free(config, pool, sequence, others) if sequence.tables else pool
+
+
+def freed(
+    config: VllmConfig, pool: Pool, sequence: Sequence, others: tuple[Sequence, ...]
+) -> tuple[Pool, list[tuple[int, Content | None]]]:
+    """Return the pool, and the blocks of the first group that a request gives back.
+
+    If a request is aborted in the step that would have filled a block, the block stays unfilled and
+    can no longer be hit.
     """
     held = {block for other in others if other.id != sequence.id for block in other.blocks}
     filled = sequence.computed // config.block_size
@@ -121,5 +133,4 @@ def free(config: VllmConfig, pool: Pool, sequence: Sequence, others: tuple[Seque
         content = sequence.name(number, config.block_size)
         pool = forget(pool, content, sequence.blocks[number])
     cut = sequence._replace(published=min(filled, sequence.published))
-    pool = give_back(pool, allocator.freed(cut, held, config.block_size), nameless_first=True)
-    return kv_groups.free(config, pool, sequence, others) if sequence.tables else pool
+    return pool, allocator.freed(cut, held, config.block_size)
