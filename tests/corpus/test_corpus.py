@@ -37,6 +37,7 @@ RELEASE_ALONE = [
         "loaded-behind-one-without-room",
         "loaded-in-part-before-one-that-holds-the-rest",
         "loaded-without-room-for-drafts",
+        "only-the-first-full-group-is-cut",
         "preempted-for-nothing",
         "loads-into-what-is-written",
         "admitted-without-room-for-the-whole",
