@@ -109,6 +109,7 @@ def groups_after(history: RunHistory[Any], step: Step) -> Groups:
         if (account := history.live.get(name)) is None:
             continue
         request, shown = of(account), (step.group_blocks or {}).get(name)
+        leaves = name in (step.finished or {}) or name in history.aborts_inside
         hit = 0 if request.started else history.hit_now(step, account) or 0
         # The last drafts are known tokens by now if they were right.
         first = max(request.computed + hit - (1 + speculation.drafts(config)) * request.started, 0)
@@ -133,6 +134,8 @@ def groups_after(history: RunHistory[Any], step: Step) -> Groups:
                     unseen.add(content)
                 elif number < len(shown) and any(shown[number][place : place + 1]):
                     holds[shown[number][place]] = content
+                elif leaves:  # it has filled the block, and given it back as it ended
+                    unseen.add(content)
     for account, tokens in history.features.loads_in(history, step):
         tables = (step.group_blocks or {}).get(account.id, ())
         for number, (group, table) in enumerate(zip(groups.further(config), tables, strict=False)):

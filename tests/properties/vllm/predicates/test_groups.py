@@ -54,6 +54,17 @@ def test_the_places_that_a_load_leaves_empty_hold_nothing():
     assert groups_after(history, step).holds == {9: (0, (("a", 12),))}
 
 
+def test_blocks_that_a_request_gives_back_as_it_ends_can_be_found():
+    a, b = request("a", 12, 0), request("b", 12, content=(("a", 12),))
+    history = before(a, b, kv_connector=True)
+    tables = {"a": ((0, 0, 7),), "b": ((0, 8, 9),)}
+    hits = {"a": 0, "b": 8}
+    step = ran({"a": 12, "b": 4}, "b", group_blocks=tables, prefix_hit=hits)
+    assert groups.hit_not_whole(history, step) is not None
+    ended = replace(step, finished={"a": "length"})
+    assert groups.hit_not_whole(history, ended) is None
+
+
 def test_a_hit_is_whole_only_if_the_window_holds_its_tokens():
     first = request("a", 12, 0)
     whole = before(first, holds={8: (0, (("a", 8),))})
