@@ -170,8 +170,13 @@ class VllmFeatures(Features):
 
     def idle_steps(self, history: RunHistory) -> int:
         """Return how many steps may be idle because the pipeline fills up or the connector has not
-        answered."""
-        waits = loads.deferrals(of(request) for request in history.live.values())
+        answered. Requests that have ended since the first of these steps may have waited, too."""
+        since = history.step - history.barren_steps
+        waits = loads.deferrals(
+            of(request)
+            for request in history.requests.values()
+            if request.ended_at is None or request.ended_at >= since
+        )
         return self.depth(history.config) + waits
 
     def steps_after_end(self, history: RunHistory[Any]) -> int:

@@ -94,13 +94,11 @@ def begins_with(config: Mapping[str, Any], request: VllmRequestHistory) -> int:
 def brought(config: Mapping[str, Any], request: VllmRequestHistory) -> int:
     """Return how many tokens a load brings; after a failure, at least those of the whole blocks
     before it. With several groups, a load fails as a whole."""
-    right = request.tokens_loading or offered(config, request)
-    if request.load_fails_at is not None and groups.are_several(config):
-        return right if request.load_fails_at >= right else 0
-    if request.load_fails_at is not None:
-        block = int(config["block_size"])
-        right = min(right, request.load_fails_at // block * block)
-    return right
+    tokens, right = request.tokens_loading or offered(config, request), request.load_fails_at
+    if right is None or right >= tokens:
+        return tokens
+    block = int(config["block_size"])
+    return 0 if groups.are_several(config) else right // block * block
 
 
 def begin(request: VllmRequestHistory, step: Step, block: int) -> None:
@@ -151,14 +149,17 @@ def place_unknown(request: VllmRequestHistory) -> bool:
 
 
 def note_end(request: VllmRequestHistory) -> None:
-    """Record that a request has ended, and that its blocks are sent from the next step on.
-
-    If the request was aborted, it is unknown whether it had been parked in that very step.
-    """
-    if request.ended == "aborted" and request.load_steps and request.parked_since is None:
+    """Record that a request has ended, and that its blocks are sent from the next step on."""
+    if may_be_loaded_unseen(request):
         request.load_left = request.load_steps + 1
     if is_sent(request):
         request.load_left = max(request.load_left, (request.send_steps or 0) + 1)
+
+
+def may_be_loaded_unseen(request: VllmRequestHistory) -> bool:
+    """Return whether a request was aborted and may have been parked in that very step."""
+    unseen = request.parked_since is None and not request.started
+    return request.ended == "aborted" and request.load_steps > 0 and unseen
 
 
 def note_aborts_inside(requests: Iterable[VllmRequestHistory]) -> None:

@@ -198,6 +198,7 @@ def freed_while_sent(history: VllmRun, step: Step) -> str | None:
             continue
         if (
             request.load_left > 1
+            and not loads.may_be_loaded_unseen(request)  # sent for a shorter time, if it was not
             and before.get(request.id)
             and now.get(request.id) != before[request.id]
         ):
@@ -224,22 +225,14 @@ def builds_on_what_failed(history: VllmRun, step: Step) -> str | None:
     (V1-R26)."""
     for request in joins_after_a_failure(history, step):
         start = (step.computed or {}).get(request.id, 0) - step.scheduled[request.id]
-        most = max(right_before_failure(history, request), cached_elsewhere(history, step, request))
+        right = loads.brought(history.config, request)
+        most = max(right, cached_elsewhere(history, step, request))
         if start > most:
             return (
                 f"{request.id} starts from {start} tokens, although its load failed from token "
                 f"{request.load_fails_at} on"
             )
     return None
-
-
-def right_before_failure(history: VllmRun, request: VllmRequestHistory) -> int:
-    """Return how many tokens of a load that fails count as loaded: those of the blocks before the
-    failure, or none if there are several groups."""
-    right, size = request.load_fails_at or 0, int(history.config["block_size"])
-    if groups.are_several(history.config):
-        return right if right >= loads.offered(history.config, request) else 0
-    return right // size * size
 
 
 def one_joins_after_a_failure(history: VllmRun, step: Step) -> bool:

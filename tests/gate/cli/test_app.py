@@ -271,7 +271,7 @@ def test_serve_model_speaks_the_protocol():
     assert ok == [*[True] * 3, False, *[True] * 5, *[False] * 4, True, True]
     assert set(replies[0]) == {"ok", "name", "version", "observes", "defaults"}
     assert replies[3]["error"] == "rejected"
-    assert "beyond max_model_len (32)" in replies[3]["message"]
+    assert "exceeds max_model_len (32)" in replies[3]["message"]
     assert replies[5]["step"]["finished"] == {"r1": "aborted"}
     assert replies[7]["step"]["finished"] == {"r0": "aborted"}
     assert replies[7]["step"]["emitted"] == {}

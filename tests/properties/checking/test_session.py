@@ -69,7 +69,7 @@ def test_a_run_goes_on_until_nothing_of_what_has_ended_is_in_flight():
 def test_a_request_that_is_rejected_is_no_part_of_the_run():
     run = session(ModelTarget())
     assert run.add(request("long", 100)) == []
-    assert "beyond max_model_len (32)" in run.rejected["long"]
+    assert "exceeds max_model_len (32)" in run.rejected["long"]
     assert not run.unfinished
 
 

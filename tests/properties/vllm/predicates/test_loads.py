@@ -1,5 +1,7 @@
 """Parked requests, by example: one runs too early, one waits though loaded, a load takes blocks."""
 
+import pytest
+
 from schedproof.model.observation import Step
 from schedproof.properties.rules.common import tokens_wrong
 from schedproof.properties.rules.registry import observable
@@ -241,6 +243,23 @@ def test_blocks_of_one_that_was_aborted_are_not_sent():
     assert loads.freed_while_sent(history, after(parked=(), blocks={})) is None
 
 
+@pytest.mark.parametrize(("parked_since", "breaks"), [(0, True), (None, False)])
+def test_an_aborted_load_is_waited_for_only_if_it_was_seen_to_begin(parked_since, breaks):
+    aborted = sent(3, "aborted")
+    aborted.send_aborted, aborted.load_steps, aborted.parked_since = True, 3, parked_since
+    history = before(aborted, held={"a": (1, 2)})
+    message = loads.freed_while_sent(history, after(parked=(), blocks={}))
+    assert (message is not None) is breaks
+
+
+def test_steps_in_which_a_request_waited_that_has_given_up_are_no_livelock():
+    gone = request("a", deferrals=3, ended="aborted", ended_at=4)
+    history = book(gone, request("b"), **LOADS)
+    depth = history.features.depth(history.config)
+    for history.step, history.barren_steps, waits in ((5, 2, 3), (9, 2, 0)):
+        assert history.features.idle_steps(history) == depth + waits
+
+
 def test_what_a_connector_has_beyond_the_cache_is_not_computed():
     for external, hit, breaks in ((8, 0, True), (8, 4, True), (8, 8, False), (3, 0, False)):
         history = book(request("a", 12, external=external), **LOADS)
@@ -255,7 +274,7 @@ def test_what_a_connector_has_beyond_the_cache_is_not_computed():
 
 def test_a_request_does_not_start_from_what_failed_to_load():
     """Blocks of four; the load fails from token 6 on: one block of four is right."""
-    account = parked(steps_left=0, prompt=8, load_fails_at=6)
+    account = parked(steps_left=0, prompt=8, load_fails_at=6, tokens_loading=8)
     history = before(account, enable_prefix_caching=False)
     right = after({"a": 4}, "a", computed={"a": 8})
     assert loads.builds_on_what_failed(history, right) is None
@@ -263,6 +282,13 @@ def test_a_request_does_not_start_from_what_failed_to_load():
     assert loads.builds_on_what_failed(history, after({"a": 1}, "a", computed={"a": 8})) == (
         "a starts from 7 tokens, although its load failed from token 6 on"
     )
+
+
+@pytest.mark.parametrize(("fails_at", "brought"), [(None, 6), (6, 6), (7, 6), (5, 4), (3, 0)])
+def test_a_load_brings_all_its_tokens_unless_it_fails_before_their_end(fails_at, brought):
+    account = request("a", 6, external=6, load_fails_at=fails_at)
+    config = before(account).config
+    assert history_of_loads.brought(config, account) == brought
 
 
 def test_where_it_starts_after_a_preemption_is_a_question_of_what_blocks_hold():
@@ -359,6 +385,12 @@ def test_of_an_aborted_request_it_is_not_known_whether_it_was_parked():
     for _ in range(3):
         history_of_loads.book(history, after())
     assert not history_of_loads.under_way(LOADS, [aborted], after())
+
+
+def test_of_a_request_that_had_started_it_is_known_that_it_was_not_parked():
+    aborted = request("b", computed=4, load_steps=2, ended="aborted")
+    history_of_loads.note_end(aborted)
+    assert aborted.load_left == 0
 
 
 def test_a_load_goes_on_where_the_worker_reports():
