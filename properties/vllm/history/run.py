@@ -1,6 +1,6 @@
 """A run of vLLM: its state beyond the kernel's, and the encoder's work in a step."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple, TypeAlias, cast
 
 from ....model.observation import Step
@@ -110,18 +110,26 @@ def groups_after(history: RunHistory[Any], step: Step) -> Groups:
             continue
         request, shown = of(account), (step.group_blocks or {}).get(name)
         leaves = name in (step.finished or {}) or name in history.aborts_inside
-        hit = 0 if request.started else history.hit_now(step, account) or 0
+        known_hit = 0 if request.started else history.hit_now(step, account)
+        hit = known_hit or 0
+        starts: Iterable[int] = [request.computed + hit]
+        if known_hit is None and shown is None:  # for example, aborted in the step
+            starts = range(0, request.num_tokens, int(config["block_size"]))
         # The last drafts are known tokens by now if they were right.
         first = max(request.computed + hit - (1 + speculation.drafts(config)) * request.started, 0)
         right = speculation.drafts_right(config, request, step, step.scheduled[name])
         computed = min(history.reached(step, account), request.num_tokens + right)
         for number, group in enumerate(groups.further(config)):
-            start = request.computed + hit
-            end = start + step.scheduled[name]
+            end = request.computed + hit + step.scheduled[name]
             in_prefill = not speculation.drafts(config) or end <= mamba.prefill_end(request)
             if group.kind == groups.MAMBA and in_prefill:
                 table = (shown or {number: ()})[number]
-                for place, tokens in groups.states_left(config, start, end):
+                states = [
+                    state
+                    for start in starts
+                    for state in groups.states_left(config, start, start + step.scheduled[name])
+                ]
+                for place, tokens in states:
                     state = number, groups.content_of(request, tokens)
                     if shown is None:
                         unseen.add(state)

@@ -156,6 +156,16 @@ def test_a_state_is_that_after_all_earlier_tokens():
     )
 
 
+def test_where_a_hit_is_not_shown_a_state_may_be_left_after_any():
+    history = before(request("a", 14), **MAMBA)
+    history.aborts_inside = {"a"}
+    step = ran({"a": 4}, group_blocks={}, prefix_hit={})
+    left = {(0, (("a", tokens),)) for tokens in (4, 8, 12)}
+    assert left <= groups_after(history, step).unseen
+    shown = replace(step, prefix_hit={"a": 4}, group_blocks={"a": ((0, 7),)})
+    assert groups_after(history, shown).unseen == frozenset()
+
+
 def test_with_drafts_the_states_of_a_prefill_are_judged_and_no_others():
     drafts = {**MAMBA, "num_speculative_tokens": 2}
     history = before(request("a", 30, 12), running="a", holds={9: (0, (("a", 11),))}, **drafts)
