@@ -1,7 +1,7 @@
 """What is proven about the volumetric check, for each release and configuration, lemma by lemma?
 
 Writes the tables of `docs/explanation/volumetric.md` and `docs/reference/lemmas.md`. If a lemma
-fails, the table shows the run that `schedproof search` finds, replayed on the model. Takes five
+fails, the table shows the run that `schedproof search` finds, replayed on the model. Takes twenty
 minutes on one core:
 
     make tool NAME=proofs OPTIONS=--write
