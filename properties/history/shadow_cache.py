@@ -133,7 +133,7 @@ class ShadowCache:
                     entry = before  # the same tokens are written again, and those after them stay
                 written[number] = entry
             if access.only is None:
-                unseen += self._beyond(access)
+                unseen += self._beyond(access, unseen)
         conflict = None
         for access in accesses:
             if access.only is None:
@@ -323,11 +323,15 @@ class ShadowCache:
             entries.append((number, Entry(request.id, content, start, end)))
         return entries
 
-    def _beyond(self, access: Access) -> list[Entry]:
-        """Return the entries written to blocks that the target does not show."""
+    def _beyond(self, access: Access, unseen: Sequence[Entry]) -> list[Entry]:
+        """Return the entries written to blocks that the target does not show; `unseen` are earlier
+        ones of the step, such as those of a load that the request goes on with."""
         start = max(access.start, len(access.blocks) * self.block_size)
         if start >= access.end:
             return []
+        for entry in unseen:
+            if entry.owner == access.request.id and entry.start < start == entry.end:
+                start = entry.start
         return [Entry(access.request.id, access.content, start, access.end)]
 
     def _unchanged(self, access: Access) -> int:

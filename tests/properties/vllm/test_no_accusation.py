@@ -30,6 +30,13 @@ CASES = {
         {**AT_ONCE, "kv_load_failure_policy": "fail", "long_prefill_token_threshold": 7},
         (request("a", (("a", 45),), 3, external_tokens=4, load_fails_at=0),),
     ),
+    "a block that is loaded and computed by a request that ends at once is found": (
+        {**AT_ONCE, "max_num_batched_tokens": 14, "block_size": 8},
+        (
+            request("a", (("p", 8),), 1, external_tokens=8),
+            request("b", (("p", 16), ("b", 6)), 1),
+        ),
+    ),
     "right drafts are read although another request wrote the same tokens": (
         {"block_size": 8, "num_blocks": 3, "max_num_batched_tokens": 6, "max_model_len": 24}
         | {"policy": "priority", "reserve_full_isl": False, "cache_partitions": True}
