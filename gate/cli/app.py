@@ -78,7 +78,7 @@ def run(
         if code == TYPER_INTERRUPTED:
             raise KeyboardInterrupt
     except SystemExit as left:
-        # If nobody reads the output of Typer, it leaves with 1, which means a broken rule here.
+        # Typer exits with 1 if its output is closed. Here, 1 would mean that a rule is broken.
         if isinstance(left.__context__, BrokenPipeError):
             raise BrokenPipeError from None
         raise

@@ -158,7 +158,7 @@ def _decides_alike(finding: Finding, other: Finding, usual: Collection[str]) -> 
     A crash may hide which fields would have differed. Then return whether the finding needs an
     optional feature.
     """
-    if any(f.rule == NEVER_CRASHES and f.differs is None for f in (finding, other)):
+    if any(each.rule == NEVER_CRASHES and each.differs is None for each in (finding, other)):
         return bool(_optional_features(finding, usual))
     return bool(finding.differs) and finding.differs == other.differs
 

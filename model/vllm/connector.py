@@ -82,23 +82,12 @@ def has_room(
     reserve = config.watermark_blocks if plan.running else 0
     covered = len(hit) * config.block_size + tokens
     missing = unheld(plan.pool, hit) - len(hit)
-    whole, loaded = in_more_groups(config, plan.pool, sequence, hit, covered)
+    whole, load = group_loads.missing(config, plan.pool, sequence, len(hit), covered)
     if not whole_fits(config, plan.pool, sequence, missing + reserve + whole):
         return False
-    needed = blocks_for(kv_cache.slots(config, covered), config.block_size) + missing + loaded
+    needed = blocks_for(kv_cache.slots(config, covered), config.block_size) + missing + load
     promised = promised_blocks(config, (*plan.running, *plan.parked))
     return fits(plan.pool, needed + reserve + promised)
-
-
-def in_more_groups(
-    config: VllmConfig, pool: Pool, sequence: Sequence, hit: tuple[int, ...], covered: int
-) -> tuple[int, int]:
-    """Return how many blocks of the groups after the first must be free for the whole request, and
-    for a load up to `covered` tokens."""
-    if not config.more_groups:
-        return 0, 0
-    load = config, pool, sequence, len(hit), covered
-    return group_loads.missing(*load, whole=True), group_loads.missing(*load, whole=False)
 
 
 def park(

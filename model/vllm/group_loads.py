@@ -32,20 +32,21 @@ def begin(
 
 
 def missing(
-    config: VllmConfig, pool: Pool, sequence: Sequence, hit: int, covered: int, *, whole: bool
-) -> int:
-    """Return how many blocks a request with a hit of `hit` blocks lacks, in the groups after the
-    first, for a load up to `covered` tokens, or as many as admission reserves for the `whole`
-    request."""
-    lacks = 0
-    for group, table in zip(
-        config.more_groups, _found(config, pool, sequence, hit, covered), strict=True
-    ):
-        wanted = kv_groups.places(config, group, covered)
-        if whole:
-            wanted = kv_groups.reserved(config, group, sequence.num_tokens)
-        lacks += max(wanted - len(table), 0) + unheld(pool, table)
-    return lacks
+    config: VllmConfig, pool: Pool, sequence: Sequence, hit: int, covered: int
+) -> tuple[int, int]:
+    """Return how many blocks a request with a hit of `hit` blocks lacks in the groups after the
+    first: of those that admission reserves for the whole request, and of those for a load up to
+    `covered` tokens."""
+    if not config.more_groups:
+        return 0, 0
+    whole = load = 0
+    found = _found(config, pool, sequence, hit, covered)
+    for group, table in zip(config.more_groups, found, strict=True):
+        cached = unheld(pool, table)
+        reserved = kv_groups.reserved(config, group, sequence.num_tokens)
+        whole += max(reserved - len(table), 0) + cached
+        load += max(kv_groups.places(config, group, covered) - len(table), 0) + cached
+    return whole, load
 
 
 def _found(

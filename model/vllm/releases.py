@@ -10,7 +10,7 @@ from dataclasses import replace
 import msgspec
 
 from ..pool import blocks_for, fits, unheld
-from . import connector, encoder, group_loads
+from . import encoder, group_loads
 from .config import VllmConfig
 from .queue import Plan
 from .revision import DOCUMENTED, with_fair_share
@@ -89,12 +89,12 @@ def has_room(
     reserve = config.watermark_blocks if plan.running else 0
     missing = unheld(plan.pool, hit) - len(hit) + reserve
     covered = len(hit) * config.block_size + tokens
-    beside = connector.in_more_groups(config, plan.pool, sequence, hit, covered)
+    reserved, load = group_loads.missing(config, plan.pool, sequence, len(hit), covered)
     if config.reserve_full_isl:
-        whole = blocks_for(sequence.num_tokens, config.block_size) + beside[0]
+        whole = blocks_for(sequence.num_tokens, config.block_size) + reserved
         if not fits(plan.pool, whole + missing):
             return False
-    needed = blocks_for(covered, config.block_size) + beside[1]
+    needed = blocks_for(covered, config.block_size) + load
     step = blocks_for(tokens_of_a_step(config), config.block_size)
     if config.more_groups:
         step += group_loads.of_a_step(config, tokens_of_a_step(config))

@@ -36,7 +36,6 @@ UNREAD: tuple[type[ast.AST], ...] = (ast.While, ast.Global, ast.Nonlocal, ast.Na
 UNREAD += (ast.Match, ast.Try, ast.TryStar, ast.With, ast.Yield, ast.YieldFrom, ast.JoinedStr)
 CODE = (ast.FunctionDef, ast.ClassDef, ast.Lambda)
 ENDS = (0, -1)  # the only places that may be named
-WORDS = {"kind", "shows"}  # fields that may be compared with a text
 
 
 def findings(source: str) -> Iterator[str]:
@@ -221,11 +220,10 @@ def _compared(node: ast.Compare) -> Iterator[str]:
         part.value for side in sides for part in ast.walk(side) if isinstance(part, ast.Constant)
     ]
     identity = any(isinstance(operator, ast.Is | ast.IsNot) for operator in node.ops)
-    words = any(getattr(side, "attr", "") in WORDS for side in sides)
     of_objects = identity and constants != [None]
     equality = any(isinstance(operator, ast.Eq | ast.NotEq) for operator in node.ops)
     plain = any(isinstance(side, ast.Constant | ast.Attribute) for side in sides)  # no list
-    text = not words and any(isinstance(value, str) for value in constants)
+    text = any(isinstance(value, str) for value in constants)
     if of_objects or (equality and not plain) or text:
         yield ast.unparse(node)
 

@@ -43,6 +43,7 @@ BY_INDUCTION = {
     "release_2_5_2.settled kept",
     *(f"peak.largest_volume {name}" for name in ("longest", "offsets", "peak")),
 }
+SHOWN = ("paused", "reserved_blocks")
 # Findings in code that no lemma about the limit runs, or that other lemmas are about.
 APART = {
     "forward.compute_decode pool",  # stubbed: `blocks.hold`
@@ -66,6 +67,11 @@ APART = {
     ),
     *("model.admitting_by CHECKS", "model.make_model REVISIONS", "pool._without other != block"),
     *("members.ending getattr()", "members.ending hasattr()"),
+    # the kind of a step, and the fields that a revision shows: texts, but not of a request
+    *(f"scheduler.compute decision.kind == '{kind}'" for kind in ("prefill", "decode")),
+    "release_2_1_2.decide decision.kind != 'prefill'",
+    *(f"scheduler.observe '{field}' in revision.shows" for field in SHOWN),
+    *(f"model.SpyreModel.options '{field}' in self.revision.shows" for field in SHOWN),
     # the pool, of which `argument.md` assumes that it does nothing but hand out blocks
     *("blocks.fits_pool sum()", "blocks.reserved promised", "pool.unheld sum()"),
     *("allocator.freed enumerate()", "allocator.publish_full range()", "pool.take range()"),

@@ -4,6 +4,8 @@ need, and go first.
 Source: release 0.33.0, comments of the scheduler on asynchronous KV loads.
 """
 
+from collections.abc import Callable
+
 from ....model.observation import Step
 from ....model.pool import blocks_for
 from ...history.content import in_common
@@ -110,14 +112,8 @@ def waits_though_loaded(history: VllmRun, step: Step) -> str | None:
     ):
         return None
     covered = speculation.slots(history.config, request.num_tokens + drafts)
-    needed = lacks(history, step, request, covered) + sum(
-        max(group.blocks_for(covered) - len(table), 0)
-        for group, table in zip(
-            groups.further(history.config),
-            (step.group_blocks or {}).get(request.id, ()),
-            strict=False,
-        )
-    )
+    needed = lacks(history, step, request, covered)
+    needed += lacks_beside(history, step, request, lambda group: group.blocks_for(covered))
     reserve = watermark_blocks(history.config) if running else 0
     free = step.free_blocks or 0
     if needed + reserve > free:
@@ -384,11 +380,9 @@ def nothing_else_changes(history: VllmRun, step: Step) -> bool:
 def missing_blocks(history: VllmRun, step: Step, request: VllmRequestHistory) -> int:
     """Return how many blocks a request lacks for all its known tokens, in a further group at most
     those that admission reserves."""
-    config, tables = history.config, (step.group_blocks or {}).get(request.id, ())
-    in_first = lacks(history, step, request, request.num_tokens)
-    return in_first + sum(
-        max(groups.at_most(config, group, request.num_tokens) - len(table), 0)
-        for group, table in zip(groups.further(config), tables, strict=False)
+    tokens = request.num_tokens
+    return lacks(history, step, request, tokens) + lacks_beside(
+        history, step, request, lambda group: groups.at_most(history.config, group, tokens)
     )
 
 
@@ -401,6 +395,19 @@ def lacks(history: VllmRun, step: Step, request: VllmRequestHistory, tokens: int
     """Return how many blocks a request lacks for `tokens`."""
     held = len((step.blocks or {}).get(request.id, ()))
     return max(blocks_for(tokens, history.config["block_size"]) - held, 0)
+
+
+def lacks_beside(
+    history: VllmRun,
+    step: Step,
+    request: VllmRequestHistory,
+    needs: Callable[[groups.Group], int],
+) -> int:
+    """Return how many blocks a request lacks in the groups after the first; `needs` gives the
+    blocks that it needs in a group."""
+    tables = (step.group_blocks or {}).get(request.id, ())
+    further = zip(groups.further(history.config), tables, strict=False)
+    return sum(max(needs(group) - len(table), 0) for group, table in further)
 
 
 PREDICATES = {
