@@ -8,12 +8,13 @@ in which the request ends.
 """
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import msgspec
 
-from ...model.errors import InputError
+from ...model.errors import InputError, ReleaseEnded
 from ...model.members import completing, ending
 from ...model.observation import Step
 from ...model.scenario import Request
@@ -111,7 +112,11 @@ class Match:
             begins = before._replace(state=state)
             if step.completes is not None:
                 begins = begins._replace(state=completing(begins.state, step.completes))
-            after, expected = self._step(begins)
+            try:
+                after, expected = self._step(begins)
+            except ReleaseEnded as end:
+                departures.append((begins, [f"the model ends: {end}"]))
+                continue
             if step.completes is not None:
                 expected = msgspec.structs.replace(expected, completes=step.completes)
             expected = _ended_alike(step, expected, open_ended)
@@ -128,9 +133,10 @@ class Match:
 
     def _depart(self, branch: Branch, differences: Sequence[str]) -> None:
         ahead = []
-        for number in range(self.matched, self.matched + AHEAD):
-            branch, step = self._step(branch)
-            ahead.append((number, step))
+        with suppress(ReleaseEnded):
+            for number in range(self.matched, self.matched + AHEAD):
+                branch, step = self._step(branch)
+                ahead.append((number, step))
         self.departed = Departure(self.matched, tuple(differences), tuple(ahead))
         self.branches = []
 

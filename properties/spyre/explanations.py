@@ -3,6 +3,7 @@ known."""
 
 from collections.abc import Callable, Iterator
 from collections.abc import Sequence as Steps
+from contextlib import suppress
 from typing import NamedTuple
 
 from ...model.errors import InputError, ReleaseEnded
@@ -22,8 +23,8 @@ from ..explanations.failure import Projected
 
 def projections(scenario: Scenario, version: str, steps: Steps[Step]) -> Iterator[Projected]:
     """Yield the projections of a run, as long as the model of this version makes the same
-    decisions. Yield nothing if there is no such model, or if it admits requests without a
-    projection.
+    decisions and does not end. Yield nothing if there is no such model, or if it admits requests
+    without a projection.
     """
     model = model_of(scenario, version)
     if model is None or not steps:
@@ -32,7 +33,7 @@ def projections(scenario: Scenario, version: str, steps: Steps[Step]) -> Iterato
         "paused" in model.observes and model.config.pausing
     ):  # such a release pauses requests, and projects nothing
         return
-    for number, state in enumerate(states(model, scenario, len(steps) - 1)):
+    for number, state in enumerate(_until_it_ends(states(model, scenario, len(steps) - 1))):
         admission = projected(model, state, number)
         if admission is None:
             continue
@@ -43,6 +44,11 @@ def projections(scenario: Scenario, version: str, steps: Steps[Step]) -> Iterato
             yield Projected(
                 *(number, admission.newcomer, admission.projected, admission.largest, joined)
             )
+
+
+def _until_it_ends(states_of_model: Iterator[State]) -> Iterator[State]:
+    with suppress(ReleaseEnded):
+        yield from states_of_model
 
 
 def _has_departed(state: State, steps: Steps[Step], number: int) -> bool:

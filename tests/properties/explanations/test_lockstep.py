@@ -5,6 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+from schedproof.model.observation import Step
 from schedproof.model.replies import read_started, read_step
 from schedproof.model.scenario import Request
 from schedproof.model.systems import full_config
@@ -125,6 +126,19 @@ def test_a_request_that_the_model_refuses_ends_the_match():
     assert why.startswith(
         "long is accepted, but the model refuses it: prompt + max_tokens - 1 = 95"
     )
+
+
+def test_a_model_that_ends_where_the_run_goes_on_ends_the_match():
+    recording = Recording("2.1.2", "2.1.2", num_blocks=12)
+    for name in "abcd":
+        recording.add(request(name, 8, 20))
+    recording.steps(8)
+    recording.explainer.observe(Step(kind="idle", scheduled={}))
+    match = recording.explainer.match_of("2.1.2")
+    assert match is not None
+    assert match.departed is not None
+    assert match.departed.differences == ("the model ends: no block is free for token 13 of a",)
+    assert match.departed.ahead == ()
 
 
 @pytest.mark.parametrize("inside", [False, True])

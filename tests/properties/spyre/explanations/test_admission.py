@@ -7,12 +7,13 @@ import pytest
 
 from schedproof.gate.corpus.folder import builtin_scenarios
 from schedproof.gate.files.scenario_file import read_scenario
+from schedproof.model.observation import Step
 from schedproof.model.scenario import Request, Scenario
 from schedproof.model.spyre.model import SpyreModel, with_formula
 from schedproof.model.systems import full_config, make_model
 from schedproof.model.target import ModelTarget
 from schedproof.properties.checking.replay import replay
-from schedproof.properties.explanations.failure import explain
+from schedproof.properties.explanations.failure import explain, projections
 from schedproof.properties.spyre.explanations import explain_passed_by, explain_volume
 from schedproof.spec.catalogue import load
 
@@ -161,3 +162,21 @@ def test_who_is_passed_by_and_by_whom_is_named():
 def test_nothing_is_said_before_anyone_passed():
     scenario = read_scenario(FILE)
     assert explain_passed_by(model(scenario, "2.5.2"), scenario, 3) == []
+
+
+def test_where_the_model_ends_later_steps_have_no_projection():
+    small = {"block_size": 4, "chunk_size": 8, "max_num_seqs": 4, "max_model_len": 64}
+    scenario = Scenario(
+        system="spyre",
+        revision="2.1.2",
+        config=full_config("spyre", "2.1.2", small | {"max_batch_tkv": 256, "num_blocks": 12}),
+        requests=tuple(
+            Request(id=name, arrival=0, prompt=((name, 8),), max_tokens=20) for name in "abcd"
+        ),
+    )
+    steps: list[Step] = []
+    outcome = replay(ModelTarget(), scenario, (), lambda _, step: steps.append(step))
+    assert not outcome.finished
+    found = projections(scenario, "2.1.2", steps)
+    assert found
+    assert projections(scenario, "2.1.2", [*steps, *steps[-1:] * 3]) == found
