@@ -21,7 +21,7 @@ Free = Callable[[VllmConfig, Pool, Sequence, tuple[Sequence, ...]], Pool]
 
 
 def ready(config: VllmConfig, plan: Plan, sequence: Sequence) -> tuple[Sequence | None, Plan]:
-    """Return the request if it can be admitted, because its load has landed or it needs none, and
+    """Return the request if it can be admitted, because its load has finished or it needs none, and
     the plan.
 
     The request is None while it is loading (V1-R20), or while the connector has no answer yet.
@@ -168,8 +168,9 @@ def whole_fits(config: VllmConfig, pool: Pool, sequence: Sequence, beside: int) 
 
 
 def arrives(config: VllmConfig, sequence: Sequence, hit: tuple[int, ...]) -> int:
-    """Return how many tokens of a parked request count as computed once its load has landed. These
-    are all tokens before the block in which the load fails (V1-R26), or none if there are several
+    """Return the number of tokens of a parked request that count as computed once its load has
+    finished. These are all tokens before the block in which the load fails (V1-R26), or none if
+    there are several
     groups: then a connector only reports that the load has failed."""
     if sequence.fails_at is None or sequence.fails_at >= sequence.computed:
         return sequence.computed
@@ -202,9 +203,9 @@ def promised_blocks(config: VllmConfig, holders: Iterable[Sequence]) -> int:
 def landed(
     config: VllmConfig, pool: Pool, sequence: Sequence, holders: tuple[Sequence, ...]
 ) -> tuple[Sequence, Pool]:
-    """Return the request after its load has landed, and the pool. Its blocks can now be found. Its
-    last token remains to be computed, because that yields the next one. If the load failed from the
-    first token on, the request has no blocks left."""
+    """Return the request after its load has finished, and the pool. Its blocks can now be found.
+    Its last token remains to be computed, because that yields the next one. If the load failed from
+    the first token on, the request has no blocks left."""
     if not sequence.arrives:
         pool = kv_cache.free(config, pool, with_hit(config, sequence), holders)
         return sequence._replace(blocks=(), published=0, tables=(), full=()), pool

@@ -1,4 +1,4 @@
-"""Loads into several KV groups: once a load has landed, each group holds what its layers read.
+"""Loads into several KV groups: once a load has finished, each group holds what its layers read.
 
 Source: release 0.33.0, SingleTypeKVCacheManager.add_local_computed_blocks and
 allocate_external_computed_blocks, Scheduler._request_remaining_blocks, _handle_failed_recving.

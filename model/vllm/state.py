@@ -51,7 +51,7 @@ class Sequence(sequence.Sequence, frozen=True):
         loading, was_loaded: the steps left of the load, and whether the request was ever loaded (a
             load is never repeated).
         fails_at, arrives: the first token at which the load fails, and the number of tokens that
-            count as computed once the load has landed.
+            count as computed once the load has finished.
         deferrals: how often the connector will still answer that it does not know.
         written_by, send_steps: after its end, the number of decisions in flight that still write to
             its blocks, and the number of steps after the next one for which the blocks are sent.

@@ -1,5 +1,5 @@
-"""A run and the step in which it breaks a rule. Every kind of evidence starts from these, and so do
-the explanations that some systems add."""
+"""A run and the step in which it breaks a rule. All evidence is collected from these two, and so
+are the explanations that some systems add."""
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -111,7 +111,7 @@ class Failure:
 
     @property
     def waits(self) -> bool:
-        """Return whether the message says that a request should have had a turn."""
+        """Return whether the message says that a request should have been scheduled."""
         return WAITS.search(self.first.message) is not None
 
     def concerns(self, name: str) -> bool:

@@ -163,5 +163,5 @@ def _joined_last(failure: Failure) -> list[str]:
 
 
 def _of(request: RequestHistory, other: RequestHistory) -> int:
-    """Return how many leading tokens of a request the other one has computed."""
+    """Return how many leading tokens of a request the other request has computed."""
     return min(in_common(request, other), other.max_computed)

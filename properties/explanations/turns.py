@@ -183,15 +183,15 @@ def _arrival(failure: Failure, name: str) -> int:
 
 
 def _plausible(failure: Failure, account: RequestHistory) -> Iterator[Need]:
-    """Yield the needs of a request. If the rule found that there is room, omit needs that exceed
-    what is free: unlike the rule, they ignore prefix hits."""
+    """Yield what a request needs. If the rule found that there is room, leave out everything of
+    which too little is free: unlike the rule, these needs ignore prefix hits."""
     has_room = "although" in failure.first.message and failure.names(account.id)
     yield from (n for n in _needs(failure, account) if n.needs <= n.free or not has_room)
 
 
 def _needs(failure: Failure, account: RequestHistory) -> Iterator[Need]:
-    """Yield what a request needs to compute its next tokens, as far as the target shows how much of
-    it is left."""
+    """Yield what a request needs to compute its next tokens. Leave out quantities of which the
+    target does not show how much is left."""
     config, step, held = (
         failure.config,
         failure.last,
@@ -233,7 +233,7 @@ def _needs(failure: Failure, account: RequestHistory) -> Iterator[Need]:
 
 
 def _ahead(failure: Failure, row: Row, waiting: Sequence[Row]) -> str:
-    """Return the first request in the queue, if it precedes this one and does not fit."""
+    """Return the first request in the queue if it is in front of this one and does not fit."""
     queue = failure.last.waiting or ()
     short = {r.request for r in waiting if any(need.needs > need.free for need in r.needs)}
     first = queue[0] if queue and queue[0] in short else ""

@@ -108,7 +108,7 @@ class SharedPrefixes(Generic[R]):
             branches = branch.children.setdefault(length, {})
 
     def of(self, request: R) -> Collection[R]:
-        """Return the requests that begin like this one, including itself.
+        """Return the requests that begin with the same token as this one, including itself.
 
         Ended requests are included only if they determine how much any of them shares, has
         computed, or may have filled.
@@ -128,8 +128,8 @@ class SharedPrefixes(Generic[R]):
 
 
 def _deciding(trees: Iterable[Mapping[str, Branch[R]]]) -> Iterator[R]:
-    """Yield the requests that determine an answer in some branch; the same request may come several
-    times."""
+    """Yield the requests that determine an answer in some branch. The same request may occur
+    several times."""
     for tree in trees:
         for branch in tree.values():
             yield from branch.deciding()

@@ -17,7 +17,7 @@ Check = tuple[str, Callable[..., str | None], Callable[..., bool]]
 
 
 class Choice(NamedTuple):
-    """The checks to evaluate, their rules, and the other rules that apply to the step."""
+    """The checks to evaluate at a step, their rules, and the other rules that apply to the step."""
 
     asked: list[Check]
     rules: frozenset[str]
@@ -119,8 +119,8 @@ class Questions:
 
 
 def _reads(check: Predicate) -> tuple[str, ...] | None:
-    """Return what the answers of a check depend on: what it reads, and what determines the requests
-    that it is about."""
+    """Return everything on which the answers of a check depend: what it reads, and what determines
+    the requests that it is about."""
     if check.reads is None or check.members == "any":
         return check.reads
     return (*check.reads, *MEMBERS)

@@ -21,7 +21,9 @@ def wrong_end(history: VllmRun, step: Step) -> str | None:
     if step.over and goes_on:
         return f"the simulation ends before the end of {names(history.live.values()) or 'a batch'}"
     if not step.over and not goes_on:
-        return "nothing is scheduled and no request is to come, but the simulation does not end"
+        return (
+            "nothing is scheduled and no request is left to come, but the simulation does not end"
+        )
     return None
 
 

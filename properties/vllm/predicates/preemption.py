@@ -14,7 +14,7 @@ from .decision import admitted, kept, key, names, preempted, ran_before, wants, 
 
 
 def victim_not_the_tail(history: VllmRun, step: Step) -> str | None:
-    """Under FCFS, those admitted last are preempted (V1CP-R13)."""
+    """Under FCFS, the requests admitted last are preempted (V1CP-R13)."""
     gone = preempted(history, step)
     before = ran_before(history)
     if history.config["policy"] == "priority" or not gone:
@@ -184,7 +184,8 @@ def newcomer_before_preempted(history: VllmRun, step: Step) -> str | None:
 
 
 def _set_aside_again(history: VllmRun, request: VllmRequestHistory) -> bool:
-    """Return whether a preempted request may be in front because it waits for something else."""
+    """Return whether a preempted request may be in front because it waits for something other than
+    blocks."""
     return was_set_aside(history, request) or in_flight.depth(history.config) > 1
 
 
@@ -212,8 +213,8 @@ def prompt_goes_on(history: VllmRun, step: Step) -> bool:
 
 
 def _parked(history: VllmRun, step: Step | None) -> tuple[str, ...]:
-    """Return the parked sessions; if the step does not show which requests are parked, return all.
-    V1-R45 judges whether a turn of a parked session has ended."""
+    """Return the parked sessions, or all sessions if the step does not show which requests are
+    parked. V1-R45 judges whether a turn of a parked session has ended."""
     if step is None or not sessions.are_held(history.config):
         return ()
     return tuple(history.live) if step.parked is None else step.parked

@@ -140,7 +140,7 @@ def wait_for_each_other(history: VllmRun, step: Step) -> str | None:
     lost = [request.id for request in gone if request.between_turns]
     stuck = not (kept(history, step) or sessions.awaiting(history.live))
     if lost and not stuck:
-        return f"{', '.join(lost)} gave blocks back, although another request can go on"
+        return f"{', '.join(lost)} gave blocks back, although another request can continue"
     holding = [r.id for r in history.live.values() if r.between_turns and r.tokens_loading]
     if lost or not stuck or not holding or step.scheduled or history.aborts_inside:
         return None
