@@ -189,7 +189,7 @@ def _witness(
         raise FileError(f"{file}: breaks no rule on {adding.target_spec}; valid: --expect holds")
     if not outcome.finished:
         raise FileError(
-            f"{file}: shows nothing, because it had not finished after {outcome.steps} steps"
+            f"{file}: shows nothing, because the run had not finished after {outcome.steps} steps"
         )
     reported = (scenario.origin or {}).get("rule")
     rule = adding.rules[0] if adding.rules else reported

@@ -147,8 +147,8 @@ def _prompt(row: Row, piece: int, begins: set[int]) -> tuple[Segment, ...]:
 
 
 def shared_tokens(load: Load, piece: int) -> int:
-    """Return how many prompt tokens belong to a prefix that an earlier prompt has too. Rows that
-    cannot run do not count."""
+    """Return how many prompt tokens belong to a prefix that also occurs in an earlier prompt. Rows
+    that cannot run do not count."""
     seen, shared = dict[int, int](), 0  # for each hash, the number of tokens up to its end
     for row in load.rows:
         if row.number in load.unfit:

@@ -217,8 +217,8 @@ class GateContext:
         return [*(rule for rule in self.options.rules if rule.id not in known), *excluded]
 
     def others_first(self, rule: str, shrunk: int) -> int:
-        """Return 0 if a finding of this rule must be shrunk. Otherwise the limit is used up:
-        return the number of findings that were shrunk before it."""
+        """Return 0 if a finding of this rule must be shrunk. If the limit is already used up,
+        return the number of findings that were shrunk before this one."""
         return 0 if rule in WORST or shrunk < self.options.max_failures else shrunk
 
     @property
@@ -234,8 +234,8 @@ class GateContext:
 
 
 def shrink_model_of(target: Target, system: str, version: str) -> Target | None:
-    """Return the model of the release that the target says it is, or None if there is no such
-    model."""
+    """Return the model of the release that the target reports itself to be, or None if there is no
+    such model."""
     decides_as = SYSTEMS[system].decides_as
     if type(target) in (ModelTarget, DifferentialTarget) or version not in decides_as:
         return None

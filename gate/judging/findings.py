@@ -41,7 +41,7 @@ NEAREST = 12  # how many passing runs a counterexample is compared with at most
 
 
 class Place(NamedTuple):
-    """The engine and scale of a finding. Runs do not stop at rules in `known`."""
+    """The engine and scale of a finding. Breaking a rule in `known` does not stop a run."""
 
     engine: str
     scale: str

@@ -162,7 +162,7 @@ class OwnRule:
     Attributes:
         id: an id such as OUR-R01 that no rule of schedproof has.
         title: the rule in a few words; `statement` says it in a full sentence.
-        needs: the fields of a step without which the rule cannot be judged.
+        needs: the step fields without which the rule cannot be judged.
         broken: a function of history and step that returns None, or a sentence with numbers that
             says how the step breaks the rule. The history does not include the step yet.
         witness: a sentence that says when the rule is exercised.

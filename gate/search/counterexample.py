@@ -57,8 +57,8 @@ def show(
 
     The scenario is shrunk first, unless `most` is given; then it is shown up to the step in which
     `most` is largest. `formula` replaces the formula of the model's revision. `also` is another
-    target to replay on. `kept` says what that target respects instead, in case the run does not
-    break the rule there.
+    target to replay on. `kept` says what that target keeps instead, in case the run does not break
+    the rule there.
     """
     target = ModelTarget(formula)
     outcome = run_replay(target, scenario, [rule])

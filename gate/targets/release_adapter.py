@@ -17,7 +17,7 @@ BEYOND_START_UP = "SCHEDPROOF_BEYOND_START_UP"  # an environment variable of the
 
 class StartUp(NamedTuple):
     """Whether a server of this release would start with a configuration; None if unknown. `why`
-    names the check that passed, or gives the reason for the failure."""
+    names the check that passed, or says why it failed."""
 
     starts: bool | None
     why: str

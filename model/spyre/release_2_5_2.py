@@ -66,8 +66,8 @@ def settled(
 
 
 def fairness_order(config: SpyreConfig, state: State) -> list[Sequence]:
-    """Return the requests, first those paused longest (SPY-P01), then those with the fewest
-    generated tokens. With long_output_priority, those with the most come next instead."""
+    """Return the requests: first those that have been paused longest (SPY-P01), then those with the
+    fewest generated tokens or, with long_output_priority, with the most."""
     requests = [*state.paused, *state.decoding]
     requests.sort(key=lambda request: request.generated, reverse=config.long_output_priority)
     return sorted(requests, key=lambda request: request.paused_steps, reverse=True)

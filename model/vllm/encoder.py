@@ -99,8 +99,8 @@ StopBefore = Callable[[VllmConfig, int, int], int]
 
 
 def stop_early(config: VllmConfig, tokens: int, left: int) -> int:
-    """Stop so early that the drafter does not read the input either, unless nothing would then be
-    computed."""
+    """Stop so early that the drafter does not read the input either, unless this would leave
+    nothing to compute."""
     return left - config.read_ahead if left > config.read_ahead else left
 
 
@@ -124,9 +124,10 @@ def stop_at_split(
 
 
 def stays_whole(config: VllmConfig, start: int, begins: int, length: int) -> bool:
-    """Return whether a step from `start` on must not compute only the first tokens of an input. The
-    exception is a step that begins with an input longer than the threshold, since no step could
-    compute all of it."""
+    """Return whether a step that begins at `start` must not split an input. It may split the input
+    only if it begins inside it, or if it begins with it and no step could compute all of it because
+    it is longer than the threshold.
+    """
     fits = length <= (config.long_prefill_token_threshold or length)
     return start < begins or (fits and start == begins)
 
@@ -167,14 +168,14 @@ def scheduled(encoded: Fit, plan: EncoderPlan, sequence: Sequence) -> tuple[Sequ
 
 
 def release_outputs(outputs: Content, sequence: Sequence, others: Iterable[Sequence]) -> Content:
-    """Return the outputs after a request has stopped needing any. Those that no other request needs
-    become the most recently used."""
+    """Return the outputs after a request has stopped needing any of them. Those that no other
+    request needs become the most recently used."""
     still = needed(other for other in others if other.id != sequence.id)
     return _unused(outputs, sequence, sequence.needs, still)
 
 
 def refused(plan: EncoderPlan, sequence: Sequence, running: Iterable[Sequence]) -> EncoderPlan:
-    """Return the plan after a request got no blocks. It therefore needs no outputs."""
+    """Return the plan after a request got no blocks, and therefore needs no outputs."""
     return plan._replace(outputs=release_outputs(plan.outputs, sequence, running))
 
 
@@ -220,7 +221,7 @@ def passed(config: VllmConfig, state: State, name: str) -> State:
 
 def seen(plan: EncoderPlan, running: Iterable[Sequence]) -> dict[str, Any]:
     """Return the outputs that the worker computes, and those that it drops. No output is in both
-    (V1-R75)."""
+    lists (V1-R75)."""
     inputs = {sequence.id: sequence.inputs for sequence in running}
     kept = {name for name, _ in plan.outputs}
     return {

@@ -148,8 +148,8 @@ class VllmConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
 
     @cached_property
     def lookahead(self) -> int:
-        """Return for how many tokens beyond its own a request has blocks, for the drafter's keys
-        and values."""
+        """Return the number of tokens beyond its own for which a request has blocks, because the
+        drafter stores keys and values for them."""
         return self.num_lookahead_tokens or 0
 
     # Several decisions at once.

@@ -289,7 +289,7 @@ class Load(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Nothing(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The arguments of a move that needs none."""
+    """The arguments of a move that takes none."""
 
 
 def _scenario(data: dict[str, Any]) -> Scenario:

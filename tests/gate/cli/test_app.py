@@ -134,7 +134,7 @@ def test_wrong_input_is_one_line_and_exit_2(words, says, run, folder):
         ),
         (
             {"revision": "2.5.2", "config": {"num_blocks": 511}},
-            "$.config.num_blocks: 511 cannot hold a request of max_model_len tokens",
+            "$.config.num_blocks: 511 blocks cannot hold a request of max_model_len tokens",
         ),
         (
             {"revision": "2.6.3"},

@@ -141,7 +141,7 @@ def test_what_is_left_over_of_an_earlier_run_is_told(examined):
     ("target", "what", "why"),
     [
         (NoAborts, "abort", "not supported"),
-        (TakesAll, "add", "only a gate will show what"),
+        (TakesAll, "add", "only a gate shows what"),
         (HidesTheEnd, "accounting", "the target does not show finished"),
     ],
 )

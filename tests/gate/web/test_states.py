@@ -190,9 +190,12 @@ def test_too_many_states_are_cut_with_a_line_and_no_verdict(run, monkeypatch):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["--scope", "lengths"], "--html: draws one limit, but scope lengths has 35; valid: with"),
-        (["--limits", "6"], "--html: draws one scope, not "),
-        ([*SMALL, "--order", "depth"], "--html: with --order depth; valid: with --order breadth"),
+        (["--scope", "lengths"], "--html: draws a single limit, but scope lengths has 35; choose"),
+        (["--limits", "6"], "--html: draws a single scope, not "),
+        (
+            [*SMALL, "--order", "depth"],
+            "--html: does not work with --order depth; valid: --order breadth",
+        ),
         ([*SMALL, "--checkpoint", "later"], "--html: not valid together with --checkpoint"),
     ],
 )

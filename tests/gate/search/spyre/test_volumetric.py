@@ -139,7 +139,7 @@ def test_a_sound_formula_is_never_beyond_the_limit(run):
 def test_requests_that_always_fit_are_never_beyond_the_limit(run):
     result = run("search", "SPY-R07", "--maximize", "overshoot", "--param", "requests=4")
     assert result.code == 0, result
-    assert result.out.endswith("proven: they fit whichever requests are admitted\n")
+    assert result.out.endswith("requests are always within the limit, whichever are admitted\n")
 
 
 @pytest.mark.slow
@@ -324,7 +324,7 @@ def test_a_formula_of_ones_own_that_cannot_be_read_is_one_line(run, tmp_path):
         "--config: formula 'what' is unknown; valid: document_own"
     )
     run("gate", "model:2.1.0", "--config", "formula=2.1.2").refused(
-        "--config: formula=2.1.2 does not apply to model:2.1.0; valid: with the target model"
+        "--config: formula=2.1.2 does not apply to model:2.1.0; valid only with the target model"
     )
 
 
@@ -409,7 +409,7 @@ def test_ctrl_c_before_there_is_an_answer_is_one_line_and_exit_3(run, monkeypatc
         ),
         (
             ["SPY-R07", "--engine", "all", "--prove"],
-            "--engine: all proves nothing; valid with --prove",
+            "--engine: all cannot prove anything; valid with --prove",
         ),
         (["SPY-R07", "--maximize", "cost"], "--maximize: 'cost'; valid: volume, overshoot, waste"),
         (
@@ -418,11 +418,12 @@ def test_ctrl_c_before_there_is_an_answer_is_one_line_and_exit_3(run, monkeypatc
         ),
         (
             ["SPY-R07", "--engine", "hypothesis", "--param", "block_size=2"],
-            "--param: 'block_size=2': this engine does not take it; valid: formula=NAME",
+            "--param: 'block_size=2': this engine does not take this parameter; valid: "
+            "formula=NAME",
         ),
         (
             ["SPY-R41", "--revision", "2.1.2"],
-            "--revision: '2.1.2'; valid with SPY-R41: without this option",
+            "--revision: '2.1.2'; does not apply to SPY-R41; omit this option",
         ),
         (
             [
@@ -454,7 +455,7 @@ def test_ctrl_c_before_there_is_an_answer_is_one_line_and_exit_3(run, monkeypatc
         ),
         (
             ["SPY-R07", "--param", "pausing=true"],
-            "--param: 'pausing=true'; valid: only with --revi",
+            "--param: 'pausing=true'; valid only together with --revi",
         ),
         (
             ["SPY-R07", "--param", "interleave=0"],
@@ -617,7 +618,7 @@ def test_lemmas_that_fail_or_run_out_of_time_are_inconclusive(run, monkeypatch):
     too_small = run("search", "SPY-R41", "--prove", "--param", "block_size=2")
     assert too_small.code == 3, too_small
     assert "\nunguarded  " in too_small.out
-    assert too_small.out.endswith("no answer, because it needs a proof of every lemma\n")
+    assert too_small.out.endswith("no answer, because an answer needs a proof of every lemma\n")
     monkeypatch.setattr("schedproof.gate.search.proofs.bounded", _out_of_time)
     late = run("search", "SPY-R50")
     assert late.code == 3
