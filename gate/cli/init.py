@@ -42,9 +42,7 @@ def write_files(folder: Path, system: str, revision: str) -> list[Written]:
     for name, text in texts(system, revision).items():
         path = folder / name
         if os.path.lexists(path) and not path.is_file():
-            raise FileError(
-                f"{path}: exists, but is not a regular file; remove it, or use another folder"
-            )
+            raise FileError(f"{path}: not a regular file; remove it, or use another folder")
         full = path.is_file() and path.stat().st_size > 0
         extended = path.name == str(FILE)
         written.append(Written(path, kept=full and not extended))

@@ -333,7 +333,7 @@ def test_ctrl_c_leaves_a_verdict_on_what_was_read(run, monkeypatch):
     written(Path("t"), recorded(scenario()))
     result = run("check-trace", "t")
     assert result.code == 3
-    assert "schedproof: interrupted: the verdict covers only the lines before 19" in result.err
+    assert "schedproof: interrupted: the verdict covers only the lines before line 19" in result.err
     assert "t: 1 run, 5 steps\n" in result.out
 
 

@@ -414,7 +414,7 @@ def test_ctrl_c_before_there_is_an_answer_is_one_line_and_exit_3(run, monkeypatc
         (["SPY-R07", "--maximize", "cost"], "--maximize: 'cost'; valid: volume, overshoot, waste"),
         (
             ["SPY-R07", "--prove", "--target", "model"],
-            "--target: only counterexamples of Z3 are replayed",
+            "--target: only counterexamples found by Z3 are replayed",
         ),
         (
             ["SPY-R07", "--engine", "hypothesis", "--param", "block_size=2"],
@@ -437,8 +437,11 @@ def test_ctrl_c_before_there_is_an_answer_is_one_line_and_exit_3(run, monkeypatc
             ],
             "--param: interleave=false with --maximize waste; valid: interleave=true, or a rev",
         ),
-        (["SPY-R50", "--maximize", "waste"], "--maximize: 'waste'; valid with SPY-R50: without"),
-        (["SPY-R50", "--target", "model"], "--target: 'model'; valid with SPY-R50: without"),
+        (
+            ["SPY-R50", "--maximize", "waste"],
+            "--maximize: 'waste'; does not apply to SPY-R50; omit",
+        ),
+        (["SPY-R50", "--target", "model"], "--target: 'model'; does not apply to SPY-R50; omit"),
         (
             ["SPY-R50", "--param", "formula=2.1.2"],
             "--param: 'formula=2.1.2'; valid with SPY-R50: blo",
@@ -698,7 +701,10 @@ def test_a_rule_of_another_system_can_be_sampled_and_explored(run, monkeypatch):
     [
         (["V1-R99"], "no rule 'V1-R99'; did you mean V1-R96 or V1-R92 or V1-R91"),
         (["V1-R09"], "RULE: V1-R09 has no encoding for Z3; valid: V1-I2, "),
-        (["V1-I2", "--revision", "documented"], "--revision: 'documented'; valid with V1-I2: "),
+        (
+            ["V1-I2", "--revision", "documented"],
+            "--revision: 'documented'; does not apply to V1-I2; ",
+        ),
         (
             ["V1-I2", "--param", "policy=fcfs"],
             "--param: 'policy=fcfs'; valid with V1-I2: block_size",
