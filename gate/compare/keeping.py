@@ -1,5 +1,5 @@
-"""Keep a difference between two targets: shrink it, confirm it by a replay, and write it
-to a file.
+"""Keep a difference between two targets: shrink it, confirm it by a replay, and write it to a
+file.
 """
 
 import time

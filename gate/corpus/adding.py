@@ -44,7 +44,7 @@ class Adding:
 
 
 def add_files(adding: Adding, files: Sequence[Path]) -> dict[Path, str]:
-    """Add each file. If a file cannot be added, go on with the next one. Return the reason for
+    """Add each file. If a file cannot be added, continue with the next one. Return the reason for
     each file that was not added."""
     left_out = {}
     for file in files:

@@ -68,7 +68,8 @@ def read_load(form: str, path: Path, first: int, most: int, piece: int) -> Load:
         goes_on = next(rows, None) is not None
     if not read:
         raise FileError(
-            f"{path}: the file ends before row {first:,}; valid: --from with a row of the file"
+            f"{path}: the file ends before row {first:,}; valid: --from ROW, with a row that the "
+            "file has"
         )
     return Load(sorted(read, key=lambda row: row.time), [*unused], goes_on)
 

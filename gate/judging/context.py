@@ -173,7 +173,7 @@ class GateContext:
 
     `shrink_model` is a model of the target's release, if there is one. It makes the same decisions
     as the target but is faster, so failures are shrunk on it and then confirmed on the target.
-    `base` is the base of the change, and runs alongside `target`.
+    `base` is the base of the change; it runs alongside `target`.
     """
 
     options: GateOptions

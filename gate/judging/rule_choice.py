@@ -69,7 +69,9 @@ def judged_by(
         if not named[rule.id]:
             continue
         if rule.id in left_out:
-            raise InputError("--exclude", f"--rule names {rule.id}; valid: one of the two")
+            raise InputError(
+                "--exclude", f"{rule.id} is also named by --rule; valid: one of the two"
+            )
         check_applies(rule, revision)
         if _is_itself(rule, target):
             raise InputError(
@@ -108,7 +110,9 @@ def excluded(catalogue: Sequence[Rule], words: Sequence[str]) -> frozenset[str]:
     ids = frozenset(meant(catalogue, rule_words("--exclude", words)))
     if always := sorted(ids & {NEVER_CRASHES, NEVER_HANGS}):
         raise InputError(
-            "--exclude", f"{always[0]}: a crash or a hang ends every run; valid: any other rule"
+            "--exclude",
+            f"{always[0]}: cannot be excluded, because a crash or a hang ends the run; "
+            "valid: any other rule",
         )
     return ids
 

@@ -38,9 +38,9 @@ def checked_start(by: str, check: Callable[[], None]) -> StartUp:
 class Hosted(NamedTuple):
     """An engine that serves the protocol, with the contents of its reply to `start`.
 
-    `defaults` are the release's default values of configuration keys, as far as they are known.
-    `start_up` says whether a server would start with this configuration; None if the scheduler has
-    no server. `controls` lists the control events that the engine accepts.
+    `defaults` are the release's default values of those configuration keys for which they are
+    known. `start_up` says whether a server would start with this configuration; None if the
+    scheduler has no server. `controls` lists the control events that the engine accepts.
     """
 
     engine: Any

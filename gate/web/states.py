@@ -204,14 +204,14 @@ def _does(graph: Graph, edge: Edge) -> str:
     if kind == "arrive":
         return f"{rest[0]} arrives"
     if kind == "give up":
-        return f"{rest[0]} gives up"
+        return f"{rest[0]} is aborted"
     if kind == "choose":
         source = graph.vertices[edge.source].node
         return f"{rest[0]} is read: {_chosen(source, edge.label)}"
     given_up, tokens = rest
     parts = []
     if given_up is not None:
-        parts.append(f"{given_up[0]} gives up {'inside' if given_up[1] else 'before'} the step")
+        parts.append(f"{given_up[0]} is aborted {'inside' if given_up[1] else 'before'} the step")
     history = graph.vertices[edge.source].node.history
     for name, bits, ending in tokens:
         if ending:

@@ -23,8 +23,8 @@ def prefix_hit(config: NanoConfig, pool: Pool, sequence: Sequence) -> tuple[int,
 def unshared_blocks(
     config: NanoConfig, pool: Pool, sequence: Sequence, hit: tuple[int, ...]
 ) -> int:
-    """Return how many free blocks a sequence takes. For blocks of `hit` that are in use, it takes
-    none."""
+    """Return how many free blocks a sequence takes. It takes none for those blocks of `hit` that
+    are in use."""
     shared = len(hit) - unheld(pool, hit)
     return blocks_for(sequence.num_tokens, config.block_size) - shared
 

@@ -237,7 +237,8 @@ class Lanes:
 def satisfies_last_chunk(
     rules: Rules, requested: Row, computed: Row, tkv: Row, prompt: Row, max_tokens: Row
 ) -> Row:
-    """Return the lanes in which slots, model length and volume allow a prompt to join, shape (L,).
+    """Return, with shape (L,), in which lanes the slots, the model length and the volume allow a
+    prompt to join.
 
     This is `documented.satisfies_last_chunk`; `tkv` is the max-tkv that admission uses.
     """

@@ -79,7 +79,8 @@ def is_held_to_last_chunk(config: SpyreConfig, state: State, request: Sequence) 
 
 def progress(config: SpyreConfig, request: Sequence, end: int) -> tuple[int, int]:
     """Count a whole chunk from the end of the hit, although the chunk may end earlier. Blocks are
-    therefore published before they are computed, which breaks ALL-R08. All releases.
+    therefore published before they are computed, which breaks ALL-R08. This applies to all
+    releases.
 
     If a prompt has no hit, its first chunk is counted without the left padding, but still gets
     blocks for a whole chunk. Until 2.2.1.

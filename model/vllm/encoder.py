@@ -34,10 +34,9 @@ class EncoderPlan(NamedTuple):
 
 
 class Fit(NamedTuple):
-    """The part of a request that a step may compute: its first `tokens` tokens.
-
-    For these tokens, the encoder computes `inputs`; the inputs in `twice` are equal to one of
-    these. Both are indices into `Sequence.inputs`. `plan` has room for all of them.
+    """The part of a request that a step may compute: its first `tokens` tokens. For these tokens,
+    the encoder computes `inputs`. Each input in `twice` is equal to one of `inputs`, so its output
+    is shared. Both are indices into `Sequence.inputs`. `plan` has room for all of them.
     """
 
     tokens: int
@@ -62,10 +61,10 @@ def fit(
     stop: "StopBefore",
     split: "StopAtSplit",
 ) -> Fit:
-    """Return how many of the `tokens` after the first `start` a request may compute. The tokens of
-    an input need the encoder's output (V1-R29), which is either cached, or computed as a whole
-    within the budget and the cache's room (V1-R30, V1-R31, V1-R32). A drafter with its own keys
-    and values reads one more token."""
+    """Return how many of `tokens` tokens, from token `start` on, a request may compute. The tokens
+    of an input need the encoder's output (V1-R29), which is either cached, or computed as a whole
+    within the budget and the cache's room (V1-R30, V1-R31, V1-R32). A drafter with its own keys and
+    values reads one more token."""
     result = Fit(tokens, sequence, plan)
     kept = needed(holders)
     for place, (segment, begins, _) in enumerate(sequence.inputs):
@@ -181,7 +180,8 @@ def refused(plan: EncoderPlan, sequence: Sequence, running: Iterable[Sequence]) 
 
 def taken_back(plan: EncoderPlan, sequence: Sequence, others: Iterable[Sequence]) -> EncoderPlan:
     """Return the plan after a request is preempted. Inputs that were to be computed for it in this
-    step are reassigned to another request that needs them, or else leave the plan."""
+    step are reassigned to another request that needs them. If there is none, they leave the plan.
+    """
     others = [other for other in others if other.id != sequence.id]
     computing = {name: places for name, places in plan.computes.items() if name != sequence.id}
     plan, taken = plan._replace(computes=computing), plan.computes.get(sequence.id, ())

@@ -68,8 +68,8 @@ class Need(msgspec.Struct, frozen=True):
 class Row(msgspec.Struct, frozen=True):
     """A request and its turns.
 
-    A turn says what the request got in one step: the number of tokens, · for none, or × for a
-    preemption. It is empty if the request was not there.
+    A turn says what happened to the request in one step: the number of tokens that it got, · for
+    none, or × for a preemption. It is empty if the request had not arrived yet or had already left.
     """
 
     request: str

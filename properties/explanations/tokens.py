@@ -59,7 +59,7 @@ def _never_computed(
             why.append(f"step {holder[1]}: {source.id} holds block {block}, {found}; it {done}")
     why.append(
         f"step {failure.first.step}: {request.id} finds these blocks by their content, and skips "
-        f"{hit} tokens, {hit - known} of which nobody has computed"
+        f"{hit} tokens, although no request has computed {hit - known} of them"
     )
     bars = [_bar(failure, request, ("cached", known), ("never", hit - known))]
     if source is not None:

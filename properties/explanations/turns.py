@@ -136,7 +136,7 @@ def _clients(failure: Failure) -> Iterator[str]:
         if request.arrival == step:
             yield f"step {step}: {_arrives(request)}"
         if request.abort_at == step:
-            yield f"step {step}: the client of {request.id} gives up"
+            yield f"step {step}: the client of {request.id} aborts it"
 
 
 def _arrives(request: Request) -> str:
@@ -170,7 +170,7 @@ def _turn(failure: Failure, account: RequestHistory, number: int) -> str:
 
 
 def _since(failure: Failure, name: str) -> int:
-    """Return the step since which a request has got nothing."""
+    """Return the first step of the current period in which the request gets no tokens."""
     for number in range(len(failure.steps) - 1, -1, -1):
         if failure.steps[number].scheduled.get(name):
             return number + 1
@@ -183,14 +183,14 @@ def _arrival(failure: Failure, name: str) -> int:
 
 
 def _plausible(failure: Failure, account: RequestHistory) -> Iterator[Need]:
-    """Yield what a request needs. If the rule found that there is room, leave out everything of
-    which too little is free: unlike the rule, these needs ignore prefix hits."""
+    """Yield what a request needs. If the rule found that there is room, leave out every need that
+    exceeds the free amount: unlike the rule, these needs ignore prefix hits."""
     has_room = "although" in failure.first.message and failure.names(account.id)
     yield from (n for n in _needs(failure, account) if n.needs <= n.free or not has_room)
 
 
 def _needs(failure: Failure, account: RequestHistory) -> Iterator[Need]:
-    """Yield what a request needs to compute its next tokens. Leave out quantities of which the
+    """Yield what a request needs to compute its next tokens. Leave out each quantity for which the
     target does not show how much is left."""
     config, step, held = (
         failure.config,

@@ -108,7 +108,7 @@ class SchedulerSpace:
     """Every behaviour of a scheduler with up to `requests` requests from a menu.
 
     Attributes:
-        aborts: which clients give up (`scope.Aborts`).
+        aborts: which clients abort their requests (`scope.Aborts`).
         reduced: whether to explore fewer paths. A length is then chosen only when something reads
             it. While no request waits or arrives, clients act only in steps that begin a block.
         exercised: for each rule, the configurations in which its witness occurred, as bits.

@@ -88,8 +88,8 @@ class WeightlessModel:
     def _written(self, slots: Any, is_prompt: bool) -> Any:
         """Return the block that is written at each block position of each row.
 
-        Each token has a slot, and the first slot of a position determines the block. If a prompt's
-        tokens do not all lie at their own offset in that block, the result is 0 there.
+        Each token has a slot, and the first slot of a position determines the block. If some token
+        of a prompt is not at its own offset in that block, the result for this position is 0.
         """
         numbers = slots[:, ::BLOCK_SIZE] // BLOCK_SIZE
         if not is_prompt:

@@ -88,8 +88,8 @@ class Record:
         self._write({"op": "add", "request": entry}, {"ok": True})
 
     def aborted(self, names: list[str]) -> None:
-        """Record aborts. If a decided step has not been written yet, hold them back: if the step
-        still completes, they came inside it."""
+        """Record aborts. If a decided step has not been written yet, hold them back: if that step
+        still completes, the aborts came inside it."""
         if self._decided is not None:
             self._late += names
         else:
@@ -136,7 +136,7 @@ class Record:
         if self._decided is None:
             return
         if self._seen is None:
-            raise RecordEnds("a step was decided before an earlier one completed")
+            raise RecordEnds("a step was decided before an earlier step completed")
         self._end_step(self._seen, completes=False)
         late, self._late = self._late, []
         self._write_aborts(late, {})

@@ -192,7 +192,9 @@ def _plans(run: ByHand, request: Request) -> list[str]:
     plans = []
     account = run.session.monitor.history.live.get(request.id)
     if request.abort_at == run.clients.steps:
-        plans.append(f"gives up {'inside' if request.abort_inside else 'before'} the next step")
+        plans.append(
+            f"will be aborted {'inside' if request.abort_inside else 'before'} the next step"
+        )
     emitted = account.emitted if account is not None else 0
     is_here = account is not None or request.arrival == run.clients.steps
     if is_here and request.output_len is not None and request.output_len == emitted + 1:

@@ -100,7 +100,10 @@ def needless_refusal(history: RunHistory, step: Step) -> str | None:
     request = refused(history, step)
     if request is None:
         return None
-    return f"{request.id} could run its next chunk, since even the most careful projection fits"
+    return (
+        f"{request.id} could run its next chunk: even the most careful projection stays within "
+        "the limit"
+    )
 
 
 def refused(history: RunHistory, step: Step) -> RequestHistory | None:

@@ -81,7 +81,8 @@ def failing(history: VllmRun, step: Step) -> list[VllmRequestHistory]:
 
 
 def table(history: VllmRun, step: Step, name: str) -> Blocks:
-    """Return the blocks of a request, even if it ends in this step, as far as they are shown."""
+    """Return those blocks of a request that the target shows, even if the request ends in this
+    step."""
     if step.blocks and name in step.blocks:
         return step.blocks[name]
     held = worker_after(history, step).get(name)
@@ -93,9 +94,9 @@ def table(history: VllmRun, step: Step, name: str) -> Blocks:
 
 @once
 def unloaded(history: VllmRun, step: Step) -> Mapping[str, frozenset[int]]:
-    """Return the blocks that get no content because their load fails in this step: those of which
-    this is certain (key `certain`), and those of which it is possible (`possible`). Blocks that may
-    have been found in the cache are not certain."""
+    """Return the blocks that certainly get no content because their load fails in this step (key
+    `certain`), and the blocks that perhaps get none (key `possible`). Blocks that may have been
+    found in the cache are not certain."""
     config, size = history.config, int(history.config["block_size"])
     certain: set[int] = set()
     possible: set[int] = set()

@@ -216,8 +216,8 @@ def _could_go(history: VllmRun, step: Step) -> VllmRequestHistory | None:
 
 
 def _state_may_be_missing(history: VllmRun, step: Step, request: VllmRequestHistory) -> bool:
-    """Return whether another request may compute, in this very step, the Mamba state from which
-    this one must start (V1-R57)."""
+    """Return whether another request may compute the Mamba state that this request starts from in
+    this very step (V1-R57)."""
     size = int(history.config["block_size"])
     return groups.caches_states(history.config) and history.max_hit(step, request) >= size
 
@@ -278,7 +278,7 @@ def someone_joins(history: VllmRun, step: Step) -> bool:
 def passed_by(history: VllmRun, step: Step) -> str | None:
     """Every running request is scheduled while the budget lasts (V1-P01).
 
-    Under the priority policy, requests behind one that preempted itself may get nothing. In some
+    Under the priority policy, requests behind one that preempted itself may get no tokens. In some
     revisions, they are still scheduled.
     """
     budget = history.config["max_num_batched_tokens"]

@@ -125,8 +125,8 @@ def test_clients_that_give_up_are_moves_too():
     options = ExploreOptions("documented", replace(scope, requests=1, limits=(12,)))
     moves = page_data(drawn(options, RULES, 2_000), list(RULES))["moves"]
     words = {move["does"] for move in moves}
-    assert "step; r0 gives up inside the step" in words
-    assert "step; r0 gives up before the step" in words
+    assert "step; r0 is aborted inside the step" in words
+    assert "step; r0 is aborted before the step" in words
 
 
 def test_what_is_cut_says_so_and_has_no_moves():
