@@ -695,8 +695,8 @@ def test_an_unbounded_pool_says_when_it_would_forget(vllm):
         vllm.ask(f"r{number}", ("same", 999), max_tokens=1)
     reply = vllm.pipe.add({"id": "more", "prompt": [["same", 3]], "max_tokens": 1})
     assert reply["message"] == (
-        "refused by the target: the requests so far fill 65000 of the 65001 blocks that stand in "
-        "for an unbounded pool; set num_blocks"
+        "refused by the target: the requests so far fill 65000 of the 65001 blocks that "
+        "represent an unbounded pool; set num_blocks"
     )
 
 
