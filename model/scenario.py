@@ -74,9 +74,9 @@ class Request(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
     `load_steps`: how many steps the load takes, after the step that parks the request.
     `load_fails_at`: the first token at which the load fails. `load_deferrals`: how often the
     connector answers that it does not know yet how many tokens it has. `send_steps`: the blocks of
-    the request are sent from the step after its last token on, and this takes so many further
-    steps; None means that nothing is sent. `send_aborted`: whether blocks are sent even if the
-    request is aborted; sending then starts at once.
+    the request are sent in the step after its last token, and in this many steps after that one;
+    None means that nothing is sent. `send_aborted`: whether blocks are sent even if the request is
+    aborted; sending then starts at once.
 
     Other features. `encoder_inputs`: the segments of the prompt, by number from 0, that an encoder
     computes before the model does. `cache_salt` and `lora`: requests with different salts or

@@ -124,7 +124,8 @@ class Features:
         return False
 
     def idle_steps(self, history: Run) -> int:
-        """Return how many steps before the current one may have computed nothing in a row."""
+        """Return the largest number of consecutive steps before this one that may have computed
+        nothing."""
         return 1
 
     def steps_after_end(self, history: Run) -> int:

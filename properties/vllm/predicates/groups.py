@@ -411,8 +411,8 @@ def states(history: VllmRun, step: Step) -> Iterator[tuple[VllmRequestHistory, i
     """Yield each Mamba state that a request reads in the step: the request, the number of the
     group, the block, and the tokens up to the state.
 
-    After drafts, a request may read the state after any of them, wherever the worker has left it.
-    A prefill has no drafts.
+    If drafts were computed, the request may read the state after any of them, in whichever block
+    the worker has left it. A prefill has no drafts.
     """
     drafts = speculation.drafts(history.config)
     for request, number, table, first in computing(history, step):
