@@ -166,8 +166,8 @@ class Begun(NamedTuple):
 
 
 def _live(begun: Begun, specs: Sequence[TargetSpec], setting: Setting) -> int:
-    """Run both targets: a gate on the first one that judges no rules, with the second one as its
-    base."""
+    """Run both targets: a gate on the first target, with the second target as its base. The gate
+    judges no rules."""
     options = _options(begun, specs[0], specs[1], setting)
     findings: list[DiffFinding] = []
     reported = SideNames(

@@ -52,8 +52,8 @@ def show(
     kept: str = "",
     most: Callable[[Step], int] | None = None,
 ) -> int:
-    """Replay a scenario on the model. If it breaks the rule, show it up to that step. Return the
-    exit code.
+    """Replay a scenario on the model. If it breaks the rule, show it up to the step that does.
+    Return the exit code.
 
     The scenario is shrunk first, unless `most` is given; then it is shown up to the step in which
     `most` is largest. `formula` replaces the formula of the model's revision. `also` is another

@@ -125,7 +125,9 @@ def requests_table(rules: Rules, loads: Sequence[Sequence[Request]]) -> Array:
             if request.abort_at is not None:
                 raise InputError(f"{path}.abort_at", f"{request.abort_at}: lanes cannot abort")
             if prompt + max_tokens - 1 > longest:
-                raise InputError(path, "the model refuses it; valid: requests that the model accepts")
+                raise InputError(
+                    path, "the model refuses it; valid: requests that the model accepts"
+                )
             end = prompt + request.tokens_to_emit - 1
             table[:, number, place] = prompt, max_tokens, end, request.arrival
     return table

@@ -112,7 +112,7 @@ def accepts(projection: Projection, limit: int) -> bool:
     """Walk through the members in the order of their projected ends. The batch shrinks by one each
     time (SPY-R45).
 
-    Members that outlive the newcomer are not checked here, since they were checked when they
+    Members that outlive the newcomer are not checked here, because they were checked when they
     joined.
     """
     if projection.to_the_end:

@@ -123,7 +123,7 @@ def fall_back(
     """Handle synchronous loads that fail in this step. Return the state, the tokens that the step
     yields, and, for each request that ends, the reason.
 
-    A request that found or loaded a block whose load failed goes back to the start of this block
+    A request that found or loaded a block whose load failed continues from the start of this block
     (V1-R92), unless the policy ends the request (V1-R28). Such blocks can no longer be found.
     """
     size = config.block_size

@@ -123,9 +123,9 @@ def stop_at_split(
 
 
 def stays_whole(config: VllmConfig, start: int, begins: int, length: int) -> bool:
-    """Return whether a step that begins at `start` must not split an input. It may split the input
-    only if it begins inside it, or if it begins with it and no step could compute all of it because
-    it is longer than the threshold.
+    """Return whether a step that begins at `start` must not split an input. Splitting is allowed
+    only if the step begins inside the input, or at an input that is longer than the threshold,
+    because no step could compute all of that input.
     """
     fits = length <= (config.long_prefill_token_threshold or length)
     return start < begins or (fits and start == begins)

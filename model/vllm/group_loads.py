@@ -17,8 +17,8 @@ from .state import Sequence
 def begin(
     config: VllmConfig, pool: Pool, sequence: Sequence, covered: int
 ) -> tuple[Sequence, Pool]:
-    """Return a request that uses its hit, with blocks in each group for the tokens up to `covered`
-    that a load brings, and the pool. Cached blocks are in use before any block is taken."""
+    """Return a request that uses its hit and has blocks in each group for a load up to token
+    `covered`, and the pool. Cached blocks are in use before any block is taken."""
     hit = len(sequence.blocks)
     found = _found(config, pool, sequence, hit, covered)
     junction = kv_groups.junction_of(config, pool, sequence, hit)

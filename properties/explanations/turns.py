@@ -247,7 +247,7 @@ def _in_words(row: Row, ahead: str) -> str:
     if lacks:
         return f"it needs {words}: {' and '.join(lacks)} too few"
     if ahead:
-        return f"it needs {words}, which is free, but it is behind {ahead}"
+        return f"it needs {words}; so much is free, but it is behind {ahead}"
     return (
         f"it needs {words}: no limit that is shown holds it back" if needs else "it needs nothing"
     )

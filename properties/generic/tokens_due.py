@@ -84,7 +84,7 @@ def _lost(history: VllmRun, step: Step, request: VllmRequestHistory) -> bool:
 
 
 def rejected(history: VllmRun, step: Step, name: str) -> int:
-    """Return how many drafts of a request turn out to be wrong in the step, so that they do not
+    """Return how many drafts of a request turn out to be wrong in the step and therefore do not
     count as computed."""
     emitted, request = (step.emitted or {}).get(name, 0), history.live.get(name)
     if request is None or not emitted or not speculation.drafts(history.config):

@@ -68,8 +68,8 @@ class Questions:
     """Chooses the checks to evaluate at each step of a run, and keeps the answers of the others.
 
     A rule is not evaluated if neither this step nor the previous one changed anything that it
-    reads. Its answer is then the previous one: it is not broken, and its witness occurs if it did
-    before.
+    reads. Its previous answer still holds: the rule is not broken, and its witness occurs if it
+    occurred in the previous step.
     """
 
     def __init__(self, checks: Sequence[tuple[str, Predicate]]) -> None:

@@ -231,8 +231,9 @@ class SchedulerMachine(RuleBasedStateMachine):
     @precondition(lambda self: not self.over and self.may_abort())
     @rule(which=st.integers(0, MAX_REQUESTS - 1), inside=st.booleans(), at_border=IMPATIENT)
     def abort(self, which: int, inside: bool, at_border: bool) -> None:
-        """Abort any request. Half of the time, abort one whose prompt is being computed instead, if
-        there is one. Sometimes, wait until a request has just begun a block, and abort it."""
+        """Abort any request. Half of the time, abort a request whose prompt is being computed
+        instead, if there is one. Sometimes, wait until a request has just begun a block, and abort
+        it."""
         if at_border:
             self.some_steps(1, to_border=True)
             if self.over or not self.may_abort():

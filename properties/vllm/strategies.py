@@ -96,8 +96,8 @@ def sessions(draw: st.DrawFn, config: Config, avoid: frozenset[str]) -> dict[str
 
 @st.composite
 def tight_pools(draw: st.DrawFn, config: Config) -> dict[str, Any]:
-    """Draw, for half of the bounded pools, one that holds little more than the longest request, so
-    that sessions wait for each other's blocks."""
+    """Replace half of the bounded pools by a pool that holds little more than the longest request,
+    so that sessions wait for each other's blocks."""
     if config["num_blocks"] is None or draw(st.booleans()):
         return {}
     pool = blocks_for(config["max_model_len"], config["block_size"]) + draw(st.integers(0, 1))
@@ -466,7 +466,7 @@ def fitted(config: Config, content: Content, shape: Shape | None) -> Shape:
 
 
 def steps_to_border(config: Config, history: VllmRun) -> int:
-    """Return the number of decode steps after which the next one needs more blocks than are free.
+    """Return the number of decode steps after which the next step needs more blocks than are free.
     If that takes longer than a block, return the number of steps after which a decoding request
     fills its block."""
     running, free = history.decoding(), free_blocks(config, history)

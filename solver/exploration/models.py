@@ -235,7 +235,7 @@ class PlainModels(Models):
     """Explores any pure model, with one configuration for each limit and without a reduction.
 
     The only condition is that its states are hashable. Requests keep their names, and every length
-    is chosen before the first step that could read it, so scopes must be small.
+    is chosen before the first step that could read it. So scopes must be small.
     """
 
     waits_are_bounded = False

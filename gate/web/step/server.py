@@ -420,7 +420,7 @@ class Handler(BaseHTTPRequestHandler):
         page.
 
         Another site's page can send requests here in two ways: with a form, which the Origin header
-        reveals, or through a host name of its own that resolves to this machine, which the Host
+        reveals, or through its own host name that it lets resolve to this machine, which the Host
         header reveals. Another user of this machine does not know the secret.
         """
         names = self.server.names()

@@ -63,7 +63,7 @@ def wrong_victim(history: RunHistory, step: Step) -> str | None:
         return None
     return (
         f"{names(gone)} preempted, although running requests needed at most {needed} blocks, and "
-        f"{free} were free before {gone[0].id} gave up its own"
+        f"{free} were free before {gone[0].id} gave back its blocks"
     )
 
 

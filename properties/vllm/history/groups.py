@@ -162,10 +162,10 @@ def begins_a_block(config: Config, start: int, end: int) -> bool:
 
 
 def most_taken(config: Config, blocks: int, requests: int) -> int:
-    """Return the most blocks that requests take in the groups after the first while they take
-    `blocks` in full attention. If a group's block size or lookahead differs from that of full
-    attention, each request may be further along in the group by one block of full attention, and
-    begin one more of the group's blocks."""
+    """Return the largest number of blocks that requests take in the groups after the first while
+    they take `blocks` blocks in full attention. If a group's block size or lookahead differs from
+    that of full attention, each request may be further along in the group by one block of full
+    attention, and begin one more of the group's blocks."""
     size, most = int(config["block_size"]), 0
     for group in further(config):
         differs = group.size != size or (group.kind == MAMBA and lookahead(config) > 0)

@@ -23,7 +23,7 @@ def are_synchronous(config: Mapping[str, Any]) -> bool:
 
 
 def meet_decisions(config: Mapping[str, Any]) -> bool:
-    """Return whether a load may fill blocks while a decision in flight still writes to them."""
+    """Return whether a load may fill blocks to which a decision in flight still writes."""
     return are_made(config) and in_flight.depth(config) > 1
 
 

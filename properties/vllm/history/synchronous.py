@@ -1,7 +1,7 @@
 """Synchronous loads: a connector fills a request's blocks in the step in which the request starts.
 
 If such a load fails, the step has computed its tokens from blocks without content. Every request
-that found or loaded one of these blocks goes back to the start of the first of them.
+that found or loaded some of these blocks then continues from the start of the first of them.
 
 Source: release 0.33.0, KVConnectorBase_V1.get_num_new_matched_tokens, and the scheduler's comments
 on blocks that failed to load.

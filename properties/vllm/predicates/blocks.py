@@ -253,9 +253,9 @@ def next_token_decides(history: VllmRun, step: Step) -> bool:
 def _drafters_hits(
     history: VllmRun, step: Step
 ) -> Iterator[tuple[VllmRequestHistory, int, int, int]]:
-    """Yield each starting request with three numbers of its leading tokens: those of its hit; those
-    that some request has computed, without the last token; and those of them after which some
-    request had the same next token."""
+    """Yield each starting request with three numbers of leading tokens: the length of its hit; the
+    most tokens that some request has computed, without the last token; and the most of these after
+    which some request had the same next token."""
     for request, hit in first_hits(history, step):
         shared = known = 0
         for other in history.requests.values():

@@ -83,8 +83,8 @@ def place_is_known(history: VllmRun, request: VllmRequestHistory) -> bool:
     """Return whether a request's place follows from its arrival or its priority.
 
     With a connector, requests may be deferred, and a preempted request may be in front of some that
-    arrived earlier. The latter is also possible if it overtook a request for which an encoder had
-    no room, or that lacked a slot for its adapter.
+    arrived earlier. A preempted request may also be in front of earlier ones if it overtook a
+    request that lacked room in the encoder's cache or a slot for its adapter.
     """
     again = request.preemptions > 0 and history.config["policy"] != "priority"
     if not loads.are_made(history.config):
@@ -104,7 +104,7 @@ def _may_overtake(history: VllmRun) -> bool:
 
 def lacks_adapter_slot(history: VllmRun, step: Step, request: VllmRequestHistory) -> bool:
     """Return whether the requests that run after the admissions of a step use all slots for
-    adapters, none of them for the adapter of this request."""
+    adapters, so that none is left for the adapter of this request."""
     slots, (adapter, _) = history.config.get("max_loras"), request.partition
     if not slots or adapter is None:
         return False
@@ -440,7 +440,8 @@ def wants(history: VllmRun, request: VllmRequestHistory) -> int:
 
 def round_may_end(history: VllmRun, request: VllmRequestHistory) -> bool:
     """Return whether a running request may lack blocks because decisions in flight still write to
-    those of a preempted one. Later requests are then not scheduled in this step (V1-R24)."""
+    the blocks of a preempted request. Later requests are then not scheduled in this step (V1-R24).
+    """
     if not loads.meet_decisions(history.config) or history.config["num_blocks"] is None:
         return False
     return wants(history, request) > 0

@@ -168,8 +168,8 @@ def _reached(
 
 
 def _stops(history: VllmRun, step: Step) -> Iterator[tuple[VllmRequestHistory, Input]]:
-    """Yield each request that stops at an encoder input although it could continue, with that
-    input."""
+    """Yield each request that stops at an encoder input although it could continue, together with
+    that input."""
     if history.pause == "pause_all":
         return
     outputs = outputs_after(history, step)

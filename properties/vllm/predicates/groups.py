@@ -322,9 +322,9 @@ def groups_hold_something(history: VllmRun, step: Step) -> bool:
 
 @once
 def held_of(history: VllmRun, step: Step) -> dict[str, int]:
-    """Map each starting request to the number of tokens that it must find. They end at the last
-    place where a hit may end and where a running request holds, in each group, the blocks that are
-    read there.
+    """Map each starting request to the number of tokens that it must find. These tokens end at the
+    last place where a hit may end and where a running request holds, in each group, all blocks that
+    are read there.
 
     With a drafter that reads ahead, the two requests must share the tokens up to the next such
     place. Blocks of a decision that has not completed do not count, since they may not be published

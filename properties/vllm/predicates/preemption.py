@@ -70,8 +70,8 @@ def preempts_by_priority(history: VllmRun, step: Step) -> bool:
 
 
 def needless_preemption(history: VllmRun, step: Step) -> str | None:
-    """Blocks are taken from a request only if running requests need more than are free, including
-    those freed by earlier preemptions (V1-R05).
+    """A request is preempted only if running requests need more blocks than are free, including the
+    blocks freed by earlier preemptions (V1-R05).
 
     If a preempted request may keep its blocks, V1-R24 applies instead.
     """
@@ -112,7 +112,7 @@ def taken_without_need(history: VllmRun, step: Step) -> str | None:
     return (
         f"{names(gone)} preempted, although running requests needed at most {needed} blocks, and "
         f"{free}{f' (including those of {others})' if others else ''} were free before "
-        f"{last.id} gave up its own"
+        f"{last.id} gave back its blocks"
     )
 
 
@@ -152,8 +152,8 @@ def someone_is_preempted(history: VllmRun, step: Step) -> bool:
 
 
 def newcomer_before_preempted(history: VllmRun, step: Step) -> str | None:
-    """Under FCFS, a preempted request waits in front of all that have never started, and of those
-    that were preempted in an earlier step (V1CP-R17).
+    """Under FCFS, a preempted request waits in front of all requests that have never started or
+    were preempted in an earlier step (V1CP-R17).
 
     A session that lost its blocks between two turns keeps its place; one whose turn ends gets a new
     place (V1-R47).

@@ -321,7 +321,7 @@ def test_nobody_gives_way_while_blocks_are_enough():
     )
     assert reported == (
         "b preempted, although running requests needed at most 2 blocks, and 2 were free "
-        "before b gave up its own"
+        "before b gave back its blocks"
     )
 
 

@@ -140,7 +140,7 @@ def test_a_victim_whose_blocks_stay_taken_is_judged_by_one_rule():
     history.last = ran({}, "ab", blocks={"a": (1, 2), "b": (3, 4)}, free_blocks=4)
     step = ran({"a": 1}, "a", "b", preempted=("b",))
     assert preemption.needless_preemption(history, step) is None
-    assert "and 4 were free before b gave up its own" in str(
+    assert "and 4 were free before b gave back its blocks" in str(
         loads.preempted_for_nothing(history, step)
     )
 
