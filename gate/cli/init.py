@@ -111,7 +111,7 @@ def _of_the_model(system: str, revision: str) -> dict[str, object]:
 
 
 def address() -> tuple[str, bool]:
-    """Return the argument of `pip install` that gives this schedproof, and whether its
+    """Return the argument with which `pip install` installs this schedproof, and whether its
     repository is known."""
     try:
         origin = importlib.metadata.distribution("schedproof").read_text("direct_url.json")

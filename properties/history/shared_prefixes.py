@@ -29,7 +29,8 @@ class Branch(Generic[R]):
         longest: the request with the most tokens in the stream, with its end.
         soonest: the request that fills a block without a hit after the fewest tokens, with this
             number of tokens.
-        children: the branches that follow, by how many tokens of the stream come before them.
+        children: the branches that follow this one, keyed by the number of tokens of the stream
+            before them.
     """
 
     farthest: tuple[int, R] | None = None

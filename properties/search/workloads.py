@@ -99,8 +99,8 @@ def workloads(
     seed: int,
     number: int,
 ) -> Iterator[Scenario]:
-    """Draw runs of a shape: first the smallest, with the first value of each of the shape's keys,
-    then the largest, then random ones.
+    """Draw runs of a shape: first the smallest run, which has the first value of each of the
+    shape's keys, then the largest, then random ones.
 
     Args:
         scale: a configuration that the target accepts, to which the shape's own keys are added.

@@ -117,8 +117,8 @@ def configs(
 
 
 def pools(longest: int, max_num_seqs: int) -> st.SearchStrategy[int | None]:
-    """Draw the number of usable blocks: unbounded, or between those of one request of max_model_len
-    (`longest` blocks) and half of what a full batch could need."""
+    """Draw the number of usable blocks: unbounded, or between the number that a request of
+    max_model_len needs (`longest`) and half of the number that a full batch could need."""
     return st.none() | st.integers(longest, longest + max_num_seqs * longest // 2)
 
 
