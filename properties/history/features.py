@@ -86,8 +86,8 @@ class Features:
         return prefix_hits.tokens_hit(history.config, step, account, aborted)
 
     def reached(self, history: Run, account: RequestHistory) -> int:
-        """Return the most tokens of a request that were ever computed. The step does not schedule
-        this request."""
+        """Return the largest number of a request's tokens that were ever computed. The request is
+        not scheduled in this step."""
         return account.max_computed
 
     def loads_in(self, history: Run, step: Step) -> list[tuple[RequestHistory, int]]:

@@ -319,7 +319,7 @@ def _refusal(search: VolumeSearch, known: Known) -> int:
         return INCONCLUSIVE
     search.say(
         f"{last} could join in step {joins}, and {known.reached} tokens of {search.setting.limit} "
-        f"would never be used; by formula {search.setting.formula} it joins in step {waits}"
+        f"would never be used; with formula {search.setting.formula}, it joins in step {waits}"
     )
     path = _write(search, scenario, "waste")
     for name in (search.setting.formula, "exact"):
