@@ -4,7 +4,7 @@ A run does not show its cause, so these rules are heuristics. Two findings are o
 
 - one scenario breaks both rules;
 - the catalogue explains both by the same known divergence;
-- both runs enter the same lines of the user's class, and similar passing runs do not;
+- both runs enter the same lines of the user's class, which similar passing runs do not enter;
 - both are failures of one rule at different scales, and the features of one include those of the
   other, or the same fields differ first;
 - one step breaks both rules;

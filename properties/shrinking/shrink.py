@@ -1,7 +1,7 @@
 """Shrink a scenario further than Hypothesis does: fewer requests, smaller numbers, whole blocks.
 
-Hypothesis shrinks the choices that led to a scenario; this pass shrinks the scenario itself, so
-that only requests and tokens that the failure needs are left.
+Hypothesis shrinks the choices that led to a scenario. This pass shrinks the scenario itself, until
+only requests and tokens that the failure needs are left.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -199,8 +199,9 @@ def _plainer_options(scenario: Scenario) -> Iterator[Scenario]:
 
 
 def _at_default(scenario: Scenario, key: str, defaults: Mapping[str, Any]) -> list[Scenario]:
-    """Return the scenario with an option at its default or absent. If other options need it, return
-    one scenario for each of them, with both options reset; return none if that is not enough."""
+    """Return the scenario with an option at its default or absent. If other options need this
+    option, return one scenario for each of them, with both options reset. Return no scenario if
+    that is not enough."""
 
     def without(*keys: str) -> list[Scenario]:
         config = {k: v for k, v in scenario.config.items() if k not in keys or k in defaults}

@@ -91,7 +91,7 @@ def listed(*found):
             0,
             "cvc5 agrees on 1 of 1 lemmas and their guards; 1 proofs",
         ),
-        (Certified("unknown", "sat", None), 0, "cvc5 gives up on lemma_0: Z3 alone decides"),
+        (Certified("unknown", "sat", None), 0, "cvc5 gives up on lemma_0: only Z3 decides these"),
         (Certified("sat", "sat", None), 3, "the solvers disagree on lemma_0"),
         (Certified("unsat", "unsat", 2), 3, "the solvers disagree on lemma_0"),
     ],
@@ -121,7 +121,7 @@ def test_nothing_is_certified_that_is_not_proven(run, tmp_path, monkeypatch):
     folder = tmp_path / "new"
     result = run("search", "SPY-R50", "--certificate", str(folder))
     assert result.code == 2
-    assert "valid: only with --prove" in result.err
+    assert "valid only together with --prove" in result.err
     assert not folder.exists()
     monkeypatch.setattr(proofs.importlib.util, "find_spec", lambda _: None)
     result = run("search", "SPY-R50", "--prove", "--certificate", str(folder))

@@ -695,8 +695,8 @@ def test_an_unbounded_pool_says_when_it_would_forget(vllm):
         vllm.ask(f"r{number}", ("same", 999), max_tokens=1)
     reply = vllm.pipe.add({"id": "more", "prompt": [["same", 3]], "max_tokens": 1})
     assert reply["message"] == (
-        "refused by the target: the requests so far fill 65000 of the 65001 blocks that stand in "
-        "for an unbounded pool; set num_blocks"
+        "refused by the target: the requests so far fill 65000 of the 65001 blocks that "
+        "represent an unbounded pool; set num_blocks"
     )
 
 
@@ -1015,7 +1015,7 @@ def test_a_failed_load_of_several_groups_ends_the_engine_before_0_33(vllm):
         ({"synchronous_loads": True}, "one group with synchronous_loads true"),
         (
             {"num_speculative_tokens": 2, "num_lookahead_tokens": 2},
-            "valid is 0 with a connector and several groups",
+            "valid is 0 if there are a connector and several groups",
         ),
         (
             {"kv_groups": [{"kind": "full"}, {"kind": "mamba"}]},
@@ -1034,7 +1034,7 @@ def test_a_connector_and_groups_are_refused_with_what_is_not_judged(vllm, option
         ([{"kind": "full"}, {**WINDOW, "block_size": 0}], "$.config.kv_groups[1].block_size is 0"),
         (
             [{"kind": "full"}, {"kind": "full"}],
-            "valid is a single full group, or another kind",
+            "valid is a list in which only the first group is full",
         ),
         ([{"kind": "full"}, {"kind": "sliding_window"}], "$.config.kv_groups[1] is "),
         ([{"kind": "full"}, {**WINDOW, "window": 1}], "$.config.kv_groups[1].window is 1"),

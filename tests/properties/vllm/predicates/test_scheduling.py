@@ -129,7 +129,7 @@ def test_everyone_who_runs_has_a_turn_while_the_budget_lasts():
     history = book(*accounts, running="abc")
     assert queues.passed_by(history, ran({"a": 1, "b": 1, "c": 1}, "abc")) is None
     reported = queues.passed_by(history, ran({"a": 1, "c": 1}, "abc"))
-    assert reported == "b not scheduled, although running and the budget is not spent"
+    assert reported == "b not scheduled, although running and budget is left"
     assert queues.passed_by(book(*accounts, running="abc"), ran({"a": 10}, "abc")) is None
 
 
