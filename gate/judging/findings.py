@@ -21,7 +21,7 @@ from ...properties.explanations.cause import Cause
 from ...properties.explanations.evidence import Evidence
 from ...properties.rules.predicate import Broken
 from ...properties.rules.registry import LOCKSTEP, NEVER_CRASHES, NEVER_HANGS
-from ...properties.shrinking.shrink import needed_features, shrink, until
+from ...properties.shrinking.shrink import features_in, needed_features, shrink, until
 from ...spec.catalogue import load
 from ...spec.systems import OWN_RULES, SYSTEMS
 from ..console import output
@@ -134,6 +134,7 @@ def keep(
         behind=behind,
         replay=f"schedproof replay {shlex.quote(str(path))}{options}",
         needs=needs,
+        features=features_in(scenario) if needs is None else (),
         differs=_first_difference(gate, scenario, first),
         others_first=others_first,
         decided=_raising_line(first.rule, outcome.session.details),

@@ -259,13 +259,21 @@ def needed_features(
             is_needed = any(still_breaks(other) is False for other in off)
         if is_needed:
             needed.append(_feature(key, value))
+    return (*needed, *_features_beside_config(scenario))
+
+
+def features_in(scenario: Scenario) -> tuple[str, ...]:
+    """Name all features of a scenario, whether or not it needs them to break its rule."""
+    options = (_feature(key, value) for key, value in scenario.config.items())
+    return (*options, *_features_beside_config(scenario))
+
+
+def _features_beside_config(scenario: Scenario) -> Iterator[str]:
     occurs = features_of_requests(scenario) | {"control event": bool(scenario.events)}
-    fields = [
-        key
-        for key in NAMED_FIELDS
-        if any(getattr(request, key) != OF_FEATURES[key] for request in scenario.requests)
-    ]
-    return (*needed, *(name for name, is_there in occurs.items() if is_there), *fields)
+    yield from (name for name, is_there in occurs.items() if is_there)
+    for key in NAMED_FIELDS:
+        if any(getattr(request, key) != OF_FEATURES[key] for request in scenario.requests):
+            yield key
 
 
 def _feature(key: str, value: Any) -> str:

@@ -256,9 +256,11 @@ def _cut_wrongly(history: VllmRun, step: Step, who: list[VllmRequestHistory]) ->
         if least is not None and groups.aligns(history.config):
             least = aligned(history, step, request, least)
         if left is not None and name in wanted and tokens != least and not stops:
+            most = min(left, limit, remaining)
+            whole = "" if least == most else f", of which {least} end at a block boundary"
             return (
                 f"{name} computes {tokens} tokens; it needs {left}, at most {limit} a request, "
-                f"{remaining} left of the budget: min is {min(left, limit, remaining)}"
+                f"{remaining} left of the budget: min is {most}{whole}"
             )
         remaining -= tokens
     return None

@@ -136,6 +136,8 @@ def test_a_rule_that_was_not_shrunk_is_broken_and_can_be_replayed(gate):
         scenario = read_scenario(Path(finding.scenario))
         again = replay(BreaksThreeRules(), scenario, select(load("spyre"), [finding.rule]))
         assert again.broken[0].rule == finding.rule
+        assert finding.needs is None
+        assert "chunk_size" in finding.features
         assert finding.replay.startswith(f"schedproof replay {finding.scenario}")
     hidden = {kept.rule for kept in left} - {
         kept.rule for kept in few.findings if not kept.others_first

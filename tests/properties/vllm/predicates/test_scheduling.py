@@ -189,6 +189,15 @@ def test_newcomers_take_what_is_left():
     assert "9 left of the budget: min is 9" in reported
 
 
+def test_the_message_says_how_much_ends_at_a_block_boundary():
+    groups = [{"kind": "full"}, {"kind": "mamba"}]
+    history = book(request("a", 6, 6, 1), request("b", 20), running="a", kv_groups=groups)
+    assert budget.waiting_clamp(history, ran({"a": 1, "b": 9})) == (
+        "b computes 9 tokens; it needs 20, at most 10 a request, 9 left of the budget: min is 9, "
+        "of which 8 end at a block boundary"
+    )
+
+
 def test_nobody_is_accused_where_a_victim_gave_its_share_back():
     accounts = (request("a", 20, 4, priority=9), request("b", 20, 4))
     history = book(*accounts, running="ab", policy="priority")
