@@ -153,7 +153,7 @@ def test_a_target_that_refuses_one_option_is_searched_with_the_others(
     gate, key, still, monkeypatch
 ):
     monkeypatch.setattr(probing, "SCALES", ("small",))
-    context = gate(Lacks(key), examples=100, system="vllm", revision="documented")
+    context = gate(Lacks(key), examples=40, system="vllm", revision="documented")
     rules = select(load("vllm"), sorted(still))
     context.options = replace(context.options, rules=rules)
     verdict = judge(context)

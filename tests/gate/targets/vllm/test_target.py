@@ -8,103 +8,24 @@ import random
 import sys
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, NamedTuple
 
 import pytest
 
 from schedproof.gate.files.scenario_file import read_scenario
-from schedproof.gate.targets import factory, releases
-from schedproof.gate.targets.pipe import PipeTarget
+from schedproof.gate.targets import factory
 from schedproof.gate.targets.supported_releases import ReleaseError, parse_release
-from schedproof.gate.targets.vllm.releases import EXAMINED
 from schedproof.model.observation import FIELDS, REQUIRED
 from schedproof.properties.checking.replay import replay
 from schedproof.spec.catalogue import load, select
 
-Step = dict[str, Any]
-Config = dict[str, Any]
+from .served import CONFIG, RELEASES, SUPPORTED, Step
 
-SUPPORTED = EXAMINED
-RELEASES = (SUPPORTED[0], "0.28.0", SUPPORTED[-1])
 NOT_SEEN = {
     *("tkv", "left_pad_blocks", "paused", "reserved_blocks", "slot_blocks"),
     *("prompt_throughput", "decode_throughput", "emitted_at", "parked"),
     *("encoder_inputs", "encoder_dropped", "completes", "group_blocks"),
     *("deferred", "handed_over", "over"),
 }
-CONFIG: Config = {
-    "block_size": 4,
-    "num_blocks": 12,
-    "max_num_seqs": 3,
-    "max_num_batched_tokens": 16,
-    "max_model_len": 40,
-    "long_prefill_token_threshold": 0,
-    "enable_chunked_prefill": True,
-    "enable_prefix_caching": False,
-    "policy": "fcfs",
-    "watermark": 0.0,
-    "reserve_full_isl": True,
-}
-
-
-class Vllm(NamedTuple):
-    """A release of vLLM in a process of its own."""
-
-    version: str
-    pipe: PipeTarget
-
-    def start(self, **changes):
-        """Start with a max_model_len that the pool can hold, unless one is given."""
-        config = CONFIG | changes
-        if config["num_blocks"] and "max_model_len" not in changes:
-            whole = config["num_blocks"] * config["block_size"]
-            config["max_model_len"] = min(config["max_model_len"], whole)
-        return self.pipe.start("vllm", "documented", config)
-
-    def begin(self, **changes):
-        assert self.start(**changes)["ok"]
-
-    def ask(self, name, *prompt, max_tokens, **more):
-        """A request; without a prompt of its own it has 8 tokens."""
-        segments = [list(segment) for segment in prompt or ((name, 8),)]
-        request = {"id": name, "prompt": segments, "max_tokens": max_tokens, **more}
-        assert self.pipe.add(request) == {"ok": True}
-
-    def abort(self, name, *, inside=False):
-        assert self.pipe.abort(name, inside=inside) == {"ok": True}
-
-    def step(self):
-        reply = self.pipe.step()
-        assert reply["ok"], reply["message"]
-        step: Step = reply["step"]
-        return step
-
-    def finish(self, limit=500):
-        """The steps until no request is left."""
-        steps = [self.step()]
-        while steps[-1]["running"] or steps[-1]["waiting"]:
-            assert len(steps) < limit
-            steps.append(self.step())
-        return steps
-
-
-# The release that the model follows is quick to start beside the others.
-@pytest.fixture(
-    scope="module",
-    params=[
-        pytest.param(release, marks=() if release == RELEASES[1] else pytest.mark.slow)
-        for release in RELEASES
-    ],
-)
-def vllm(request):
-    release = parse_release(f"vllm=={request.param}")
-    assert release is not None
-    try:
-        prepared = releases.prepare(release, offline=True)
-    except ReleaseError as error:
-        pytest.skip(str(error))
-    with PipeTarget(prepared.command, env=prepared.env) as pipe:
-        yield Vllm(request.param, pipe)
 
 
 def has_watermark(version):
