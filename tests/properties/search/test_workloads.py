@@ -121,6 +121,9 @@ def test_a_wide_batch_shares_long_beginnings_in_a_large_pool(system):
     assert holders > 8
     assert blocks > 4096
     assert hit > 128 * wide.config["block_size"]
+    if system == "generic":
+        assert not wide.config["enable_chunked_prefill"]
+        assert max(request.prompt_len for request in wide.requests) > 4096
 
 
 def test_sizes_that_have_to_meet_for_a_fault_to_show_do_meet():
