@@ -60,6 +60,11 @@ WORKLOADS: Mapping[str, Mapping[str, Sequence[Any]]] = {
         **{"num_blocks": (16, 40), "enable_prefix_caching": (True,)},
         **{"order": ("fcfs", "any"), "order_by_priority": (False, True)},
     },
+    "wide": {
+        **{**_PUBLISHED, "max_num_batched_tokens": (8192, 2048)},
+        **{"max_model_len": (8192,), "num_blocks": (6000, 1100)},
+        "enable_chunked_prefill": (False, True),
+    },
 }
 KEYS = (
     *("block_size", "num_blocks", "max_num_seqs", "max_num_batched_tokens", "max_model_len"),

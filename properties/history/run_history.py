@@ -212,6 +212,8 @@ class RunHistory(Generic[R]):
         """Record that all running requests are back at the front of the waiting queue, with nothing
         computed."""
         self.features.dropped(self)
+        if self.kept is not None:
+            self.kept.in_flight.clear()
         for account in self.live.values():
             if account.started:
                 account.rewind()

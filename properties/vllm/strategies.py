@@ -209,6 +209,10 @@ WORKLOADS: Mapping[str, Mapping[str, Sequence[Any]]] = {
         **{"num_blocks": (9, 16, 40), "policy": ("fcfs", "priority")},
         **{"long_prefill_token_threshold": (0, 24), "watermark": (0.0, 0.1)},
     },
+    "wide": {
+        **{**_PUBLISHED, "max_num_batched_tokens": (8192, 2048)},
+        **{"max_model_len": (16_384,), "num_blocks": (6000, 1100)},
+    },
 }
 MAX_RUNNING = (4, 3, 6, 5, 2, 6, 5, 4, 3, 1)  # one request alone is never preempted
 PRIORITIES = st.sampled_from((0, 1, 0, 2, -1))  # few values, so that many are equal

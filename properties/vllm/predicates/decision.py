@@ -47,8 +47,8 @@ def waited_before(history: VllmRun) -> list[VllmRequestHistory]:
 
     With sessions, this is the order that the target shows. There are two more cases in which only
     the target shows this order: with more than two decisions in flight, preempted requests are set
-    aside in the order of their preemptions; and if some requests wait for a grammar, admission is
-    not in order of arrival.
+    aside in the order of their preemptions; and if some requests wait for a grammar, admission may
+    not be in order of arrival.
     """
     running = {request.id for request in ran_before(history)}
     waiting = [request for request in history.live.values() if request.id not in running]
@@ -67,8 +67,26 @@ def waited_before(history: VllmRun) -> list[VllmRequestHistory]:
     again = [request for request in waiting if request.preemptions]
     again.sort(key=lambda request: places.get(request.id, 0))
     new = [request for request in waiting if not request.preemptions]
-    first = [request for request in new if was_set_aside(history, request)]
+    first = [request for request in new if _goes_ahead(history, request, waiting, places)]
     return first + again + [request for request in new if request not in first]
+
+
+def _goes_ahead(
+    history: VllmRun,
+    request: VllmRequestHistory,
+    waiting: list[VllmRequestHistory],
+    places: Mapping[str, int],
+) -> bool:
+    """Return whether a request that was set aside is in front of all others. No document says so:
+    it may as well keep its place, so the target's queue decides."""
+    if not was_set_aside(history, request):
+        return False
+    later = places.get(request.id, len(places))
+    return not any(
+        places.get(other.id, len(places)) < later and other.arrival < request.arrival
+        for other in waiting
+        if not (other.preemptions or was_set_aside(history, other))
+    )
 
 
 def _parked_first(history: VllmRun, waiting: list[VllmRequestHistory]) -> list[VllmRequestHistory]:
@@ -154,7 +172,9 @@ def order_is_known(history: VllmRun) -> bool:
         return False
     if history.last is None or history.last.waiting is not None:
         return True
-    return sum(bool(request.preemptions) for request in waited_before(history)) < 2
+    line = waited_before(history)
+    aside = any(was_set_aside(history, request) for request in line)
+    return not aside and sum(bool(request.preemptions) for request in line) < 2
 
 
 @once
