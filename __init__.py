@@ -3,10 +3,21 @@
 Names of the library are imported on first use, since they need Hypothesis.
 """
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+import os
+import signal
+import sys
 
-from .systems import register_builtin
+# Until the command line handles Ctrl-C (`gate.cli.start`), a traceback of our imports helps nobody.
+if (
+    os.path.basename(sys.argv[0]) == "schedproof"
+    and signal.getsignal(signal.SIGINT) is signal.default_int_handler
+):
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+from importlib import import_module  # noqa: E402
+from typing import TYPE_CHECKING, Any  # noqa: E402
+
+from .systems import register_builtin  # noqa: E402
 
 if TYPE_CHECKING:
     from .gate.judging.rule_choice import OwnRule as OwnRule

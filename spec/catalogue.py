@@ -257,10 +257,16 @@ def select(rules: Sequence[Rule], ids: Iterable[str]) -> tuple[Rule, ...]:
         owner = next((name for name in SYSTEMS if _has(name, unknown)), None)
         if owner is not None:
             raise CatalogueError(f"no rule {unknown!r} here: it is a rule of {owner}")
-        close = difflib.get_close_matches(unknown.upper(), known)
+        close = [rule for rule in known if _bare(rule) == _bare(unknown)]
+        close = close or difflib.get_close_matches(unknown.upper(), known)
         hint = f"; did you mean {' or '.join(close)}?" if close else ";"
         raise CatalogueError(f"no rule {unknown!r}{hint} `schedproof rules` lists the rules")
     return tuple(rule for rule in rules if rule.id in wanted)
+
+
+def _bare(rule_id: str) -> str:
+    """Return an id without the zeros before its number: SPY-R7 means SPY-R07."""
+    return re.sub(r"(?<!\d)0+(?=\d)", "", rule_id.upper())
 
 
 def _has(system: str, rule_id: str) -> bool:

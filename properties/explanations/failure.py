@@ -112,7 +112,17 @@ class Failure:
     @property
     def waits(self) -> bool:
         """Return whether the message says that a request should have been scheduled."""
-        return WAITS.search(self.first.message) is not None
+        return WAITS.search(self.first.message) is not None and not self.lost
+
+    @cached_property
+    def lost(self) -> list[str]:
+        """Return the unfinished requests of the message that the target shows in no queue."""
+        last = self.last
+        if not self.ended_by_it or "neither waiting" not in self.first.message:
+            return []
+        queued = {*(last.waiting or ()), *(last.running or ()), *(last.paused or ())}
+        live = self.history.live
+        return [name for name in live if name not in queued and self.names(name)]
 
     def concerns(self, name: str) -> bool:
         """Return whether the message names the request, or no request runs in the failing step."""

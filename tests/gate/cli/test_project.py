@@ -52,6 +52,14 @@ def test_a_target_with_a_system_of_its_own_keeps_it(run, said):
     assert "there" in result.err
 
 
+def test_the_help_names_each_default_once(run, said):
+    said("")
+    for command in ("doctor", "rules", "gate"):
+        text = " ".join(run(command, "--help").out.split())
+        assert "required]" not in text
+        assert "]  [default" not in text and "] [default" not in text
+
+
 @pytest.mark.slow
 def test_a_replay_of_the_model_names_it_beside_another_target(run, tmp_path):
     (tmp_path / "pyproject.toml").write_text('[tool.schedproof]\ntarget = "mine:Target"\n')
