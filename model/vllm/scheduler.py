@@ -137,7 +137,8 @@ def admit_waiting(config: VllmConfig, plan: Plan, revision: Revision = DOCUMENTE
             uncomputed += padding
             if uncomputed > plan.budget:
                 return plan  # the request waits, because it must not join without its padding
-        if not config.enable_chunked_prefill and capped(config, uncomputed) > plan.budget:
+        too_long = not config.enable_chunked_prefill and capped(config, uncomputed) > plan.budget
+        if too_long or (plan.holds and sequence.num_tokens - start > 1):
             return plan
         tokens, fit = clamp(config, uncomputed, plan.budget), None
         if config.caches_states:
@@ -170,7 +171,7 @@ def admit_waiting(config: VllmConfig, plan: Plan, revision: Revision = DOCUMENTE
 def behind(config: VllmConfig, sequence: Sequence) -> int:
     """Return how many tokens a running request has to compute, including drafts; 0 if it waits
     (V1-R06)."""
-    if sequence.promised and in_flight.passed_over(config, sequence):
+    if sequence.held or (sequence.promised and in_flight.passed_over(config, sequence)):
         return 0
     return speculation.wanted(config, sequence) if config.drafts else sequence.num_uncomputed_tokens
 

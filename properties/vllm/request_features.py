@@ -61,6 +61,19 @@ def later_limits(draw: st.DrawFn, config: Mapping[str, Any]) -> dict[str, Any]:
     return drawn
 
 
+WITHOUT_INTERVAL = {
+    *("kv_connector", "structured_outputs", "streaming_inputs", "encoder_cache_size", "max_loras"),
+}
+
+
+def prefill_intervals(config: Mapping[str, Any]) -> st.SearchStrategy[dict[str, Any]]:
+    """Sometimes draw an interval between prefills."""
+    if config["policy"] == "priority" or WITHOUT_INTERVAL & config.keys():
+        return st.just({})
+    few = st.integers(2, 4).map(lambda steps: {"prefill_schedule_interval": steps})
+    return st.one_of(st.just({}), st.just({}), st.just({}), few)
+
+
 @st.composite
 def with_pictures(draw: st.DrawFn, request: Request, config: Mapping[str, Any]) -> Request:
     """Return the request with images in its own part of the prompt. Images in a part that repeats

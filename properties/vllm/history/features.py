@@ -16,6 +16,7 @@ from ...history.request_history import RequestHistory
 from ...history.run_history import RunHistory
 from . import (
     blocked,
+    cadence,
     encoder,
     groups,
     in_flight,
@@ -218,6 +219,9 @@ class VllmFeatures(Features):
         in_flight.drop_running(history)
 
     def begin(self, history: RunHistory[Any], step: Step) -> None:
+        if cadence.is_kept(history.config):
+            known = cadence.after(history, step)
+            history.system_state = state_of(history)._replace(cadence=known)
         if step.encoder_inputs is not None:
             outputs = outputs_after(history, step)
             history.system_state = state_of(history)._replace(outputs=outputs)
