@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from ...model.pool import Content
 from ...model.scenario import Request, Segment, Turn
+from . import PREFILL_INTERVALS
 from .history import blocked, encoder, groups, in_flight, loads, partitions, sessions, speculation
 
 PICTURE = "picture"
@@ -66,9 +67,13 @@ WITHOUT_INTERVAL = {
 }
 
 
-def prefill_intervals(config: Mapping[str, Any]) -> st.SearchStrategy[dict[str, Any]]:
+def prefill_intervals(
+    config: Mapping[str, Any], avoid: frozenset[str]
+) -> st.SearchStrategy[dict[str, Any]]:
     """Sometimes draw an interval between prefills."""
-    if config["policy"] == "priority" or WITHOUT_INTERVAL & config.keys():
+    if PREFILL_INTERVALS in avoid or config["policy"] == "priority":
+        return st.just({})
+    if WITHOUT_INTERVAL & config.keys():
         return st.just({})
     few = st.integers(2, 4).map(lambda steps: {"prefill_schedule_interval": steps})
     return st.one_of(st.just({}), st.just({}), st.just({}), few)

@@ -12,13 +12,7 @@ from hypothesis import strategies as st
 from ...model.pool import Content, blocks_for
 from ...model.scenario import Request
 from ..search.generators import Shape, like_an_earlier_prompt
-from . import (
-    AHEAD_IN_STAGES,
-    ANY_LENGTH,
-    LATER_LIMITS,
-    PREFILL_INTERVALS,
-    WITH_THE_NULL_BLOCK,
-)
+from . import AHEAD_IN_STAGES, ANY_LENGTH, LATER_LIMITS, WITH_THE_NULL_BLOCK
 from .group_strategies import kv_groups, watermarks
 from .history import groups, speculation
 from .history.request_history import VllmRequestHistory
@@ -252,7 +246,7 @@ def configs(
     }
     config |= {} if LATER_LIMITS in avoid else draw(later_limits(config))
     config |= draw(options(config, avoid))
-    return config | ({} if PREFILL_INTERVALS in avoid else draw(prefill_intervals(config)))
+    return config | draw(prefill_intervals(config, avoid))
 
 
 def pools(longest: int, max_num_seqs: int) -> st.SearchStrategy[int | None]:
