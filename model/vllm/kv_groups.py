@@ -1,12 +1,13 @@
 """KV groups after the first: groups of layers that do not keep the same tokens as full attention.
 
 Source: release 0.33.0, KVCacheManager.allocate_slots, HybridKVCacheCoordinator,
-SlidingWindowManager, ChunkedLocalAttentionManager, MambaManager.
+SlidingWindowManager, ChunkedLocalAttentionManager, MambaManager, CircularBufferManager.
 
 All groups take their blocks from one pool. For the same tokens, a group of attention layers takes
 as many blocks as full attention if its blocks have the same size. A group whose layers read only a
-window gives back blocks that have left the window, and puts the null block in their places. `mamba`
-describes the groups of Mamba layers.
+window gives back blocks that have left the window, and puts the null block in their places. A
+circular buffer is one block, which a request holds from its admission to its end. `mamba` describes
+the groups of Mamba layers.
 """
 
 from ..pool import (
@@ -58,6 +59,8 @@ def leaves_gaps(config: VllmConfig, group: KvGroup) -> bool:
 def places(config: VllmConfig, group: KvGroup, tokens: int) -> int:
     """Return the length of a group's table for this many tokens. A Mamba group also has a place for
     the state after each draft (V1-R52)."""
+    if group.kind == "circular_buffer":
+        return 1
     if keeps_one_block(config, group):
         return 1 + config.drafts
     drafts = config.drafts if group.kind == "mamba" else 0
@@ -70,6 +73,12 @@ def places_ahead(config: VllmConfig, group: KvGroup, covered: int) -> int:
     if group.kind != "mamba":
         covered = min(covered + config.lookahead, config.max_model_len)
     return places(config, group, covered)
+
+
+def cached_places(config: VllmConfig, group: KvGroup, tokens: int) -> int:
+    """Return the length of a group's table after a hit of this many tokens. No request finds
+    another one's circular buffer."""
+    return 0 if group.kind == "circular_buffer" else tokens // config.size_of(group)
 
 
 def new_blocks(config: VllmConfig, group: KvGroup, held: int, wanted: int) -> int:
@@ -158,7 +167,7 @@ def goes_on(config: VllmConfig, pool: Pool, sequence: Sequence, blocks: int) -> 
     hit of this many blocks. Releases do not know which groups have layers of the drafter."""
     tokens = blocks * config.block_size
     return all(
-        group.kind == "mamba"
+        group.kind in ("mamba", "circular_buffer")
         or (
             tokens + config.size_of(group) < sequence.num_tokens
             and name(config, sequence, number, tokens // config.size_of(group)) in pool.cached
@@ -179,7 +188,8 @@ def found(
     for number, group in enumerate(config.more_groups):
         size = config.size_of(group)
         first = read_from(config, group, tokens) // size
-        names = [name(config, sequence, number, place) for place in range(first, tokens // size)]
+        last = cached_places(config, group, tokens)
+        names = [name(config, sequence, number, place) for place in range(first, last)]
         cached = [pool.cached.get(content, (None,))[0] for content in names]
         tables.append((NULL,) * first + tuple(cached))
     return tables
@@ -199,7 +209,7 @@ def missing(config: VllmConfig, pool: Pool, sequence: Sequence, hit: int, tokens
     """
     cached = sum(unheld(pool, table) for table in hit_tables(config, pool, sequence, hit))
     found = hit * config.block_size
-    held = [found // config.size_of(group) for group in config.more_groups]
+    held = [cached_places(config, group, found) for group in config.more_groups]
     covered = found + tokens
     ahead = min(covered + config.lookahead, config.max_model_len)
     step = blocks_for(ahead, config.block_size) - hit
@@ -259,18 +269,23 @@ def is_retained(config: VllmConfig, sequence: Sequence, group: KvGroup, place: i
     """Return whether the full block at `place` can be found later. A block of a window can be found
     only if some hit ends such that the block is in the window.
 
-    If only a few blocks of windows are retained (`retains_little`), only two stretches can be
-    found: the window before the last token of the prompt, and the window before the end of the hit
-    in full attention. Only the Mamba states at the ends of these stretches can be found.
+    If only a few blocks of windows are retained (`retains_little`), only these stretches can be
+    found: the window before the last token of the prompt, the window before the end of the hit in
+    full attention, and the windows before multiples of the interval, unless it is 0. Only the Mamba
+    states at the ends of these stretches can be found.
     """
-    size, unit = config.size_of(group), config.hit_unit
-    ends = (sequence.prompt - 1, sequence.junction)
+    size = config.size_of(group)
+    unit = config.prefix_cache_retention_interval or config.hit_unit
+    ends = [sequence.prompt - 1, sequence.junction]
     if group.kind not in ("sliding_window", "mamba"):
         return True
     if not config.retains_little:
         if group.kind == "mamba":
             return True
-        ends = ((place * size // unit + 1) * unit, place * size)
+        ends.clear()
+    if config.prefix_cache_retention_interval != 0:
+        begun = place * size // unit * unit
+        ends += [begun + unit, begun]
     beyond = int(is_cut(config, sequence) and group.kind != "mamba")
     return any(
         read_from(config, group, end) // size <= place < end // size + beyond
@@ -320,7 +335,8 @@ def publish_full(
     the pool. Drafts do not count, because they may be wrong."""
     full, published = [], []
     for number, (group, table) in enumerate(zip(config.more_groups, sequence.tables, strict=True)):
-        end = max(findable(config, sequence, covered, config.size_of(group)), sequence.full[number])
+        end = findable(config, sequence, covered, config.size_of(group))
+        end = 0 if group.kind == "circular_buffer" else max(end, sequence.full[number])
         published += [
             (table[place], name(config, sequence, number, place))
             for place in range(sequence.full[number], end)

@@ -11,7 +11,17 @@ from msgspec.structs import fields
 from ..pool import Content, blocks_for
 from ..scenario import CONTROLS, Request
 from ..systems import Reference, ReferenceModel
-from . import blocked, control, encoder, kv_groups, scheduler, sessions, speculation, worker
+from . import (
+    blocked,
+    cadence,
+    control,
+    encoder,
+    kv_groups,
+    scheduler,
+    sessions,
+    speculation,
+    worker,
+)
 from .config import VllmConfig, read_config
 from .releases import RELEASES
 from .revision import DOCUMENTED, Revision
@@ -161,6 +171,8 @@ class VllmModel(ReferenceModel[State]):
         if self.config.has_grammars:
             plan = blocked.nearer(plan)
         after, seen = scheduler.carry_out(self.config, state, plan, abort_inside, self.revision)
+        if self.config.holds_prefills:
+            after = after._replace(cadence=cadence.after(self.config, state, plan))
         if reports:
             after, seen = blocked.end_refused(after, seen)
         return worker.tell(self.config, state, plan, after, seen)

@@ -10,7 +10,7 @@ from dataclasses import replace
 import msgspec
 
 from ..pool import blocks_for, fits, unheld
-from . import encoder, group_loads
+from . import cadence, encoder, group_loads
 from .config import VllmConfig
 from .queue import Plan
 from .revision import DOCUMENTED, with_fair_share
@@ -60,7 +60,7 @@ def begin(config: VllmConfig, state: State) -> tuple[VllmConfig, State]:
     if any(sequence.aside for sequence in state.waiting):
         waiting = tuple([sequence._replace(aside=False) for sequence in state.waiting])
         state = state._replace(waiting=waiting)
-    return config, state
+    return config, cadence.begin(state) if config.holds_prefills else state
 
 
 def is_alone(state: State) -> bool:

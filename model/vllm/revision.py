@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import msgspec
 
-from . import connector, encoder, mamba
+from . import cadence, connector, encoder, mamba
 from .config import VllmConfig
 from .connector import HasRoom
 from .encoder import StopAtSplit, StopBefore
@@ -23,7 +23,7 @@ def begin(config: VllmConfig, state: State) -> tuple[VllmConfig, State]:
     (V1-R11), and a preempted request goes behind requests that were set aside (V1-R10)."""
     if config.long_prefill_token_threshold_adaptive is True:
         config = with_fair_share(config, state)
-    return config, state
+    return config, cadence.begin(state) if config.holds_prefills else state
 
 
 def with_fair_share(config: VllmConfig, state: State) -> VllmConfig:

@@ -70,8 +70,9 @@ class Sequence(sequence.Sequence, frozen=True):
         invalid, refused: whether its grammar cannot be compiled, and whether the scheduler knows
             this.
         turns: the turns of its session that have not begun.
-        awaits: the number of steps for which its session still waits for the next input; None if it
-            is not waiting.
+        held: whether this step does not go on with its prefill.
+        awaits: for how many more steps its session waits for the next input; None if it is not
+            waiting.
     """
 
     priority: int = 0
@@ -105,6 +106,7 @@ class Sequence(sequence.Sequence, frozen=True):
     refused: bool = False
     turns: tuple[Turn, ...] = ()
     awaits: int | None = None
+    held: bool = False
 
     def name(self, number: int, block_size: int) -> Content:
         end = (number + 1) * block_size + self.named_beyond
@@ -131,6 +133,24 @@ class Sequence(sequence.Sequence, frozen=True):
         return self.generated + self.promised > 0 and self.num_uncomputed_tokens == 1
 
 
+class Cadence(NamedTuple):
+    """When prompts may be computed, with a `prefill_schedule_interval`.
+
+    Attributes:
+        left: how many steps with computation may hold prefills back.
+        crowded: whether the last step that held none back left requests waiting, apart from those
+            in `aside`, which could not run.
+        prefilling: the running requests whose last step left known tokens uncomputed.
+        holds: whether the current step holds prefills back.
+    """
+
+    left: int = 0
+    crowded: bool = False
+    prefilling: tuple[str, ...] = ()
+    aside: tuple[str, ...] = ()
+    holds: bool = False
+
+
 class State(Record, frozen=True):
     """The scheduler between two steps; every queue is in order.
 
@@ -147,6 +167,7 @@ class State(Record, frozen=True):
         outputs: encoder outputs that are kept, in the order of their last use.
         pause: "pause_new" or "pause_all" while an operator holds the scheduler back.
         told: the requests that the worker knows.
+        cadence: which steps hold prefills back.
     """
 
     waiting: tuple[Sequence, ...] = ()
@@ -162,6 +183,7 @@ class State(Record, frozen=True):
     outputs: Content = ()
     pause: str | None = None
     told: tuple[str, ...] = ()
+    cadence: Cadence = Cadence()
 
     @property
     def holders(self) -> tuple[Sequence, ...]:

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from ...model.pool import Content
 from ...model.scenario import Request, Segment, Turn
+from . import PREFILL_INTERVALS
 from .history import blocked, encoder, groups, in_flight, loads, partitions, sessions, speculation
 
 PICTURE = "picture"
@@ -59,6 +60,23 @@ def later_limits(draw: st.DrawFn, config: Mapping[str, Any]) -> dict[str, Any]:
     if config["long_prefill_token_threshold"] and draw(st.sampled_from((*3 * (False,), True))):
         drawn["long_prefill_token_threshold_adaptive"] = True
     return drawn
+
+
+WITHOUT_INTERVAL = {
+    *("kv_connector", "structured_outputs", "streaming_inputs", "encoder_cache_size", "max_loras"),
+}
+
+
+def prefill_intervals(
+    config: Mapping[str, Any], avoid: frozenset[str]
+) -> st.SearchStrategy[dict[str, Any]]:
+    """Sometimes draw an interval between prefills."""
+    if PREFILL_INTERVALS in avoid or config["policy"] == "priority":
+        return st.just({})
+    if WITHOUT_INTERVAL & config.keys():
+        return st.just({})
+    few = st.integers(2, 4).map(lambda steps: {"prefill_schedule_interval": steps})
+    return st.one_of(st.just({}), st.just({}), st.just({}), few)
 
 
 @st.composite

@@ -18,7 +18,7 @@ from .history import groups, speculation
 from .history.request_history import VllmRequestHistory
 from .history.run import VllmRun
 from .predicates.decision import watermark_blocks
-from .request_features import dynamic_drafts, encoders, later_limits
+from .request_features import dynamic_drafts, encoders, later_limits, prefill_intervals
 
 Config = Mapping[str, Any]
 
@@ -249,7 +249,8 @@ def configs(
         "reserve_full_isl": draw(st.booleans()),
     }
     config |= {} if LATER_LIMITS in avoid else draw(later_limits(config))
-    return {**config, **draw(options(config, avoid))}
+    config |= draw(options(config, avoid))
+    return config | draw(prefill_intervals(config, avoid))
 
 
 def pools(longest: int, max_num_seqs: int) -> st.SearchStrategy[int | None]:

@@ -318,6 +318,7 @@ def config_of(scheduler: Any) -> dict[str, Any]:
             bool(getattr(options, "long_prefill_token_threshold_adaptive", False)),
             False,
         ),
+        "prefill_schedule_interval": (getattr(scheduler, "local_prefill_interval", 1), 1),
     }
     return {
         "block_size": block_size,

@@ -49,6 +49,10 @@ class VllmEngine(SchedulerView):
         specs = groups.specs(groups.kinds(config), vllm_config.cache_config, drafts)
         chosen, retained = class_for(release, config), config.get(groups.RETENTION)
         scheduler, hashed = _scheduler(chosen, vllm_config, specs, self.usable_blocks, retained)
+        interval = config.get("prefill_schedule_interval", 1)
+        if interval > 1 and not hasattr(scheduler, "local_prefill_interval"):
+            valid = f"1 ({release} leaves the interval to several data-parallel ranks)"
+            raise refuse("prefill_schedule_interval", interval, valid)
         super().__init__(scheduler, config)
         encoder.equip(self.scheduler, config)
         self.release = release
@@ -370,6 +374,7 @@ KEYS = {
     "max_num_active_seqs": protocol_checks.or_null(protocol_checks.POSITIVE),
     "long_prefill_token_threshold_adaptive": protocol_checks.FLAG,
     "disable_chunked_mm_input": protocol_checks.FLAG,
+    "prefill_schedule_interval": protocol_checks.POSITIVE,
 }
 
 
@@ -388,6 +393,7 @@ MAY_MISS = (
     "max_num_active_seqs",
     "long_prefill_token_threshold_adaptive",
     "disable_chunked_mm_input",
+    "prefill_schedule_interval",
 )
 
 

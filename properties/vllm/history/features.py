@@ -17,6 +17,7 @@ from ...history.request_history import RequestHistory
 from ...history.run_history import RunHistory
 from . import (
     blocked,
+    cadence,
     encoder,
     groups,
     in_flight,
@@ -220,6 +221,9 @@ class VllmFeatures(Features):
         in_flight.drop_running(history)
 
     def begin(self, history: RunHistory[Any], step: Step) -> None:
+        if cadence.is_kept(history.config):
+            known = cadence.after(history, step)
+            history.system_state = state_of(history)._replace(cadence=known)
         if step.encoder_inputs is not None:
             outputs = outputs_after(history, step)
             history.system_state = state_of(history)._replace(outputs=outputs)

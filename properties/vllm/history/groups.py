@@ -1,7 +1,7 @@
 """KV groups after the first: the content of their blocks, as far as a client can tell.
 
-Source: release 0.33.0, SlidingWindowManager, ChunkedLocalAttentionManager and MambaManager, and
-their specs.
+Source: release 0.33.0, SlidingWindowManager, ChunkedLocalAttentionManager, MambaManager and
+CircularBufferManager, and their specs.
 """
 
 import math
@@ -17,6 +17,7 @@ from .speculation import drafts, lookahead
 Config = Mapping[str, Any]
 NULL_BLOCK = 0
 WINDOW, CHUNKS, MAMBA = "sliding_window", "chunked_local", "mamba"
+BUFFER = "circular_buffer"
 
 
 class Group(NamedTuple):
@@ -28,7 +29,12 @@ class Group(NamedTuple):
     size: int
 
     def blocks_for(self, tokens: int) -> int:
-        return blocks_for(tokens, self.size)
+        return 1 if self.kind == BUFFER else blocks_for(tokens, self.size)
+
+    def full_blocks(self, tokens: int) -> int:
+        """Return how many blocks the first `tokens` tokens of a request fill, so that others can
+        find them. A circular buffer is overwritten, and never found."""
+        return 0 if self.kind == BUFFER else tokens // self.size
 
 
 class Groups(NamedTuple):
@@ -64,7 +70,7 @@ def are_several(config: Config) -> bool:
 def keeps_few_blocks(config: Config) -> bool:
     """Return whether later requests can find only a few blocks of a window and a few Mamba
     states."""
-    return config.get("prefix_cache_retention_interval") == 0
+    return config.get("prefix_cache_retention_interval") is not None
 
 
 def first_block_read(config: Config, group: Group, computed: int) -> int:
@@ -150,14 +156,15 @@ def blocks_if_all_kept(config: Config, tokens: int) -> int:
     its drafts fill."""
     groups = further(config)
     states = sum(group.kind == MAMBA for group in groups) * drafts(config)
-    sizes = (config["block_size"], *(group.size for group in groups))
-    return sum(blocks_for(tokens, size) for size in sizes) + states
+    beside = sum(group.blocks_for(tokens) for group in groups)
+    return blocks_for(tokens, int(config["block_size"])) + beside + states
 
 
 def begins_a_block(config: Config, start: int, end: int) -> bool:
     """Return whether the tokens from `start` to `end` begin a block in a group whose blocks differ
     in size from those of full attention."""
-    sizes = {group.size for group in further(config)} - {config["block_size"]}
+    attention = {group.size for group in further(config) if group.kind != BUFFER}
+    sizes = attention - {config["block_size"]}
     return any(blocks_for(end, size) > blocks_for(start, size) for size in sizes)
 
 

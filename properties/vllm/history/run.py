@@ -37,6 +37,23 @@ NOTHING = Coming()
 Flight = dict[str, Coming | None]
 
 
+class Cadence(NamedTuple):
+    """What a client knows about the steps that hold prefills back (`cadence`).
+
+    Attributes:
+        least, most: in how many of the next steps prefills may be held back.
+        crowded: whether the last step that held none back left requests waiting; None if unknown.
+        prefilling: the running requests that are still in their prefill.
+        aside: waiting requests that may have had to wait for tokens in flight.
+    """
+
+    least: int = 0
+    most: int = 0
+    crowded: bool | None = False
+    prefilling: frozenset[str] = frozenset()
+    aside: frozenset[str] = frozenset()
+
+
 class VllmState(NamedTuple):
     """The state of a run beyond its requests.
 
@@ -49,6 +66,7 @@ class VllmState(NamedTuple):
         worker: what the worker holds, if the target shows what it is sent.
         unfilled: for each block whose synchronous load has failed, how many of its tokens have been
             computed since.
+        cadence: which steps hold prefills back.
     """
 
     flights: tuple[Flight, ...] = ()
@@ -58,6 +76,7 @@ class VllmState(NamedTuple):
     was_reset: bool = False
     worker: Worker = {}  # noqa: RUF012 (a Mapping)
     unfilled: Mapping[int, int] = {}
+    cadence: Cadence = Cadence()
 
 
 def of(account: RequestHistory) -> VllmRequestHistory:
@@ -137,7 +156,7 @@ def groups_after(history: RunHistory[Any], step: Step) -> Groups:
                     elif place < len(table):
                         holds[table[place]] = state
                 continue
-            for place in range(first // group.size, computed // group.size):
+            for place in range(first // group.size, group.full_blocks(computed)):
                 content = number, groups.content_until(group, request, place, right)
                 if shown is None:
                     unseen.add(content)

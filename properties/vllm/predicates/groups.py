@@ -14,6 +14,7 @@ from ...rules.pool import blocks_for, free_when_decided, held_after, hit_too_sho
 from ...rules.predicate import Predicate
 from ..history import in_flight, mamba, speculation
 from ..history.groups import (
+    BUFFER,
     MAMBA,
     NULL_BLOCK,
     Group,
@@ -145,7 +146,7 @@ def hit_inside_a_block(history: VllmRun, step: Step) -> str | None:
     for request in _with_hit(history, step):
         hit = history.hit_now(step, request) or 0
         for number, group in enumerate(further(history.config)):
-            if hit % group.size:
+            if hit % group.size and group.kind != BUFFER:
                 return (
                     f"{request.id} finds {hit} tokens, which end inside a block of group "
                     f"{number + 1} ({group.size} tokens)"
@@ -178,7 +179,7 @@ def hit_not_whole(history: VllmRun, step: Step) -> str | None:
     for request, number, table, first in _hits(history, step):
         hit = history.hit_now(step, request) or 0
         group = further(history.config)[number]
-        for place in range(first, hit // group.size):
+        for place in range(first, group.full_blocks(hit)):
             block = table[place] if place < len(table) else NULL_BLOCK
             if block != NULL_BLOCK and is_mamba(history, number):
                 continue  # V1-R57
@@ -246,7 +247,7 @@ def rooms(history: VllmRun, step: Step) -> Iterator[tuple[VllmRequestHistory, in
         ahead = speculation.slots(history.config, end)
         ends = [end if group.kind == MAMBA else ahead for group in beside]
         others = (
-            new_blocks(history.config, group, group.blocks_for(end), hit // group.size)
+            new_blocks(history.config, group, group.blocks_for(end), group.full_blocks(hit))
             for group, end in zip(beside, ends, strict=True)
         )
         needed = blocks_for(history, ahead) - cached + sum(others)
@@ -255,11 +256,11 @@ def rooms(history: VllmRun, step: Step) -> Iterator[tuple[VllmRequestHistory, in
             others = (reserved(history, group, request.num_tokens, hit) for group in beside)
             needed = max(needed, whole - cached + sum(others))
         own = [(step.blocks or {})[request.id], *(step.group_blocks or {}).get(request.id, ())]
-        sizes = (size, *(group.size for group in beside))
+        hits = (cached, *(group.full_blocks(hit) for group in beside))
         needed += sum(
             block != NULL_BLOCK and block not in held
-            for table, each in zip(own, sizes, strict=False)
-            for block in table[: hit // each]
+            for table, blocks in zip(own, hits, strict=False)
+            for block in table[:blocks]
         )
         yield request, needed, int(history.config["num_blocks"]) - len(held)
         held |= set(tables[request.id])
@@ -270,7 +271,7 @@ def reserved(history: VllmRun, group: Group, tokens: int, hit: int) -> int:
     which `hit` are cached."""
     whole = group.blocks_for(tokens)
     places = whole if group.kind == MAMBA else at_most(history.config, group, tokens)
-    return new_blocks(history.config, group, places, hit // group.size)
+    return new_blocks(history.config, group, places, group.full_blocks(hit))
 
 
 def a_window_saves_room(history: VllmRun, step: Step) -> bool:
@@ -362,7 +363,7 @@ def _holds_hit(
     for number, group in enumerate(further(history.config)):
         reads_on = group.size if beyond and group.kind != MAMBA else 0
         first = first_block_read(history.config, group, end)
-        for place in range(first, (end + reads_on) // group.size):
+        for place in range(first, group.full_blocks(end + reads_on)):
             held = tables[number][place] if place < len(tables[number]) else NULL_BLOCK
             if known.holds.get(held) != (number, content_until(group, other, place)):
                 return False

@@ -7,7 +7,7 @@ chunked-prefill chapter, the code of the running clamp (num_output_placeholders)
 from ....model.observation import Step
 from ...rules.pool import blocks_for
 from ...rules.predicate import Predicate
-from ..history import in_flight, speculation
+from ..history import cadence, in_flight, speculation
 from ..history.request_history import VllmRequestHistory
 from ..history.run import VllmRun, state_of
 from .budget import scheduled
@@ -118,6 +118,8 @@ def scheduled_for_nothing(history: VllmRun, step: Step) -> str | None:
             return None
         elif input_missing(history, step, request, request.computed):
             continue  # the request stops at that input, and the round continues (V1-R33)
+        elif cadence.may_wait(history, request):
+            continue  # V1-R97
         elif passed and request.id not in step.scheduled and remaining > 0 and not step.preempted:
             return (
                 f"{request.id} is not scheduled, although {passed.id} in front of it has nothing "

@@ -13,11 +13,12 @@ from ...history.content import surely_shared
 from ...history.prefix_hits import caches
 from ...rules.pool import blocks_before, blocks_for
 from ...rules.predicate import Predicate
-from ..history import groups, in_flight, loads, speculation
+from ..history import cadence, groups, in_flight, loads, speculation
 from ..history.request_history import VllmRequestHistory
 from ..history.run import VllmRun
 from .decision import (
     admitted,
+    behind,
     first_inputs,
     free_unchanged,
     input_missing,
@@ -162,6 +163,31 @@ def preempts_with_a_queue(history: VllmRun, step: Step) -> bool:
     return bool(step.preempted) and budget > 0 and left > 0
 
 
+def prefill_too_early(history: VllmRun, step: Step) -> str | None:
+    """While requests decode, fewer than prefill_schedule_interval steps after a prefill compute
+    none (V1-R97)."""
+    if not cadence.holds(history):
+        return None
+    early = [r for r in kept(history, step) if cadence.goes_on(history, r)]
+    early += [r for r in admitted(history, step) if (behind(history, step, r) or 0) > 1]
+    for request in early:
+        if tokens := step.scheduled.get(request.id):
+            every = cadence.interval(history.config)
+            return (
+                f"{request.id} computes {tokens} tokens of its prefill less than {every} steps "
+                "after the last prefill, while others decode"
+            )
+    return None
+
+
+def prefills_are_held(history: VllmRun, step: Step) -> bool:
+    return bool(cadence.holds(history)) and any(
+        request.id not in step.scheduled
+        for request in (*waited_before(history), *ran_before(history))
+        if cadence.goes_on(history, request) or not request.started
+    )
+
+
 def needless_wait(history: VllmRun, step: Step) -> str | None:
     """The first in line is admitted if there are a slot, enough budget, and blocks for all its
     known tokens in addition to the watermark (V1-R07).
@@ -183,6 +209,8 @@ def needless_wait(history: VllmRun, step: Step) -> str | None:
 
 def _could_go(history: VllmRun, step: Step) -> VllmRequestHistory | None:
     request = next(may_go(history, step), None)
+    if cadence.holds(history) is not False:  # V1-R97
+        return None
     if request is None or step.preempted or not _is_surely_first(history, step, request):
         return None
     run = kept(history, step) + admitted(history, step)
@@ -295,6 +323,7 @@ def passed_by(history: VllmRun, step: Step) -> str | None:
         for request in without
         if not input_missing(history, step, request, request.computed)
         and not lacks_budget_for_a_block(history, step)
+        and not cadence.may_wait(history, request)
     ]
     if not skipped or any(
         round_may_end(history, request) for request in without[: without.index(skipped[0]) + 1]
@@ -333,5 +362,6 @@ PREDICATES = {
         reads=("finished", "preempted", "running", "scheduled", "waiting"),
     ),
     "V1-P01": Predicate(passed_by, several_run),
+    "V1-R97": Predicate(prefill_too_early, prefills_are_held, only_with=cadence.is_kept),
     "V1-R07": Predicate(needless_wait, someone_joins),
 }

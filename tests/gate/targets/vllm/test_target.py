@@ -910,6 +910,46 @@ def test_blocks_of_groups_have_their_own_sizes_and_a_hit_ends_with_a_block_of_ea
     assert vllm.step()["prefix_hit"] == {"b": 8}
 
 
+def test_prefill_is_computed_at_intervals(vllm):
+    interval = {"prefill_schedule_interval": 3}
+    if vllm.version != "0.33.0":
+        assert "$.config.prefill_schedule_interval is 3" in vllm.start(**interval)["message"]
+        return
+    vllm.begin(**interval)
+    vllm.ask("a", ("a", 4), max_tokens=9)
+    vllm.step()
+    vllm.ask("b", ("b", 4), max_tokens=2)
+    assert ["b" in vllm.step()["scheduled"] for _ in range(3)] == [False, False, True]
+
+
+BUFFER = {"kind": "circular_buffer", "block_size": 8}
+
+
+def test_a_circular_buffer_is_one_block_of_a_request(vllm):
+    more = GROUPS | {"kv_groups": [{"kind": "full"}, BUFFER], "enable_prefix_caching": True}
+    if vllm.version != "0.33.0":
+        assert "another kind than circular_buffer" in vllm.start(**more)["message"]
+        return
+    vllm.begin(**more)
+    vllm.ask("a", ("a", 15), max_tokens=2)
+    assert [len(table) for table in vllm.step()["group_blocks"]["a"]] == [1]
+    vllm.ask("b", ("a", 15), max_tokens=2)
+    assert vllm.step()["prefix_hit"] == {"b": 8}
+    refused = vllm.start(**more, kv_connector=True)["message"]
+    assert "$.config.kv_connector is true; valid is false with a circular_buffer group" in refused
+
+
+def test_windows_are_retained_at_multiples_of_the_interval(vllm):
+    if vllm.version != "0.33.0":
+        return
+    interval = {"prefix_cache_retention_interval": 8}
+    vllm.begin(**GROUPS, **interval, enable_prefix_caching=True)
+    vllm.ask("a", ("a", 15), max_tokens=2)
+    vllm.finish()
+    vllm.ask("b", ("a", 11), ("b", 2), max_tokens=2)
+    assert vllm.step()["prefix_hit"] == {"b": 8}
+
+
 LOADS = GROUPS | {"kv_connector": True}
 
 
