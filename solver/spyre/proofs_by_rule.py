@@ -36,7 +36,7 @@ DECODING = f"0 to {MANY} or {LARGE} decoding requests, {MANY} counted as any num
 
 
 class Group(NamedTuple):
-    """Lemmas under a title of a few words."""
+    """A list of lemmas with a short title."""
 
     title: str
     lemmas: list[Obligation]

@@ -175,7 +175,8 @@ def test_a_refusal_names_the_file_and_the_line(follow):
     with pytest.raises(UndecidedError) as refusal:
         follow(DEFINED.replace("// 2", "/ 2"))
     assert str(refusal.value) == (
-        f"does something that the proof does not define: `block / 2` (model/of_a_test.py, line {number})"
+        "does something that the proof does not define: `block / 2` "
+        f"(model/of_a_test.py, line {number})"
     )
 
 
