@@ -152,8 +152,7 @@ class Batch(NamedTuple):
         return [own_tkv(numbers, lengths, tokens, widest) for tokens in after]
 
     def compare_products(self, tkvs: list[Any]) -> None:
-        """Give Z3 the fact that a larger tkv means a larger volume, because Z3 is slow to find this
-        out."""
+        """Give Z3 the fact that a larger tkv means a larger volume; it is slow to find this out."""
         pairs = [(own, bare(tkv)) for own, tkv in product(self.reached(), tkvs)]
         for smaller, larger in [*pairs, *((tkv, own) for own, tkv in pairs)]:
             more = self.count * smaller <= self.count * larger
