@@ -104,7 +104,7 @@ def _check_speculation(config: VllmConfig) -> None:
         raise InputError(
             path,
             f"{config.lookahead} leaves nothing of max_num_batched_tokens "
-            f"({config.max_num_batched_tokens}); valid: less than that",
+            f"({config.max_num_batched_tokens}); valid: a smaller number",
         )
 
 
@@ -173,7 +173,7 @@ def _check_groups(config: VllmConfig) -> None:
     alike = all(config.size_of(group) == config.block_size for group in config.more_groups)
     if config.more_groups and kinds == {"full"} and alike:
         problem = f"{len(config.kv_groups)} full groups: vLLM makes one group of them"
-        raise InputError(path, f"{problem}; valid: another kind behind the first")
+        raise InputError(path, f"{problem}; valid: another kind after the first group")
     for number, group in enumerate(config.kv_groups):
         given = "no window" if group.window is UNSET else f"window {group.window}"
         window, size, valid = group.window or 0, config.size_of(group), ""

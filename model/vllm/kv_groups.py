@@ -90,8 +90,8 @@ def new_blocks(config: VllmConfig, group: KvGroup, held: int, wanted: int) -> in
 
 
 def first_blocks(config: VllmConfig, group: KvGroup, hits: int, wanted: int) -> int:
-    """Return how many new blocks a group needs to extend its `hits` to a table of `wanted`
-    places."""
+    """Return how many new blocks a group needs to extend its cached blocks, `hits`, to a table of
+    `wanted` places."""
     drafts = config.drafts if leaves_gaps(config, group) else 0
     return new_blocks(config, group, hits, wanted) + drafts
 
@@ -136,8 +136,8 @@ def whole_hit(config: VllmConfig, pool: Pool, sequence: Sequence) -> Table:
     """Return the longest whole hit of a request (V1-R53, V1-R96), as cached blocks of full
     attention.
 
-    A hit is whole if it ends at a block boundary in every group (V1-R86), and if every other group
-    has also cached everything that it reads for the next token.
+    A hit is whole if it ends at a block boundary in every group (V1-R86), and if each of the other
+    groups has cached everything that it reads to compute the next token.
     """
     hit = longest_hit(config, pool, sequence)
     step = config.hit_unit // config.block_size
@@ -163,8 +163,8 @@ def is_cut(config: VllmConfig, sequence: Sequence) -> bool:
 
 
 def goes_on(config: VllmConfig, pool: Pool, sequence: Sequence, blocks: int) -> bool:
-    """Return whether each other group of attention layers has also cached its block after a hit of
-    this many blocks. Releases do not know which groups have layers of the drafter."""
+    """Return whether each of the other groups of attention layers has also cached its block after a
+    hit of this many blocks. Releases do not know which groups have layers of the drafter."""
     tokens = blocks * config.block_size
     return all(
         group.kind in ("mamba", "circular_buffer")
@@ -204,7 +204,7 @@ def missing(config: VllmConfig, pool: Pool, sequence: Sequence, hit: int, tokens
     """Return how many blocks a request with a hit of `hit` blocks lacks, in the groups after the
     first, to compute `tokens` more tokens.
 
-    If the request must fit as a whole, all its tokens count. Each group then counts at most as many
+    If the whole request must fit, all its tokens count. Each group then counts at most as many
     blocks as the request can hold in it at once (V1-R54).
     """
     cached = sum(unheld(pool, table) for table in hit_tables(config, pool, sequence, hit))
@@ -267,7 +267,7 @@ def whole_units(config: VllmConfig, tokens: int) -> int:
 
 def is_retained(config: VllmConfig, sequence: Sequence, group: KvGroup, place: int) -> bool:
     """Return whether the full block at `place` can be found later. A block of a window can be found
-    only if it is in the window at the end of some hit.
+    only if some hit ends such that the block is in the window.
 
     If only a few blocks of windows are retained (`retains_little`), only these stretches can be
     found: the window before the last token of the prompt, the window before the end of the hit in
@@ -318,8 +318,8 @@ def hold(config: VllmConfig, pool: Pool, sequence: Sequence, covered: int) -> tu
 
 
 def without_old_drafts(config: VllmConfig, sequence: Sequence, table: Table, wanted: int) -> Table:
-    """Return a Mamba group's table up to the place in which the step leaves its state. The blocks
-    of drafts move behind that place."""
+    """Return a Mamba group's table, extended so that it ends before the place in which the step
+    leaves its state. The blocks of earlier drafts are moved to the end of the table."""
     state, size = wanted - config.drafts - 1, config.block_size
     begins = len(table) <= sequence.computed // size  # the table has only the hit
     first = len(table) if begins else len(table) - config.drafts

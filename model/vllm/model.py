@@ -146,8 +146,8 @@ class VllmModel(ReferenceModel[State]):
 
     @property
     def controls(self) -> tuple[str, ...]:
-        """Return all control events. With a connector or sessions, return none, because a reset
-        does not free the blocks of parked requests."""
+        """Return all control events. With a connector or sessions, return no events, because a
+        reset does not free the blocks of parked requests."""
         return () if self.config.loads or self.config.has_sessions else CONTROLS
 
     def control(self, state: State, kind: str) -> tuple[State, bool]:
@@ -189,7 +189,7 @@ def unsupported(request: Request, config: Mapping[str, Any]) -> Iterator[tuple[s
         given = getattr(request, field)
         if given != DEFAULTS[field] and not config.get(key):
             shown = json.dumps(to_builtins(given))
-            yield field, f"{shown} needs a configuration of vllm with {value}"
+            yield field, f"{shown} needs a vllm configuration with {value}"
     several = config.get("async_scheduling") or config.get("pipeline_parallel_size", 1) > 1
     if request.load_fails_at is not None and config.get("synchronous_loads") and several:
         problem = "not modelled with synchronous_loads and several decisions in flight; valid: null"

@@ -54,10 +54,10 @@ class VllmConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
 
     Groups: each of `kv_groups` has its own blocks for every request; all come from one pool. The
     first group is full attention. With `prefix_cache_retention_interval` 0, a block of a sliding
-    window can be found only if the same prompt, or one that shares its cached beginning, would read
-    the block. With a longer interval, the windows that end at its multiples can be found as well;
-    with null, every block can be found. A prefix cache keeps the Mamba states at which
-    steps end or, with `mamba_cache_mode` all, those at the end of every block.
+    window can be found only if the block would be read by the same prompt, or by a prompt that
+    shares its cached beginning. With a longer interval, the windows that end at its multiples can
+    be found as well; with null, every block can be found. A prefix cache keeps the Mamba states at
+    which steps end or, with `mamba_cache_mode` all, those at the end of every block.
 
     Partitions: with `cache_partitions`, requests may have a salt or an adapter, and find only
     blocks of requests with the same salt and adapter. A step computes requests with at most
@@ -161,8 +161,8 @@ class VllmConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
 
     @cached_property
     def lookahead(self) -> int:
-        """Return for how many tokens beyond its own a request has blocks, for the drafter's keys
-        and values."""
+        """Return the number of tokens beyond its own for which a request has blocks, because the
+        drafter stores keys and values for them."""
         return self.num_lookahead_tokens or 0
 
     # Several decisions at once.

@@ -72,7 +72,7 @@ def put_back(
 
 
 def set_aside(waiting: tuple[Sequence, ...], sequence: Sequence) -> tuple[Sequence, ...]:
-    """Return the queue after setting this request aside. It waits for something other than blocks,
+    """Return the queue after setting this request aside: it waits for something other than blocks,
     so other requests may overtake it (V1-R10)."""
     return tuple(
         [sequence._replace(aside=True) if other is sequence else other for other in waiting]

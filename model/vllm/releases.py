@@ -51,7 +51,7 @@ def begin(config: VllmConfig, state: State) -> tuple[VllmConfig, State]:
     """Apply no threshold to a lone request, because it cannot starve others (pull request 57951).
 
     A preempted request goes to the very front of the queue, because requests that were set aside no
-    longer have a queue of their own. Since 0.31.0.
+    longer have a separate queue. Since 0.31.0.
     """
     if config.long_prefill_token_threshold and is_alone(state):
         config = msgspec.structs.replace(config, long_prefill_token_threshold=0)

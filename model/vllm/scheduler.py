@@ -171,8 +171,8 @@ def admit_waiting(config: VllmConfig, plan: Plan, revision: Revision = DOCUMENTE
 
 
 def behind(config: VllmConfig, sequence: Sequence) -> int:
-    """Return how many tokens a running request has to compute, including drafts; 0 if it waits
-    (V1-R06)."""
+    """Return how many tokens a running request has to compute, including drafts; 0 if it waits for
+    a token in flight (V1-R06)."""
     if sequence.promised and in_flight.passed_over(config, sequence):
         return 0
     if sequence.held:  # V1-R97

@@ -39,20 +39,20 @@ class Sequence(sequence.Sequence, frozen=True):
     Attributes:
         priority, arrival: a lower priority is more important; requests are numbered by arrival.
         drafted: the number of drafts that are proposed but not computed.
-        accepted, verified: the n-th time that drafts are computed, `accepted[n]` of them are
-            correct; after its last entry, `accepted` is repeated. `verified` is the number of times
-            so far.
-        promised, hoped: the number of tokens in flight that are certain to arrive, and of drafts in
-            flight with them.
+        accepted, verified: when drafts are computed for the n-th time, `accepted[n]` of them are
+            correct; after its last entry, `accepted` is repeated. `verified` counts how often
+            drafts were computed so far.
+        promised, hoped: the number of tokens in flight that will certainly arrive, and the number
+            of drafts in flight.
         named_beyond: how many tokens after each of its blocks belong to the block's name.
         aside: whether it was preempted and waits for tokens in flight; it is then first in line.
-        external, load_steps: how many tokens of its prompt a connector has, and the steps that
-            loading them takes.
+        external, load_steps: how many tokens of its prompt a connector has, and how many steps it
+            takes to load them.
         loading, was_loaded: the steps left of the load, and whether the request was ever loaded (a
             load is never repeated).
         fails_at, arrives: the first token at which the load fails, and the number of tokens that
-            count as computed once the load has landed.
-        deferrals: how often the connector will still answer that it does not know.
+            count as computed once the load has finished.
+        deferrals: how many more times the connector will answer that it does not know yet.
         written_by, send_steps: after its end, the number of decisions in flight that still write to
             its blocks, and the number of steps after the next one for which the blocks are sent.
         send_aborted: whether its blocks are sent even if it is aborted.
@@ -64,8 +64,8 @@ class Sequence(sequence.Sequence, frozen=True):
         junction: the number of its tokens that full attention had cached when it started, if
             another group lacked some of them; otherwise 0.
         adapter: the LoRA adapter that it needs, if the number of adapters is limited.
-        begun: with several groups and decisions in flight: for each decision in flight that
-            computes it, how many of its tokens were computed before; the oldest decision first.
+        begun: with several groups and decisions in flight, for each decision in flight that
+            computes it, oldest first, how many of its tokens were computed before that decision.
         blocked: the number of steps left until its grammar is compiled.
         invalid, refused: whether its grammar cannot be compiled, and whether the scheduler knows
             this.
@@ -166,7 +166,7 @@ class State(Record, frozen=True):
             their blocks.
         outputs: encoder outputs that are kept, in the order of their last use.
         pause: "pause_new" or "pause_all" while an operator holds the scheduler back.
-        told: the requests that the worker knows of.
+        told: the requests that the worker knows.
         cadence: which steps hold prefills back, after the first step with an interval.
     """
 

@@ -32,8 +32,8 @@ def alone(config: Config, request: VllmRequestHistory) -> int:
 
 
 def of_turns(config: Config, request: VllmRequestHistory) -> int:
-    """Return the most steps of a session's further turns. At worst, each turn computes all tokens
-    of the session again, one in each step."""
+    """Return the most steps of a session's further turns. In the worst case, each turn computes all
+    tokens of the session again, one in each step."""
     tokens = request.prompt + request.max_tokens
     steps = 0
     for turn in request.turns:

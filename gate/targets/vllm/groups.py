@@ -44,7 +44,7 @@ def check(config: Mapping[str, Any]) -> None:
     if not groups or groups[0] != {"kind": FULL}:
         raise refuse(KEY, groups, f'a list that begins with {{"kind": "{FULL}"}}')
     if len(groups) > 1 and all(group == {"kind": FULL} for group in groups):
-        raise refuse(KEY, groups, "a single full group, or another kind after it")
+        raise refuse(KEY, groups, "a list in which only the first group is full")
     for number, group in enumerate(groups):
         kind, window, size = group.get("kind"), group.get("window"), config["block_size"]
         whole = kind in (FULL, MAMBA, BUFFER)
@@ -73,11 +73,13 @@ def check(config: Mapping[str, Any]) -> None:
     if config.get("kv_connector") and any(group["kind"] == BUFFER for group in groups):
         raise refuse("kv_connector", True, f"false with a {BUFFER} group")
     if len(groups) > 1 and config.get("kv_connector") and config.get(LOOKAHEAD):
-        raise refuse(LOOKAHEAD, config[LOOKAHEAD], "0 with a connector and several groups")
+        raise refuse(LOOKAHEAD, config[LOOKAHEAD], "0 if there are a connector and several groups")
     drafts = config.get("num_speculative_tokens", 0)
     most = 0 if config.get(MODE) == "all" else config["block_size"] - 1
     if has_mamba(config) and config["enable_prefix_caching"] and drafts > most:
-        raise refuse("num_speculative_tokens", drafts, f"at most {most} with a {MAMBA} group")
+        raise refuse(
+            "num_speculative_tokens", drafts, f"at most {most} if there is a {MAMBA} group"
+        )
     for key, without in NOT_WITH_MAMBA.items():
         if has_mamba(config) and config.get(key, without) != without:
             raise refuse(key, config[key], f"{json.dumps(without)} with a {MAMBA} group")

@@ -140,8 +140,9 @@ class VllmEngine(SchedulerView):
         blocks = self._requested_blocks + blocks_for(tokens, self.config["block_size"])
         if blocks > self.usable_blocks:
             raise RefusedError(
-                f"refused by the target: the requests so far fill {self._requested_blocks} of the "
-                f"{self.usable_blocks} blocks that stand in for an unbounded pool; set num_blocks"
+                f"refused by the target: the requests so far fill {self._requested_blocks} of "
+                f"the {self.usable_blocks} blocks that represent an unbounded pool; set "
+                "num_blocks"
             )
         self._requested_blocks = blocks
 
@@ -197,16 +198,16 @@ class VllmEngine(SchedulerView):
     def _failures(
         self, failed: set[str], lost: set[int], connector_output: Any
     ) -> dict[str, set[Any]]:
-        """Return how a connector reports loads that have failed: by their blocks, or by their
-        requests if there are several groups. Earlier releases know only blocks."""
+        """Return the arguments with which a connector reports failed loads: their blocks or, if
+        there are several groups, their requests. Earlier releases know only blocks."""
         several = bool(groups.after_first(self.config))
         if several and "failed_recving" in connector_output.__dataclass_fields__:
             return {"failed_recving": failed}
         return {"invalid_block_ids": lost}
 
     def _lost_blocks(self, failed: Mapping[str, int]) -> set[int]:
-        """Return the blocks behind the first `failed[name]` tokens of each request, which are
-        right."""
+        """Return the blocks of each request after its first `failed[name]` tokens, which were
+        loaded correctly."""
         held, size = self.blocks() if failed else {}, self.config["block_size"]
         return {
             block for name, right in failed.items() for block in held.get(name, ())[right // size :]
@@ -248,7 +249,8 @@ def plenty_of_blocks(config: Mapping[str, Any]) -> int:
     """Return the size, in blocks, of an effectively unbounded pool.
 
     It has room for a full batch of the longest requests, and for the cached contents of some more
-    requests or of a thousand short ones. The watermark, a fraction of the pool, comes on top.
+    requests or of a thousand short ones. The watermark, which is a fraction of the pool, is added
+    to this.
     """
     longest = sum(blocks_for(config["max_model_len"], size) for _, _, size in groups.kinds(config))
     needed = max((config["max_num_seqs"] + SPARE_REQUESTS) * longest, ROOMY)
@@ -445,8 +447,8 @@ RESETS = ("reset_prefix_cache", OF_RUNNING)
 
 
 def accepted_events(engine: SchedulerView) -> tuple[str, ...]:
-    """Return the control events that this scheduler accepts. With a connector or with sessions
-    there are none, because a reset does not wait for them."""
+    """Return the control events that this scheduler accepts. There are none with a connector or
+    with sessions, because a reset does not wait for these."""
     if engine.config.get("kv_connector") or engine.config.get(sessions.KEY):
         return ()
     own = type(engine.scheduler)

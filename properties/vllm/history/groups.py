@@ -59,7 +59,7 @@ def further(config: Config) -> list[Group]:
 
 
 def hit_unit(config: Config) -> int:
-    """Return the least number of tokens that is a whole number of blocks in every group."""
+    """Return the smallest number of tokens that fills whole blocks in every group."""
     return math.lcm(config["block_size"], *(group.size for group in further(config)))
 
 
@@ -68,7 +68,7 @@ def are_several(config: Config) -> bool:
 
 
 def keeps_few_blocks(config: Config) -> bool:
-    """Return whether later requests can find only a few blocks of a window, and few Mamba
+    """Return whether later requests can find only a few blocks of a window and a few Mamba
     states."""
     return config.get("prefix_cache_retention_interval") is not None
 
@@ -118,7 +118,8 @@ def aligns(config: Config) -> bool:
 
 
 def new_blocks(config: Config, group: Group, places: int, cached: int) -> int:
-    """Return how many blocks a group adds to `cached` ones for a table of this many places."""
+    """Return how many blocks a group takes, in addition to `cached` blocks, to fill a table of this
+    many places."""
     if group.kind == MAMBA and not leaves_every_state(config):
         return int(places > cached) + drafts(config)
     return max(places - cached, 0)
@@ -151,8 +152,8 @@ def blocks_of_all(config: Config, tokens: int) -> int:
 
 
 def blocks_if_all_kept(config: Config, tokens: int) -> int:
-    """Return how many blocks of all groups the first `tokens` tokens of a request fill, together
-    with those of its drafts."""
+    """Return how many blocks, in all groups together, the first `tokens` tokens of a request and
+    its drafts fill."""
     groups = further(config)
     states = sum(group.kind == MAMBA for group in groups) * drafts(config)
     beside = sum(group.blocks_for(tokens) for group in groups)
@@ -168,10 +169,10 @@ def begins_a_block(config: Config, start: int, end: int) -> bool:
 
 
 def most_taken(config: Config, blocks: int, requests: int) -> int:
-    """Return the most blocks that requests take in the groups after the first while they take
-    `blocks` in full attention. If the block sizes or lookaheads of a group differ from those of
-    full attention, each request may be one block of full attention further in the group, and begin
-    one more of the group's blocks."""
+    """Return the largest number of blocks that requests take in the groups after the first while
+    they take `blocks` blocks in full attention. If a group's block size or lookahead differs from
+    that of full attention, each request may be further along in the group by one block of full
+    attention, and begin one more of the group's blocks."""
     size, most = int(config["block_size"]), 0
     for group in further(config):
         differs = group.size != size or (group.kind == MAMBA and lookahead(config) > 0)
@@ -180,7 +181,8 @@ def most_taken(config: Config, blocks: int, requests: int) -> int:
 
 
 def longest_in_pool(config: Config) -> int:
-    """Return how many blocks of full attention the longest request has that fits into the pool."""
+    """Return the number of blocks that the longest request that fits into the pool has in full
+    attention."""
     size, block = int(config["num_blocks"]), int(config["block_size"])
     fits = (n for n in range(1, size + 1) if blocks_of_all(config, n * block) <= size)
     return max(fits, default=0)

@@ -16,13 +16,14 @@ VllmRun: TypeAlias = RunHistory[VllmRequestHistory]
 
 
 class Coming(NamedTuple):
-    """A token that a decision will emit.
+    """A token that a decision in flight will emit.
 
     Attributes:
-        drafts: tokens computed beyond the known ones; some releases pad a joining request.
+        drafts: the number of tokens computed beyond the known ones, which includes the padding of a
+            joining request in some releases.
         proposed: how many of these tokens the drafter had proposed.
         computed: how many tokens of the request are computed with the decision.
-        requests: the number of requests in the decision.
+        requests: how many requests the decision contains.
     """
 
     drafts: int = 0

@@ -1,4 +1,4 @@
-"""KV groups after the first: windows that slide, Mamba states, and hits that are whole.
+"""KV groups after the first: sliding windows, Mamba states, and whole prefix hits.
 
 Source: release 0.33.0, SlidingWindowManager, MambaManager, HybridKVCacheCoordinator,
 KVCacheManager.
@@ -40,10 +40,9 @@ from .decision import admitted, kept, since, waited_before
 def computing(
     history: VllmRun, step: Step
 ) -> Iterator[tuple[VllmRequestHistory, int, tuple[int, ...], int]]:
-    """Yield an item for each request that computes and stays, and for each group after the first.
-
-    An item has the request, the number of the group, its table after the step, and the first block
-    that it reads in the step.
+    """For each request that computes and stays, and each group after the first, yield the request,
+    the number of the group, the request's table in it after the step, and the first block that it
+    reads in the step.
     """
     for number, group in enumerate(further(history.config)):
         for name in step.scheduled:
@@ -74,7 +73,8 @@ def kept_out_of_the_window(history: VllmRun, step: Step) -> str | None:
 def first_read_in_flight(
     history: VllmRun, request: VllmRequestHistory, number: int, first: int
 ) -> int:
-    """Return the first block that the step (from `first` on) or one in flight reads."""
+    """Return the first block that is read by the current step, which reads from block `first` on,
+    or by a step in flight."""
     if not request.begun:
         return first
     return first_block_read(history.config, further(history.config)[number], request.settled)
@@ -167,12 +167,13 @@ def _with_hit(history: VllmRun, step: Step) -> list[VllmRequestHistory]:
 
 
 def not_loaded(history: VllmRun, step: Step) -> list[VllmRequestHistory]:
-    """Return the requests that start in this step with what they find in the cache alone."""
+    """Return the requests that start in this step and load nothing, so that they skip only cached
+    tokens."""
     return [request for request in admitted(history, step) if not request.tokens_loading]
 
 
 def hit_not_whole(history: VllmRun, step: Step) -> str | None:
-    """The blocks of a hit that a group reads hold the request's own tokens in this group
+    """Those blocks of a hit that a group reads hold the request's own tokens in this group
     (V1-R53)."""
     known = groups_after(history, step)
     for request, number, table, first in _hits(history, step):
@@ -184,11 +185,14 @@ def hit_not_whole(history: VllmRun, step: Step) -> str | None:
                 continue  # V1-R57
             content = number, content_until(group, request, place)
             if block == NULL_BLOCK:
-                return f"{request.id} finds {hit} tokens; group {number + 1} lacks block {place}"
+                return (
+                    f"{request.id} finds {hit} tokens, but group {number + 1} does not have "
+                    f"block {place}"
+                )
             if known.holds.get(block) != content and content not in known.unseen:
                 return (
-                    f"{request.id} finds {hit} tokens; block {block} of group {number + 1} does "
-                    f"not hold those of its block {place}"
+                    f"{request.id} finds {hit} tokens, but block {block} of group {number + 1} "
+                    f"does not hold the tokens of its block {place}"
                 )
     return None
 
@@ -303,8 +307,8 @@ def groups_share_the_pool(history: VllmRun, step: Step) -> bool:
 
 
 def hit_of_groups_missed(history: VllmRun, step: Step) -> str | None:
-    """A starting request finds those of its tokens that a running request holds in every group
-    (V1-R96)."""
+    """A starting request finds every token that a running request shares with it and holds in every
+    group (V1-R96)."""
     return hit_too_short(
         history,
         step,
@@ -319,9 +323,9 @@ def groups_hold_something(history: VllmRun, step: Step) -> bool:
 
 @once
 def held_of(history: VllmRun, step: Step) -> dict[str, int]:
-    """Map each starting request to the number of tokens that it must find. They end at the last
-    place where a hit may end and where a running request holds, in each group, the blocks that are
-    read there.
+    """Map each starting request to the number of tokens that it must find. These tokens end at the
+    last place where a hit may end and where a running request holds, in each group, all blocks that
+    are read there.
 
     With a drafter that reads ahead, the two requests must share the tokens up to the next such
     place. Blocks of a decision that has not completed do not count, since they may not be published
@@ -352,7 +356,7 @@ def _holds_hit(
     history: VllmRun, step: Step, other: VllmRequestHistory, end: int, beyond: int
 ) -> bool:
     """Return whether a request holds, in each group after the first, the blocks that a hit of `end`
-    tokens reads, and one more with a drafter that reads ahead."""
+    tokens reads, plus one if the drafter reads ahead."""
     tables, known = (step.group_blocks or {}).get(other.id, ()), state_of(history).groups
     if len(tables) < len(further(history.config)):
         return False
@@ -408,8 +412,8 @@ def states(history: VllmRun, step: Step) -> Iterator[tuple[VllmRequestHistory, i
     """Yield each Mamba state that a request reads in the step: the request, the number of the
     group, the block, and the tokens up to the state.
 
-    After drafts, a request may read the state after any of them, wherever the worker has left it.
-    A prefill has no drafts.
+    If drafts were computed, the request may read the state after any of them, in whichever block
+    the worker has left it. A prefill has no drafts.
     """
     drafts = speculation.drafts(history.config)
     for request, number, table, first in computing(history, step):

@@ -1,4 +1,4 @@
-"""The queue of each request, the order in the queues, and which request goes first.
+"""Which queue a request is in, the order of the queues, and which request goes first.
 
 Source: cheat-sheet, "schedule() shape", "The four/five invariants" and "Gotchas".
 """
@@ -157,7 +157,7 @@ def admitted_after_preemption(history: VllmRun, step: Step) -> str | None:
 
 
 def preempts_with_a_queue(history: VllmRun, step: Step) -> bool:
-    """A step preempts a request, and budget and a slot are left for a waiting one."""
+    """A step preempts a request, although budget and a slot are left for a waiting request."""
     budget = history.config["max_num_batched_tokens"] - sum(step.scheduled.values())
     left = slots(history) - len(kept(history, step))
     return bool(step.preempted) and budget > 0 and left > 0
@@ -244,8 +244,8 @@ def _could_go(history: VllmRun, step: Step) -> VllmRequestHistory | None:
 
 
 def _state_may_be_missing(history: VllmRun, step: Step, request: VllmRequestHistory) -> bool:
-    """Return whether another request may compute, in this very step, the Mamba state from which
-    this one must start (V1-R57)."""
+    """Return whether another request may compute the Mamba state that this request starts from in
+    this very step (V1-R57)."""
     size = int(history.config["block_size"])
     return groups.caches_states(history.config) and history.max_hit(step, request) >= size
 
@@ -263,9 +263,8 @@ def _is_surely_first(history: VllmRun, step: Step, request: VllmRequestHistory) 
 
 
 def _goes_next(history: VllmRun, request: VllmRequestHistory) -> bool:
-    """Return whether, with a connector, this request is certainly first in line.
-
-    It is if no request is parked or deferred and the connector has no more tokens of this one.
+    """Return whether this request is certainly first in line if there is a connector. It is if no
+    request is parked or deferred, and the connector has no further tokens of this request.
     """
     parked = bool(history.last is not None and history.last.parked)
     return not parked and not loads.is_new(history.config, request)
@@ -307,8 +306,8 @@ def someone_joins(history: VllmRun, step: Step) -> bool:
 def passed_by(history: VllmRun, step: Step) -> str | None:
     """Every running request is scheduled while the budget lasts (V1-P01).
 
-    Under the priority policy, the requests behind one that is its own victim may get nothing. In
-    some revisions, they are still scheduled.
+    Under the priority policy, requests behind one that preempted itself may get no tokens. In some
+    revisions, they are still scheduled.
     """
     budget = history.config["max_num_batched_tokens"]
     if history.pause == "pause_all" or sum(step.scheduled.values()) >= budget:
@@ -341,7 +340,7 @@ def passed_by(history: VllmRun, step: Step) -> str | None:
         ]
         if ended_at and before.index(skipped[0]) > ended_at[0]:
             return None
-    return f"{names(skipped)} not scheduled, although running and the budget is not spent"
+    return f"{names(skipped)} not scheduled, although running and budget is left"
 
 
 def several_run(history: VllmRun, step: Step) -> bool:
