@@ -45,6 +45,7 @@ PARTS_MISSING = (AttributeError, TypeError, ImportError, LookupError)
 WITHOUT_OPTION = {
     **{"watermark": 0, "reserve_full_isl": False, groups.RETENTION: None},
     **{"max_num_active_seqs": None, "long_prefill_token_threshold_adaptive": False},
+    "prefill_schedule_interval": 1,
 }
 
 
