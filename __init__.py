@@ -14,10 +14,10 @@ if (
 ):
     signal.signal(signal.SIGINT, signal.SIG_DFL)
 
-from importlib import import_module  # noqa: E402
-from typing import TYPE_CHECKING, Any  # noqa: E402
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
-from .systems import register_builtin  # noqa: E402
+from .systems import register_builtin
 
 if TYPE_CHECKING:
     from .gate.judging.rule_choice import OwnRule as OwnRule

@@ -57,7 +57,7 @@ def test_the_help_names_each_default_once(run, said):
     for command in ("doctor", "rules", "gate"):
         text = " ".join(run(command, "--help").out.split())
         assert "required]" not in text
-        assert "]  [default" not in text and "] [default" not in text
+        assert "] [default" not in text
 
 
 @pytest.mark.slow
