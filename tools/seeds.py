@@ -35,12 +35,13 @@ SCALES = {
     "vllm": ("small",),
     "nano_vllm": ("small", "tight"),
     "llmservingsim": ("small",),
+    "generic": ("small",),
 }
 TIMES = 2
 LONGEST = {"small": 60, "short": 120, "tight": 120}  # in steps, the longest run that is picked
 RUNS = 100  # runs of each search
 # The number of searches per revision.
-SEARCHES = {"spyre": 4, "vllm": 16, "nano_vllm": 4, "llmservingsim": 4}
+SEARCHES = {"spyre": 4, "vllm": 16, "nano_vllm": 4, "llmservingsim": 4, "generic": 8}
 
 
 class Candidate(NamedTuple):

@@ -66,7 +66,7 @@ def replay_seeds(gate: GateContext, scale: str, fixed: Mapping[str, Any]) -> fro
 def replay_workloads(
     gate: GateContext, shape: str, within: str, fixed: Mapping[str, Any], known: frozenset[str]
 ) -> None:
-    """Run workloads of one shape, in the configuration of the scale `within`."""
+    """Run the workloads of one shape, in the configuration of the scale `within`."""
     options = gate.options
     runs = workloads(
         *(options.system, options.revision, shape, scales_of(options.system).scales[within]),
@@ -275,8 +275,8 @@ def _accepted_part(scenario: Scenario, outcome: Outcome) -> Scenario:
 
 
 def replay_deviations(gate: GateContext) -> None:
-    """Replay the scenarios of known failures to their ends. Report any other failure as a
-    finding."""
+    """Replay the scenarios of known failures to their ends. Report every failure that is not known
+    as a finding."""
     began = time.monotonic()
     settled = settle(gate.deviations, gate.target, gate.options.revision, gate.options.rules)
     for outcome in settled:

@@ -151,7 +151,8 @@ def answers(target: Target, scenario: Scenario) -> Remarks:
         yield Remark(
             "note",
             "add",
-            f"accepts a prompt of {most:,} tokens; only a gate will show what happens to it",
+            f"accepts a prompt of {most:,} tokens; only a gate shows what happens to such a "
+            "request",
         )
     else:
         yield Remark("ok", "add", "refuses requests that can never run")
@@ -230,7 +231,9 @@ def keeps_the_common_rules(
         yield Remark("ok", what, f"{requests} finish in {outcome.steps} steps")
     else:
         yield Remark(
-            "note", what, "the target does not show finished, so nothing tells whether requests end"
+            "note",
+            what,
+            "the target does not show `finished`, so it is unknown whether requests end",
         )
 
 
@@ -303,7 +306,7 @@ def judgeable(rules: Any, revision: str, observes: frozenset[str]) -> Remarks:
             yield Remark(
                 "note",
                 names.replace("+", ", "),
-                f"{_rules(number)} more could be judged if the target showed this",
+                f"{_rules(number)} more could be judged if the target showed this field",
             )
 
 

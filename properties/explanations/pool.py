@@ -110,7 +110,7 @@ def _lost_or_doubled(
     if many == 1:
         blocks, verb, them = "1 block", "is", "it"
     if is_loss:
-        why.append(f"{blocks} {verb} neither held nor free from here on")
+        why.append(f"{blocks} {verb} neither held nor free from this step on")
         return marks, why, f"{many} of {failure.config['num_blocks']} blocks {verb} lost"
     if not is_held:
         why.append(f"{blocks} {verb} given back twice: two requests can get {them}")

@@ -154,7 +154,7 @@ def _clients(failure: Failure) -> Iterator[str]:
         if request.arrival == step:
             yield f"step {step}: {_arrives(request)}"
         if request.abort_at == step:
-            yield f"step {step}: the client of {request.id} gives up"
+            yield f"step {step}: the client of {request.id} aborts it"
 
 
 def _given_up(failure: Failure) -> list[str]:
@@ -196,7 +196,7 @@ def _turn(failure: Failure, account: RequestHistory, number: int) -> str:
 
 
 def _since(failure: Failure, name: str) -> int:
-    """Return the step since which a request has got nothing."""
+    """Return the first step of the current period in which the request gets no tokens."""
     for number in range(len(failure.steps) - 1, -1, -1):
         if failure.steps[number].scheduled.get(name):
             return number + 1
@@ -209,15 +209,15 @@ def _arrival(failure: Failure, name: str) -> int:
 
 
 def _plausible(failure: Failure, account: RequestHistory) -> Iterator[Need]:
-    """Yield the needs of a request. If the rule found that there is room, omit needs that exceed
-    what is free: unlike the rule, they ignore prefix hits."""
+    """Yield what a request needs. If the rule found that there is room, leave out every need that
+    exceeds the free amount: unlike the rule, these needs ignore prefix hits."""
     has_room = "although" in failure.first.message and failure.names(account.id)
     yield from (n for n in _needs(failure, account) if n.needs <= n.free or not has_room)
 
 
 def _needs(failure: Failure, account: RequestHistory) -> Iterator[Need]:
-    """Yield what a request needs to compute its next tokens, as far as the target shows how much of
-    it is left."""
+    """Yield what a request needs to compute its next tokens. Leave out each quantity for which the
+    target does not show how much is left."""
     config, step, held = (
         failure.config,
         failure.last,
@@ -259,7 +259,7 @@ def _needs(failure: Failure, account: RequestHistory) -> Iterator[Need]:
 
 
 def _ahead(failure: Failure, row: Row, waiting: Sequence[Row]) -> str:
-    """Return the first request in the queue, if it precedes this one and does not fit."""
+    """Return the first request in the queue if it is in front of this one and does not fit."""
     queue = failure.last.waiting or ()
     short = {r.request for r in waiting if any(need.needs > need.free for need in r.needs)}
     first = queue[0] if queue and queue[0] in short else ""

@@ -2,8 +2,8 @@
 work.
 
 A block keeps its content until it is handed out again. A client sees this, because the block then
-appears in a block table without being a hit. Blocks are handed out unseen only to requests that
-leave in the same step; unless the target shows what the step writes, these may be any of the free
+appears in a block table without being a hit. Only requests that leave in the same step can get
+blocks unseen. Unless the target shows which blocks the step writes, these may be any of the free
 blocks.
 
 An index may keep only one block for each content, the first or the last. So a cache is certain to
@@ -29,16 +29,18 @@ NOT_SHOWN = -1
 
 @dataclass
 class KeptPrefixes:
-    """The blocks that must still be found, as of the time before the judged step.
+    """The blocks that a cache must still find, as of the time before the judged step.
 
     `holds` maps each block to its content; `places` maps each content to its blocks and their
     states; all blocks that were not shown are NOT_SHOWN. Blocks in `_firm` cannot have been
-    overwritten yet.
+    overwritten yet. `in_flight` lists, for each request, the blocks that its decisions in flight
+    fill, with their content, the oldest decision first.
     """
 
     block_size: int
     holds: dict[int, Content] = field(default_factory=dict)
     places: dict[Content, dict[int, int]] = field(default_factory=dict)
+    in_flight: dict[str, list[list[tuple[int, Content]]]] = field(default_factory=dict)
     _firm: set[int] = field(default_factory=set)
     _lost: set[Content] = field(default_factory=set)
 
@@ -77,6 +79,7 @@ class KeptPrefixes:
             for number in self._firm - still:
                 self.places[self.holds[number]][number] = MAYBE_GONE
             self._firm &= still
+        ahead = history.features.depth(history.config) > 1
         for name, tokens in step.scheduled.items():
             request = history.live.get(name)
             if request is None:
@@ -92,6 +95,7 @@ class KeptPrefixes:
             before = request.computed + (hit or 0)
             content, begun = known_tokens(request), before // self.block_size
             full = min(before + tokens, request.num_tokens) // self.block_size
+            filling: list[tuple[int, Content]] = []
             for place in range(0 if doubtful else begun, full):
                 end = (place + 1) * self.block_size
                 filled = of_partition(request, prefix(content, end))
@@ -100,7 +104,29 @@ class KeptPrefixes:
                 if doubtful or place >= len(table):
                     self.places.setdefault(filled, {})[NOT_SHOWN] = MAYBE_GONE
                 else:
-                    self._publish(table[place], filled, SURE if is_sure else INTACT)
+                    self._publish(table[place], filled, SURE if is_sure and not ahead else INTACT)
+                    filling += [(table[place], filled)] * is_sure
+            if ahead:
+                self.in_flight.setdefault(name, []).append(filling)
+        if ahead:
+            self._complete(history, step)
+
+    def _complete(self, history: Run, step: Step) -> None:
+        """Note that the blocks of the decision that completes are computed. The cache may discard
+        what a decision computes for a request that has ended or was preempted since."""
+        for name in step.preempted or ():
+            self.in_flight[name] = [[] for _ in self.in_flight.get(name, ())]
+        ended = {name for name, reason in (step.finished or {}).items() if reason == "aborted"}
+        for name in self.in_flight.keys() - history.live.keys() | ended:
+            self.in_flight.pop(name, None)
+        if self._lost:
+            for decisions in self.in_flight.values():
+                decisions[:] = [[f for f in d if f[1] not in self._lost] for d in decisions]
+        completing = history.features.completing(history, step)
+        for name, decisions in self.in_flight.items():
+            for number, content in decisions.pop(0) if decisions and name in completing else ():
+                if self.holds.get(number) == content:
+                    self.places[content][number] = SURE
 
     def _handed_out(self, history: Run, step: Step) -> Iterable[tuple[str, tuple[int, ...]]]:
         """Yield for each request the blocks that it received in this step and that are not hits."""
@@ -131,8 +157,8 @@ class KeptPrefixes:
         return table if written and len(table) == -(-computed // self.block_size) else ()
 
     def _something_unseen(self, history: Run, step: Step, but: str = "") -> bool:
-        """Return whether the step may have handed out blocks that it does not show: to a request
-        that left in this step, or that was scheduled in it and then preempted."""
+        """Return whether the step may have handed out blocks that it does not show, to a request
+        that left in this step, or that was preempted after it was scheduled in this step."""
         before, shown = _before(history), step.blocks or {}
         known = "any" if "order" in history.config else "fcfs"
         if step.preempted and history.config.get("policy", known) != "fcfs":

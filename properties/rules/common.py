@@ -18,8 +18,8 @@ from .predicate import AdapterMessage, Predicate
 
 
 def shown_wrongly(history: RunHistory[Any], step: Step) -> str | None:
-    """A request shows tokens and blocks if and only if some of its tokens are computed, and shows
-    the blocks that it writes.
+    """The step shows tokens and blocks of a request if and only if some of its tokens are computed,
+    and it shows the blocks that the request writes.
 
     The kind of the step matches the work of its requests, and prefilling requests are listed as
     such.
@@ -163,8 +163,8 @@ def requests_meet(history: RunHistory[Any], step: Step) -> bool:
 
 
 def _past_the_end(history: RunHistory[Any], name: str, tokens: int) -> str | None:
-    """Return a message if a token comes from a position beyond max_model_len. The last token of a
-    request, which is never computed, need not count."""
+    """Return a message if a token is at a position beyond max_model_len. The last token of a
+    request may be one further, because it is never computed."""
     account, longest = history.live[name], history.config.get("max_model_len")
     computed = account.prompt + account.emitted + tokens - 1
     if longest is None or computed <= longest:

@@ -242,7 +242,7 @@ class Number:
         raise UndecidedError("writes a number out")
 
     def __format__(self, _: str) -> str:
-        """Return a text for messages; `smt.loops` finds other formatted texts."""
+        """Return a text for messages; code may only pass it on (`smt.kinds`)."""
         return "a number"
 
 

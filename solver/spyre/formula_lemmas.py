@@ -212,9 +212,8 @@ def accepted_request_fits_alone(more: int) -> list[Any]:
             max_num_seqs=run.number(slots),
             max_model_len=run.number(longest),
             max_batch_tkv=run.number(limit),
-            interleave=run.truth(z3.Bool("interleaving")),
         )
-        config = cast(Any, SymbolicConfig(run, settings, pool, settles=True))
+        config = cast(Any, SymbolicConfig(run, settings, pool))
         arriving = cast(Any, ArrivingRequest(run.number(prompt), run.number(tokens)))
         return SpyreModel(config, revision).refusal(arriving) is None
 

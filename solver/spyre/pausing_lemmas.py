@@ -52,7 +52,6 @@ import z3
 
 from ...model.scenario import Request, Scenario
 from ...model.spyre import documented, release_2_5_2
-from ...model.spyre.config import SpyreConfig
 from ...model.spyre.documented import chunk_count
 from ...model.spyre.revision import Revision
 from ...model.spyre.state import Sequence, State
@@ -63,8 +62,8 @@ from ..smt.on_symbols import on_symbols
 from .admission_lemmas import BLOCK, request
 from .step_lemmas import between_steps
 from .symbolic_admission import SIZES, Lengths, blocks, length, own_tkv
-from .symbolic_state import StepConfiguration, plain, several
-from .symbolic_step import MODULES, Step, Stepped
+from .symbolic_state import MODULES, StepConfiguration, any_config, any_request, plain, several
+from .symbolic_step import Step, Stepped
 
 # The numbers of requests that decode, and that are paused, before a step. The last decoding request
 # stands for any number.
@@ -123,16 +122,20 @@ class Batch(NamedTuple):
     def make(cls, size: int | None, block: int) -> "Batch":
         numbers = Numbers()
         tokens = [length(numbers, "tokens") for _ in range(size or 2)]
+        for number, own in enumerate(tokens):
+            numbers.facts += [_prompt(number) >= 1, _prompt(number) <= own]
         more = length(numbers, "more", 0) if size is None else None
         return cls(numbers, length(numbers, "limit"), tokens, more, block)
 
-    def config(self, run: SymbolicRun) -> SpyreConfig:
-        return SpyreConfig(block_size=self.block, max_batch_tkv=run.number(self.limit))
+    def config(self, run: SymbolicRun) -> Any:
+        return any_config(run, self.block, self.limit)
 
     def requests(self, run: SymbolicRun) -> tuple[Sequence, ...]:
         members = [
-            request(number, computed=run.number(tokens), max_tokens=9)
-            for number, tokens in enumerate(self.tokens)
+            any_request(
+                run, str(number), prompt=run.number(_prompt(number)), computed=run.number(own)
+            )
+            for number, own in enumerate(self.tokens)
         ]
         if self.more is not None:
             members[-1] = several(members[-1], run.number(self.more))
@@ -158,6 +161,10 @@ class Batch(NamedTuple):
     def within(self, more: int) -> Any:
         """Return whether these requests are within the limit in the next step."""
         return z3.And([self.count * own + more <= self.limit for own in self.reached()])
+
+
+def _prompt(number: int) -> Any:
+    return z3.Int(f"prompt of {number}")
 
 
 def _noting_tkvs(compared: list[Any]) -> AbstractContextManager[None]:

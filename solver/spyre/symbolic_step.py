@@ -22,7 +22,6 @@ from ...model.spyre import (
     scheduler,
     volumetric,
 )
-from ...model.spyre import model as model_of
 from ...model.spyre.config import SpyreConfig
 from ...model.spyre.forward import Forward
 from ...model.spyre.model import SpyreModel
@@ -41,11 +40,12 @@ from ..smt.execution import (
     paths,
     stubbed,
 )
-from ..smt.loops import imported_by
 from ..smt.numbers import Numbers
 from ..smt.on_symbols import length_of, on_symbols
 from .symbolic_admission import MANY, length
 from .symbolic_state import (
+    MODULES,
+    SWITCHES,
     AnyPool,
     Held,
     Name,
@@ -59,10 +59,6 @@ from .symbolic_state import (
     several_names,
 )
 
-# The modules that a step runs: all that the model imports, but those that only read input.
-MODULES = imported_by(
-    model_of, ("config", "errors", "own_code", "scenario", "systems", "spyre.own_formula")
-)
 FEW = 1  # with up to this many decoding requests, any request may be aborted within the step
 FEW_PAUSED = 2  # with more decoding and paused requests, none ends early or is aborted
 ENDING = 2  # this many may each end in the step; any others end only together
@@ -195,7 +191,7 @@ class Step:
         running = [admitted(f"r{number}", of) for number, of in enumerate(self.members)]
         if self.counted is not None:
             running[self.counted] = several(running[self.counted], run.number(self.more))
-        if running and self.size <= ENDING:
+        if running and not (self.settles and self.size > FEW_PAUSED):
             cast(Any, running[0].blocks).counts = True
         first, others = (request(f"w{number}", of) for number, of in enumerate(self.waiting))
         in_line = run.number(self.in_line)
@@ -217,7 +213,7 @@ class Step:
             aborted=cast(Any, gone if self.size == ENDING else Reported(reported)),
         )
 
-    def config(self, run: SymbolicRun) -> Any:
+    def config(self, run: SymbolicRun, *, any_switches: bool = False) -> Any:
         slots, longest, limit = (
             run.number(number) for number in (self.slots, self.longest, self.limit)
         )
@@ -230,7 +226,8 @@ class Step:
             interleave=self.configuration.interleave,
             pausing=False,
         )
-        return SymbolicConfig(run, settings, self.pool, settles=self.settles)
+        free = SWITCHES if any_switches or self.settles else ()
+        return SymbolicConfig(run, settings, self.pool, free)
 
     def _code(self, run: SymbolicRun) -> Stepped:
         config, before, calls = self.config(run), self.state(run), list[Call]()

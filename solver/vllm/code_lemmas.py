@@ -13,7 +13,7 @@ wrong change of the scheduler makes one of them fail:
 - `code_admits_first_in_line_N`: about a whole decision in which no request runs, with N blocks hit
   and with the model's own admission.
 
-Drafts, steps in flight, connectors, encoders, further KV groups and control events are switched
+Drafts, steps in flight, connectors, encoders, additional KV groups and control events are switched
 off.
 """
 

@@ -72,6 +72,17 @@ ALLOWED = {
         ],
         ["ok_discard_stale.json"],
     ),
+    "a request keeps its place while its grammar is compiled": (
+        "vllm",
+        [
+            (
+                "vllm/blocked.py",
+                "return state._replace(waiting=revision.queue_blocked(state.waiting))",
+                "return state",
+            )
+        ],
+        ["ok_grammar_in_line.json"],
+    ),
     "the watermark is rounded up": (
         "vllm",
         [
@@ -209,13 +220,16 @@ def test_what_a_document_allows_is_not_accused(does):
     assert accused(system, edits, files) == []
 
 
-def test_blocks_may_be_published_when_their_decision_completes():
+@pytest.mark.parametrize(
+    ("system", "file"), [("vllm", "ok_publish_late.json"), ("generic", "ok_publish_late_any.json")]
+)
+def test_blocks_may_be_published_when_their_decision_completes(system, file):
     none_in_flight = (
         "vllm/kv_cache.py",
         "    if not config.enable_prefix_caching:\n        return ()",
         "    if not config.enable_prefix_caching or config.depth > 1:\n        return ()",
     )
-    assert accused("vllm", [none_in_flight], ["ok_publish_late.json"], workloads=False) == []
+    assert accused(system, [none_in_flight], [file], workloads=False) == []
 
 
 def test_a_draft_may_be_computed_at_the_last_position():

@@ -156,8 +156,8 @@ def test_what_is_left_over_of_an_earlier_run_is_told(examined):
     ("target", "what", "why"),
     [
         (NoAborts, "abort", "not supported"),
-        (TakesAll, "add", "only a gate will show what"),
-        (HidesTheEnd, "accounting", "the target does not show finished"),
+        (TakesAll, "add", "only a gate shows what"),
+        (HidesTheEnd, "accounting", "the target does not show `finished`"),
     ],
 )
 def test_what_may_be_left_out_is_a_note(examined, target, what, why):

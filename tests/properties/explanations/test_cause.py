@@ -206,7 +206,7 @@ def test_a_lost_block_is_marked_in_the_pool_with_its_last_owner():
     assert {cell.owners for cell in lost} == {("a",)}
     assert [cell.perhaps for cell in lost] == [False]  # it is the only one that `a` gave up
     assert any("a leaves (length), and gives up block" in line for line in cause.why)
-    assert "1 block is neither held nor free from here on" in cause.why
+    assert "1 block is neither held nor free from this step on" in cause.why
 
 
 def test_of_several_blocks_that_were_given_up_none_is_accused_alone():
@@ -588,7 +588,8 @@ def test_a_request_whose_load_has_landed_needs_the_rest_of_its_blocks():
     [row] = [row for row in cause.rows if row.request == "a"]
     assert [(need.needs, need.free) for need in row.needs if need.what == "blocks"] == [(3, 2)]
     assert (
-        "step 0: the connector begins to load tokens 0 to 7 of a; the load has landed" in cause.why
+        "step 0: the connector begins to load tokens 0 to 7 of a; the load has finished"
+        in cause.why
     )
 
 

@@ -105,6 +105,27 @@ def test_each_shape_has_what_it_is_named_for():
     assert len(set(streams)) < len(streams)
 
 
+@pytest.mark.parametrize("system", [system for system in SYSTEMS if system != "spyre"])
+def test_a_wide_batch_shares_long_beginnings_in_a_large_pool(system):
+    [wide] = runs(system, "wide")
+    holders, blocks, hit = 0, 0, 0
+
+    def watch(_, step):
+        nonlocal holders, blocks, hit
+        counts = Counter(block for table in step.blocks.values() for block in {*table})
+        holders = max([holders, *counts.values()])
+        blocks = max([blocks, *counts])
+        hit = max([hit, *step.prefix_hit.values()])
+
+    replay(ModelTarget(), wide, [], watch)
+    assert holders > 8
+    assert blocks > 4096
+    assert hit > 128 * wide.config["block_size"]
+    if system == "generic":
+        assert not wide.config["enable_chunked_prefill"]
+        assert max(request.prompt_len for request in wide.requests) > 4096
+
+
 def test_sizes_that_have_to_meet_for_a_fault_to_show_do_meet():
     for system in ("vllm", "generic"):
         # A block lost with each thousandth request shows only in a bounded pool.
@@ -250,13 +271,18 @@ def test_a_fault_of_size_is_named(target, system, expected):
 
 
 @pytest.mark.parametrize(
-    ("system", "expected"),
-    [("vllm", ("deep", "V1CP-R36")), ("generic", ("loose", "GEN-R11"))],
+    ("system", "blocks", "number", "expected"),
+    [
+        ("vllm", 32, 4, ("deep", "V1CP-R36")),
+        ("vllm", 64, 1, ("wide", "V1-R08")),
+        ("generic", 32, 4, ("loose", "GEN-R11")),
+        ("generic", 64, 1, ("wide", "GEN-R11")),
+    ],
 )
-def test_hits_that_end_at_the_32nd_block_are_named(system, expected, monkeypatch):
+def test_hits_that_end_at_some_block_are_named(system, blocks, number, expected, monkeypatch):
     finds = kv_cache.prefix_hit
-    monkeypatch.setattr(kv_cache, "prefix_hit", lambda *words: finds(*words)[:32])
-    assert first_broken(ModelTarget(), system, 4) == expected
+    monkeypatch.setattr(kv_cache, "prefix_hit", lambda *words: finds(*words)[:blocks])
+    assert first_broken(ModelTarget(), system, number) == expected
 
 
 @pytest.mark.parametrize("members", [1, 4, 8])
