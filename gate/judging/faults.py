@@ -54,7 +54,7 @@ MEANS = {
     "memory, or answers with another request's tokens",
     "tokens": "a client gets too many or too few tokens, or the wrong finish reason",
     "wait": "requests wait longer than they need to, or forever",
-    "door": "a request that could run is refused",
+    "refusal": "a request that could run is refused",
     "limit": "the scheduler exceeds a bound, or departs from its documents",
     "decision": "the scheduler decides differently from its documents",
     "adapter": "nothing: the adapter reports a step incorrectly; fix the adapter, then run the "
@@ -69,7 +69,7 @@ KINDS = {
     "ALL-R09": "blocks",
     "ALL-R11": "blocks",
     "V1-R71": "blocks",
-    AT_THE_DOOR: "door",
+    AT_THE_DOOR: "refusal",
 }
 BY_RULE_KIND = {"progress": "wait", "decision": "decision", "safety": "limit"}
 NAMES = tuple(f"r{number}" for number in range(20))  # the names that a search gives to requests

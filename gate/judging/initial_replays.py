@@ -263,8 +263,14 @@ def _replay_to_end(
 
 def _accepted_part(scenario: Scenario, outcome: Outcome) -> Scenario:
     took_place = until(scenario, outcome.steps)
-    rejected = outcome.session.rejected
-    accepted = [request for request in took_place.requests if request.id not in rejected]
+    session = outcome.session
+    accepted = (
+        replace(request, abort_at=None, abort_inside=False)
+        if request.id in session.not_aborted
+        else request
+        for request in took_place.requests
+        if request.id not in session.rejected
+    )
     return replace(took_place, requests=tuple(accepted))
 
 

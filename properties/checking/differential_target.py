@@ -167,7 +167,7 @@ class DifferentialTarget:
             refused = Refused(of_answers(REFUSAL, 0, message, ()), config)
             self.coverage.refused.setdefault(refused.difference.shape, refused)
         reasons = "; ".join(f"{name}: {words}" for name, words in refusals.items())
-        if len(refusals) == 2 and len({*refusals.values()}) == 1:
+        if len(refusals) == 2:  # the first reason is enough
             reasons = refusals[NAMES[0]]
         return {"ok": False, "error": "config", "message": reasons}
 

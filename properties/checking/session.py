@@ -58,7 +58,8 @@ class Session:
         checked: the rules that can be checked on this target, in catalogue order.
         recent: the last few steps with their numbers, for the report of a failure.
         rejected: requests that the target refused, with its messages.
-        cannot_abort: whether the target has answered an abort with "unsupported".
+        cannot_abort: whether the target has answered the last abort with "unsupported".
+        not_aborted: the requests whose abort the target has answered with "unsupported".
         left_out: the control events that were not sent because the target does not declare them.
         expected: the model's last step, if a model runs alongside the target.
         details: traceback or stderr of a crash.
@@ -96,6 +97,7 @@ class Session:
         self.recent: deque[tuple[int, Step]] = deque(maxlen=CONTEXT_STEPS)
         self.rejected: dict[str, str] = {}
         self.cannot_abort = False
+        self.not_aborted: set[str] = set()
         self.left_out: Counter[str] = Counter()
         self._model_reply: Reply | None = None
         self.details = ""
@@ -141,7 +143,9 @@ class Session:
         except CRASHES_AND_HANGS as fault:
             return self._fault(fault)
         self.cannot_abort = unsupported is not None
-        if unsupported is None:
+        if unsupported is not None:
+            self.not_aborted.add(request_id)
+        else:
             self.monitor.abort(request_id, inside)
             if self._lockstep is not None:
                 self._lockstep.abort(request_id, inside)

@@ -124,7 +124,7 @@ def _taken(failure: Failure, name: str) -> int:
     before, account = failure.before, failure.history.requests.get(name)
     if before is None or account is None or before.group_blocks or name in tables(failure.last):
         return 0
-    blocks = -(-account.max_computed // failure.config["block_size"])
+    blocks: int = -(-account.max_computed // failure.config["block_size"])
     return max(blocks - len((before.blocks or {}).get(name, ())), 0)
 
 
@@ -167,14 +167,14 @@ def _misread(failure: Failure, number: int) -> Misread | None:
             present = "" if entry is None else _holds(failure, number)
             begin = place * shadow.block_size
             end = min(begin + shadow.block_size, request.computed)
-            return Misread(name, present, f"{name} {begin}–{end - 1}")
+            return Misread(name, present, f"{name} {spans(range(begin, end))}")
     return None
 
 
 def _holds(failure: Failure, number: int) -> str:
     shadow = failure.history.shadow
     entry = shadow.holds.get(number) if shadow is not None else None
-    return f"{entry.owner} {entry.start}–{entry.end - 1}" if entry is not None else ""
+    return f"{entry.owner} {spans(range(entry.start, entry.end))}" if entry is not None else ""
 
 
 def _cell(

@@ -57,7 +57,6 @@ def test_the_help_names_each_default_once(run, said):
     for command in ("doctor", "rules", "gate"):
         text = " ".join(run(command, "--help").out.split())
         assert "required]" not in text
-        assert "]  [default" not in text
         assert "] [default" not in text
 
 
