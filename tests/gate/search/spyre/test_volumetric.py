@@ -58,8 +58,8 @@ def in_this_process(monkeypatch):
 
 @pytest.fixture
 def few_lemmas(in_this_process, monkeypatch):
-    """Only the arithmetic and the loops' text are proven, which takes no second. test_certificate
-    proves the step."""
+    """Only what the code does, and the arithmetic, are proven, which takes no second.
+    test_certificate proves the step."""
 
     def few(*args):
         groups = limit_lemmas(*args)
