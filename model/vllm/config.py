@@ -1,6 +1,7 @@
 """Read vLLM's configurations from the scenario format. Refuse those with which no server starts,
 and those that are not modelled."""
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -159,6 +160,8 @@ def _check_encoder(config: VllmConfig) -> None:
 def _check_groups(config: VllmConfig) -> None:
     if interval := config.prefix_cache_retention_interval:
         path, unit = "$.config.prefix_cache_retention_interval", config.hit_unit
+        if config.has_mamba and not config.enable_prefix_caching:
+            unit = math.lcm(unit, config.max_model_len)  # a state is one block
         kinds = {group.kind for group in config.more_groups}
         if interval % unit or not kinds & {"sliding_window", "mamba"}:
             valid = f"0, null or, with a sliding_window or mamba group, a multiple of {unit}"

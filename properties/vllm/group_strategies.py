@@ -53,7 +53,10 @@ def kv_groups(draw: st.DrawFn, config: Config, avoid: frozenset[str]) -> dict[st
     units = draw(st.sampled_from((0, None, None, 0, 2, None, 1, 0, 3)))
     if units is not None:
         every = units * groups.hit_unit({**config, **drawn})
-        can_be_few = {groups.WINDOW, groups.MAMBA} & {group["kind"] for group in further}
+        kinds = {group["kind"] for group in further}
+        # Without a prefix cache, a Mamba state is one block, as long as the longest request.
+        kept = config["enable_prefix_caching"] or groups.MAMBA not in kinds
+        can_be_few = kept and kinds & {groups.WINDOW, groups.MAMBA}
         drawn["prefix_cache_retention_interval"] = every if can_be_few else 0
     if config["num_blocks"] is None:
         return drawn

@@ -183,6 +183,14 @@ def test_one_full_group_is_no_group_at_all():
             " or mamba group, a multiple of 16",
         ),
         (
+            {
+                "kv_groups": [FULL, {"kind": "mamba"}],
+                "enable_prefix_caching": False,
+                "prefix_cache_retention_interval": 16,
+            },
+            "$.config.prefix_cache_retention_interval: 16; valid: 0, null or, with a",
+        ),
+        (
             {"prefix_cache_retention_interval": 16},
             "$.config.prefix_cache_retention_interval: 16; valid: 0, null or, with a",
         ),
